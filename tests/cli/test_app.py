@@ -102,8 +102,23 @@ def test_a_wrong_word_is_told_with_the_usage(command: Command) -> None:
         (("quantiles",), "No such command 'quantiles'. Did you mean 'quantile'?"),
         (("plan", "unit"), "Did you mean 'units'?"),
         (("plan", "nothing"), "No such command 'nothing'"),
-        (("count",), "Missing argument 'SOURCE'"),
+        (("count",), "Missing argument 'TABLE'"),
         (("count", "x", "--nothing", "1"), "No such option: --nothing"),
+        (("count", "x", "--epsilom", "1"), "No such option: --epsilom. Did you mean --epsilon?"),
+        (("count", "x", "--n_users", "1"), "No such option: --n_users. Did you mean --n-users?"),
+        (
+            ("count", "x", "--unit", "usr"),
+            "Invalid value for '--unit': 'usr' is not one of record, element, user. Did you mean user?",
+        ),
+        (
+            ("fit", "Logistik", "x"),
+            "is not one of logistic, linear, huber, quantile, svm, poisson. Did you mean logistic?",
+        ),
+        (("count", "x", "--unit", "?"), "'?' is not one of record, element, user.\n"),
+        (("count", "x", "--epsilon", "1,5"), "'--epsilon': '1,5' is not a number; write 1.5."),
+        (("count", "x", "--n-users=1.5"), "'--n-users': '1.5' is not a whole number."),
+        (("sum", "x", "--bounds", "0", "a"), "'--bounds': 'a' is not a number."),
+        (("count", "x", "--top", "0"), "'--top': It must be at least 1."),
     ):
         done = command(*words)
         assert done.returncode == 2

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import re
+import shlex
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any
 
 import pytest
 import typer
 from tests.conftest import Command as Runner
+from typer.main import get_command
 from typer.testing import CliRunner
 
-from dpgrain.cli.command import Command, command, group
+from dpgrain.cli.app import app as program
+from dpgrain.cli.command import TABLE, Command, broken, command, group, seldom
 from dpgrain.errors import ParameterError, SchemaError
 
 SAID: list[Any] = []
@@ -26,11 +31,20 @@ class Common:
 
 @dataclass(frozen=True, kw_only=True)
 class More(Common):
-    n_users: Annotated[int, typer.Option(help="How many.")]
+    n_users: Annotated[int, typer.Option(help="How many.", min=1)]
     epsilon: Annotated[float, typer.Option(help="Another ε.")] = 1.0
+    rare: Annotated[str, typer.Option(help="Hardly ever.", rich_help_panel=seldom(TABLE))] = "a"
+    odd: Annotated[bool, typer.Option("--odd-one", help="Odd.", rich_help_panel=seldom(TABLE))] = (
+        False
+    )
 
 
-@command("dpgrain ask --n-users 3", "dpgrain ask --n-users 4 --by x", name="ask")
+@command(
+    "dpgrain ask --n-users 3",
+    "dpgrain ask --n-users 4 --by 'a name that has many words in it' --by another --seed 3 "
+    "--epsilon 2 --rare b",
+    name="ask",
+)
 def ask(more: More, by: Annotated[list[str] | None, typer.Option(help="Columns.")] = None) -> None:
     """Ask for something.
 
@@ -70,17 +84,72 @@ def test_help_shows_every_option_once_and_examples_as_they_are() -> None:
     # What must be given stands first, and what all commands have last.
     places = [shown.index(option) for option in ("--n-users", "--by", "--epsilon", "--seed")]
     assert places == sorted(places)
-    assert "Examples:\n  dpgrain ask --n-users 3\n  dpgrain ask --n-users 4 --by x" in shown
+    # Lines of an example stay within a terminal, and are one command for a shell.
+    assert shown.endswith(
+        "Examples:\n  dpgrain ask --n-users 3\n"
+        "  dpgrain ask --n-users 4 --by 'a name that has many words in it' \\\n"
+        "      --by another --seed 3 --epsilon 2 --rare b\n"
+    )
 
 
-def test_help_shows_options_in_groups_and_fits_a_screen(command: Runner) -> None:
-    shown = run("ask", "--help").output
+def test_help_names_what_is_seldom_needed_and_all_of_help_explains_it() -> None:
+    shown, whole = run("ask", "--help").output, run("ask", "--help-all").output
     assert shown.index("Options:") < shown.index("--by") < shown.index("The promise:")
     assert shown.index("The promise:") < shown.index("--seed") < shown.index("Examples:")
-    for name in ("histogram", "count", "quantile", "top", "distribution", "elements-per-user"):
-        found = command(name, "--help").stdout
-        assert len(found.splitlines()) <= 66
-        assert "The table:" in found
+    assert "Seldom needed, and explained by --help-all:\n  The table  --odd-one, --rare\n" in shown
+    assert "Hardly ever." not in shown
+    assert re.search(r"^The table:\n  --rare TEXT +Hardly ever.  \[default: a\]\n  --odd-one +Odd.",
+                     whole, re.MULTILINE)  # fmt: skip
+    assert "Seldom needed" not in whole
+    # What an option takes is told in a word, and no bound that goes by itself.
+    assert re.search(r"--n-users N +How many.  \[required\]", shown)
+    assert re.search(r"--by TEXT … +Columns.", shown)
+    assert "--help-all" not in run("other", "--help").output
+
+
+def _commands(made: Any, above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """The words of all commands."""
+    for name in made.list_commands(None):
+        one = made.get_command(None, name)
+        words = (*above, name)
+        yield from _commands(one, words) if hasattr(one, "list_commands") else [words]
+
+
+def test_help_of_every_command_fits_a_screen(
+    command: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for width, most in ((100, 60), (80, 66)):
+        monkeypatch.setenv("COLUMNS", str(width))
+        for words in _commands(get_command(program)):
+            lines = command(*words, "--help").stdout.splitlines()
+            assert len(lines) <= most, words
+            assert max(map(len, lines)) <= width, words
+            assert any(line.startswith("Example") for line in lines), words
+
+
+def test_every_option_is_found_in_help(command: Runner) -> None:
+    for words in _commands(get_command(program)):
+        made = get_command(program)
+        for word in words:
+            made = made.get_command(None, word)  # type: ignore[attr-defined]
+        shown, whole = (
+            (command(*words, asked).stdout for asked in ("--help", "--help-all"))
+            if any(one.name == "help_all" for one in made.params)
+            else 2 * (command(*words, "--help").stdout,)
+        )
+        for one in made.params:
+            if one.param_type_name == "option":
+                assert re.search(rf"(^| ){one.opts[0]}\b", shown, re.MULTILINE), (words, one.opts)
+                assert re.search(rf"^  {one.opts[0]}\b", whole, re.MULTILINE), (words, one.opts)
+
+
+def test_an_option_of_an_example_stays_with_its_values() -> None:
+    text = "dpgrain mean 'a b.csv' --bounds 0 100 --flag --user who"
+    for width in range(20, 70):
+        lines = broken(text, width).split(" \\\n")
+        assert shlex.split(" ".join(lines)) == shlex.split(text)
+        assert all(len(line) + 2 <= width for line in lines if len(line.split(" --")) > 2)
+        assert any("--bounds 0 100" in line for line in lines)
 
 
 @pytest.mark.parametrize(
@@ -90,7 +159,7 @@ def test_help_shows_options_in_groups_and_fits_a_screen(command: Runner) -> None
         (5, ParameterError, "--seed must be otherwise, not 5.", "--seed"),
         (6, ParameterError, "nothing must be otherwise, not 6.", "nothing"),
         (7, SchemaError, "--by 'x' is not a column.", "--by"),
-        (8, ParameterError, "epsilon and n_users do not go together.", ""),
+        (8, ParameterError, "--epsilon and --n-users do not go together.", ""),
     ],
 )
 def test_errors_call_parameters_by_their_options(

@@ -105,7 +105,7 @@ def test_fit_report_and_predict(visits: Path, tmp_path: Path, command: Command) 
         f"Written: {page}",
     ):
         assert word in done.stdout
-    assert "<h2>The training</h2>" in page.read_text(encoding="utf-8")
+    assert "<summary>The training</summary>" in page.read_text(encoding="utf-8")
 
     done = command("predict", model, visits, "--keep", "person", "--output", found)
     assert done.returncode == 0, done.stderr
@@ -114,7 +114,8 @@ def test_fit_report_and_predict(visits: Path, tmp_path: Path, command: Command) 
     assert list(rows.columns) == ["person", "prediction", "probability 0", "probability 1"]
     truth = pq.read_table(visits).to_pandas()
     assert (rows.person == truth.person).all()
-    assert (rows.prediction == truth.bought).mean() > 0.6
+    # Noise moves the intercept, and with it where predictions change; it hardly moves their order.
+    assert rows["probability 1"].corr(truth.minutes, method="spearman") > 0.3
     assert np.allclose(rows["probability 0"] + rows["probability 1"], 1)
 
 
@@ -205,7 +206,7 @@ def test_a_user_s_place_does_not_depend_on_who_else_has_rows(
     words += ["--delta", "1e-6", "--output", out, "--type", "x,x2=double"]
     done = command(*words)
     assert done.returncode == 2
-    assert "--n-users must be stated with trust='pan'" in done.stderr
+    assert "--n-users must be stated with --trust pan" in done.stderr
     assert command(*words, "--n-users", "13").returncode == 0
 
 
@@ -339,13 +340,15 @@ def test_the_report_of_a_fit_is_whole_and_safe(tmp_path: Path, intervals: float)
     ):
         model.fit(rows, y)
         page = write_fit_report(model, tmp_path / "fit.html").read_text(encoding="utf-8")
-        assert "<script" not in page
+        assert page.count("<script") == 1, "the page's own, and none of the table's"
+        assert "alert(1)</script" not in page
         assert "<img" not in page
         assert "49" not in re.findall(r"\{\{.{9}", page)
         assert "x" * 600 not in page
         assert not re.search(r'(?:src|href)="(?!#)', page)
-        for part in ("The promise in plain words", "Coefficients", "The training", "Settings"):
-            assert f"<h2>{part}" in page
+        for part in ("Coefficients</h2>", "The training</summary>", "Settings</summary>"):
+            assert f">{part}" in page
+        assert "<h2>The promise in four sentences" in page
         told = model.evidence_ is not None and model.confidence_intervals().resolved
         assert ("95% low" in page) == told
         assert ("NOT PRIVATE" in page) == (model.random_state is not None)

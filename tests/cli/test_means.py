@@ -63,8 +63,9 @@ def test_the_mean_of_vectors(days: Path, tmp_path: Path, ending: str, command: C
     for part in (
         "3 of 3 columns",
         "± noise",
-        "from the centre found before. The mean of all who have records is at most",
-        "off in all, with 95% confidence: this covers noise, users who are drawn in, and the number",
+        "from the centre found before. What was found is at most",
+        "off in all from the mean of records shortened to the bound, with 95% confidence: this covers "
+        "noise, users who are drawn in, and the number",
         "users can look for their centre in 3 dimensions",
         "User-level differential privacy",
         "Users are told apart by 'person'",

@@ -13,6 +13,7 @@ import typer
 import dpgrain as dg
 from dpgrain.cli.command import group
 from dpgrain.cli.printing import console, errors
+from dpgrain.cli.spelling import spelled_inside
 from dpgrain.errors import DpgrainError
 
 app = group(
@@ -52,7 +53,8 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     warnings.showwarning = _show_warning  # type: ignore[assignment]
     try:
-        app()
+        # Completion goes by this name, also where `python -m dpgrain` is what runs.
+        app(prog_name="dpgrain")
     except KeyboardInterrupt:
         errors().print("Interrupted.", highlight=False)
         raise SystemExit(130) from None
@@ -64,7 +66,9 @@ def main() -> None:
 
 
 def _show_warning(message: Warning | str, *_: Any) -> None:
-    errors().print(f"Warning: {message}", style="yellow", markup=False, highlight=False)
+    errors().print(
+        f"Warning: {spelled_inside(str(message))}", style="yellow", markup=False, highlight=False
+    )
 
 
 def _version(asked: bool) -> None:

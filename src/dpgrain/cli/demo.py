@@ -5,14 +5,19 @@ from __future__ import annotations
 import shutil
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from shlex import quote
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from dpgrain._files import check_writable, whole_file
 from dpgrain._later import later
+from dpgrain.cli import options as given
 from dpgrain.cli.command import command
-from dpgrain.cli.printing import say, tell_estimates
+from dpgrain.cli.document import tell_json
+from dpgrain.cli.fit import tell_model
+from dpgrain.cli.printing import console, grid, plain, say, tell_estimates
+from dpgrain.cli.run import releases_as_json
 from dpgrain.errors import DataError
 
 if TYPE_CHECKING:
@@ -78,22 +83,44 @@ output = "late.json"
 @command("dpgrain demo --folder demo", name="demo")
 def demo(
     folder: Annotated[
-        Path, typer.Option(help="Where the table, the file of releases and the report go.")
+        Path,
+        typer.Option(
+            metavar="FOLDER", help="Where the table, the file of releases and the report go."
+        ),
     ] = Path("demo"),
+    as_json: given.Json = False,
 ) -> None:
     """Publish from the loans of a library, which are generated, and write one report of all."""
+    if not as_json:
+        _tell_table()
     made = run(folder)
+    if as_json:
+        outputs = (folder / "loans.parquet", folder / "releases.toml", *made.plan.file.outputs)
+        tell_json({**releases_as_json(made), "next": _next(folder)}, *outputs)
+        return
     for name, release in made.items():
         say(f"\n{name}")
         if hasattr(release, "groups"):
             tell_estimates(release, _SHOWN)
         else:
-            say(str(release))
+            tell_model(release, _SHOWN)
     say(f"\n{made.promise}")
     say(f"\nThe report of all: {folder / 'report.html'}")
     say("Try next:")
     for line in _next(folder):
         say(f"  {line}")
+
+
+def _tell_table() -> None:
+    """Print what the table is, and a few of its rows, which are nobody's."""
+    rows = datasets.loans(_READERS)
+    table = grid("The loans of a city library, one year", *rows.column_names)
+    for row in rows.slice(0, _SHOWN).to_pylist():
+        table.add_row(*(plain(str(value)) for value in row.values()))
+    console().print(table)
+    say(
+        f"… {rows.num_rows:,} rows of {_READERS:,} readers. The table is generated: nobody is in it."
+    )
 
 
 def run(folder: Path) -> Releases:
@@ -110,7 +137,6 @@ def run(folder: Path) -> Releases:
     except OSError as error:
         raise DataError(f"The folder {str(folder)!r} cannot be made; choose another.") from error
     check_writable(folder / "report.html")
-    say(f"A city library, {_READERS:,} readers, one year. The table is generated: nobody is in it.")
     with whole_file(folder / "loans.parquet") as part:
         pq.write_table(datasets.loans(_READERS), part)
     (folder / "titles.txt").write_text("\n".join(datasets.catalogue()), encoding="utf-8")
@@ -122,10 +148,14 @@ def run(folder: Path) -> Releases:
 
 def _next(folder: Path) -> list[str]:
     """Return commands to try next, as they can be typed here."""
-    program = "dpgrain" if shutil.which("dpgrain") else sys.argv[0]
-    table: Any = folder / "loans.parquet"
+    program = "dpgrain"
+    if not shutil.which(program):
+        own = Path(sys.argv[0])
+        as_module = own.name == "__main__.py"
+        program = f"{quote(sys.executable)} -m dpgrain" if as_module else quote(str(own))
+    table = quote(str(folder / "loans.parquet"))
     return [
-        f"{program} run {folder / 'releases.toml'} --dry-run",
+        f"{program} run {quote(str(folder / 'releases.toml'))} --dry-run",
         f"{program} top {table} --user reader --item title --element subject --epsilon 1 "
         "--delta 1e-6",
         f"{program} plan units --epsilon 1 --delta 1e-6 --n-users {_READERS} --records 16 "

@@ -13,9 +13,11 @@ from dpgrain import learn
 from dpgrain._files import check_outputs
 from dpgrain._later import later
 from dpgrain.cli import options as given
-from dpgrain.cli.command import command
+from dpgrain.cli.command import PROMISE, RESULTS, TABLE, command, seldom
+from dpgrain.cli.document import model_as_json, tell_json
 from dpgrain.cli.options import clip_of, columns_of, level_of, number
 from dpgrain.cli.printing import console, grid, plain, say, written
+from dpgrain.cli.spelling import spelled_inside
 from dpgrain.cli.table import People, Publishing, files_of, tell_curator
 from dpgrain.errors import ParameterError
 from dpgrain.learn.kinds import KINDS
@@ -37,6 +39,8 @@ else:
     summary, pages = later("dpgrain.learn.summary"), later("dpgrain.report")
 
 Kind: TypeAlias = Literal["logistic", "linear", "huber", "quantile", "svm", "poisson"]
+# The groups of options that only this command has.
+_FEATURES, _TRAINING, _OF_KIND = "Features", "Training", "Of one kind of model"
 _CLASSIFIERS = ("logistic", "svm")
 
 
@@ -45,11 +49,14 @@ class Promise:
     """The options that say what is promised, and to whom."""
 
     user: given.User = None
-    element: Annotated[str | None, typer.Option(help="Column of cells.")] = None
-    unit: given.ProtectedOrElement = None
-    max_elements: given.MaxElements = None
     epsilon: given.Epsilon[float | None] = None
     delta: given.Delta[float | None] = None
+    unit: given.ProtectedOrElement = None
+    element: Annotated[
+        str | None,
+        typer.Option(metavar="COLUMN", help="Column of cells.", rich_help_panel=PROMISE),
+    ] = None
+    max_elements: given.MaxElements = None
     relation: given.Neighbours = "zero_out"
 
     def protected(self) -> Unit:
@@ -85,21 +92,27 @@ class Features:
 
     features: Annotated[
         list[str] | None,
-        typer.Option(help="Columns of numbers, or of yes and no, as a,b,c; may repeat."),
+        typer.Option(
+            metavar="COLUMNS …",
+            help="Columns of numbers, or of yes and no, as a,b,c.",
+            rich_help_panel=_FEATURES,
+        ),
     ] = None
     categories: Annotated[
         list[str] | None,
         typer.Option(
-            help="'col=v1|v2|v3': a column of names and its public levels, each a feature of 0 and "
-            "1. Leave one out: names that are not listed are 0 in all. May repeat."
+            metavar="COLUMN=A|B …",
+            help="A column of names and its levels, each a feature of 0 and 1; leave one out.",
+            rich_help_panel=_FEATURES,
         ),
     ] = None
     ranges: Annotated[
         list[str] | None,
         typer.Option(
             "--range",
-            help="'col=low:high': the public range of a column of --features, which is clipped to it "
-            "and scaled to [0, 1]. May repeat.",
+            metavar="COLUMN=LOW:HIGH …",
+            help="Public range of a feature, which is cut to it and scaled to [0, 1].",
+            rich_help_panel=_FEATURES,
         ),
     ] = None
 
@@ -165,14 +178,17 @@ class Training:
         Trust,
         typer.Option(
             help="Who sees data: a curator; none but a shuffler of noisy messages; or a stream whose "
-            "state may be seen once (users are then places in a roster, from 0)."
+            "state may be seen once (users are then places in a roster, from 0).",
+            rich_help_panel=seldom(_TRAINING),
         ),
     ] = "central"
     clip: Annotated[
         str | None,
         typer.Option(
-            help="Clipping bound of a unit's mean gradient: a number, or 'auto' (the default with a "
-            "curator), which finds one that few pass inside the budget."
+            metavar="BOUND",
+            help="Clipping bound of a unit's mean gradient: a number, or auto (the default with a "
+            "curator), which finds one that few pass inside the budget.",
+            rich_help_panel=seldom(_TRAINING),
         ),
     ] = None
     rounds: Annotated[
@@ -180,29 +196,43 @@ class Training:
         typer.Option(
             help="Noisy gradients; by default 50 passes, or 100 where the clipping bound is stated.",
             min=1,
+            rich_help_panel=seldom(_TRAINING),
         ),
     ] = None
     sampling_rate: Annotated[
-        float | None, typer.Option(help="Probability to be in a round's sample.")
+        float | None,
+        typer.Option(
+            help="Probability to be in a round's sample.", rich_help_panel=seldom(_TRAINING)
+        ),
     ] = None
     feature_bound: Annotated[
-        float | None, typer.Option(help="Public bound on the norm of a row; longer ones are cut.")
+        float | None,
+        typer.Option(
+            help="Public bound on the norm of a row; longer ones are cut.",
+            rich_help_panel=seldom(_TRAINING),
+        ),
     ] = None
-    l2: Annotated[float, typer.Option(help="Strength of the ridge.")] = 0.0
+    l2: Annotated[
+        float, typer.Option(help="Strength of the ridge.", rich_help_panel=seldom(_TRAINING))
+    ] = 0.0
     n_users: Annotated[
         int | None,
         typer.Option(
-            help="Public number of enrolled users; without it about how many there are is published "
-            "with 3% of the budget.",
+            help="Public number of users; released roughly without it.",
             min=1,
+            rich_help_panel=TABLE,
         ),
     ] = None
     intervals: Annotated[
-        float, typer.Option(help="Share of the budget kept for intervals, such as 0.2.")
+        float, typer.Option(help="Share of the budget for intervals, such as 0.2.")
     ] = 0.0
     random_state: Annotated[
         int | None,
-        typer.Option("--seed", help="For tests and research: makes the fit NOT private."),
+        typer.Option(
+            "--seed",
+            help="For tests and research: makes the fit NOT private.",
+            rich_help_panel=seldom(_TRAINING),
+        ),
     ] = None
 
     def parameters(self) -> dict[str, Any]:
@@ -214,7 +244,7 @@ class Training:
 @command(
     "dpgrain fit logistic visits.parquet --target bought --features pages,minutes "
     "--range 'pages=0:50' --range 'minutes=0:60' --categories 'device=phone|tablet' --user person "
-    "--element week --epsilon 1 --delta 1e-6 --intervals 0.2 --output model.json --report fit.html",
+    "--element week --epsilon 1 --delta 1e-6 --intervals 0.2 --output model.json",
     "dpgrain fit linear sales.parquet --per-user spent=amount:sum --per-user days=day:nunique "
     "--target spent --features days --range 'days=0:30' --user customer --unit user --epsilon 1 "
     "--delta 1e-6 --output model.json",
@@ -223,28 +253,45 @@ class Training:
 def fit(
     kind: Annotated[Kind, typer.Argument(help="What is fitted.", metavar="KIND")],
     table: given.Table,
-    target: Annotated[str, typer.Option(help="Column to predict: labels, or numbers.")],
-    reading: Publishing,
-    people: People,
+    target: Annotated[
+        str, typer.Option(metavar="COLUMN", help="Column to predict: labels, or numbers.")
+    ],
     columns: Features,
     promise: Promise,
+    reading: Publishing,
+    people: People,
     training: Training,
     classes: Annotated[
         str | None,
         typer.Option(
-            help="All labels, as a,b; without it those that enough people have are selected privately, "
-            "with 3% of the budget."
+            metavar="LABELS",
+            help="With logistic and svm: all labels, as a,b; those that enough people have are "
+            "selected privately without it, with 3% of the budget.",
+            rich_help_panel=seldom(_OF_KIND),
         ),
     ] = None,
     quantile: Annotated[
-        float | None, typer.Option(help="With quantile: which one; the median without it.")
+        float | None,
+        typer.Option(
+            help="With quantile: which one; the median without it.",
+            rich_help_panel=seldom(_OF_KIND),
+        ),
     ] = None,
     threshold: Annotated[
-        float | None, typer.Option(help="With huber: the error beyond which the loss is a line.")
+        float | None,
+        typer.Option(
+            help="With huber: the error beyond which the loss is a line.",
+            rich_help_panel=seldom(_OF_KIND),
+        ),
     ] = None,
-    output: Annotated[Path | None, typer.Option(help="Where the model goes (.json).")] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(help="Where the model goes (.json).", rich_help_panel=RESULTS),
+    ] = None,
     report: given.Report = None,
-    top: Annotated[int, typer.Option(help="Coefficients to print.", min=1)] = 40,
+    top: Annotated[
+        int, typer.Option(help="Coefficients to print.", min=1, rich_help_panel=RESULTS)
+    ] = 40,
 ) -> None:
     """Fit a linear model under differential privacy: logistic, linear, huber, quantile, svm, poisson.
 
@@ -266,7 +313,7 @@ def fit(
     if target in [column.column for column in encoding.columns]:
         raise ParameterError(f"--target {target!r} is also a feature; leave it out of one of them.")
     if reading.check or output is None:
-        _check(kind, data, encoding, target, promise.element, classes)
+        _check(reading, kind, data, encoding, target, promise.element, classes)
         return
     own = {"classes": classes, "quantile": quantile, "threshold": threshold}
     parameters = {**promise.parameters(), **training.parameters(), **_own(kind, own)}
@@ -279,11 +326,15 @@ def fit(
     model.save(output)
     if report is not None:
         pages.write_fit_report(model, report)
-    _tell(model, top)
+    if reading.as_json:
+        tell_json({"kind": kind, "target": target, **model_as_json(model)}, output, report)
+        return
+    tell_model(model, top)
     written(output, report)
 
 
 def _check(
+    reading: Publishing,
     kind: Kind,
     table: UserTable,
     encoding: Columns,
@@ -294,11 +345,13 @@ def _check(
     """Tell the curator of cells that are no numbers, and of targets that count for nothing."""
     cells = [] if element is None else [element]
     if kind not in _CLASSIFIERS:
-        tell_curator(table, items=cells, values=[*encoding.numbers, target])
+        values = [*encoding.numbers, target]
+        tell_curator(table, as_json=reading.as_json, items=cells, values=values)
         return
     stated = None if classes is None else {target: _labels(classes, target, table)}
     items = list(dict.fromkeys([*cells, target]))
-    tell_curator(table, items=items, values=encoding.numbers, domain=stated)
+    told: dict[str, Any] = {"items": items, "values": encoding.numbers, "domain": stated}
+    tell_curator(table, as_json=reading.as_json, **told)
 
 
 def _own(kind: Kind, options: dict[str, Any]) -> dict[str, Any]:
@@ -325,7 +378,7 @@ def _labels(text: str, target: str, table: UserTable) -> list[Any]:
     return found
 
 
-def _tell(model: LinearModel, top: int) -> None:
+def tell_model(model: LinearModel, top: int) -> None:
     """Print the coefficients, with intervals where there are any, and the promise."""
     found = summary.coefficients(model)
     title = f"{type(model).__name__}: {len(found.rows):,} coefficients"
@@ -340,7 +393,7 @@ def _tell(model: LinearModel, top: int) -> None:
             "Intervals are centred at the corrected average of the rounds; predictions use the value."
         )
     for caution in found.cautions:
-        say(f"Take care: {caution}", style="yellow")
+        say(f"Take care: {spelled_inside(caution)}", style="yellow")
     for sentence in found.meaning:
         say(sentence)
     say(str(model.guarantee_))

@@ -5,17 +5,18 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 import typer
 
 from dpgrain import accounting
-from dpgrain._files import check_writable
 from dpgrain._later import later
 from dpgrain._progress import Progress
 from dpgrain._wording import powers
+from dpgrain.cli import options as given
 from dpgrain.cli.command import command
-from dpgrain.cli.printing import console, say, shown, written
+from dpgrain.cli.document import promise_as_json, tell_json
+from dpgrain.cli.printing import check_picture, console, say, shown, written
 from dpgrain.errors import ParameterError
 from dpgrain.units import OWN_UNIT, RELATIONS, Level, Relation, Unit, User
 
@@ -38,7 +39,6 @@ _SIZES: dict[str, tuple[str, str, tuple[MechanismName, ...]]] = {
     "rho": ("--rho", "0.1", ("zcdp",)),
 }
 _UNITS_OF_ONE_PERSON: tuple[int, ...] = (1, 2, 5, 10, 20, 50, 100)
-_PICTURES = (".png", ".svg", ".pdf")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -252,6 +252,18 @@ class Curve:
                 "Gaussian noise was asked at δ = 0; ask at a larger --delta, such as 1e-6."
             )
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return the curve as plain JSON values; an ε that is not finite is no promise."""
+        user: dict[str, Any] | None = None
+        if self.user is not None:
+            most, whole = self.user
+            user = {"max_elements": most, **{str(name): value for name, value in whole.items()}}
+        points: list[dict[str, Any]] = [
+            {"units": k, **{str(name): values[place] for name, values in self.epsilons.items()}}
+            for place, k in enumerate(self.units)
+        ]
+        return {"unit": self.level, "delta": self.delta, "curve": points, "user": user}
+
     def save_plot(self, path: Path) -> None:
         """Draw the curve into a file."""
         plots.save_epsilons(path, self.units, self.epsilons, self.level, self.delta, user=self.user)
@@ -267,20 +279,25 @@ class Curve:
 def guarantee(
     mechanism: Mechanism,
     release: Annotated[
-        Path | None, typer.Argument(help="A release saved with --save, or leave out.")
+        Path | None,
+        typer.Argument(help="A release saved with --save, or leave out.", metavar="RELEASE"),
     ] = None,
-    delta: Annotated[float | None, typer.Option(help="The δ at which to answer.")] = None,
+    delta: Annotated[
+        float | None, typer.Option(metavar="δ", help="The δ at which to answer.")
+    ] = None,
     max_elements: Annotated[
         int | None,
         typer.Option(
             help="Also for a user of at most so many elements, who are all that exist.", min=1
         ),
     ] = None,
-    plot: Annotated[Path | None, typer.Option(help="Also draw it: .png, .svg or .pdf.")] = None,
+    plot: given.Plot = None,
+    as_json: given.Json = False,
 ) -> None:
     """Show what a release, or a mechanism, promises to 1, 2, 5, 10, … units of one person."""
     if plot is not None:
         _check_picture(plot, release)
+    saved = None
     if release is None:
         curve = _curve_of_mechanism(mechanism, delta, max_elements)
     elif mechanism.is_stated:
@@ -288,19 +305,30 @@ def guarantee(
             "Give either a saved release or a mechanism, such as --noise-multiplier 4."
         )
     else:
-        curve = _curve_of_release(release, delta, max_elements)
-    curve.print()
+        saved = releases.Release.load(release)
+        promise = saved.guarantee
+        asked = promise.delta if delta is None else delta
+        curve = Curve.of(promise.event, asked, promise.level, max_elements)
     if plot is not None:
         curve.save_plot(plot)
+    if as_json:
+        told: dict[str, Any] = {}
+        if saved is not None:
+            told = {**promise_as_json(saved.guarantee), "hash": saved.hash}
+        tell_json({**curve.to_dict(), **told}, plot)
+        return
+    if saved is not None:
+        say(str(saved.guarantee))
+        # Whoever was handed the file compares this with what a report or a sheet shows.
+        say(f"SHA-256 of groups, numbers and promise (not of the file): {saved.hash}")
+    curve.print()
     written(plot)
 
 
 def _check_picture(plot: Path, release: Path | None) -> None:
-    if plot.suffix.lower() not in _PICTURES:
-        raise ParameterError(f"--plot must end in .png, .svg or .pdf, not {str(plot)!r}.")
     if release is not None and plot.resolve() == release.resolve():
         raise ParameterError(f"{str(plot)!r} is the release itself; name another file.")
-    check_writable(plot)
+    check_picture(plot)
 
 
 def _curve_of_mechanism(
@@ -314,11 +342,3 @@ def _curve_of_mechanism(
             f"--delta must be given for --mechanism {mechanism.name}, such as --delta 1e-6."
         )
     return Curve.of(mechanism.event(), delta or 0.0, mechanism.unit, max_elements)
-
-
-def _curve_of_release(release: Path, delta: float | None, max_elements: int | None) -> Curve:
-    """Return the curve of a saved release, after its promise."""
-    promise = releases.Release.load(release).guarantee
-    say(str(promise))
-    asked = promise.delta if delta is None else delta
-    return Curve.of(promise.event, asked, promise.level, max_elements)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
@@ -14,6 +14,7 @@ from dpgrain._later import later
 from dpgrain._wording import counted, rounded_up
 from dpgrain.cli import options as given
 from dpgrain.cli.command import Group, command
+from dpgrain.cli.document import tell_json
 from dpgrain.cli.printing import console, grid, say, written
 from dpgrain.errors import ParameterError
 from dpgrain.units import OWN_UNIT, Element, Level, Unit
@@ -72,8 +73,8 @@ class Strength:
         list[Path] | None,
         typer.Option(
             help="File of releases that are fixed now: dpgrain run makes them once without charging "
-            "them. May repeat.",
-            metavar="FILE",
+            "them.",
+            metavar="FILE …",
         ),
     ] = None
 
@@ -93,7 +94,8 @@ class Promised(Strength):
     element: Annotated[
         list[str] | None,
         typer.Option(
-            help="Column whose values are cells, or COLUMN=day (week, month, year); may repeat."
+            metavar="COLUMN …",
+            help="Column whose values are cells, or COLUMN=day (week, month, year).",
         ),
     ] = None
     any_days: Annotated[
@@ -107,7 +109,9 @@ class Promised(Strength):
     ] = None
     day: Annotated[
         str | None,
-        typer.Option(help="With --any-days and --any-hours: the column of days or times."),
+        typer.Option(
+            metavar="COLUMN", help="With --any-days and --any-hours: the column of days or times."
+        ),
     ] = None
     zone: Annotated[
         str, typer.Option(help="Zone in which days of moments begin, such as Europe/Paris.")
@@ -177,20 +181,21 @@ def init(
     promised: Promised,
     name: Annotated[str, typer.Option(help="Name of the people whose records it is about.")],
     user: given.User = None,
+    as_json: given.Json = False,
 ) -> None:
     """Make a ledger with a first promise."""
     made = ledgers.Ledger.create(place, name=name, promises=[promised.promise()], user=user or "")
-    _tell(made)
+    _tell(made, as_json=as_json)
 
 
 @command(
     "dpgrain ledger promise visits.ledger --unit user --epsilon 10 --delta 1e-6", name="promise"
 )
-def promise(place: Place, promised: Promised) -> None:
+def promise(place: Place, promised: Promised, as_json: given.Json = False) -> None:
     """Add a promise to a ledger that has charged nothing: a release must fit into all of them."""
     made = ledgers.Ledger(place)
     made.add(promised.promise())
-    _tell(made)
+    _tell(made, as_json=as_json)
 
 
 @command("dpgrain ledger renew visits.ledger 1 --epsilon 1 --delta 1e-6", name="renew")
@@ -198,6 +203,7 @@ def renew(
     place: Place,
     number: Annotated[int, typer.Argument(help="Line of the promise, as show tells it.")],
     strength: Strength,
+    as_json: given.Json = False,
 ) -> None:
     """Begin a promise anew: what the earlier one held counts as used up, and comes on top."""
     opened = ledgers.Ledger(place)
@@ -207,25 +213,26 @@ def renew(
     entry = opened.renew(
         number, earlier.renewed(strength.epsilon, strength.delta, **strength.parts)
     )
-    _tell(opened)
-    say(f"Line {entry.number} {opened.renewed_with(entry.number)}")
+    _tell(opened, as_json=as_json)
+    if not as_json:
+        say(f"Line {entry.number} {opened.renewed_with(entry.number)}")
 
 
 @command("dpgrain ledger show visits.ledger", name="show")
 def show(
     place: Place,
     expected: Annotated[
-        str | None, typer.Option(help="A hash that the ledger must hold, from a receipt.")
+        str | None,
+        typer.Option(metavar="HASH", help="A hash that the ledger must hold, from a receipt."),
     ] = None,
     top: Annotated[int, typer.Option("--top", help="Last lines to print.", min=1)] = 20,
     as_json: given.Json = False,
 ) -> None:
     """Show what a ledger promises, what is left of it, and its last lines."""
     opened = ledgers.Ledger(place, expected=expected)
+    _tell(opened, as_json=as_json)
     if as_json:
-        say(json.dumps(_described(opened), ensure_ascii=False, indent=1))
         return
-    _tell(opened)
     entries = opened.entries
     for entry in entries:
         if entry.renews is not None:
@@ -239,12 +246,18 @@ def show(
 def verify(
     place: Place,
     expected: Annotated[
-        str | None, typer.Option(help="A hash that the ledger must hold, from a receipt.")
+        str | None,
+        typer.Option(metavar="HASH", help="A hash that the ledger must hold, from a receipt."),
     ] = None,
+    as_json: given.Json = False,
 ) -> None:
     """Check that no line was changed or is missing, and that the accounts follow from the lines."""
     receipt = ledgers.Ledger(place, expected=expected).verify()
-    say(f"Every line follows from the one before. {receipt}")
+    said = "Every line follows from the one before."
+    if as_json:
+        tell_json({"verified": True, "receipt": asdict(receipt), "sentence": f"{said} {receipt}"})
+        return
+    say(f"{said} {receipt}")
 
 
 @command(
@@ -262,6 +275,7 @@ def export(
     decided_by: Annotated[
         str, typer.Option(help="With --registry: who decides on the promises.")
     ] = "",
+    as_json: given.Json = False,
 ) -> None:
     """Write the promises and all lines of a ledger as JSON, or an entry for a public registry."""
     if decided_by and not registry:
@@ -273,22 +287,29 @@ def export(
     else:
         told = {**_described(opened), "lines": [entry.to_dict() for entry in opened.entries]}
     text = json.dumps(told, ensure_ascii=False, indent=1)
-    if output is None:
+    if output is not None:
+        with whole_file(output) as part:
+            part.write_text(text, encoding="utf-8")
+    if as_json:
+        tell_json(told, output)
+    elif output is None:
         say(text)
-        return
-    with whole_file(output) as part:
-        part.write_text(text, encoding="utf-8")
-    written(output)
+    else:
+        written(output)
 
 
 @command("dpgrain ledger report visits.ledger --output visits.html", name="report")
 def report(
     place: Place,
     output: Annotated[Path, typer.Option(help="Write to this file (.html).")],
+    as_json: given.Json = False,
 ) -> None:
     """Write one HTML page for a privacy officer: promises, what is left, releases over time."""
     check_outputs([output], [place])
     ledgers.Ledger(place).report(output)
+    if as_json:
+        tell_json({}, output)
+        return
     written(output)
 
 
@@ -303,11 +324,15 @@ def _described(opened: Ledger) -> dict[str, Any]:
         "name": opened.name,
         "promises": promised,
         "assumed": _ASSUMED,
+        "receipt": asdict(opened.entries[-1].receipt),
     }
 
 
-def _tell(opened: Ledger) -> None:
+def _tell(opened: Ledger, *, as_json: bool) -> None:
     """Print the promises of a ledger, and what is left of each."""
+    if as_json:
+        tell_json(_described(opened))
+        return
     say(f"The ledger {opened.name!r}, id {opened.id}.")
     table = grid("What it promises", "to everybody, about", "line", "left where least is")
     for number, one in opened.promises.items():

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from dpgrain._files import check_outputs
 from dpgrain._later import later
+from dpgrain._wording import first_repeated
+from dpgrain.cli.document import mean_as_json, tell_json
 from dpgrain.cli.options import columns_of
 from dpgrain.cli.printing import console, grid, plain, say, written
 from dpgrain.cli.table import files_of, tell_curator
@@ -38,10 +40,13 @@ _SHARED = (
     "types",
     "decimal",
     "where",
+    "engine",
+    "master",
     "check",
     "ledger",
     "top",
     "output",
+    "as_json",
 )
 _ENDINGS = (".json", ".csv", ".parquet")
 # At most this many digits after the point are shown; smaller numbers are written with powers of ten.
@@ -91,7 +96,7 @@ def run(asked: OfNumbers, table: UserTable, columns: Sequence[str], **options: A
     """
     names = _named(columns, table)
     if asked.check:
-        tell_curator(table, values=names)
+        tell_curator(table, as_json=asked.as_json, values=names)
         return
     _check(asked, table)
     table.require_numbers(names, "--columns", also=["BOOLEAN"])
@@ -107,6 +112,9 @@ def run(asked: OfNumbers, table: UserTable, columns: Sequence[str], **options: A
         )
     if asked.output is not None:
         writing.write_mean(found, names, asked.output)
+    if asked.as_json:
+        tell_json(mean_as_json(found, names), asked.output)
+        return
     _tell(found, names, asked.top)
     written(asked.output)
 
@@ -133,9 +141,8 @@ def _check(asked: OfNumbers, table: UserTable) -> None:
 def _named(columns: Sequence[str], table: UserTable) -> list[str]:
     """Return the columns that ``--columns`` names, each once, that of users not among them."""
     names = columns_of(columns, list(table.schema))
-    twice = [name for place, name in enumerate(names) if name in names[:place]]
-    if twice:
-        raise ParameterError(f"--columns {twice[0]!r} is given twice; leave one of them out.")
+    if (twice := first_repeated(names)) is not None:
+        raise ParameterError(f"--columns {twice!r} is given twice; leave one of them out.")
     for name in names:
         table.require(name, "--columns")
         if name == table.user:
@@ -177,6 +184,6 @@ def _tell_numbers(found: MeanOfUsers, names: list[str], top: int) -> None:
         say("All of them: --output FILE, or a larger --top.")
     centre = methods.method_of(found.method).centre or "0"
     say(
-        f"Users count in full up to {found.radius:.3g} from {centre}. The mean of all who have records "
+        f"Users count in full up to {found.radius:.3g} from {centre}. What was found "
         f"is {found.off}."
     )

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
 import typer
 
+from dpgrain.cli.command import CLIPPING, PEOPLE, PROMISE, RESULTS, TABLE, seldom
 from dpgrain.errors import ParameterError
 from dpgrain.units import Level, Relation
 
@@ -16,18 +17,19 @@ Stated = TypeVar("Stated")
 
 # ------------------------------------------------------------------------------------ the promise
 
-PROMISE, TABLE, PEOPLE = "The promise", "The table", "One row of each user"
-CLIPPING, RESULTS = "Groups and clipping", "What is printed and written"
-
 Epsilon: TypeAlias = Annotated[
-    Stated, typer.Option(help="The promised ε, such as 1.", rich_help_panel=PROMISE)
+    Stated, typer.Option(metavar="ε", help="The promised ε, such as 1.", rich_help_panel=PROMISE)
 ]
 Delta: TypeAlias = Annotated[
-    Stated, typer.Option(help="The promised δ, such as 1e-6.", rich_help_panel=PROMISE)
+    Stated,
+    typer.Option(metavar="δ", help="The promised δ, such as 1e-6.", rich_help_panel=PROMISE),
 ]
 Neighbours: TypeAlias = Annotated[
     Relation,
-    typer.Option(help="Neighbours: unit removed or exchanged.", rich_help_panel=PROMISE),
+    typer.Option(
+        help="Neighbours: a unit removed, or exchanged for another.",
+        rich_help_panel=seldom(PROMISE),
+    ),
 ]
 Protected: TypeAlias = Annotated[
     Level, typer.Option("--unit", help="What is protected.", rich_help_panel=PROMISE)
@@ -36,50 +38,53 @@ ProtectedOrElement: TypeAlias = Annotated[
     Level | None,
     typer.Option(
         "--unit",
-        help="What is protected; element where --element is given.",
+        help="What is protected; element with --element.",
         rich_help_panel=PROMISE,
     ),
 ]
 MaxElements: TypeAlias = Annotated[
     int | None,
     typer.Option(
-        help="With --unit user: elements of a user that are used.", rich_help_panel=PROMISE
+        help="With --unit user: elements of a user that are used.",
+        rich_help_panel=seldom(PROMISE),
     ),
 ]
 MaxItems: TypeAlias = Annotated[
     int,
     typer.Option(
-        help="Items of one unit that take part in selecting.", min=1, rich_help_panel=CLIPPING
+        help="Items of one unit that take part in selecting.",
+        min=1,
+        rich_help_panel=seldom(CLIPPING),
     ),
 ]
 Clip: TypeAlias = Annotated[
     str,
     typer.Option(
-        help="Clipping bound of a unit's data, a number or 'auto'.", rich_help_panel=CLIPPING
+        metavar="BOUND",
+        help="Clipping bound of a unit's data, a number or auto.",
+        rich_help_panel=seldom(CLIPPING),
     ),
 ]
 Noise: TypeAlias = Annotated[
     Literal["gaussian", "laplace"],
-    typer.Option(help="Law of the noise.", rich_help_panel=PROMISE),
+    typer.Option(help="Law of the noise.", rich_help_panel=seldom(PROMISE)),
 ]
 AnyNoise: TypeAlias = Annotated[
     Literal["auto", "gaussian", "laplace"],
     typer.Option(
         help="Law of the noise; auto takes Laplace where that is known to be less.",
-        rich_help_panel=PROMISE,
+        rich_help_panel=seldom(PROMISE),
     ),
 ]
 
 # -------------------------------------------------------------------------------------- the table
 
-Source: TypeAlias = Annotated[
-    str, typer.Argument(help="Parquet or CSV file, or a glob in quotes.", metavar="SOURCE")
-]
 Table: TypeAlias = Annotated[
     str, typer.Argument(help="Parquet or CSV file, or a glob in quotes.", metavar="TABLE")
 ]
 User: TypeAlias = Annotated[
-    str | None, typer.Option(help="Column of whose a record is.", rich_help_panel=TABLE)
+    str | None,
+    typer.Option(metavar="COLUMN", help="Column of whose a record is.", rich_help_panel=TABLE),
 ]
 Users: TypeAlias = Annotated[
     int | None, typer.Option(help="Public number of enrolled users.", rich_help_panel=TABLE)
@@ -88,32 +93,41 @@ Cells: TypeAlias = Annotated[
     list[str] | None,
     typer.Option(
         help="NAME=COLUMN:FILE adds a column of cells: FILE has a value and its cell in a row.",
-        rich_help_panel=TABLE,
+        rich_help_panel=seldom(TABLE),
     ),
 ]
 PerUser: TypeAlias = Annotated[
     list[str] | None,
     typer.Option(
         help="NAME=count or NAME=COLUMN:FUNCTION of all of a user's rows: size, count, sum, mean, "
-        "min, max or nunique. May repeat.",
-        rich_help_panel=PEOPLE,
+        "min, max or nunique.",
+        rich_help_panel=seldom(PEOPLE),
     ),
 ]
 PerUserBy: TypeAlias = Annotated[
     list[str] | None,
     typer.Option(
-        help="Column to keep, with a row for each value. May repeat.", rich_help_panel=PEOPLE
+        metavar="COLUMN …",
+        help="Column to keep, with a row for each value.",
+        rich_help_panel=seldom(PEOPLE),
     ),
 ]
 Delimiter: TypeAlias = Annotated[
-    str, typer.Option(help=r"Delimiter of a CSV file; '\t' is a tab.", rich_help_panel=TABLE)
+    str,
+    typer.Option(
+        metavar="MARK",
+        help=r"Mark between columns of CSV, where not a comma; '\t': tab.",
+        show_default=False,
+        rich_help_panel=TABLE,
+    ),
 ]
 Types: TypeAlias = Annotated[
     list[str] | None,
     typer.Option(
         "--type",
-        help="COLUMN=TYPE, or A,B,C=TYPE, of columns of text (all of CSV): paid=double. What does not "
-        "fit is left out. May repeat.",
+        metavar="COLUMN=TYPE …",
+        help="Type of columns of text, as all of CSV are, such as paid=double; what does not fit is "
+        "left out.",
         rich_help_panel=TABLE,
     ),
 ]
@@ -121,31 +135,39 @@ Days: TypeAlias = Annotated[
     list[str] | None,
     typer.Option(
         help="NAME=COLUMN or NAME=COLUMN:ZONE adds a column of days of times, such as "
-        "day=at:Europe/Paris. May repeat."
+        "day=at:Europe/Paris.",
+        rich_help_panel=seldom(TABLE),
     ),
 ]
 Where: TypeAlias = Annotated[
     list[str] | None,
     typer.Option(
         help="COLUMN=VALUE or COLUMN=FIRST..LAST: only records of this public region are read. "
-        "COLUMN= means missing values. May repeat: any of the values.",
-        rich_help_panel=TABLE,
+        "COLUMN= means missing values. Given again: any of the values.",
+        rich_help_panel=seldom(TABLE),
     ),
 ]
 Mark: TypeAlias = Literal[".", ","]
 Decimal: TypeAlias = Annotated[
     Mark,
-    typer.Option(help="What stands before decimals in a column of --type.", rich_help_panel=TABLE),
+    typer.Option(
+        help="What stands before decimals in a column of --type.", rich_help_panel=seldom(TABLE)
+    ),
 ]
 Engine: TypeAlias = Annotated[
     Literal["duckdb", "in_memory", "spark"],
-    typer.Option(help="What reads the rows; spark is for tables beyond one machine."),
+    typer.Option(
+        help="What reads the rows; spark is for tables beyond one machine.",
+        rich_help_panel=seldom(TABLE),
+    ),
 ]
 Master: TypeAlias = Annotated[
     str | None,
     typer.Option(
+        metavar="ADDRESS",
         help="With --engine spark: the address of the cluster, such as spark://host:7077, local[4], or "
-        "sc://host of Spark Connect."
+        "sc://host of Spark Connect.",
+        rich_help_panel=seldom(TABLE),
     ),
 ]
 Check: TypeAlias = Annotated[
@@ -159,37 +181,45 @@ Check: TypeAlias = Annotated[
 Ledger: TypeAlias = Annotated[
     str | None,
     typer.Option(
-        help="Charge the release to this ledger, a file or a PostgreSQL address.",
+        metavar="LEDGER",
+        help="Charge it to this ledger, a file or an address.",
         rich_help_panel=PROMISE,
     ),
 ]
 Memory: TypeAlias = Annotated[
-    str, typer.Option(help="Working memory, such as 1GB.", rich_help_panel=TABLE)
+    str,
+    typer.Option(
+        metavar="SIZE", help="Working memory, such as 1GB.", rich_help_panel=seldom(TABLE)
+    ),
 ]
 
 # ---------------------------------------------------------------------------------- the statistic
 
-Item: TypeAlias = Annotated[list[str], typer.Option(help="Column of what is counted; may repeat.")]
-Value: TypeAlias = Annotated[str, typer.Option(help="Column of numbers.")]
+Item: TypeAlias = Annotated[
+    list[str], typer.Option(metavar="COLUMN …", help="Column of what is counted.")
+]
+Value: TypeAlias = Annotated[str, typer.Option(metavar="COLUMN", help="Column of numbers.")]
 By: TypeAlias = Annotated[
-    list[str] | None, typer.Option(help="Column to group by; may repeat. One number without it.")
+    list[str] | None,
+    typer.Option(metavar="COLUMN …", help="Column to group by. One number without it."),
 ]
 Cell: TypeAlias = Annotated[
     str | None,
     typer.Option(
-        help="Column of cells, or a .parquet/.csv file of two columns: item, cell.",
+        metavar="COLUMN",
+        help="Column of cells, or a file of item and cell.",
         rich_help_panel=PROMISE,
     ),
 ]
 Bounds: TypeAlias = Annotated[
     tuple[float, float] | None,
-    typer.Option(help="LOW HIGH: numbers beyond are cut off; found privately without it."),
+    typer.Option(metavar="LOW HIGH", help="Numbers beyond are cut off; found privately without."),
 ]
 Domain: TypeAlias = Annotated[
     list[str] | None,
     typer.Option(
-        help="File with the public list of items: its first column or lines, or all columns; or "
-        "COLUMN=FILE of one of several.",
+        metavar="FILE …",
+        help="Public list of items, one a line; or COLUMN=FILE for each column.",
         rich_help_panel=CLIPPING,
     ),
 ]
@@ -208,7 +238,9 @@ Report: TypeAlias = Annotated[
 ]
 Save: TypeAlias = Annotated[
     Path | None,
-    typer.Option(help="Save the release with its guarantee (.parquet).", rich_help_panel=RESULTS),
+    typer.Option(
+        help="Save the release with its guarantee (.parquet).", rich_help_panel=seldom(RESULTS)
+    ),
 ]
 Plot: TypeAlias = Annotated[
     Path | None,

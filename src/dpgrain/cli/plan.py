@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,8 +15,9 @@ from dpgrain._later import later
 from dpgrain._wording import powers
 from dpgrain.cli import options as given
 from dpgrain.cli.command import Group, command
+from dpgrain.cli.document import tell_json
 from dpgrain.cli.options import clip_of, level_of
-from dpgrain.cli.printing import console, say, shown, written
+from dpgrain.cli.printing import check_picture, console, say, shown, written
 from dpgrain.units import OWN_UNIT, Level, Unit, User
 
 if TYPE_CHECKING:
@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     from dpgrain.planning import shuffled
     from dpgrain.planning.plan import ErrorPlan
     from dpgrain.planning.shuffled import Honest
+    from dpgrain.report import plots
 else:
+    plots = later("dpgrain.report.plots")
     rich_table = later("rich.table")
     shuffled = later("dpgrain.planning.shuffled")
 
@@ -98,16 +100,27 @@ class _Units(Promise):
     "dpgrain plan units --epsilon 1 --delta 1e-6 --n-users 10000 --records 90 --elements 5 --cells 40",
     name="units",
 )
-def units(asked: _Units, as_json: given.Json = False) -> None:
+def units(
+    asked: _Units,
+    plot: Annotated[
+        Path | None, typer.Option(help="Also draw the errors over ε: .png, .svg or .pdf.")
+    ] = None,
+    as_json: given.Json = False,
+) -> None:
     """Compare record, element and user as the unit: the error of a count, and what each hides."""
+    if plot is not None:
+        check_picture(plot)
     made = planning.plan_units(**vars(asked))
+    if plot is not None:
+        plots.save_units(made, plot)
     if as_json:
-        say(made.to_json())
+        tell_json(made.to_dict(), plot)
         return
     first, *rows = made.rows()
     _tell_columns(made.title, first, rows)
     for note in made.notes:
         say(note)
+    written(plot)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,7 +133,7 @@ class _Recurrent:
     returns: Annotated[int, typer.Option(help="Periods in which a person comes.", min=1)]
     every: Annotated[
         list[int] | None,
-        typer.Option(help="Periods of a window; may be given again. By default 1, 7 and all."),
+        typer.Option(help="Periods of a window; by default 1, 7 and all."),
     ] = None
     counting: Annotated[
         Literal["people", "visits"],
@@ -140,7 +153,7 @@ def recurrent(asked: _Recurrent, as_json: given.Json = False) -> None:
     """Compare daily, weekly and running-total releases for a person who comes back."""
     made = planning.plan_recurrent(**vars(asked))
     if as_json:
-        say(made.to_json())
+        tell_json(made.to_dict())
         return
     say(made.title)
     for heading, rows in made.tables():
@@ -347,7 +360,7 @@ def shuffle(
         protocol.report(report)
     if as_json:
         told = {**made.to_dict(), "honest": [line.to_dict() for line in curve]}
-        say(json.dumps(told, ensure_ascii=False))
+        tell_json(told, report)
         return
     _tell(made, as_json=False)
     _tell_honest(curve, asked.delta)
@@ -367,7 +380,7 @@ def _tell_columns(title: str, names: Sequence[str], rows: Sequence[Sequence[str]
 def _tell(made: ErrorPlan, as_json: bool) -> None:
     """Print a plan, in which numbers of known order only are said to be such."""
     if as_json:
-        say(made.to_json())
+        tell_json(made.to_dict())
         return
     # Sources stand below the table, numbered, so that the table fits a narrow terminal.
     sources = list(dict.fromkeys(row.source for row in made.rows() if row.source))

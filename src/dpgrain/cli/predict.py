@@ -11,7 +11,8 @@ from dpgrain import learn
 from dpgrain._files import check_outputs, write_table
 from dpgrain._later import later
 from dpgrain.cli import options as given
-from dpgrain.cli.command import command
+from dpgrain.cli.command import PEOPLE, RESULTS, command, seldom
+from dpgrain.cli.document import tell_json
 from dpgrain.cli.printing import say, written
 from dpgrain.cli.table import People, Reading, files_of, tell_curator
 from dpgrain.errors import ParameterError
@@ -35,14 +36,24 @@ def predict(
     reading: Reading,
     people: People,
     user: Annotated[
-        str | None, typer.Option(help="With --per-user: column of whose a record is.")
+        str | None,
+        typer.Option(
+            metavar="COLUMN",
+            help="With --per-user: column of whose a record is.",
+            rich_help_panel=seldom(PEOPLE),
+        ),
     ] = None,
     output: Annotated[
-        Path | None, typer.Option(help="Where predictions go: .csv or .parquet.")
+        Path | None,
+        typer.Option(help="Where predictions go: .csv or .parquet.", rich_help_panel=RESULTS),
     ] = None,
     keep: Annotated[
         list[str] | None,
-        typer.Option(help="Column of the table to write beside the predictions; may repeat."),
+        typer.Option(
+            metavar="COLUMN …",
+            help="Column of the table to write beside the predictions.",
+            rich_help_panel=RESULTS,
+        ),
     ] = None,
 ) -> None:
     """Predict each row of a table with a fitted model, in the order of the rows."""
@@ -52,7 +63,7 @@ def predict(
     columns = _columns(fitted, model)
     data = people.of(reading.read(table, user=user))
     if reading.check or output is None:
-        tell_curator(data, values=columns.numbers)
+        tell_curator(data, as_json=reading.as_json, values=columns.numbers)
         return
     check_outputs([output], [model, *files_of(data)])
     rows = features.load_rows(data, columns, keep=keep or [])
@@ -62,10 +73,15 @@ def predict(
     if taken:
         raise ParameterError(f"--keep {taken[0]!r} has the name of a column of predictions.")
     write_table(pa.table({**kept, **added}), output)
-    say(
-        f"{len(rows.features):,} rows predicted. The promise is for the model, not for this file: a "
-        "prediction tells of the row that it was made from."
+    said = (
+        "The promise is for the model, not for this file: a prediction tells of the row that it was "
+        "made from."
     )
+    if reading.as_json:
+        told = {"rows": len(rows.features), "columns": list(kept | added), "sentence": said}
+        tell_json(told, output)
+        return
+    say(f"{len(rows.features):,} rows predicted. {said}")
     written(output)
 
 

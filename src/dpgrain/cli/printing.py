@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpgrain._files import whole_file
+from dpgrain._files import check_writable, whole_file
 from dpgrain._later import later
 from dpgrain._wording import rounded_up
+from dpgrain.cli.spelling import spelled_inside
+from dpgrain.errors import ParameterError
 
 if TYPE_CHECKING:
     import rich.console as rich_console
@@ -25,12 +27,13 @@ else:
     rich_table = later("rich.table")
 
 
+_PICTURES = (".png", ".svg", ".pdf")
 # The columns of limits have these headings.
 _HEADINGS = {"at_least": "at least", "up_to": "may be up to", "count_error": "its error"}
 # A key is cut to so many letters.
 _LETTERS = 200
-# A key that is no longer than this, such as a day, stands in one line however many columns there are.
-_WHOLE = 10
+# A word of a key that is no longer than this is not broken, however many columns there are.
+_WHOLE = 20
 
 
 def console() -> rich_console.Console:
@@ -55,34 +58,19 @@ def written(*paths: Path | None) -> None:
             say(f"Written: {path}")
 
 
+def check_picture(path: Path) -> None:
+    """Raise unless a picture can be written there."""
+    if path.suffix.lower() not in _PICTURES:
+        raise ParameterError(f"--plot must end in .png, .svg or .pdf, not {str(path)!r}.")
+    check_writable(path)
+
+
 def write_plot(axes: Axes, path: Path) -> None:
     """Write the picture that axes are on, as the path's ending says."""
     figure = axes.get_figure(root=True)
     assert figure is not None  # noqa: S101 - axes that were drawn on have a figure
     with whole_file(path) as part:
         figure.savefig(part, format=path.suffix[1:].lower(), bbox_inches="tight")
-
-
-def tell_as_json(release: Release) -> None:
-    """Print all estimates of a release as JSON, with what they are of and the promise."""
-    told = {
-        "statistic": release.statistic.name,
-        "estimates_of": release.estimand,
-        "estimates": [
-            {name: _known(value) for name, value in row.items()}
-            for row in release.to_arrow().to_pylist()
-        ],
-        "notes": printed.notes(release) if len(release) else [],
-        "take_care": release.asked.take_care,
-        "guarantee": release.guarantee.to_dict(),
-        "sentence": str(release.guarantee),
-    }
-    say(json.dumps(told, ensure_ascii=False, indent=1, default=str))
-
-
-def _known(value: Any) -> Any:
-    """Return a value of a table as JSON has it: a number that is not finite is not known."""
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def grid(title: str, *columns: str, **options: Any) -> rich_table.Table:
@@ -97,7 +85,7 @@ def grid(title: str, *columns: str, **options: Any) -> rich_table.Table:
     first, *others = columns
     table.add_column(first, overflow="fold")
     for name in others:
-        table.add_column(name, justify="right")
+        table.add_column(name, justify="right", overflow="fold")
     return table
 
 
@@ -118,17 +106,28 @@ def tell_release(release: Release, top: int) -> None:
         release: the release.
         top: the number of estimates.
     """
-    tell_estimates(release, top)
+    if len(release):
+        tell_estimates(release, top)
     say(f"Estimates of: {release.estimand}.")
     if len(release) > top:
         say("All of them: --output FILE, or a larger --top.")
     if not len(release):
-        say("None passed the threshold: give --domain or more ε.")
+        say(
+            "None passed the threshold: give --domain or more ε. --check tells the curator which "
+            "values are missing or cannot be read."
+        )
     elif said := printed.notes(release):
-        say(" ".join(said))
+        say(spelled_inside(" ".join(said)))
     if release.asked.care:
-        say(f"Take care: {release.asked.take_care}.", style="yellow")
+        say(f"Take care: {spelled_inside(release.asked.take_care)}.", style="yellow")
     say(str(release.guarantee))
+
+
+def _numbers(line: printed.Line, release: Release, known: Sequence[str]) -> list[str]:
+    """Return the numbers of an estimate as text."""
+    named = dict(zip(release.more, line.more, strict=True))
+    own = (line.estimate, line.std_error, line.low, line.high)
+    return [*own, *(named[name] for name in known)]
 
 
 def tell_estimates(release: Release, top: int) -> None:
@@ -145,14 +144,15 @@ def tell_estimates(release: Release, top: int) -> None:
     )
     lines = printed.lines_of(release, printed.shown(release, top), letters=_LETTERS)
     for place, name in enumerate(release.groups.names):
-        longest = max((len(line.keys[place]) for line in lines), default=0)
+        words = (word for line in lines for word in line.keys[place].split())
+        longest = max(map(len, words), default=0)
         table.add_column(plain(name), overflow="fold", min_width=min(longest, _WHOLE))
-    more = (printed.heading(release, name) for name in known)
-    more = (_HEADINGS.get(name, name) for name in more)
-    for name in ("estimate", "std. error", "95% low", "95% high", *more):
-        table.add_column(name, justify="right")
-    for line in lines:
-        named = dict(zip(release.more, line.more, strict=True))
-        numbers = (line.estimate, line.std_error, line.low, line.high)
-        table.add_row(*map(plain, line.keys), *numbers, *(named[name] for name in known))
+    numbers = [_numbers(line, release, known) for line in lines]
+    headings = [_HEADINGS.get(name, name) for name in (printed.heading(release, n) for n in known)]
+    for place, name in enumerate(("estimate", "std. error", "95% low", "95% high", *headings)):
+        # A number is never cut: rather is the table wider than the terminal.
+        widest = max((len(row[place]) for row in numbers), default=0)
+        table.add_column(name, justify="right", min_width=widest)
+    for line, row in zip(lines, numbers, strict=True):
+        table.add_row(*map(plain, line.keys), *row)
     console().print(table)

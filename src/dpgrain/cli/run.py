@@ -12,6 +12,13 @@ from dpgrain._later import later
 from dpgrain._wording import counted
 from dpgrain.cli import options as given
 from dpgrain.cli.command import command
+from dpgrain.cli.document import (
+    mean_as_json,
+    model_as_json,
+    promise_as_json,
+    release_as_json,
+    tell_json,
+)
 from dpgrain.cli.printing import console, grid, plain, say, written
 from dpgrain.cli.table import sides_of
 
@@ -48,7 +55,8 @@ def run(
     folder: Annotated[
         Path | None,
         typer.Option(
-            help="Folder of the outputs, made if there is none; that of the file without it."
+            metavar="FOLDER",
+            help="Folder of the outputs, made if there is none; that of the file without it.",
         ),
     ] = None,
     ledger: given.Ledger = None,
@@ -58,6 +66,7 @@ def run(
             "--again", help="Publish anew what was published before: charged anew, and replaced."
         ),
     ] = False,
+    as_json: given.Json = False,
 ) -> None:
     """Publish all that a file of releases asks for, under one promise.
 
@@ -66,14 +75,16 @@ def run(
     """
     with nullcontext() if ledger is None else ledgers.Ledger(ledger) as opened:
         plan = plans.plan_releases(file, where=sides_of(where or []), folder=folder)
-        say(str(plan))
+        if not as_json:
+            say(str(plan))
         if dry_run:
-            if opened is not None:
-                _tell_left(plan, opened)
-                opened.rehearse(*plan.guarantees, mark=plan.mark, again=again)
-            say("Nothing was read, charged or written: --dry-run.")
+            _rehearse(plan, opened, again=again, as_json=as_json)
             return
         made = plan.run(again=again)
+    if as_json:
+        told = {"plan": _plan_as_json(plan), **releases_as_json(made)}
+        tell_json(told, *plan.file.outputs)
+        return
     _tell(made)
     say(str(made.promise))
     written(*plan.file.outputs)
@@ -112,13 +123,60 @@ def _in_brief(release: Any) -> str:
     return f"{counted(len(release), 'estimate')}, {first} {', '.join(line.keys)}: {told}"
 
 
-def _tell_left(plan: PlannedReleases, ledger: Ledger) -> None:
-    """Print what the ledger holds, and what the file would take of each promise."""
+def _rehearse(plan: PlannedReleases, ledger: Ledger | None, *, again: bool, as_json: bool) -> None:
+    """Tell what the releases would take of a ledger, if there is one; and refuse as it would."""
+    parts = [] if ledger is None else _parts(plan, ledger)
+    if not as_json:
+        for promise, left, taken in parts:
+            say(
+                f"{promise}: {100 * left:.1f}% is left where least is, and these releases take at most "
+                f"{100 * taken:.1f}%."
+            )
+    if ledger is not None:
+        ledger.rehearse(*plan.guarantees, mark=plan.mark, again=again)
+    if as_json:
+        told = [
+            {"promise": promise, "left": left, "taken": taken} for promise, left, taken in parts
+        ]
+        tell_json({"plan": _plan_as_json(plan), "ledger": told, **promise_as_json(plan.guarantee)})
+        return
+    say("Nothing was read, charged or written: --dry-run.")
+
+
+def _parts(plan: PlannedReleases, ledger: Ledger) -> list[tuple[str, float, float]]:
+    """Return each promise of a ledger, what is left of it, and what the file would take at most."""
+    found = []
     for number, promise in ledger.promises.items():
         charged = ledger.would_take(number, *plan.guarantees)
         taken = sum(each.price.share_of(promise.caps) for each in charged)
-        left = ledger.left(number, plan.guarantee.scope)
-        say(
-            f"{promise}: {100 * left:.1f}% is left where least is, and these releases take at most "
-            f"{100 * taken:.1f}%."
-        )
+        found.append((str(promise), ledger.left(number, plan.guarantee.scope), taken))
+    return found
+
+
+def _plan_as_json(plan: PlannedReleases) -> list[dict[str, Any]]:
+    """Return what each release of a file promises and errs, as JSON's values."""
+    return [
+        {
+            "release": each.entry.name,
+            "publishes": each.entry.kind.name,
+            "share": each.entry.share,
+            "epsilon": each.guarantee.epsilon(),
+            "delta": each.guarantee.delta,
+            "error": None if each.expected is None else str(each.expected),
+        }
+        for each in plan.releases
+    ]
+
+
+def releases_as_json(made: Releases) -> dict[str, Any]:
+    """Return what was published by the names of releases, and the promise of all, as JSON's values."""
+    told: dict[str, Any] = {}
+    for each in made.plan.releases:
+        release = made[each.entry.name]
+        if hasattr(release, "groups"):
+            told[each.entry.name] = release_as_json(release)
+        elif hasattr(release, "value"):
+            told[each.entry.name] = mean_as_json(release, each.entry.own["columns"])
+        else:
+            told[each.entry.name] = model_as_json(release)
+    return {"releases": told, **promise_as_json(made.promise)}

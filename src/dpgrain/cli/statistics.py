@@ -14,9 +14,10 @@ from dpgrain import statistics
 from dpgrain._files import check_outputs
 from dpgrain._later import later
 from dpgrain.cli import options as given
-from dpgrain.cli.command import command
+from dpgrain.cli.command import command, seldom
+from dpgrain.cli.document import release_as_json, tell_json
 from dpgrain.cli.options import clip_of, level_of, number
-from dpgrain.cli.printing import say, tell_as_json, tell_release, write_plot, written
+from dpgrain.cli.printing import say, tell_release, write_plot, written
 from dpgrain.cli.table import People, Publishing, domain_of, tell_curator, with_cells
 from dpgrain.errors import ParameterError, SchemaError
 from dpgrain.means.methods import METHODS
@@ -35,6 +36,8 @@ else:
     releases = later("dpgrain.statistics.release")
 
 
+# The options of `dpgrain mean` that ask for the mean of vectors.
+_VECTORS = "The mean of vectors"
 # Pictures may be of these kinds.
 _PICTURES = (".png", ".svg", ".pdf")
 
@@ -43,7 +46,7 @@ _PICTURES = (".png", ".svg", ".pdf")
 class Asked(Publishing, People):
     """The options of every statistic: the rows, the promise, and where the release goes."""
 
-    source: given.Source
+    source: given.Table
     user: given.User = None
     n_users: given.Users = None
     cells: given.Cells = None
@@ -57,7 +60,6 @@ class Asked(Publishing, People):
     report: given.Report = None
     save: given.Save = None
     plot: given.Plot = None
-    as_json: given.Json = False
     memory: given.Memory = "1GB"
 
     def table(self) -> UserTable:
@@ -137,7 +139,7 @@ class Asked(Publishing, People):
         if self.plot is not None:
             write_plot(release.plot(), self.plot)
         if self.as_json:
-            tell_as_json(release)
+            tell_json(release_as_json(release), *outputs)
             return
         tell_release(release, self.top)
         if self.delta and not release.guarantee.delta:
@@ -197,8 +199,9 @@ class Clipped(Asked):
         table = self.table()
         domain = domain_of(self.domain or [], keys, table)
         if self.check:
-            told = {name: own[name] for name in ("weight", "bounds") if name in own}
-            tell_curator(table, items=keys, values=values, domain=domain, **told)
+            told: dict[str, Any] = {n: own[n] for n in ("weight", "bounds") if n in own}
+            told |= {"items": keys, "values": values, "domain": domain}
+            tell_curator(table, as_json=self.as_json, **told)
             return
         self.publish(
             statistic,
@@ -263,11 +266,12 @@ def histogram(
     asked: Clipped,
     item: given.Item,
     weight: Annotated[
-        str | None, typer.Option(help="Column of what a record counts; 1 without it.")
+        str | None,
+        typer.Option(metavar="COLUMN", help="Column of what a record counts; 1 without it."),
     ] = None,
     edges: Annotated[
         str | None,
-        typer.Option(help="Bins of a column of numbers: their edges as 1,2,5,10; or auto."),
+        typer.Option(metavar="EDGES", help="Edges of bins of numbers, as 1,2,5,10; or auto."),
     ] = None,
     noise: given.Noise = "gaussian",
     nonnegative: Annotated[
@@ -318,7 +322,8 @@ def top(
 def count(
     asked: Grouped,
     value: Annotated[
-        str | None, typer.Option(help="Count only records with a finite number here.")
+        str | None,
+        typer.Option(metavar="COLUMN", help="Count only records with a finite number here."),
     ] = None,
 ) -> None:
     """Publish the number of records, overall or by group."""
@@ -337,7 +342,9 @@ def total(asked: OfNumbers) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class _OfMeans(OfNumbers):
-    value: Annotated[str, typer.Option(help="Column of numbers; or --columns, for vectors.")] = ""
+    value: Annotated[
+        str, typer.Option(metavar="COLUMN", help="Column of numbers; or --columns, for vectors.")
+    ] = ""
 
 
 @command(
@@ -355,26 +362,31 @@ def mean(
     columns: Annotated[
         list[str] | None,
         typer.Option(
-            help="Columns of numbers, as a,b,c; may repeat. With --bound and --unit user: the mean of "
-            "the vectors of users who have rows, each the mean of the user's rows."
+            metavar="COLUMNS …",
+            help="Columns, as a,b,c: the mean of users' vectors, each the mean of a user's rows.",
+            rich_help_panel=_VECTORS,
         ),
     ] = None,
     bound: Annotated[
         float | None,
         typer.Option(
-            help="With --columns: public bound on the norm of a row; longer ones are cut."
+            help="Bound on the norm of a row; longer ones are cut.", rich_help_panel=_VECTORS
         ),
     ] = None,
     radius: Annotated[
         float | None,
         typer.Option(
-            help="With --columns: about how far users' vectors lie from their mean, if that is known; "
-            "a method is chosen by it."
+            help="About how far users' vectors lie from their mean, if that is known.",
+            rich_help_panel=seldom(_VECTORS),
         ),
     ] = None,
     method: Annotated[
         MeanMethod,
-        typer.Option(help="With --columns: which private mean; auto by the public numbers."),
+        typer.Option(
+            metavar="METHOD",
+            help=f"Which private mean: auto by the public numbers, or {', '.join(METHODS)}.",
+            rich_help_panel=seldom(_VECTORS),
+        ),
     ] = "auto",
 ) -> None:
     """Publish the mean of a column of numbers, overall or by group; or of users' vectors."""
@@ -404,7 +416,8 @@ def distribution(
     at: Annotated[
         str | None,
         typer.Option(
-            help="Thresholds, as 1,2,5,10; round ones in a range found privately without."
+            metavar="NUMBERS",
+            help="Thresholds, as 1,2,5,10; found privately without it.",
         ),
     ] = None,
 ) -> None:
@@ -437,7 +450,7 @@ def quantile(
     asked: _OfQuantiles,
     q: Annotated[
         list[str] | None,
-        typer.Option(help="Ranks in [0, 1], as 0.25,0.5; may repeat. The median without it."),
+        typer.Option(metavar="RANKS …", help="Ranks, as 0.25,0.5. The median without it."),
     ] = None,
     bins: Annotated[
         int | None, typer.Option(help="16, 256 or 4096 bins: how fine quantiles are.")
@@ -463,10 +476,15 @@ def elements_per_user(asked: _OfHoldings, noise: given.Noise = "gaussian") -> No
     table = asked.table()
     element = asked.element
     if asked.check:
-        tell_curator(table, items=[element] if element and element in table.schema else [])
+        cells = [element] if element and element in table.schema else []
+        tell_curator(table, as_json=asked.as_json, items=cells)
         return
     if element is None:
         raise ParameterError("Give --element, the column of cells, such as --element page.")
+    if table.user is None:
+        raise ParameterError(
+            "Give --user, the column of whose a record is: elements are counted by it."
+        )
     unit = asked.protected(table, [element])
     unit = unit if unit.level == "element" else OWN_UNIT[unit.level]
     asked.publish(statistics.elements_per_user, table, element, unit=unit, noise=noise)

@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpgrain._later import later
+from dpgrain.cli.document import tell_json
 from dpgrain.cli.options import (
     Check,
     Days,
     Decimal,
     Delimiter,
     Engine,
+    Json,
     Ledger,
     Master,
     PerUser,
@@ -23,8 +25,9 @@ from dpgrain.cli.options import (
     Where,
     columns_of,
 )
-from dpgrain.cli.printing import console
-from dpgrain.errors import ParameterError
+from dpgrain.cli.printing import say
+from dpgrain.cli.spelling import spelled_inside
+from dpgrain.errors import ParameterError, SchemaError
 
 if TYPE_CHECKING:
     from dpgrain.ledger import ledger as ledgers
@@ -50,6 +53,7 @@ class Reading:
     engine: Engine = "duckdb"
     master: Master = None
     check: Check = False
+    as_json: Json = False
 
     def read(self, source: str, **options: Any) -> UserTable:
         """Return the table of a command.
@@ -181,7 +185,13 @@ def with_days(rows: UserTable, days: Sequence[str]) -> UserTable:
             raise ParameterError(
                 f"--days must be NAME=COLUMN or NAME=COLUMN:ZONE, such as day=at, not {text!r}."
             )
-        rows = rows.with_days(name, column or zone, zone if colon else None)
+        try:
+            rows = rows.with_days(name, column or zone, zone if colon else None)
+        except SchemaError as error:
+            # The column is given by keyword to the method, and here by the option.
+            if error.name != "of":
+                raise
+            raise SchemaError(error.about("--days"), name="--days") from error
     return rows
 
 
@@ -213,6 +223,7 @@ def files_of(rows: UserTable) -> list[str]:
 def tell_curator(
     rows: UserTable,
     *,
+    as_json: bool,
     items: Sequence[str] = (),
     weight: str | None = None,
     values: Sequence[str] = (),
@@ -220,10 +231,14 @@ def tell_curator(
     domain: Any = None,
 ) -> None:
     """Print what :meth:`~dpgrain.UserTable.check` tells, with the same arguments."""
-    if not items:
-        domain = None
-    told = rows.check(items, weight, value=values, bounds=bounds, domain=domain)
-    console().print(told, markup=False, highlight=False)
+    asked: dict[str, Any] = {"value": values, "bounds": bounds, "domain": domain if items else None}
+    if as_json:
+        counts = rows.check_counts(items, weight, **asked)
+        told = {spelled_inside(name): count for name, count in counts.items()}
+        tell_json({"private": False, "counts": told})
+    else:
+        for line in rows.check(items, weight, **asked).splitlines():
+            say(spelled_inside(line))
 
 
 def domain_of(stated: Sequence[str], keys: Sequence[str], rows: UserTable) -> Any:
