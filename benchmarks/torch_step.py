@@ -14,7 +14,7 @@ cost all alike.
 - *vmap*: ``torch.func.vmap(grad)`` over blocks, in chunks, then clipped and added up.
 - *MB*: what a step adds to the peak memory of a process of its own, on Linux: plain, and ours.
 
-Other libraries are timed by ``torch_peers.py``.
+Other libraries are timed by ``python -m benchmarks.peers``.
 """
 
 from __future__ import annotations

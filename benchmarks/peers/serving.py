@@ -1,30 +1,87 @@
-"""A process that makes steps of one library when it is asked to, and says how long each took."""
+"""A process of one library, which does a piece of work when it is asked to and tells what it took.
+
+This file runs in the environments of all peers, so it needs the standard library alone.
+"""
 
 from __future__ import annotations
 
 import json
+import os
+import resource
 import sys
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
+#: What is ready to be done; what it returns is told if JSON has a form for it.
+Step = Callable[[], Any]
+MB = 1024
 
-def serve(methods: Mapping[str, Callable[[str, str], Callable[[], Any]]]) -> None:
-    """Answer lines of ``[network, block, method]`` with seconds of CPU time, or why there are none.
+
+def serve(methods: Mapping[str, Callable[..., Step]]) -> None:
+    """Answer lines of ``[method, *what is asked]`` with what one run of it took and gave.
+
+    What a library imports and caches when it is first used is not its work: a method is prepared and
+    run once when it is asked for, and each answer is about a run after that. An answer tells seconds
+    of processor time (of this process and those it started), of the clock, the megabytes that the
+    first run added to the peak memory of this process, and the value; or why there is none.
 
     Args:
-        methods: by name, what makes a step from the name of a network and the size of blocks.
+        methods: by name, what prepares a step from what is asked.
     """
-    held: tuple[tuple[str, ...], Callable[[], Any]] | None = None
+    held: tuple[list[Any], Step, float] | None = None
     for line in sys.stdin:
-        name, block, method = json.loads(line)
+        asked = json.loads(line)
         try:
-            if held is None or held[0] != (name, block, method):
-                held = ((name, block, method), methods[method](name, block))
-                held[1]()
-            began = time.process_time()
-            held[1]()
-            answer: Any = time.process_time() - began
+            if held is None or held[0] != asked:
+                held = (asked, *_prepared(methods[asked[0]](*asked[1:])))
+            answer = {**_timed(held[1]), "memory": held[2]}
         except Exception as error:
-            answer = f"{type(error).__name__}: {error}".splitlines()[0][:200]
-        print(json.dumps(answer), flush=True)
+            answer = {"failed": f"{type(error).__name__}: {error}".splitlines()[0][:200]}
+        print(json.dumps(answer), file=ANSWERS, flush=True)
+
+
+# What libraries print is not an answer.
+ANSWERS = os.fdopen(os.dup(1), "w")
+os.dup2(2, 1)
+
+
+def _prepared(step: Step) -> tuple[Step, float]:
+    """The step after its first run, and the megabytes that this added to the peak."""
+    before = _peak()
+    step()
+    return step, _peak() - before
+
+
+def _peak() -> float:
+    """The most memory that this process held so far, in megabytes."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / MB
+
+
+def _timed(step: Step) -> dict[str, Any]:
+    """One run of a step: what it took and what it gave."""
+    processor, clock = _processor(), time.perf_counter()
+    value = step()
+    found = {"seconds": _processor() - processor, "clock": time.perf_counter() - clock}
+    return found | {"value": value if isinstance(value, dict | float) else None}
+
+
+def _processor() -> float:
+    """Seconds of processor time of this process and of all that it started and that still run."""
+    return time.process_time() + sum(map(_ticks, _children(os.getpid())))
+
+
+def _children(process: int) -> list[int]:
+    """The processes that a process started, and those that they started."""
+    found = []
+    for task in Path(f"/proc/{process}/task").glob("*/children"):
+        for child in map(int, task.read_text().split()):
+            found += [child, *_children(child)]
+    return found
+
+
+def _ticks(process: int) -> float:
+    """Seconds of processor time of another process, ended children included."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")

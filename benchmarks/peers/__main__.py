@@ -1,0 +1,45 @@
+"""dpgrain beside its peers: ``python -m benchmarks.peers [--make] [--run PART …] [--runs 20]``.
+
+``--make`` makes an environment for each library under ``build/peers`` (some gigabytes; Tumult wants
+Java 17), ``--run`` measures parts and keeps them in ``results.json``, from which every call writes
+``docs/comparison.md`` anew. ``make peers`` does all of it.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from . import accountants, environments, first, fits, networks, page, released
+
+PARTS: dict[str, Callable[[int], Any]] = {
+    "users": lambda runs: released.run("users", runs),
+    "records": lambda runs: released.run("records", runs),
+    "granularity": released.granularity,
+    "fits": fits.run,
+    "accounting": accountants.run,
+    "networks": networks.run,
+    "first": lambda _runs: first.run(),
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Make, measure, and write the page."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--make", nargs="*", choices=list(environments.NEEDS))
+    parser.add_argument("--run", nargs="*", choices=list(PARTS), default=None)
+    parser.add_argument("--runs", type=int, default=20, help="draws of each figure")
+    options = parser.parse_args(arguments)
+    if options.make is not None:
+        environments.make(options.make or environments.NEEDS)
+    if options.run is not None:
+        for part in options.run or PARTS:
+            found = PARTS[part](options.runs)
+            # Another part may have been kept meanwhile.
+            page.keep({part: found, "environments": environments.made()})
+    page.write()
+
+
+if __name__ == "__main__":
+    main()

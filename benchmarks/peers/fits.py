@@ -1,0 +1,79 @@
+"""Regressions of records: how much of the gain of the fit without privacy is kept."""
+
+from __future__ import annotations
+
+import statistics
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dpgrain._files import data_folder
+
+from .environments import ENVIRONMENTS, HERE, asked, serving
+
+sys.path.insert(0, str(HERE.parents[1] / "experiments"))
+import private_models
+
+DELTA = 1e-6
+EPSILONS = (0.1, 1.0)
+#: Of each the best stands on the page: regularisation of diffprivlib, and of ours none.
+STRENGTHS = ({"C": 0.001}, {"C": 0.1})
+
+
+def run(runs: int) -> dict[str, Any]:
+    """Fit two targets at two budgets, with one fifth of the users held out."""
+    folder = data_folder(private_models.BASEBALL)
+    problems = (private_models.baseball(folder), private_models.students(folder, "score"))
+    return {problem.name: _fits(problem, runs) for problem in problems}
+
+
+def _fits(problem: Any, runs: int) -> dict[str, Any]:
+    """Shares of the gain by library and ε, and seconds by the fit without privacy."""
+    test = problem.held_out(0)
+    base, best = private_models.reference(problem, test)
+    path = ENVIRONMENTS / "fit.npz"
+    np.savez(path, X=problem.X[~test], y=problem.y[~test], Z=problem.X[test])
+    kind = "logistic" if problem.logistic else "linear"
+    told = {"path": str(path), "kind": kind, "norm": problem.bound, "delta": DELTA, "bounds": {}}
+    found: dict[str, Any] = {"rows": int((~test).sum()), "columns": problem.X.shape[1]}
+    with serving("dpgrain", str(ENVIRONMENTS / "data")) as process:
+        plain = [asked(process, "plain fit", told)["seconds"] for _ in range(3)]
+    for epsilon in EPSILONS:
+        strengths = STRENGTHS if problem.logistic else ({},)
+        tried = {
+            "dpgrain": ("dpgrain", ({},)),
+            "dpgrain, given bound": ("dpgrain", ({"feature_bound": problem.bound},)),
+            "diffprivlib": ("diffprivlib", strengths),
+        }
+        for library, (environment, options) in tried.items():
+            each = []
+            for bounds in options:
+                with serving(environment, str(ENVIRONMENTS / "data")) as process:
+                    wanted = told | {"epsilon": epsilon, "bounds": bounds}
+                    answers = [asked(process, "fit", wanted) for _ in range(runs)]
+                each.append(_figures(problem, test, base, best, answers) | {"bounds": bounds})
+            figures = max(each, key=lambda of: of.get("kept", float("-inf")))
+            if "seconds" in figures:
+                figures["ratio"] = figures.pop("seconds") / statistics.median(plain)
+            found.setdefault(str(epsilon), {})[library] = figures
+            print(problem.name, epsilon, library, figures, flush=True)
+    Path(path).unlink()
+    return found
+
+
+def _figures(
+    problem: Any, test: Any, base: float, best: float, answers: list[dict[str, Any]]
+) -> dict[str, Any]:
+    """The mean share of the gain and its standard error, and the median of seconds."""
+    failed = [answer["failed"] for answer in answers if "failed" in answer]
+    if failed:
+        return {"failed": failed[0]}
+    kept = []
+    for answer in answers:
+        prediction = np.array(list(answer["value"].values()))
+        kept.append((base - problem.loss(prediction, problem.y[test])) / (base - best))
+    spread = statistics.stdev(kept) / len(kept) ** 0.5 if len(kept) > 1 else float("nan")
+    seconds = statistics.median(answer["seconds"] for answer in answers)
+    return {"kept": statistics.fmean(kept), "error": spread, "seconds": seconds, "runs": len(kept)}

@@ -1,0 +1,171 @@
+"""The page of the comparison says what its results say, with the versions that were installed."""
+
+from __future__ import annotations
+
+import copy
+import importlib
+import json
+import math
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+page: Any = importlib.import_module("benchmarks.peers.page")
+environments: Any = importlib.import_module("benchmarks.peers.environments")
+SHOWN = page.PAGE.read_text(encoding="utf-8")
+
+
+def test_the_page_is_what_the_results_give() -> None:
+    assert page.text(page.results()) == SHOWN
+
+
+@pytest.mark.parametrize("part", ["users", "records", "granularity", "fits", "networks"])
+def test_another_figure_makes_another_page(part: str) -> None:
+    found = page.results()
+    _change(found[part])
+    assert page.text(found) != SHOWN
+
+
+def _change(found: Any) -> None:
+    """Make the first figure that the page shows ten times as large."""
+    for key, of in found.items():
+        if "not private" in key:
+            continue
+        if key in ("rmse", "ratio"):
+            found[key] = 10 * of
+            return
+        if isinstance(of, dict) and any(word in json.dumps(of) for word in ('"rmse"', '"ratio"')):
+            _change(of)
+            return
+
+
+def test_every_version_is_the_one_that_is_asked_for() -> None:
+    """A pin that is moved wants new results."""
+    made = page.results()["environments"]
+    for environment, needs in environments.NEEDS.items():
+        versions = {name.lower(): of for name, of in made[environment]["versions"].items()}
+        for name, version in _pinned(needs):
+            if _plain(name) in {_plain(told) for told in versions}:
+                found = next(of for told, of in versions.items() if _plain(told) == _plain(name))
+                assert found.split("+")[0] == version
+
+
+def test_every_pinned_peer_is_told() -> None:
+    told = {_plain(name) for names in environments.TOLD.values() for name in names}
+    for needs in environments.NEEDS.values():
+        for name, _ in _pinned(needs):
+            assert _plain(name) in told | {"pyarrow"}
+
+
+def _pinned(needs: tuple[str, ...]) -> list[tuple[str, str]]:
+    found = (re.fullmatch(r"([\w.-]+)(?:\[\w+\])?==([\w.]+)", need) for need in needs)
+    return [(match[1].lower(), match[2]) for match in found if match]
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name.lower())
+
+
+def test_a_peer_that_is_closer_is_named() -> None:
+    found = copy.deepcopy(page.results())
+    by = found["users"]["tasks"]["records per item"]
+    by["OpenDP"]["rmse"] = by["dpgrain"]["rmse"] / 2
+    told = page.text(found).split("Where a peer comes closer")[1].split("Processor time")[0]
+    assert re.search(r"Records per item, [\d,]+: OpenDP", " ".join(told.split()))
+
+
+def test_what_chance_makes_is_no_better() -> None:
+    few, many = {"rmse": 1.0, "published": 1}, {"rmse": 1.0, "published": 3000}
+    assert [page._ahead({"rmse": of}, few) for of in (0.7, 0.9)] == [True, False]
+    assert [page._ahead({"rmse": of}, many) for of in (0.9, 0.98)] == [True, False]
+    assert not page._ahead({"failed": "an error"}, few)
+
+
+def test_the_best_error_is_bold_and_what_failed_is_told() -> None:
+    tasks = {
+        "a": {"x": {"rmse": 2.0}, "y": {"rmse": 1.0}},
+        "b": {"x": {"rmse": 3.0}, "y": {"failed": "an error"}},
+    }
+    lines = page._errors(tasks, ("x", "y", "z")).splitlines()[2:]
+    assert lines == ["| a | 2 | **1** | – |", "| b | **3** | fails | – |"]
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [(0.0, "0"), (0.00123, "0.0012"), (4.25, "4.25"), (104.2, "104"), (12345.6, "12,346")],
+)
+def test_numbers_are_written_for_readers(value: float, shown: str) -> None:
+    assert page.number(value) == shown
+
+
+def test_lines_of_programs_are_counted_without_what_they_say(tmp_path: Path) -> None:
+    first = importlib.import_module("benchmarks.peers.first")
+    assert first.lines('"""What it does."""\n\nimport x\n\nprint(x)\n') == 2
+    assert set(page.results()["first"]) == {*first.TABLES, *first.NETWORKS}
+    for name, script in page.results()["first"].items():
+        text = (first.SCRIPTS / f"with_{name}.py").read_text(encoding="utf-8")
+        assert script["lines"] == first.lines(text)
+
+
+SERVED = """
+import sys
+sys.path.insert(0, {folder!r})
+from serving import serve
+def shouting(x):
+    print("a library says something")
+    return lambda: 2.0 * x
+def failing(x):
+    raise ValueError("no such thing")
+serve({{"double": shouting, "fail": failing}})
+"""
+
+
+def test_a_process_answers_with_what_a_run_took_and_gave() -> None:
+    program = SERVED.format(folder=str(environments.HERE))
+    words = ["double", 4], ["fail", 1], ["unknown"], ["double", 5]
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        input="".join(json.dumps(line) + "\n" for line in words),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    first, failed, unknown, second = map(json.loads, done.stdout.splitlines())
+    assert (first["value"], second["value"]) == (8.0, 10.0)
+    assert first["seconds"] >= 0
+    assert first["clock"] > 0
+    assert failed == {"failed": "ValueError: no such thing"}
+    assert unknown["failed"].startswith("KeyError")
+
+
+def test_an_error_is_that_of_all_groups_within_the_public_range() -> None:
+    tasks = importlib.import_module("benchmarks.peers.tasks")
+    count = tasks.Task("records per item", "user", "count", "item")
+    exact = {"a": 3.0, "b": 4.0}
+    assert tasks.rmse(exact, count, {"a": 3.0}) == pytest.approx(math.sqrt(8))
+    mean = tasks.Task("mean price", "user", "mean", "", "price", (0, 20))
+    assert tasks.rmse({"all": 2.0}, mean, {"all": 50.0}) == 18.0
+
+
+def test_the_truth_is_exact(monkeypatch: pytest.MonkeyPatch) -> None:
+    tasks = importlib.import_module("benchmarks.peers.tasks")
+    rows = pd.DataFrame({"user": [1, 1, 2], "item": ["a", "a", "b"], "quantity": [1, 2, 100]})
+    monkeypatch.setattr(tasks, "rows", lambda: rows)
+    users = tasks.Task("users per item", "user", "users", "item")
+    assert tasks.truth(users) == {"a": 1.0, "b": 1.0}
+    assert tasks.truth(tasks.Task("quantity", "user", "sum", "", "quantity")) == {"all": 103.0}
+
+
+def test_every_task_tells_what_each_library_needs() -> None:
+    tasks = importlib.import_module("benchmarks.peers.tasks")
+    for task in tasks.USER_TASKS:
+        assert set(task.bounds) == {"dpgrain, given bound", "PipelineDP", "OpenDP", "Tumult"}
+        told = json.loads(json.dumps(task.asked("OpenDP")))
+        assert (told["epsilon"], told["delta"]) == (tasks.EPSILON, tasks.DELTA)
+    for task in tasks.RECORD_TASKS:
+        assert task.asked("diffprivlib")["delta"] == 0
