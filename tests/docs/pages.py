@@ -2,8 +2,9 @@
 
 A block of ``python`` runs after those before it; the block without a language that follows it is what
 it prints. A block of ``console`` has commands after ``$ ``, each with what it prints. A line ``…``
-stands for any lines. The environment variable ``DPGRAIN_PAGES=write`` writes the output into the page
-instead, and what the page draws in ``pictures/`` into the folder of that name.
+stands for any lines. A page runs in an empty folder, as a reader's may be. The environment variable
+``DPGRAIN_PAGES=write`` writes the output into the page instead, and the pictures that it saves into
+``docs/pictures``.
 """
 
 from __future__ import annotations
@@ -22,10 +23,7 @@ from subprocess import CompletedProcess
 from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
-
-from dpgrain.datasets import loans
 
 ROOT = Path(__file__).parents[2]
 PICTURES = ROOT / "docs" / "pictures"
@@ -106,12 +104,6 @@ class Bits:
         return self.generator.integers(0, 2**64, size=size, dtype=np.uint64)
 
 
-def prepare(folder: Path) -> None:
-    """Put what pages read into a folder."""
-    pq.write_table(loans(), folder / "loans.parquet")
-    (folder / "pictures").mkdir()
-
-
 def run(text: str, command: Callable[..., CompletedProcess[str]]) -> Iterator[Shown]:
     """Run the blocks of a page in the working folder, and yield what they print.
 
@@ -164,5 +156,5 @@ def renewed(text: str, blocks: list[Shown]) -> str:
 def keep_pictures(folder: Path) -> None:
     """Copy what a page has drawn to the pictures of the site."""
     PICTURES.mkdir(exist_ok=True)
-    for path in (folder / "pictures").glob("*.png"):
+    for path in folder.glob("*.png"):
         shutil.copy(path, PICTURES / path.name)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import secrets
 from importlib.util import find_spec
 from pathlib import Path
+from random import Random
 
 import pytest
 from tests.conftest import Command
@@ -16,24 +18,43 @@ from dpgrain.noise.sources import SystemSource
 DOCS = ROOT / "docs"
 PAGES = [
     ROOT / "README.md",
+    DOCS / "index.md",
     DOCS / "start.md",
     DOCS / "granularity.md",
     *sorted((DOCS / "tutorials").glob("*.md")),
 ]
+# A session of Spark takes long to start.
+SPARK = DOCS / "tutorials" / "spark.md"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(
+            page,
+            id=str(page.relative_to(ROOT)),
+            marks=[pytest.mark.search(keep=0)] if page == SPARK else [],
+        )
+        for page in PAGES
+    ],
+)
 def test_the_page_shows_what_its_code_prints(
-    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Command
+    page: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    command: Command,
+    request: pytest.FixtureRequest,
 ) -> None:
     text = page.read_text(encoding="utf-8")
+    if page == SPARK:
+        request.getfixturevalue("spark")
     if "\nimport torch\n" in text and find_spec("torch") is None:
         pytest.skip("PyTorch is not installed: pip install 'dpgrain[torch]'")
-    pages.prepare(tmp_path)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "100")
     bits = Bits()
     monkeypatch.setattr(SystemSource, "words", lambda self, size: bits.words(size))
+    monkeypatch.setattr(secrets, "randbits", Random(2025).getrandbits)
     blocks = list(pages.run(text, command))
     if os.environ.get("DPGRAIN_PAGES") == "write":
         page.write_text(pages.renewed(text, blocks), encoding="utf-8")

@@ -11,10 +11,10 @@ ROOT = Path(__file__).parents[2]
 PAGES = [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
 FILES = {
     path.relative_to(ROOT).as_posix()
-    for folder in ("src", "tests", "docs", "benchmarks", "experiments")
+    for folder in ("src", "tests", "docs", "benchmarks", "examples", "experiments", "shipping")
     for path in (ROOT / folder).rglob("*")
     if path.suffix in (".py", ".md", ".json", ".html")
-}
+} | {path.name for path in ROOT.glob("*.md")}
 
 
 def _missing(text: str) -> list[str]:

@@ -24,7 +24,8 @@ def _prose(text: str) -> Iterator[str]:
 
 
 def _too_long(text: str) -> list[str]:
-    return [line for line in _prose(text) if len(line) > LONGEST]
+    # A name alone in its line cannot be wrapped.
+    return [line for line in _prose(text) if len(line) > LONGEST and " " in line.strip()]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -34,5 +35,6 @@ def test_prose_is_wrapped(page: Path) -> None:
 
 def test_only_long_prose_is_seen() -> None:
     long = "word " * 30
-    text = f"{long}\n| {long} |\n    {long}\n```\n{long}\n```\n[a](https://{'b' * 200})\nshort"
+    name = "b" * 200
+    text = f"{long}\n| {long} |\n    {long}\n```\n{long}\n```\n[a](https://{name})\n  `{name}`\n"
     assert _too_long(text) == [long]

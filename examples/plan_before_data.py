@@ -1,0 +1,7 @@
+"""See what each unit costs in accuracy before any data are read."""
+
+import dpgrain as dg
+
+print(
+    dg.planning.plan_units(n_users=3000, records=16, elements=4, cells=40, epsilon=1.0, delta=1e-6)
+)
