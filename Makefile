@@ -2,7 +2,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 
-.PHONY: demo docs test test-torch audit test-all check install clean
+.PHONY: demo docs peers api release test test-torch audit test-all check install clean
 
 # Public tables for tests and the demonstration; the folder of this repository's neighbour, if it is there.
 ifneq ($(wildcard ../shared/data),)
@@ -46,8 +46,25 @@ check: $(VENV)/.dev
 # The site, from pages and docstrings; a warning is an error.
 docs: $(VENV)/.dev
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[docs]'
-	$(BIN)/sphinx-build --fail-on-warning --keep-going --quiet docs build/site
+	$(BIN)/sphinx-build --fresh-env --fail-on-warning --keep-going --quiet docs build/site
+	$(BIN)/pytest -q -n0 tests/docs/test_site.py
 	@echo "The site: build/site/index.html"
+
+# The comparison with other libraries: an environment each in build/peers (some gigabytes), hours of
+# work, docs/comparison.md. Tumult wants Java 17.
+peers: $(VENV)/.dev
+	$(BIN)/python -m benchmarks.peers --make --run
+
+# How the public names differ from those of the last tagged version.
+api: $(VENV)/.dev
+	$(BIN)/python -m shipping.api
+
+# A version that is ready to be tagged: built, checked, and run in clean environments of each PYTHONS
+# that is here. Says what to do next; tags and uploads nothing.
+PYTHONS ?= python3.11 python3.12 python3.13 python3.14
+release: $(VENV)/.dev
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[release]'
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m shipping.build $(PYTHONS:%=--python %)
 
 install: $(VENV)/.dev
 

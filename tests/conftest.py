@@ -5,11 +5,13 @@ Of long searches a run takes a sample, the rest of it, or everything.
 
 from __future__ import annotations
 
+import shutil
 import signal
 import subprocess
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -106,3 +108,40 @@ def process() -> Command:
         )
 
     return run
+
+
+def _no_spark() -> str:
+    """Why there is no Spark here; empty where there is."""
+    if find_spec("pyspark") is None:
+        return "PySpark is absent: pip install 'dpgrain[spark]'"
+    return "" if shutil.which("java") else "Java is absent: install a headless Java 17"
+
+
+@pytest.fixture(scope="session")
+def pyspark_and_java() -> None:
+    """Skip a test that starts Spark in a process of its own, where there is none."""
+    if _no_spark():
+        pytest.skip(_no_spark())
+
+
+@pytest.fixture(scope="session")
+def spark(pyspark_and_java: None) -> Iterator[Any]:
+    """One session of Spark for all tests of a process, where there are PySpark and Java."""
+    from pyspark.sql import SparkSession
+
+    settings = {
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.memory": "1g",
+        "spark.sql.shuffle.partitions": "3",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "OFF",
+    }
+    # Tasks may fail twice.
+    builder = SparkSession.builder.master("local[2,3]").appName("tests")
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    yield session
+    session.stop()

@@ -10,7 +10,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dpgrain._later import face
-from dpgrain.errors import DataError, DeltaWarning, DpgrainError, ParameterError, SchemaError
+from dpgrain.errors import (
+    DataError,
+    DeltaWarning,
+    DpgrainError,
+    ParameterError,
+    SchemaError,
+    ScoreWarning,
+)
 from dpgrain.units import Element, Record, User
 
 if TYPE_CHECKING:
@@ -77,6 +84,7 @@ __all__ = [
     "Release",
     "Releases",
     "SchemaError",
+    "ScoreWarning",
     "User",
     "UserTable",
     "__version__",

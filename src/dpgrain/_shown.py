@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from dpgrain.statistics.holdings import Holdings
+    from dpgrain.statistics.release import Release
 
 
 class Shown:
@@ -47,16 +48,27 @@ class Shown:
 class ShownRelease(Shown):
     """A release: its plot is the estimates."""
 
-    def plot(self, ax: Axes | None = None, *, top: int = 30) -> Axes:
+    def plot(self, ax: Axes | None = None, *, top: int = 30, beside: Release | None = None) -> Axes:
         """Draw the estimates with their 95% intervals; needs matplotlib.
 
         Args:
             ax: axes to draw on; new ones by default.
             top: how many groups: those with the largest estimates; of quantiles the first.
+            beside: another release of the same statistic by the same keys, such as one for another
+                unit: its estimates are drawn beside these, group by group.
+
+        Raises:
+            ParameterError: if the two releases do not compare.
         """
         from dpgrain.report import plot
 
-        return plot(self, ax, top=top)
+        return plot(self, ax, top=top, beside=beside)
+
+    def _repr_html_(self) -> str:
+        """Return a picture, the first rows and the promise, as a notebook shows the release."""
+        from dpgrain.report import notebook_html
+
+        return notebook_html(self)
 
     def report(self, path: str | Path, holdings: Holdings | None = None) -> Path:
         """Write one self-contained HTML file that explains the release; returns its path.
@@ -121,3 +133,27 @@ class ShownReleases:
         from dpgrain.report import report
 
         return report(self, path)
+
+
+class ShownGuarantee(Shown):
+    """A promise: its plot is the granularity curve, its page tells what is promised and what is not."""
+
+    def _repr_html_(self) -> str:
+        """Return the sentence and the curve, as a notebook shows the promise."""
+        from dpgrain.report import notebook_html
+
+        return notebook_html(self)
+
+
+class ShownPlan:
+    """A plan of several units: its plot is the error over ε, unit by unit."""
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Draw it; needs matplotlib.
+
+        Args:
+            ax: axes to draw on; new ones by default.
+        """
+        from dpgrain.report import plot
+
+        return plot(self, ax)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from decimal import ROUND_CEILING, Context
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from dpgrain._later import later
@@ -20,6 +21,9 @@ FLOATING_SUMS = "sums are made in floating point, whose rounding is left out"
 
 # These joiners change how the letters beside them are written; they are not printable, but harmless.
 _JOINERS = "\u200c\u200d"
+# A message lists so many columns, or so many of the nearest ones, which share so much of their letters
+# with the one that was asked for.
+_LISTED, _NEAREST, _LIKENESS = 20, 5, 0.6
 # At most this many numbers, or characters, of a value are shown.
 _SHOWN_NUMBERS, _SHOWN_CHARACTERS = 4, 60
 
@@ -94,6 +98,43 @@ def counted(number: int, noun: str) -> str:
     ('1 item', '1,200 items')
     """
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def named_like(name: str, names: Sequence[str]) -> str:
+    """Say which columns there are in place of one that is missing: all of a few, or the nearest.
+
+    >>> named_like("amout", ["who", "amount"])
+    'it has who, amount'
+    >>> named_like("AMOUT", [f"x{number}" for number in range(999)] + ["amount"])
+    'of its 1,000 columns the nearest is amount'
+    """
+    if len(names) <= _LISTED:
+        return f"it has {', '.join(names)}"
+    # Who writes capital letters means the same name.
+    folded: dict[str, str] = {}
+    for each in names:
+        folded.setdefault(each.casefold(), each)
+    near = get_close_matches(name.casefold(), folded, n=_NEAREST, cutoff=_LIKENESS)
+    if not near:
+        return (
+            f"none of its {len(names):,} columns is like it; the first are {', '.join(names[:3])}"
+        )
+    verb = "nearest is" if len(near) == 1 else "nearest are"
+    return f"of its {len(names):,} columns the {verb} {', '.join(folded[each] for each in near)}"
+
+
+def first_repeated(names: Iterable[str]) -> str | None:
+    """Return the first name that stands among those before it; None if each stands there once.
+
+    >>> first_repeated(["a", "b", "a", "b"]), first_repeated("ab")
+    ('a', None)
+    """
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            return name
+        seen.add(name)
+    return None
 
 
 def printed(item: Any) -> str:

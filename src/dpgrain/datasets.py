@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 else:
     np, pa = later("numpy"), later("pyarrow")
 
+__all__ = ["catalogue", "loans"]
+
 # How often a subject is borrowed, beside a novel, and a few of its titles, the most popular first.
 SUBJECTS: dict[str, tuple[float, tuple[str, ...]]] = {
     "Novels": (

@@ -59,6 +59,10 @@ class DeltaWarning(UserWarning):
     """δ is so large that publishing somebody's data outright would be allowed with real odds."""
 
 
+class ScoreWarning(UserWarning):
+    """A private fit is made to be scored without noise: no (ε, δ) covers what the scores choose."""
+
+
 class RunEnded(DpgrainError):  # noqa: N818 - it is no error: a run may end
     """A run of private means has published that it stops; what it published before stands."""
 

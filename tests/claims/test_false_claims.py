@@ -1,6 +1,6 @@
 """What the papers print and does not hold: explicit neighbours, integrated by tests/oracle.py.
 
-Each claim's story is in docs/theory.md, "False claims, and what holds". Lemma 3.2(ii) of the
+Each claim's story is in docs/theory, "False claims, and what holds". Lemma 3.2(ii) of the
 element-level paper and equation (4) of its short version are tested in losses/test_gaussian.py.
 Nothing printed here is in the library.
 """
@@ -275,3 +275,13 @@ def test_the_constant_of_theorem_7_of_levy_and_others_is_too_small() -> None:
     assert found(hypotheses, alpha, claimed / 3) < 0.1
     # Two noises of 24τ/(nε) have to be told apart: 48.
     assert found(hypotheses, alpha, 2 * claimed) > 1 - alpha
+
+
+def test_lemma_3_1_of_cheu_and_others_is_false_for_one_step() -> None:
+    epsilon, delta, n, grid = 15.0, 1e-6, 1000, 1
+    coins = 180 * grid**2 * math.log(2 / delta) / (epsilon**2 * n) + 1
+    rate = 90 * grid**2 * math.log(2 / delta) / (coins * epsilon**2 * n)
+    # All have 0 and nobody's coin is a one; if somebody has 1, there is a one for sure.
+    nothing = (1 - rate) ** (coins * n)
+    assert nothing == pytest.approx(0.003, rel=0.05)
+    assert nothing > 1000 * delta

@@ -47,7 +47,7 @@ from dpgrain.learn import (
     QuantileRegressor,
     minimise,
 )
-from dpgrain.learn.reading import bounded
+from dpgrain.learn.bounding import bounded
 from dpgrain.means.generic import release_mean
 from dpgrain.noise import SeededSource
 from dpgrain.optimize import Constant, Sgd, Squared

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import warnings
+from html import escape
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,12 +12,15 @@ import pandas as pd
 import pytest
 from numpy.typing import NDArray
 from scipy import sparse
+from sklearn import config_context
 from sklearn.base import clone
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils.estimator_checks import estimator_checks_generator
 from tests.learn import cases
 
+import dpgrain as dg
+from dpgrain.errors import ParameterError
 from dpgrain.learn import (
     HuberRegressor,
     LinearModel,
@@ -24,6 +29,7 @@ from dpgrain.learn import (
     LogisticRegression,
     PoissonRegressor,
     QuantileRegressor,
+    load,
 )
 from dpgrain.optimize import Adagrad, Constant, Power, Sgd
 from dpgrain.units import Element
@@ -117,5 +123,76 @@ def test_it_is_a_scikit_learn_estimator() -> None:
     scaled = make_pipeline(FunctionTransformer(lambda rows: rows / 2), LogisticRegression())
     fitted = scaled.fit(cases.X, cases.BINARY, logisticregression__users=cases.USERS)
     assert fitted.score(cases.X, cases.BINARY) > 0.6
-    frame = pd.DataFrame(cases.X, columns=["a", "b", "c"])
-    assert list(LogisticRegression().fit(frame, cases.BINARY).feature_names_in_) == ["a", "b", "c"]
+
+
+FRAME = pd.DataFrame(cases.X, columns=["a", "b", "c"])
+CHANGED: list[dict[str, Any]] = [
+    {},
+    {"tune": {"l2": [0.1, 0.2], "fit_intercept": [False], "feature_bound": [2.0]}},
+    {"share": 0.5},
+]
+
+
+@pytest.mark.parametrize("options", CHANGED, ids=lambda options: next(iter(options), "plain"))
+def test_a_fit_changes_no_parameter(options: dict[str, Any], tmp_path: Path) -> None:
+    with dg.budget(9.0, 1e-4, leak=5e-5):
+        model = LogisticRegression(rounds=5, classes=[0, 1], random_state=0, **options)
+        before = model.get_params()
+        model.fit(FRAME, cases.BINARY, users=cases.USERS)
+    assert model.get_params() == before
+    assert clone(model).get_params() == before
+    assert model.parameters_.keys() == before.keys()
+    # What the fit used is told, whatever the parameters are now, and predicts and is written.
+    page, shown = model.report(tmp_path / "page.html").read_text(encoding="utf-8"), str(model)
+    told = model.asked_.promise.epsilon
+    assert f">{told:g}<" in page
+    assert model.guarantee_.epsilon() == pytest.approx(told, rel=1e-3)
+    predicted = model.predict_proba(FRAME[:9])
+    model.set_params(l2=7.0, fit_intercept=False, feature_bound=0.1, epsilon=9.0, unit=Element())
+    assert str(model) == shown
+    again = load(model.save(tmp_path / "model.json"))
+    for one in (model, again):
+        assert (one.predict_proba(FRAME[:9]) == predicted).all()
+        assert (one.asked_.promise.epsilon, one.asked_.l2) == (told, model.parameters_["l2"])
+
+
+def test_features_are_named() -> None:
+    model = LogisticRegression(rounds=2).fit(FRAME, cases.BINARY)
+    assert list(model.feature_names_in_) == ["a", "b", "c"]
+    for other, said in (
+        (FRAME.rename(columns={"a": "z"}), "unseen at fit time"),
+        (FRAME[["b", "a", "c"]], "same order"),
+        (FRAME[["a", "b"]], "yet now missing"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            model.predict(other)
+    with pytest.warns(UserWarning, match="does not have valid feature names"):
+        model.predict(cases.X)
+
+
+def test_a_pipeline_may_hand_on_frames() -> None:
+    steps = make_pipeline(FunctionTransformer(lambda rows: rows / 2), LogisticRegression(rounds=2))
+    steps.set_output(transform="pandas").fit(FRAME, cases.BINARY)
+    assert list(steps[-1].feature_names_in_) == ["a", "b", "c"]
+    assert len(steps.predict(FRAME)) == len(FRAME)
+
+
+def test_sparse_targets_are_refused_in_one_sentence() -> None:
+    with pytest.raises(
+        ParameterError, match=r"y must be an array of targets, not sparse: pass y\."
+    ):
+        LogisticRegression().fit(cases.X, sparse.csr_array(cases.BINARY[:, None]))
+
+
+def test_a_notebook_shows_the_promise_beside_the_diagram() -> None:
+    model = LogisticRegression(rounds=2)
+    assert "What" not in model._repr_mimebundle_()["text/plain"]
+    model.fit(FRAME.rename(columns={"a": "<b>"}), cases.BINARY)
+    shown = model._repr_mimebundle_()
+    assert shown["text/plain"] == str(model)
+    html = shown["text/html"]
+    assert "sk-top-container" in html
+    assert f"<p>{escape(str(model.guarantee_))}</p>" in html
+    assert "&lt;b&gt;" in html[html.rindex("<pre") :]
+    with config_context(display="text"):
+        assert "text/html" not in model._repr_mimebundle_()

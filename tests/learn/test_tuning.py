@@ -104,7 +104,8 @@ def test_a_run_that_is_not_counted_would_be_seen(tuned: list[LogisticRegression]
 
 def test_the_winner_is_the_model(tuned: list[LogisticRegression]) -> None:
     model = tuned[0]
-    assert model.clip == model.tuned_["clip"]
+    assert model.parameters_ == {**model.get_params(), **model.tuned_}
+    assert model.clip is None
     assert model.epsilon == 1.0
     assert model.random_state == 0
     assert model.coef_.shape == (1, 4)
@@ -280,8 +281,8 @@ def test_a_fit_tunes_where_it_is_asked_to() -> None:
     assert spent.guarantee.event == model.guarantee_.event
     assert isinstance(model.guarantee_.event, SelectBest)
     assert 0.99 < model.guarantee_.epsilon() <= 1.0
-    assert model.l2 == model.tuned_["l2"]
-    assert model.clip is None
+    assert model.parameters_["l2"] == model.tuned_["l2"]
+    assert (model.l2, model.clip) == (0.0, None)
     # Whole users: the clipping bound of each run is found inside it.
     assert isinstance(model.guarantee_.event.events, tuple)
     # The rounds, the norms and the number of users.

@@ -24,10 +24,8 @@ from dpgrain.means import recentred as recentred_module
 from dpgrain.means.clipped import clip_of, with_weights
 from dpgrain.means.grid import exactly_noised
 from dpgrain.means.methods import METHODS, method_of
-from dpgrain.means.of_users import (
-    user_means,
-)
 from dpgrain.means.problem import Candidate, Problem
+from dpgrain.means.records import user_means
 from dpgrain.noise import Source, SystemSource
 from dpgrain.publishing import Promise
 from dpgrain.units import RELATIONS, Relation, User
@@ -494,7 +492,8 @@ def test_it_prints_what_was_found_and_promised() -> None:
     numbers = ", ".join(f"{x:.4g}" for x in found.value[:4])
     assert first == (
         f"mean ({numbers}, …) ± {rounded_up(found.std_error, 3)} each by noise and at most "
-        f"{rounded_up(found.error, 3)} off in all, with 95% confidence: this covers noise, and the "
+        f"{rounded_up(found.error, 3)} off in all from the mean of records shortened to the "
+        "bound, with 95% confidence: this covers noise, and the "
         "number of users with records (clip)."
     )
     assert promise == str(found.guarantee)

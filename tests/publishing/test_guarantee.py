@@ -29,13 +29,13 @@ def promise(
 @pytest.mark.parametrize(
     ("level", "relation", "words"),
     [
-        ("record", "zero_out", "Record-level.*whether the data of any one record were removed by"),
-        ("record", "replace", "whether the data of any one record were exchanged for others by"),
+        ("record", "zero_out", "Record-level.*whether the data of any one record were removed makes"),
+        ("record", "replace", "whether the data of any one record were exchanged for others makes"),
         (
             "element",
             "zero_out",
             "whether all records of any one user in one cell of the partition by the column "
-            "'topic' were removed \\(the user stays enrolled\\) by more than",
+            "'topic' were removed \\(the user stays enrolled\\) makes no",
         ),
         (
             "element",
@@ -47,15 +47,15 @@ def promise(
             "zero_out",
             "whether all records of any one user were removed \\(the user stays enrolled\\)",
         ),
-        ("user", "replace", "whether all records of any one user were exchanged for others by"),
+        ("user", "replace", "whether all records of any one user were exchanged for others makes"),
     ],
 )  # fmt: skip
 def test_sentence(level: Level, relation: Relation, words: str) -> None:
     text = str(promise(level, relation))
     assert re.search(words, text), text
-    assert "δ = 10⁻⁶: what is published moves nobody's odds" in text
+    assert "δ = 10⁻⁶: whether" in text
     factor = "2.31" if relation == "zero_out" else "3.37"
-    assert f"by more than a factor e^ε = {factor}, except with probability δ." in text
+    assert f"no outcome more than e^ε = {factor} times as likely, plus a probability of δ." in text
     assert text.endswith("Public, fixed beforehand: the list of 9 items.")
     assert "NOT PRIVATE" not in text
 

@@ -46,7 +46,7 @@ def test_a_weight_may_be_called_anything(tmp_path: Path) -> None:
     name = "1/√(items of the unit) {value}"
     release = dg.histogram(_odd(name), "word", weight=name, domain=["yo", "bro"], clip=2.0, **ASKED)
     page = release.report(tmp_path / "page.html").read_text(encoding="utf-8")
-    assert "<h2>Clipping bounds</h2>" in page
+    assert ">Clipping bounds</" in page
     assert f"sum of {name}" in page
 
 

@@ -311,3 +311,14 @@ def test_cell_codes_of_unknown_items_need_no_error_rule() -> None:
     elements = Elements.from_function(len, missing="error")
     with pytest.raises(dg.ParameterError, match="missing='error' needs a public domain"):
         cell_codes(elements, ["a"], public=False)
+
+
+@pytest.mark.parametrize("values", [["30.01.2024", "31.01.2024"], [20240130, 20240131]])
+def test_periods_of_what_is_no_day_are_refused(values: list[Any]) -> None:
+    """Each text would be a cell of its own, where the sentence promises the cell of a month."""
+    table = dg.read(pa.table({"who": [1, 2], "at": values}), user="who")
+    month, said = dg.Elements.from_period("month"), r"a month is one of days; .*{'at': 'DATE'}"
+    with pytest.raises(dg.SchemaError, match=said):
+        table.with_cells("month", of="at", by=month)
+    with pytest.raises(dg.SchemaError, match=said):
+        dg.histogram(table, "at", unit=dg.Element(month), epsilon=1.0, delta=1e-6)

@@ -28,6 +28,13 @@ def test_a_file_lists_the_items_of_one_column(
     assert listed_in(path, [key], ROWS) == items
 
 
+@pytest.mark.parametrize("ending", ["txt", "csv"])
+def test_a_mark_of_the_encoding_is_no_part_of_an_item(ending: str, tmp_path: Path) -> None:
+    path = tmp_path / f"d.{ending}"
+    path.write_text("\ufeffa\nb\n" if ending == "txt" else "\ufeffpage\na\nb\n", encoding="utf-8")
+    assert listed_in(path, ["page"], ROWS) == ["a", "b"]
+
+
 def test_rows_are_the_items_of_several_columns(tmp_path: Path) -> None:
     path = tmp_path / "d.csv"
     path.write_text("year,other,page\n2020,x,a\n2021,y,b\n")

@@ -11,7 +11,7 @@ moves when k units of one person change depends on where the blocks sit:
 - ``pooled``: each block adds at most 1 to one coordinate, which counts at most s blocks of one person
   (cells share a histogram of norms). k ≤ s blocks move it by k, and k > s by at most √(s·k).
 
-Proofs: docs/theory.md, "Sums".
+Proofs: docs/theory, "Sums".
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -30,6 +30,29 @@ class Rows:
     blocks: IndexArray
     owners: IndexArray
     users: int
+
+    def by_value(self, X: Any, y: NDArray[Any]) -> Rows:
+        """Return the same rows in the order of their values, where a block has several.
+
+        What is added up of a block then does not depend on the order in which its rows are listed.
+
+        Args:
+            X: (rows, d) the numbers of all rows, those that do not count among them; a sparse matrix
+                stays in its order.
+            y: (rows,) the targets.
+
+        >>> rows = arrange(3, ["ann", "ann", "bob"], None, User())
+        >>> rows.by_value(np.array([[2.0], [1.0], [0.0]]), np.zeros(3)).blocks.tolist()
+        [1, 0, 0]
+        """
+        if len(self.kept) == len(self.owners) or not isinstance(X, np.ndarray):
+            return self
+        values = np.column_stack([X[self.kept], y[self.kept]]).astype(np.float64)
+        # What is not finite counts 0, or not at all; and adding 0 makes one zero of two.
+        values = np.where(np.isfinite(values), values, 0.0) + 0.0
+        as_bytes = values.view(np.dtype((np.void, values.itemsize * values.shape[1]))).ravel()
+        order = np.argsort(as_bytes, kind="stable")
+        return replace(self, kept=self.kept[order], blocks=self.blocks[order])
 
 
 def arrange(rows: int, users: Any, elements: Any, unit: Unit, *, places: bool = False) -> Rows:

@@ -39,7 +39,7 @@ class Roster:
 
     Formal guarantee: that of :attr:`event`, a Gaussian mechanism. The number of users who have records
     moves by at most one when records of one person are removed or exchanged, for every unit and
-    relation, and by g for g users. Source: docs/theory.md, "The number of users".
+    relation, and by g for g users. Source: docs/theory, "The number of users".
 
     >>> from dpgrain import User
     >>> promise = Promise(User(), 1.0, 1e-6, "zero_out")

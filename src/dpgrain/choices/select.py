@@ -157,7 +157,7 @@ def select(
     of every candidate by at most ``bound``, and under ``zero_out`` all one way. Totals are whole
     numbers, and choices and noise have their exact laws. Source: Levy et al. 2021, section 6, with one
     choice instead of their Algorithm 5 (which is ``"repeat"``: 3ε₁ for ε₁-DP evaluations; 48 for 8 in
-    their Theorem 7). Proof: docs/theory.md, "Choosing among hypotheses".
+    their Theorem 7). Proof: docs/theory, "Choosing among hypotheses".
 
     >>> records = np.array([0.2, 0.3, 0.4] * 400)
     >>> users = np.repeat(np.arange(400), 3)

@@ -68,7 +68,7 @@ def typical_records(
 
     Formal guarantee: ε-DP for users. The score of a candidate is minus the larger of two numbers, those
     of users below and above it. A removed user lowers the larger number by 0 or 1 for each candidate,
-    and an exchanged one changes it by at most 1. Source: McSherry & Talwar 2007; docs/theory.md,
+    and an exchanged one changes it by at most 1. Source: McSherry & Talwar 2007; docs/theory,
     "User-level recipes".
 
     >>> found = typical_records(np.repeat(np.arange(2000), 16), epsilon=0.5)

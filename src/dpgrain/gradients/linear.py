@@ -209,7 +209,7 @@ def _formed_each(tile: Tile, slopes: Array) -> FloatArray:
 
 
 def _margins(X: Any, weights: Array) -> Array:
-    """Return the margins of rows, each rounded alike wherever its row lies (docs/theory.md)."""
+    """Return the margins of rows, each rounded alike wherever its row lies (docs/theory)."""
     whole = len(weights) and X.shape[0] - X.shape[0] % _PRODUCT_ROWS
     if sparse.issparse(X) or whole == X.shape[0]:
         margins: Array = X @ weights

@@ -7,14 +7,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpgrain._types import FloatArray
+from dpgrain._types import FloatArray, IntArray
 from dpgrain.accounting import Gaussian
 from dpgrain.means import Contributions
+from dpgrain.means.protocol import DistributedGradients
 from dpgrain.noise import Source
 from dpgrain.noise.sums import noised
 
 # Bins are half octaves from 2^-12 to 2^12; the first and the last hold all shorter and longer norms.
 _BIN_EDGES = 2.0 ** np.arange(-12, 12.5, 0.5)
+#: The number of bins.
+BINS = len(_BIN_EDGES) + 1
 # Norms are seen beyond an edge where the next bins, three octaves of them, hold so many standard
 # deviations of noise: all bins above would hold more noise, and one draw of it could lift the edge far.
 _SEEN, _NEXT_BINS = 2.0, 6
@@ -114,7 +117,7 @@ def release_norms(gradients: Contributions, event: Gaussian, source: Source) -> 
         source: random bits for the noise.
 
     Formal guarantee: each block adds 1 to one bin, so the event's sensitivity in blocks is that of the
-    histogram. Source: docs/theory.md, "Clipping bounds from norms".
+    histogram. Source: docs/theory, "Clipping bounds from norms".
 
     >>> from dpgrain.means import Vectors
     >>> from dpgrain.noise import SystemSource
@@ -123,7 +126,20 @@ def release_norms(gradients: Contributions, event: Gaussian, source: Source) -> 
     >>> release_norms(Vectors(np.full((99, 4), 1.0)), event, SystemSource()).middle
     2.0
     """
-    counts = np.zeros(len(_BIN_EDGES) + 1, dtype=np.int64)
+    counts = (
+        gradients.in_bins() if isinstance(gradients, DistributedGradients) else counts_of(gradients)
+    )
+    noisy = noised(counts.astype(np.float64), 1.0, event.noise_multiplier, source)
+    return Norms(noisy, event.noise_multiplier)
+
+
+def counts_of(gradients: Contributions) -> IntArray:
+    """Return (BINS,) the number of blocks by the norms of their gradients; one that is 0 is in no bin.
+
+    Args:
+        gradients: the blocks' mean gradients.
+    """
+    counts = np.zeros(BINS, dtype=np.int64)
     most = max(1, _BATCH_ENTRIES // max(gradients.dimension, 1))
     for first in range(0, gradients.blocks, most):
         some = np.arange(first, min(first + most, gradients.blocks))
@@ -133,5 +149,4 @@ def release_norms(gradients: Contributions, event: Gaussian, source: Source) -> 
             lengths = np.sqrt(np.einsum("ij,ij->i", vectors, vectors))
         bins = np.searchsorted(_BIN_EDGES, lengths[lengths > 0])
         counts += np.bincount(bins, minlength=len(counts))
-    noisy = noised(counts.astype(np.float64), 1.0, event.noise_multiplier, source)
-    return Norms(noisy, event.noise_multiplier)
+    return counts

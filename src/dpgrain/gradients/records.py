@@ -70,7 +70,8 @@ class RecordBlocks:
         count = int(of.max(initial=-1)) + 1 if blocks is None else blocks
         order = np.argsort(of, kind="stable")
         starts = np.searchsorted(of[order], np.arange(count + 1))
-        return RecordBlocks(features[order], targets[order], starts)
+        # What is made of a row is rounded in another way where rows are stored column by column.
+        return RecordBlocks(np.ascontiguousarray(features[order]), targets[order], starts)
 
     @property
     def blocks(self) -> int:
@@ -171,6 +172,52 @@ class RecordBlocks:
             return out
 
         return BlockVectors(self, len(theta), displacements)
+
+
+@dataclass(frozen=True, eq=False)
+class MeanGradients:
+    """The mean gradients of blocks of any records at a parameter.
+
+    Args:
+        loss: the loss of a record.
+        theta: (p,) the parameter.
+        longest: the norm to which longer gradients of records are shortened.
+    """
+
+    loss: _Loss
+    theta: FloatArray
+    longest: float = math.inf
+
+    def __call__(self, records: RecordBlocks) -> BlockVectors:
+        """Return the gradients of these records' blocks."""
+        return records.gradients(self.loss, self.theta, longest=self.longest)
+
+
+@dataclass(frozen=True, eq=False)
+class ModelSteps:
+    """The directions of steps on a model of the loss of blocks of any records.
+
+    Args:
+        step: takes (loss, theta, X, y, size, domain) of one block and returns θ⁺.
+        loss: the loss of a record.
+        theta: (p,) the parameter.
+        size: the length α of the step.
+        domain: the set in which the step stays.
+    """
+
+    step: Callable[..., FloatArray]
+    loss: _Loss
+    theta: FloatArray
+    size: float
+    domain: Any
+
+    def __call__(self, records: RecordBlocks) -> BlockVectors:
+        """Return the directions of these records' blocks."""
+
+        def step(at: FloatArray, X: Any, y: Any) -> FloatArray:
+            return self.step(self.loss, at, X, y, self.size, self.domain)
+
+        return records.steps(step, self.theta, self.size)
 
 
 @dataclass(frozen=True)

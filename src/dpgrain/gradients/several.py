@@ -181,7 +181,7 @@ def _doubtful(found: Array, lengths: Array, most: float) -> BoolArray:
         lengths: (n,) the sums of the lengths of records' gradients.
         most: the norm from which on a block is clipped.
     """
-    # In the square rounding errs by about 8u(Σ‖x‖|r|)², as measured (docs/theory.md, "Gradient
+    # In the square rounding errs by about 8u(Σ‖x‖|r|)², as measured (docs/theory, "Gradient
     # steps").
     error = 4 * float(np.finfo(found.dtype).eps) * lengths.astype(np.float64) ** 2
     square = found.astype(np.float64)

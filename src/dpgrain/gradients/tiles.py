@@ -370,7 +370,8 @@ def _rows(X: Any, order: IntArray, read: Callable[[Any], Any] | None, *, interce
         most = max(1, _COPIED_BYTES // max(dense.shape[1] * kind.itemsize, 1))
         for first in range(0, len(order), most):
             own = slice(first, first + most)
-            some = X[order[own]].astype(kind, copy=False)
+            # A norm of a row is rounded in another way where rows are stored column by column.
+            some = np.ascontiguousarray(X[order[own]], dtype=kind)
             dense[own, : X.shape[1]] = _tame(some if read is None else read(some))
             dense[own, X.shape[1] :] = 1
         return dense

@@ -23,7 +23,7 @@ else:
     pa = later("pyarrow")
     kinds = later("pyarrow.types")
 
-__all__ = ["is_text", "is_time", "kind_of", "stored", "types_of", "values"]
+__all__ = ["is_text", "is_time", "kind_of", "lie_elsewhere", "stored", "types_of", "values"]
 
 # The kinds of NumPy's types in words without sizes: the length of the longest text tells of its row.
 _WORDS_OF_KINDS = {
@@ -226,3 +226,18 @@ def _objects(cells: Any) -> NDArray[Any]:
     for place, cell in enumerate(cells):
         out[place] = cell
     return out
+
+
+def lie_elsewhere(rows: Any) -> bool:
+    """Return whether rows lie on a cluster, without loading what reads them there.
+
+    Args:
+        rows: the rows as they were passed: a frame of Spark, or an object that says so by an attribute
+            ``distributed`` that is True.
+
+    >>> lie_elsewhere(np.zeros((2, 1)))
+    False
+    """
+    of = type(rows)
+    of_spark = of.__module__.startswith("pyspark.sql.") and hasattr(rows, "mapInArrow")
+    return of_spark or getattr(of, "distributed", None) is True

@@ -14,8 +14,9 @@ from dpgrain.errors import ParameterError
 from dpgrain.gradients.linear import LinearGradients
 from dpgrain.gradients.tiles import LinearBlocks
 from dpgrain.learn.ask import Ask
+from dpgrain.learn.bounding import bounded
 from dpgrain.learn.fitted import Data, Fitted
-from dpgrain.learn.reading import bounded, by_record, ridge_of
+from dpgrain.learn.reading import by_record, ridge_of
 from dpgrain.learn.rounds import follow, roster_index
 from dpgrain.noise import Source
 from dpgrain.publishing.facts import Fact

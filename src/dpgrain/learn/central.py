@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -14,17 +13,16 @@ from dpgrain._types import FloatArray
 from dpgrain.accounting import Contribution, Event, Gaussian, Selection, calibrate
 from dpgrain.arrays.guarantees import rate_of
 from dpgrain.arrays.roster import Roster, beside
-from dpgrain.gradients.linear import LinearGradients
 from dpgrain.gradients.norms import Norms, release_norms
 from dpgrain.gradients.records import RecordBlocks
-from dpgrain.gradients.tiles import LinearBlocks
 from dpgrain.learn.ask import Ask
+from dpgrain.learn.bounding import bounded
 from dpgrain.learn.classes import fact, selected, selection
 from dpgrain.learn.confidence import check_curvature, release_evidence
-from dpgrain.learn.fitted import Data, Fitted
-from dpgrain.learn.reading import bounded, by_record, ridge_of
+from dpgrain.learn.fitted import Data, Fitted, Readable
+from dpgrain.learn.reading import by_record, ridge_of
 from dpgrain.learn.rounds import History, facts_of, train
-from dpgrain.means import ClippedMean
+from dpgrain.means import ClippedMean, Contributions
 from dpgrain.noise import Source
 from dpgrain.optimize import Solver
 from dpgrain.publishing.facts import Fact
@@ -88,7 +86,7 @@ class Plan:
         return (*self.roster.facts, *self.public, *names, *self.facts_of_rounds)
 
 
-def plan(ask: Ask, data: Data, source: Source) -> Plan:  # noqa: ARG001 - nothing public is drawn
+def plan(ask: Ask, data: Readable, source: Source) -> Plan:  # noqa: ARG001 - nothing public is drawn
     """The noise of every part, from public numbers.
 
     Args:
@@ -138,7 +136,7 @@ def planned(ask: Ask, *, names: bool = False) -> Plan:
     return Plan(ask, mean, norms, evidence, roster, labels)
 
 
-def run(plan: Plan, data: Data, source: Source) -> Fitted:
+def run(plan: Plan, data: Readable, source: Source) -> Fitted:
     """All that is released, for what was charged.
 
     Args:
@@ -149,22 +147,26 @@ def run(plan: Plan, data: Data, source: Source) -> Fitted:
     Raises:
         ParameterError: if fewer than two labels are selected, or too many for the loss.
     """
-    rows = data.rows
-    n = plan.roster.users(rows.users, source)
-    classes, values = data.targets.classes, data.targets.values
+    stated = plan.roster.stated
+    n = plan.roster.users(data.enrolled, source) if stated is None else stated
     if plan.names is not None:
-        classes, values = selected(data.targets, rows, plan.names, source)
-        _check_loss(plan, data, classes)
-    told = replace(data, targets=replace(data.targets, values=values, classes=classes))
+        data = _told(plan, cast(Data, data), plan.names, source)
     with Progress(plan.mean.rounds, plan.ask.progress) as bar:
-        return _Run(plan, told, n, source, bar).fitted()
+        return _Run(plan, data, n, source, bar).fitted()
 
 
-def _check_loss(plan: Plan, data: Data, classes: Any = None) -> None:
+def _told(plan: Plan, data: Data, names: Selection, source: Source) -> Data:
+    """Return the rows with labels that are selected."""
+    classes, values = selected(data.targets, data.rows, names, source)
+    _check_loss(plan, data, classes)
+    return replace(data, targets=replace(data.targets, values=values, classes=classes))
+
+
+def _check_loss(plan: Plan, data: Readable, classes: Any = None) -> None:
     """Refuse a loss that does not take the labels, and intervals where there are none."""
     loss = data.loss(data.targets.classes if classes is None else classes)
     if plan.evidence is not None:
-        check_curvature(loss, loss.outputs * (data.X.shape[1] + plan.ask.fit_intercept))
+        check_curvature(loss, loss.outputs * (data.width + plan.ask.fit_intercept))
 
 
 def _part(promise: Promise, contribution: Contribution, share: float, count: int = 1) -> Gaussian:
@@ -190,23 +192,13 @@ class _Run:
         bar: what shows all rounds, those that look for the solution included.
     """
 
-    def __init__(self, plan: Plan, data: Data, n: int, source: Source, bar: Progress) -> None:
+    def __init__(self, plan: Plan, data: Readable, n: int, source: Source, bar: Progress) -> None:
         self.bar = bar
         self.plan, self.ask, self.source, self.n = plan, plan.ask, source, n
-        self.classes, self.rows = data.targets.classes, data.rows
+        self.classes = data.targets.classes
         self.loss, self.data = data.loss(self.classes), data
-        bound = self.ask.feature_bound
-        # Rows are copied once, in the order of their blocks.
-        self.blocks = LinearBlocks.arrange(
-            data.X,
-            data.targets.values,
-            self.rows.blocks,
-            intercept=self.ask.fit_intercept,
-            blocks=len(self.rows.owners),
-            kept=self.rows.kept,
-            read=None if bound is None else partial(bounded, bound=bound),
-        )
-        self.ridge = ridge_of(self.ask, self.loss.outputs, data.X.shape[1])
+        self.gradients = data.arranged(self.ask)
+        self.ridge = ridge_of(self.ask, self.loss.outputs, data.width)
         self.looks: list[Norms] = []
 
     def fitted(self) -> Fitted:
@@ -225,7 +217,7 @@ class _Run:
         if self.plan.evidence is not None and records is not None:
             evidence = release_evidence(
                 records,
-                self.rows.owners,
+                cast(Data, self.data).rows.owners,
                 self.loss,
                 theta,
                 clip=mean.clip,
@@ -249,10 +241,11 @@ class _Run:
 
     def _records(self) -> RecordBlocks:
         """The rows as records, for second moments."""
-        X, y = self.data.X[self.rows.kept], self.data.targets.values[self.rows.kept]
-        bound = self.ask.feature_bound
+        data = cast(Data, self.data)
+        rows, bound = data.rows, self.ask.feature_bound
+        X, y = data.X[rows.kept], data.targets.values[rows.kept]
         X = X if bound is None else bounded(X, bound)
-        return by_record(X, y, self.rows, intercept=self.ask.fit_intercept)
+        return by_record(X, y, rows, intercept=self.ask.fit_intercept)
 
     def _warmed(self, mean: ClippedMean, start: FloatArray) -> tuple[ClippedMean, FloatArray]:
         """The rounds that are left, and a point near the solution, where a bound is to be found."""
@@ -286,8 +279,8 @@ class _Run:
         self.looks.append(release_norms(self._at(theta), event, self.source))
         return self.looks[-1]
 
-    def _at(self, theta: FloatArray) -> LinearGradients:
-        return LinearGradients(self.blocks, self.loss, theta)
+    def _at(self, theta: FloatArray) -> Contributions:
+        return self.gradients(self.loss, theta)
 
     def _steps(
         self, mean: ClippedMean, start: FloatArray, solver: Solver[Any]
@@ -299,7 +292,7 @@ class _Run:
             start,
             self.source,
             public=lambda theta: self.ridge * theta,
-            owners=self.rows.owners,
+            owners=self.data.owners,
             progress=self.bar,
         )
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,8 +17,9 @@ from dpgrain._types import FloatArray
 from dpgrain.accounting import Contribution, Selection, gaussian_mu
 from dpgrain.arrays.blocks import Rows
 from dpgrain.errors import ParameterError
-from dpgrain.inputs.codes import Key, as_array, codes
+from dpgrain.inputs.codes import Key, as_array, codes, matching
 from dpgrain.inputs.labels import label_of, rank
+from dpgrain.inputs.numbers import numbers
 from dpgrain.noise import MAX_SCALE, Source, raised, rounded_gaussian
 from dpgrain.publishing.promise import Promise
 from dpgrain.statistics.plan import select_by_threshold
@@ -49,6 +50,52 @@ class Targets:
     public: tuple[str, ...] = ()
     labels: tuple[Key, ...] | None = None
     classes: NDArray[Any] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Labels:
+    """The rule by which labels become places among public ones; it is sent to where rows are.
+
+    Args:
+        classes: the public labels.
+
+    >>> Labels(np.array(["a", "b"]))(np.array(["b", None, "c"], dtype=object)).tolist()
+    [1.0, nan, nan]
+    """
+
+    classes: NDArray[Any]
+
+    def __call__(self, y: NDArray[Any]) -> FloatArray:
+        """Return (m,) the place of each label, NaN for another one."""
+        found, keys = codes(y)
+        place = matching("classes", self.classes, keys)
+        of = np.append(np.where(place < 0, np.nan, place), np.nan)
+        values: FloatArray = of[found]
+        return values
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """The rule by which targets become numbers; it is sent to where rows are.
+
+    Args:
+        least: lower numbers count as this one.
+
+    >>> Numbers(0.0)(np.array([-1.0, 2.0])).tolist()
+    [0.0, 2.0]
+    """
+
+    least: float = -math.inf
+
+    def __call__(self, y: NDArray[Any]) -> FloatArray:
+        """Return (m,) the numbers, NaN for what is none."""
+        found: FloatArray = numbers(y)
+        # An infinite number stays one where there is no least.
+        return found if self.least == -math.inf else np.maximum(found, self.least)
+
+
+#: How targets become what a loss takes.
+TargetRule: TypeAlias = "Labels | Numbers"
 
 
 def unselected(y: NDArray[Any]) -> Targets:
@@ -118,7 +165,7 @@ def selected(
             nothing but that.
 
     Formal guarantee: ``event``. Each block counts for one label, which one of its rows that is drawn at
-    random has; so a block adds 1 to one count. Source: docs/theory.md, "Labels that are not stated".
+    random has; so a block adds 1 to one count. Source: docs/theory, "Labels that are not stated".
     """
     known = targets.labels
     assert known is not None  # noqa: S101 - for the type checker

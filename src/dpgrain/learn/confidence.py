@@ -1,6 +1,6 @@
 """Confidence intervals follow from private second moments and from the published rounds.
 
-Proofs: docs/theory.md, "Intervals". Privacy rests on the bounds of each part alone; that users are
+Proofs: docs/theory, "Intervals". Privacy rests on the bounds of each part alone; that users are
 independent and alike is assumed by the coverage, never by the guarantee.
 """
 
@@ -162,7 +162,7 @@ def release_evidence(
 
     Formal guarantee: each part's noise is the multiplier over √(its share) times how far removing one
     block moves it, so that one block moves all of them together by 1: the event's. Source:
-    docs/theory.md, "Intervals".
+    docs/theory, "Intervals".
     """
     moments = _Moments(records, loss, theta, clip)
     sums = moments.users(owners)
@@ -331,7 +331,7 @@ def intervals(
             noise tells; 0 where it is not known.
         blocks: about how many blocks there are, by the number that sums are divided by.
 
-    Source: docs/theory.md, "Intervals", (5) and (8); element-level paper, Theorem 1 and Proposition 3.
+    Source: docs/theory, "Intervals", (5) and (8); element-level paper, Theorem 1 and Proposition 3.
     """
     level = _validate.fraction(level=level)
     width, n = len(published), evidence.n_users

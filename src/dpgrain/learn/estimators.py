@@ -17,10 +17,9 @@ from sklearn.utils import Tags
 from dpgrain import _validate
 from dpgrain._types import FloatArray
 from dpgrain.errors import ParameterError
-from dpgrain.inputs.codes import codes, matching, ordered
+from dpgrain.inputs.codes import ordered
 from dpgrain.inputs.columns import kind_of
-from dpgrain.inputs.numbers import numbers
-from dpgrain.learn.classes import Targets, unselected
+from dpgrain.learn.classes import Labels, Numbers, TargetRule, Targets, unselected
 from dpgrain.learn.files import damaged, read
 from dpgrain.learn.fitted import Classes
 from dpgrain.learn.model import LinearModel
@@ -48,7 +47,6 @@ class _Classifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
     def _targets(self, y: NDArray[Any]) -> Targets:
         if self.classes is None and y.dtype != np.bool_:
             return unselected(y)
-        found, keys = codes(y)
         if self.classes is None:
             # The type of the targets says which labels there can be.
             labels, how = np.array([False, True]), "as truths are"
@@ -60,12 +58,13 @@ class _Classifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
                 f"classes must be at least two, not {len(classes)} class: name all labels with "
                 "classes=[…]."
             )
-        place = matching("classes", classes, keys)
-        of = np.append(np.where(place < 0, np.nan, place), np.nan)
         named = ", ".join(str(label) for label in classes[:_NAMED])
         more = ", …" if len(classes) > _NAMED else ""
         told = (f"the labels {named}{more}, {how}",)
-        return Targets(of[found], told, classes=classes)
+        return Targets(Labels(classes)(y), told, classes=classes)
+
+    def _rule(self, classes: Classes) -> TargetRule:
+        return Labels(np.array([]) if classes is None else classes)
 
     def _set(self, coef: FloatArray, intercept: FloatArray) -> None:
         self.coef_, self.intercept_ = coef, intercept
@@ -177,7 +176,10 @@ class _Regressor(RegressorMixin, LinearModel):  # type: ignore[misc]
     def _targets(self, y: NDArray[Any]) -> Targets:
         if y.dtype.kind not in "biufO":
             raise ParameterError(f"y must be numbers, not {kind_of(y.dtype)}.")
-        return Targets(numbers(y))
+        return Targets(self._rule(None)(y))
+
+    def _rule(self, classes: Classes) -> TargetRule:  # noqa: ARG002 - numbers have no labels
+        return Numbers()
 
     def predict(self, X: Any) -> FloatArray:
         """Return the predicted target of each row, (m,).
@@ -270,8 +272,8 @@ class PoissonRegressor(_Regressor):
         """The words for what coefficients add to."""
         return "the logarithm of the expected count"
 
-    def _targets(self, y: NDArray[Any]) -> Targets:
-        return Targets(np.maximum(super()._targets(y).values, 0))
+    def _rule(self, classes: Classes) -> TargetRule:  # noqa: ARG002 - numbers have no labels
+        return Numbers(0.0)
 
     def predict(self, X: Any) -> FloatArray:
         """Return the expected count of each row, (m,).

@@ -222,22 +222,64 @@ def load_rows(
         SchemaError: if a column is missing, or has a type that cannot be used.
         DataError: if the source cannot be read.
     """
-    wanted = _wanted(table, encoding, target, labels, element, keep)
+    wanted = columns_for(table, encoding, target, labels, element, keep)
     with table.open_engine() as engine, Progress(1) as shown:
         shown.stage("Reading rows of features")
         rows = engine.columns(wanted)
-    columns = iter(rows.columns)
-    features = [value for column in encoding.columns for value in column.values(next(columns))]
-    found = next(columns) if target is not None else None
-    users = next(columns) if table.user is not None else None
-    cells = next(columns) if element is not None else None
-    return Loaded(
-        pd.DataFrame(dict(zip(encoding.names, features, strict=True))),
-        None if found is None else _objects(found) if labels else _floats(found),
-        None if users is None else _users(users, named),
-        None if cells is None else _objects(cells),
-        pa.table(dict(zip(keep, columns, strict=True))),
+    parts = Parts(
+        encoding,
+        target=target is not None,
+        labels=labels,
+        users=table.user is not None,
+        elements=element is not None,
+        keep=tuple(keep),
+        named=named,
     )
+    return parts.of(rows)
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The parts of rows that the columns of :func:`columns_for` become.
+
+    Args:
+        encoding: the rule by which columns become features.
+        target: True if there is a column of targets.
+        labels: True if targets are labels.
+        users: True if there is a column of users.
+        elements: True if there is a column of cells.
+        keep: the columns that were read as they are.
+        named: True if users stay as they are named.
+    """
+
+    encoding: Encoding
+    target: bool = True
+    labels: bool = False
+    users: bool = False
+    elements: bool = False
+    keep: tuple[str, ...] = ()
+    named: bool = False
+
+    def of(self, rows: pa.Table) -> Loaded:
+        """Return the parts of some rows.
+
+        Args:
+            rows: the columns, in the order of :func:`columns_for`.
+        """
+        columns = iter(rows.columns)
+        features = [
+            value for column in self.encoding.columns for value in column.values(next(columns))
+        ]
+        found = next(columns) if self.target else None
+        users = next(columns) if self.users else None
+        cells = next(columns) if self.elements else None
+        return Loaded(
+            pd.DataFrame(dict(zip(self.encoding.names, features, strict=True))),
+            None if found is None else _objects(found) if self.labels else _floats(found),
+            None if users is None else _users(users, self.named),
+            None if cells is None else _objects(cells),
+            pa.table(dict(zip(self.keep, columns, strict=True))),
+        )
 
 
 def no_rows(
@@ -260,7 +302,7 @@ def no_rows(
     Raises:
         SchemaError: as :func:`load_rows`.
     """
-    _wanted(table, encoding, target, labels, element, ())
+    columns_for(table, encoding, target, labels, element)
     nothing, none = np.zeros(0), np.zeros(0, dtype=object)
     return Loaded(
         pd.DataFrame(dict.fromkeys(encoding.names, nothing)),
@@ -271,15 +313,27 @@ def no_rows(
     )
 
 
-def _wanted(
+def columns_for(
     table: UserTable,
     encoding: Encoding,
     target: str | None,
     labels: bool,
     element: str | None,
-    keep: Sequence[str],
+    keep: Sequence[str] = (),
 ) -> list[tuple[str, Form]]:
-    """Return the columns to read and the form of each, by the schema alone."""
+    """Return the columns to read and the form of each, by the schema alone.
+
+    Args:
+        table: the table.
+        encoding: the rule by which columns become features.
+        target: the column of targets.
+        labels: targets are labels.
+        element: the column of cells.
+        keep: columns to read as they are.
+
+    Raises:
+        SchemaError: if a column is missing, or has a type that cannot be used.
+    """
     table.require_numbers(
         encoding.numbers,
         "feature",

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -12,11 +14,15 @@ from numpy.typing import NDArray
 from dpgrain._types import FloatArray
 from dpgrain.accounting import Event
 from dpgrain.arrays.blocks import Rows
+from dpgrain.gradients.linear import LinearGradients
 from dpgrain.gradients.norms import Norms
+from dpgrain.gradients.tiles import LinearBlocks
 from dpgrain.learn.ask import Ask
+from dpgrain.learn.bounding import bounded
 from dpgrain.learn.classes import Targets
 from dpgrain.learn.confidence import Evidence
 from dpgrain.learn.rounds import History
+from dpgrain.means import Contributions
 from dpgrain.noise import Source
 from dpgrain.optimize import MarginLoss
 from dpgrain.publishing.facts import Fact
@@ -42,6 +48,90 @@ class Data:
     rows: Rows
     users: Any
     loss: Callable[[Classes], MarginLoss]
+
+    @property
+    def width(self) -> int:
+        """The number of features."""
+        return int(self.X.shape[1])
+
+    @property
+    def enrolled(self) -> int:
+        """The number of users who have rows, which is private."""
+        return self.rows.users
+
+    @property
+    def owners(self) -> NDArray[Any] | None:
+        """The user whose data each block is."""
+        return self.rows.owners
+
+    def opened(self) -> AbstractContextManager[Data]:
+        """Return the rows for as long as they are read; they are here already."""
+        return nullcontext(self)
+
+    def arranged(self, ask: Ask) -> Gradients:
+        """Return the gradients of blocks, whose rows are copied once, in the order of their blocks.
+
+        Args:
+            ask: what is asked for.
+        """
+        bound, values = ask.feature_bound, self.targets.values
+        rows = self.rows.by_value(self.X, values) if ask.exact else self.rows
+        blocks = LinearBlocks.arrange(
+            self.X,
+            values,
+            rows.blocks,
+            intercept=ask.fit_intercept,
+            blocks=len(rows.owners),
+            kept=rows.kept,
+            read=None if bound is None else partial(bounded, bound=bound),
+        )
+        return partial(LinearGradients, blocks)
+
+
+class Gradients(Protocol):
+    """The mean gradients of blocks at one parameter after the other."""
+
+    def __call__(self, loss: MarginLoss, theta: FloatArray) -> Contributions:
+        """Return the gradients.
+
+        Args:
+            loss: the loss of a record, with labels that are known.
+            theta: the parameter.
+        """
+
+
+class Readable(Protocol):
+    """The rows of a fit, here or on a cluster, as much of them as clipped means by a curator ask.
+
+    Labels that are selected, and intervals, ask for the rows of :class:`Data` besides.
+    """
+
+    @property
+    def targets(self) -> Targets:
+        """The targets, and what is public of them."""
+
+    @property
+    def loss(self) -> Callable[[Classes], MarginLoss]:
+        """The function from the labels to the loss of a record."""
+
+    @property
+    def width(self) -> int:
+        """The number of features."""
+
+    @property
+    def enrolled(self) -> int:
+        """The number of users who have rows, which is private."""
+
+    @property
+    def owners(self) -> NDArray[Any] | None:
+        """The user whose data each block is; None where none are drawn."""
+
+    def arranged(self, ask: Ask) -> Gradients:
+        """Return the gradients of blocks.
+
+        Args:
+            ask: what is asked for.
+        """
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,8 +191,8 @@ class Planned(Protocol):
 class Way(Protocol):
     """A way to fit: a module with these two functions."""
 
-    def plan(self, ask: Ask, data: Data, source: Source) -> Planned:
+    def plan(self, ask: Ask, data: Any, source: Source) -> Planned:
         """What will be published, before anything is charged."""
 
-    def run(self, plan: Any, data: Data, source: Source) -> Fitted:
+    def run(self, plan: Any, data: Any, source: Source) -> Fitted:
         """All that is released, for what was charged."""

@@ -25,7 +25,7 @@ def meaning(model: LinearModel) -> tuple[str, ...]:
     Args:
         model: a fitted model.
     """
-    ask, fitted = model.asked(), model.fitted_
+    ask, fitted = model.asked_, model.fitted_
     ridge = (
         f"A ridge of {ask.l2:g} pulls the coefficients that predictions use towards 0; corrected ones "
         "and intervals, where there are any, are without its pull."
@@ -100,7 +100,7 @@ def doubts(model: LinearModel) -> tuple[str, ...]:
     if not fitted.looks:
         return ()
     # A row without error does not move the fit either: hardly any is so both at the start and later.
-    level, most = model.asked().promise.level, max(fitted.looks, key=lambda look: look.blocks)
+    level, most = model.asked_.promise.level, max(fitted.looks, key=lambda look: look.blocks)
     n, enough = fitted.n_users or 0, most.blocks + _CERTAIN * most.blocks_sd
     why = (
         "is the target written as the classes are (1 is not the text 'yes'), and are targets numbers "

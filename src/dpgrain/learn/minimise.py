@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from dpgrain._later import later
 from dpgrain._types import FloatArray
-from dpgrain.arrays.blocks import arrange
+from dpgrain.arrays.blocks import Rows, arrange
 from dpgrain.arrays.guarantees import Sampling, guarantee_of, rate_of
 from dpgrain.arrays.roster import Roster, check_stated
 from dpgrain.errors import ParameterError
-from dpgrain.gradients.records import LONGEST, RecordBlocks
+from dpgrain.gradients.records import (
+    LONGEST,
+    BlockVectors,
+    MeanGradients,
+    ModelSteps,
+    RecordBlocks,
+)
 from dpgrain.inputs.calls import silent
+from dpgrain.inputs.columns import lie_elsewhere
 from dpgrain.inputs.numbers import cells, vector
 from dpgrain.learn.rounds import History, facts_of, follow, roster_index, train
 from dpgrain.means import ClippedMean, Contributions
@@ -27,6 +37,12 @@ from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.recipes import Recipe, Task
 from dpgrain.units import Relation, Unit, User
+
+if TYPE_CHECKING:
+    from dpgrain.learn import distributed
+    from dpgrain.learn.distributed import KeptBlocks, RowsThere
+else:
+    distributed = later("dpgrain.learn.distributed")
 
 
 @dataclass(frozen=True)
@@ -49,8 +65,8 @@ class Minimum:
 @takes_share
 def minimise(
     loss: Loss,
-    X: ArrayLike,
-    y: ArrayLike,
+    X: Any,
+    y: Any,
     start: ArrayLike,
     *,
     solver: Solver[Any] | Recipe,
@@ -78,7 +94,8 @@ def minimise(
             it with :class:`dpgrain.optimize.Moreau` where it has kinks. It is tried on records of zeros
             first; what it raises on others makes a zero of the block, and is not shown.
         X: (m, d) the records, of a list with d = p; what is not finite counts as 0, as all of a list's
-            row does that has not d cells.
+            row does that has not d cells. Or a frame of Spark, as for :meth:`LinearModel.fit`, of
+            which ``y``, ``users`` and ``elements`` name columns: records stay there.
         y: (m,) their targets, numbers; a record whose target is not finite is left out.
         start: (p,) where to begin, a public point.
         solver: what steps against noisy gradients; or, for ``User()``, a recipe of
@@ -102,8 +119,9 @@ def minimise(
         n_users: the public size of the roster. If it is not known (None), about how many users have
             records is released first, with 3% of the budget; recipes need it.
         elements_per_user: the public number of blocks per user that sums are divided by.
-        exact: add blocks up as integers; that nothing of floating point is left then needs a loss that
-            computes each record's gradient apart from other records, to the last bit.
+        exact: add blocks up as integers, as is done of frames of Spark in any case; that nothing of
+            floating point is left then needs a loss that computes each record's gradient apart from
+            other records, to the last bit.
         random_state: a seed, which makes the result not private.
 
     Raises:
@@ -111,7 +129,7 @@ def minimise(
 
     Formal guarantee: (ε, δ)-DP for the unit and relation, whatever the loss, the solver and the data,
     if the loss of a record depends on that record and θ alone. Source: element-level paper, Algorithm
-    1, (15) and Appendix D, with blocks drawn instead of users; docs/theory.md, "Gradient steps".
+    1, (15) and Appendix D, with blocks drawn instead of users; docs/theory, "Gradient steps".
 
     >>> from dpgrain.optimize import Ball, Power, Squared
     >>> from dpgrain.optimize.models import Truncated
@@ -123,11 +141,17 @@ def minimise(
     unit = User() if unit is None else unit
     promise = Promise(unit, 1.0 if epsilon is None else epsilon, delta, relation)
     begin = np.asarray(start, dtype=np.float64)
-    features, targets = _read(X, y, begin.size)
+    there = distributed.RowsThere.of(X, y, users, elements) if lie_elsewhere(X) else None
     _check_kinds(loss, solver, model, unit)
-    _check_shapes(loss, solver, model, begin, features.shape[1])
-    places = isinstance(solver, Recipe)
-    rows = arrange(len(features), users, elements, unit, places=places)
+    if there is None:
+        features, targets = _read(X, y, begin.size)
+        _check_shapes(loss, solver, model, begin, features.shape[1])
+        rows = arrange(len(features), users, elements, unit, places=isinstance(solver, Recipe))
+    else:
+        _check_there(there, loss, solver, model, unit)
+        _check_shapes(loss, solver, model, begin, there.width)
+        distributed.require_all_blocks(sampling, sampling_rate)
+        users, elements, sampling, exact = there.users, there.elements, "full", True
     roster = Roster.of(n_users, promise)
     source = source_of(random_state)
     facts: tuple[Fact | str, ...]
@@ -165,17 +189,23 @@ def minimise(
         elements=elements,
     )
     guarantee = before_publishing(guarantee, n_users=n_users)
-    there = rows.kept[np.isfinite(targets[rows.kept])]
-    codes = rows.blocks[np.isfinite(targets[rows.kept])]
-    clean = np.where(np.isfinite(features[there]), features[there], 0)
-    records = RecordBlocks.arrange(clean, targets[there], codes, blocks=len(rows.owners))
     with told_if_interrupted("the fit"):
         if isinstance(solver, Recipe):
+            records = _records(features, targets, rows)
             theta, history = follow(program, records, index, loss, begin, source)
+        elif there is not None:
+            step = _Step(loss, model, solver, math.inf)
+            with there.kept(distributed.by_records(there, unit), labels=False) as kept:
+                n = roster.users(kept.users, source) if n_users is None else n_users
+                at = partial(_there, kept, step)
+                theta, history = train(at, replace(mean, n_users=n), solver, begin, source)
         else:
+            step = _Step(loss, model, solver, math.inf if exact else clip)
+            listed = rows.by_value(features, targets) if exact else rows
+            records = _records(features, targets, listed)
             n = roster.users(rows.users, source)
             theta, history = train(
-                _Steps(records, loss, model, solver, math.inf if exact else clip),
+                lambda theta: step.at(theta)(records),
                 replace(mean, n_users=n),
                 solver,
                 begin,
@@ -183,6 +213,35 @@ def minimise(
                 owners=rows.owners,
             )
     return Minimum(theta, guarantee, history, n)
+
+
+def _records(features: FloatArray, targets: FloatArray, rows: Rows) -> RecordBlocks:
+    """Records by block, without those that have no target."""
+    has = np.isfinite(targets[rows.kept])
+    kept = rows.kept[has]
+    clean = np.where(np.isfinite(features[kept]), features[kept], 0)
+    return RecordBlocks.arrange(clean, targets[kept], rows.blocks[has], blocks=len(rows.owners))
+
+
+def _there(kept: KeptBlocks, step: _Step, theta: FloatArray) -> Contributions:
+    """What blocks add that stay where they are."""
+    return kept.of_records(step.at(theta), len(theta))
+
+
+def _check_there(
+    there: RowsThere, loss: Loss, solver: Solver[Any] | Recipe, model: Model | None, unit: Unit
+) -> None:
+    """Refuse what records that stay on a cluster do not take."""
+    if isinstance(solver, Recipe):
+        raise ParameterError(
+            "solver must be one of dpgrain.optimize for rows on a cluster, not the recipe "
+            f"{solver!r}, which asks users in turn; take Sgd, or bring the rows here "
+            "(frame.toPandas()).",
+            name="solver",
+        )
+    there.nobody(unit, labels=False)
+    domain = solver.domain if isinstance(solver, Sgd) else None
+    distributed.require_sendable(loss=loss, model=model, solver=domain)
 
 
 def _read(X: ArrayLike, y: ArrayLike, width: int) -> tuple[FloatArray, FloatArray]:
@@ -242,24 +301,19 @@ def _check_shapes(
 
 
 @dataclass
-class _Steps:
-    """The blocks' contributions, round by round."""
+class _Step:
+    """What blocks add in each round, which one asks for after the other."""
 
-    records: RecordBlocks
     loss: Loss
     model: Model | None
     solver: Solver[Any]
     clip: float
     done: int = 0
 
-    def __call__(self, theta: FloatArray) -> Contributions:
+    def at(self, theta: FloatArray) -> Callable[[RecordBlocks], BlockVectors]:
+        """Return what the blocks of records add in the next round."""
         self.done += 1
         if self.model is None or not isinstance(self.solver, Sgd):
-            return self.records.gradients(self.loss, theta, longest=LONGEST * self.clip)
-        model, domain = self.model, self.solver.domain
+            return MeanGradients(self.loss, theta, LONGEST * self.clip)
         size = self.solver.schedule(self.done)
-
-        def step(at: FloatArray, X: Any, y: Any) -> FloatArray:
-            return model.step(self.loss, at, X, y, size, domain)
-
-        return self.records.steps(step, theta, size)
+        return ModelSteps(self.model.step, self.loss, theta, size, self.solver.domain)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -14,20 +16,24 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dpgrain import recipes
+from dpgrain._later import later
 from dpgrain._shown import ShownModel
 from dpgrain._types import FloatArray
 from dpgrain.arrays.blocks import arrange
 from dpgrain.arrays.guarantees import Sampling, guarantee_of
 from dpgrain.errors import ParameterError
+from dpgrain.inputs.columns import lie_elsewhere
 from dpgrain.inputs.numbers import readable
 from dpgrain.learn import by_recipe, central
 from dpgrain.learn.ask import Ask
-from dpgrain.learn.classes import Targets
+from dpgrain.learn.bounding import bounded, finite
+from dpgrain.learn.classes import TargetRule, Targets
 from dpgrain.learn.confidence import Evidence, Intervals, intervals
 from dpgrain.learn.files import Described, write
 from dpgrain.learn.fitted import Classes, Data, Fitted, Way
-from dpgrain.learn.reading import bounded, finite, ridge_of, table, vector
+from dpgrain.learn.reading import ridge_of, table, vector
 from dpgrain.learn.rounds import History
+from dpgrain.learn.searches import warn_if_scored
 from dpgrain.learn.summary import coefficients
 from dpgrain.learn.tuning import fit_tuned
 from dpgrain.noise import RandomState, source_of
@@ -37,7 +43,11 @@ from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.units import Relation, Trust, Unit, User
 
 if TYPE_CHECKING:
+    from dpgrain.learn import distributed
+    from dpgrain.learn.distributed import DataThere, RowsThere
     from dpgrain.learn.features import Encoding
+else:
+    distributed = later("dpgrain.learn.distributed")
 
 
 @dataclass(kw_only=True, repr=False, eq=False)
@@ -91,10 +101,13 @@ class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
             chooses it inside the budget, with ``clip="auto"`` at no further cost. ``algorithm="auto"``
             does not depend on it.
         intervals: the share of the budget kept for :meth:`confidence_intervals`; 0 for none.
-        exact: add blocks up as integers (slower); otherwise sums are made in floating point.
+        exact: add blocks up as integers (slower), the rows of each in the order of their values, so
+            that the order in which rows are listed moves nothing; otherwise sums are made in floating
+            point. Of a frame of Spark blocks are added up as integers in any case.
         random_state: a seed, for tests and research: it makes the fit not private.
         tune: parameters to choose inside the promise, as a mapping of names to lists of values, or a
-            list of settings: the best of a random number of fits, each with a part of the budget.
+            list of settings: the best of a random number of fits, each with a part of the budget. What
+            ``GridSearchCV`` chooses has no promise: folds are warned of, its last fit is refused.
         verbose: show progress from the start; otherwise it shows after two seconds, on a terminal.
 
     Attributes:
@@ -106,6 +119,8 @@ class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
         n_iter_: the number of rounds.
         n_features_in_: the number of features.
         n_users_: the number of users that sums are divided by: as stated, or as released with noise.
+        parameters_: the parameters that the fit used: as stated, but for the setting that ``tune``
+            chose, and the ε and δ that a ``share`` took. The model's own stay as they are.
     """
 
     unit: Unit | None = None
@@ -138,31 +153,50 @@ class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
             X: (m, d) features: an array, a data frame, an Arrow table or a sparse matrix; or a list of
                 rows (see ``n_features``). What is not finite counts 0, as all of a list's row
                 does that has not d cells, and a cell of a column of objects that is no number; a
-                column whose type is text is refused.
+                column whose type is text is refused. Or a frame of Spark, whose rows stay where they
+                are: ``y``, ``users`` and ``elements`` then name columns of it, all others are
+                features, and each round adds up all blocks, as ``exact=True, sampling="full"`` does.
             y: (m,) targets. A row whose target is not finite, or no class, is left out.
             users: (m,) whose each row is; None for one user per row. A row without user is left out.
                 When two labels are one: :mod:`dpgrain.inputs.labels`.
             elements: (m,) the cell of each row, by a public partition; see ``unit``.
 
         Raises:
-            ParameterError: if a parameter is out of range or shapes do not fit, before anything is
-                published.
+            ParameterError: if a parameter is out of range or shapes do not fit, or scores without noise
+                have chosen the parameters, before anything is published.
 
         Formal guarantee: :attr:`guarantee_`, (ε, δ)-DP for the unit and relation, whatever the data:
         of every iterate, :attr:`history_`, and what ``"auto"`` and ``intervals`` release. Source:
         element-level paper, Algorithm 1 and (15), with blocks drawn instead of users.
         """
         self.forget()
-        ask = self.asked()
+        self.asked()
+        warn_if_scored()
         if self.share is not None:
             return self._fit_of_share(self.share, X, y, users, elements)
-        if self.tune is not None:
+        return self._fit(X, y, users, elements)
+
+    def forget(self) -> None:
+        """Forget what an earlier fit has left, which must not speak for another one."""
+        for earlier in [name for name in vars(self) if name.endswith("_")]:
+            delattr(self, earlier)
+
+    def _fit(self, X: Any, y: Any, users: Any, elements: Any) -> Self:
+        """A fit with the model's ε and δ."""
+        ask = self.asked()
+        if self.tune is not None and not lie_elsewhere(X):
             return fit_tuned(self, X, y, users=users, elements=elements)
-        X, targets = self.read(X, y)
         alone = ask.recipe is None
         way: Way = central if alone else by_recipe
-        rows = arrange(X.shape[0], users, elements, ask.promise.unit, places=not alone)
-        data = Data(X, targets, rows, users, self.loss)
+        data: Data | DataThere
+        if lie_elsewhere(X):
+            ask, there = distributed.ask_there(ask), distributed.RowsThere.of(X, y, users, elements)
+            users, elements = there.users, there.elements
+            data = self._there(ask, there)
+        else:
+            X, targets = self.read(X, y)
+            rows = arrange(X.shape[0], users, elements, ask.promise.unit, places=not alone)
+            data = Data(X, targets, rows, users, self.loss)
         source = source_of(self.random_state)
         plan = way.plan(ask, data, source)
         guarantee = guarantee_of(
@@ -174,20 +208,35 @@ class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
             elements=elements if alone else None,
         )
         guarantee = before_publishing(guarantee, n_users=self.n_users)
-        with told_if_interrupted("the fit"):
+        with told_if_interrupted("the fit"), data.opened():
             return self.adopt(way.run(plan, data, source), guarantee)
 
-    def forget(self) -> None:
-        """Forget what an earlier fit has left, which must not speak for another one."""
-        for earlier in [name for name in vars(self) if name.endswith("_")]:
-            delattr(self, earlier)
+    def _there(self, ask: Ask, there: RowsThere) -> DataThere:
+        """Rows that stay on a cluster, with what is public of them."""
+        labels = hasattr(self, "classes")
+        if self.tune is not None:
+            raise ParameterError(
+                "tune must be None for rows on a cluster; state the parameters, or compare fits that "
+                "each have a share of a budget.",
+                name="tune",
+            )
+        nobody = there.nobody(ask.promise.unit, labels=labels)
+        _, targets = self.read(nobody.features, nobody.target)
+        if targets.labels is not None:
+            raise ParameterError(
+                "classes must be stated for rows on a cluster: name all labels with classes=[…].",
+                name="classes",
+            )
+        return distributed.DataThere(
+            there, targets, self._rule(targets.classes), self.loss, ask, labels
+        )
 
     def _fit_of_share(self, share: float, X: Any, y: Any, users: Any, elements: Any) -> Self:
         """A fit with the ε and δ at which it takes a share of the open budget."""
 
         def release(epsilon: float, delta: float) -> LinearModel:
             model = clone(self).set_params(share=None, epsilon=epsilon, delta=delta)
-            fitted: LinearModel = model.fit(X, y, users=users, elements=elements)
+            fitted: LinearModel = model._fit(X, y, users, elements)
             return fitted
 
         fitted, stated = of_share(share, release), self.get_params(deep=False)
@@ -242,7 +291,7 @@ class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
         gradients vanishes, whatever model is true, without the ridge: of clipped ones where ``clip`` is
         stated, and otherwise of all, by a rule of thumb for what clipping changes. Source:
         element-level paper, Theorem 1 and Proposition 3, for sampled blocks and any number of rounds;
-        docs/theory.md, "Intervals".
+        docs/theory, "Intervals".
         """
         check_is_fitted(self)
         if self.evidence_ is None:
@@ -250,20 +299,20 @@ class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
                 "intervals must be above 0 at the fit for confidence_intervals: intervals=0.2 keeps a "
                 "fifth of the budget for them."
             )
-        fitted, shortened, blocks = self.fitted_, 0.0, 1.0
+        fitted, ask, shortened, blocks = self.fitted_, self.asked_, 0.0, 1.0
         if fitted.looks:
             look = fitted.looks[-1]
             shortened = look.most_beyond(fitted.history.clip)
-            if self.elements_per_user != "auto":
-                blocks = look.blocks / (self.evidence_.n_users * self.elements_per_user)
-        width = self.n_features_in_ + self.fit_intercept
+            if ask.elements_per_user != "auto":
+                blocks = look.blocks / (self.evidence_.n_users * ask.elements_per_user)
+        width = self.n_features_in_ + ask.fit_intercept
         scale = np.ones((fitted.outputs, width))
-        scale[:, : self.n_features_in_] /= self.feature_bound or 1.0
+        scale[:, : self.n_features_in_] /= ask.feature_bound or 1.0
         return intervals(
             self.evidence_,
             self.history_,
             fitted.theta,
-            ridge_of(self.asked(), fitted.outputs, self.n_features_in_),
+            ridge_of(ask, fitted.outputs, self.n_features_in_),
             np.diag(scale.ravel()),
             self.parameter_names(fitted.outputs),
             level,
@@ -278,11 +327,15 @@ class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
         Raises:
             ParameterError: if one is out of range, by its name.
         """
-        unit = User() if self.unit is None else self.unit
-        progress = True if self.verbose else None
-        ask = Ask.of({**self.get_params(deep=False), "unit": unit, "progress": progress})
+        ask = _ask(self.get_params(deep=False))
         self.loss(None)
         return ask
+
+    @property
+    def asked_(self) -> Ask:
+        """The parameters that the fit used."""
+        check_is_fitted(self)
+        return _ask(self.parameters_)
 
     def adopt(
         self,
@@ -298,13 +351,10 @@ class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
             guarantee: what is promised; None for a fit that is promised with others.
             tuned: the setting that was chosen.
         """
-        width = fitted.theta.size // fitted.outputs
-        self.n_features_in_ = width - self.fit_intercept
-        self._set(
-            *fitted.coefficients(
-                self.n_features_in_, self.feature_bound, intercept=self.fit_intercept
-            )
-        )
+        self.parameters_ = {**self.get_params(deep=False), **(tuned or {})}
+        intercept, bound = self.parameters_["fit_intercept"], self.parameters_["feature_bound"]
+        self.n_features_in_ = fitted.theta.size // fitted.outputs - intercept
+        self._set(*fitted.coefficients(self.n_features_in_, bound, intercept=intercept))
         self.fitted_ = fitted
         self.history_: History = fitted.history
         self.evidence_: Evidence | None = fitted.evidence
@@ -350,7 +400,7 @@ class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
         names = getattr(self, "feature_names_in_", None)
         described = Described(
             type(self).__name__,
-            self.get_params(deep=False),
+            self.parameters_,
             self.fitted_,
             self.guarantee_,
             self.coef_,
@@ -392,7 +442,7 @@ class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
         names = (
             [f"x{i}" for i in range(self.n_features_in_)] if features is None else list(features)
         )
-        names += ["intercept"] * self.fit_intercept
+        names += ["intercept"] * self.parameters_["fit_intercept"]
         if outputs == 1:
             return tuple(names)
         return tuple(f"{label}: {name}" for label in self.classes_ for name in names)
@@ -413,7 +463,7 @@ class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
             ensure_all_finite=False,
             ensure_min_samples=0,
         )
-        bound = self.feature_bound
+        bound = self.parameters_["feature_bound"]
         X = finite(X) if bound is None else bounded(X, bound).astype(np.float64) * bound
         margins: FloatArray = X @ self.coef_.T + self.intercept_
         return margins
@@ -422,7 +472,20 @@ class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
         """Return the model, and of a fitted one its coefficients, what they mean, and the promise."""
         if not hasattr(self, "fitted_"):
             return repr(self)
-        return "\n".join((repr(self), str(coefficients(self)), str(self.guarantee_)))
+        fitted = repr(type(self)(**self.parameters_))
+        return "\n".join((fitted, str(coefficients(self)), str(self.guarantee_)))
+
+    def _repr_mimebundle_(self, **options: Any) -> dict[str, str]:
+        """Return what notebooks show: scikit-learn's diagram, then coefficients and the promise."""
+        shown: dict[str, str] = super()._repr_mimebundle_(**options)
+        if hasattr(self, "fitted_"):
+            shown["text/plain"] = str(self)
+            if "text/html" in shown:
+                numbers, promise = escape(str(coefficients(self))), escape(str(self.guarantee_))
+                shown["text/html"] += (
+                    f'<pre style="white-space: pre-wrap">{numbers}</pre><p>{promise}</p>'
+                )
+        return shown
 
     # -- what a subclass says --
 
@@ -443,6 +506,13 @@ class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
     def _targets(self, y: NDArray[Any]) -> Targets:
         """Targets as the loss takes them, or labels that are still to be selected."""
 
+    def _rule(self, classes: Classes) -> TargetRule:  # noqa: ARG002 - others have one
+        """How rows that lie elsewhere get such targets, which a model of your own may not know."""
+        raise ParameterError(
+            f"{type(self).__name__} is not fitted where rows lie on a cluster; use a model of "
+            "dpgrain.learn, or minimise with its loss."
+        )
+
     def _set(self, coef: FloatArray, intercept: FloatArray) -> None:
         """Set ``coef_`` and ``intercept_`` in the shapes that scikit-learn gives them."""
         self.coef_, self.intercept_ = coef[0], float(intercept[0])
@@ -455,3 +525,10 @@ class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
         tags.input_tags.string = True
         tags.non_deterministic = self.random_state is None
         return tags
+
+
+def _ask(parameters: Mapping[str, Any]) -> Ask:
+    """What parameters of an estimator ask for, checked."""
+    unit = User() if parameters["unit"] is None else parameters["unit"]
+    progress = True if parameters["verbose"] else None
+    return Ask.of({**parameters, "unit": unit, "progress": progress})

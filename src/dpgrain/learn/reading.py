@@ -17,6 +17,7 @@ from dpgrain.inputs.codes import column
 from dpgrain.inputs.columns import is_text, types_of
 from dpgrain.inputs.numbers import readable
 from dpgrain.learn.ask import Ask
+from dpgrain.learn.bounding import finite
 
 
 def ridge_of(ask: Ask, outputs: int, features: int) -> FloatArray:
@@ -104,6 +105,8 @@ def vector(y: Any, rows: int) -> NDArray[Any]:
     """
     if y is None:
         raise ParameterError("this estimator requires y to be passed, but the target y is None.")
+    if sparse.issparse(y):
+        raise ParameterError("y must be an array of targets, not sparse: pass y.toarray().ravel().")
     found: Any = column(y)
     if not isinstance(found.dtype, np.dtype):
         # A type with nulls, which NumPy would turn into floats or text.
@@ -117,36 +120,3 @@ def vector(y: Any, rows: int) -> NDArray[Any]:
     if len(array) != rows:
         raise ParameterError("y must have one target for each row of X, no more and no fewer.")
     return array
-
-
-def finite(X: Any) -> Any:
-    """Return features with 0 for what is not finite."""
-    if not sparse.issparse(X):
-        return np.where(np.isfinite(X), X, 0)
-    X = X.copy()
-    X.data[~np.isfinite(X.data)] = 0
-    return X
-
-
-def bounded(X: Any, bound: float) -> Any:
-    """Divide rows by the bound, shorten them to norm 1 if longer; what is not finite counts 0."""
-    kind = X.dtype
-    # Double precision is needed: squares of single-precision numbers overflow, small bounds vanish.
-    X = finite(X).astype(np.float64)
-    with np.errstate(all="ignore"):
-        if sparse.issparse(X):
-            X = X.tocsr()
-            norms = np.sqrt(np.asarray(X.multiply(X).sum(axis=1)).ravel())
-            large = ~np.isfinite(norms)
-            if large.any():
-                # A large row is divided by its largest entry first, so that squares do not overflow.
-                most = np.where(large, abs(X).max(axis=1).toarray().ravel(), 1.0)
-                X = (sparse.diags_array(1 / most) @ X).tocsr()
-                norms[large] = np.sqrt(np.asarray(X.multiply(X).sum(axis=1)).ravel())[large]
-            by = np.where(large, norms, np.maximum(norms, bound))
-            return (sparse.diags_array(1 / by) @ X).tocsr().astype(kind)
-        norms = np.linalg.norm(X, axis=1, keepdims=True)
-        large = ~np.isfinite(norms[:, 0])
-        X[large] /= np.abs(X[large]).max(axis=1, keepdims=True, initial=0.0)
-        norms[large] = np.linalg.norm(X[large], axis=1, keepdims=True)
-        return (X / np.where(large[:, None], norms, np.maximum(norms, bound))).astype(kind)

@@ -134,7 +134,7 @@ def coefficients(model: LinearModel) -> Coefficients:
 def _numbers(model: LinearModel) -> tuple[tuple[str, ...], list[float]]:
     """Return the names and the values of all coefficients: of each label its features come first."""
     coef, intercept = np.atleast_2d(model.coef_), np.atleast_1d(model.intercept_)
-    table = np.column_stack([coef, intercept]) if model.fit_intercept else coef
+    table = np.column_stack([coef, intercept]) if model.asked_.fit_intercept else coef
     return model.parameter_names(len(coef)), table.ravel().tolist()
 
 
@@ -143,6 +143,6 @@ def _steps(model: LinearModel, count: int) -> tuple[list[str], list[bool]]:
     encoding: Any = getattr(model, "encoding_", None)
     features = model.n_features_in_
     steps = [""] * features if encoding is None else encoding.steps
-    own = [""] * model.fit_intercept
+    own = [""] * model.asked_.fit_intercept
     labels = count // (features + len(own))
     return [*steps, *own] * labels, [*[False] * features, *[True] * len(own)] * labels

@@ -133,8 +133,8 @@ def fit_tuned(
 
     Returns:
         the model, fitted: the winner's attributes, ``tuned_`` with its setting, and ``guarantee_`` of
-        the whole. Its parameters become the winner's setting, so that what is predicted, saved and
-        reported is that of the winner.
+        the whole. Its own parameters stay as they are; ``parameters_`` are those of the winner, by
+        which it predicts and is saved and reported.
 
     Raises:
         ParameterError: if a parameter, or one of a setting, is out of range, before anything is
@@ -144,7 +144,7 @@ def fit_tuned(
 
     Formal guarantee: (ε, δ)-DP for the unit and relation: the event is
     :class:`dpgrain.accounting.SelectBest` of one run, its fit and its score. Source: Papernot & Steinke
-    2022, Theorem 2, with the curve of docs/theory.md, "Repeating and keeping the best"; "Tuning".
+    2022, Theorem 2, with the curve of docs/theory, "Repeating and keeping the best"; "Tuning".
 
     >>> from dpgrain.learn import LogisticRegression
     >>> rng = np.random.default_rng(0)
@@ -187,7 +187,6 @@ def fit_tuned(
     data = _Data(Data(X, targets, rows, users, model.loss), BlockLosses(rows, 0.0, bound))
     with told_if_interrupted("the fits"):
         winner, setting = _best(model, settings, noise, data)
-    model.set_params(**setting)
     return model.adopt(winner.fitted_, guarantee, tuned=setting)
 
 

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpgrain import _validate
-from dpgrain._clipping import clipped
 from dpgrain._later import later
 from dpgrain._types import FloatArray
 from dpgrain._wording import FLOATING_SUMS
@@ -19,6 +18,7 @@ from dpgrain.errors import ParameterError
 from dpgrain.means.grid import exactly_noised
 from dpgrain.means.problem import Candidate, Found, Method, Problem
 from dpgrain.means.protocol import Central, Contributions, CountedRounds, Drawn, Vectors
+from dpgrain.means.rules import Weighted
 from dpgrain.means.total_error import Number
 from dpgrain.noise import Source
 from dpgrain.noise.sums import noised
@@ -57,7 +57,7 @@ class ClippedMean(Central):
 
     Formal guarantee: :attr:`event`, which is made of the numbers that the sampler uses. The divisor is
     q·n·k̄, whatever is drawn and however many blocks there are. Source: element-level paper, Algorithm
-    1 and (15), with pairs drawn instead of users, whose amplification is false; docs/theory.md.
+    1 and (15), with pairs drawn instead of users, whose amplification is false; docs/theory.
 
     >>> from dpgrain.means import Vectors
     >>> from dpgrain.noise import SystemSource
@@ -367,11 +367,10 @@ def with_weights(problem: Problem, vectors: Vectors) -> Vectors:
         problem: the problem.
         vectors: one for each user who has one; longer ones are shortened to the bound.
 
-    Formal guarantee: a user adds a vector of norm :func:`clip_of` at most. Source: docs/theory.md,
+    Formal guarantee: a user adds a vector of norm :func:`clip_of` at most. Source: docs/theory,
     "The number beside the sum".
     """
-    weights = np.full((vectors.blocks, 1), _weight(problem))
-    return Vectors(np.hstack([clipped(vectors.vectors(), problem.bound), weights]))
+    return vectors.mapped(Weighted(problem.bound, _weight(problem)))
 
 
 def _weight(problem: Problem) -> float:
@@ -408,6 +407,7 @@ METHOD = Method(
     "clip",
     _for_users,
     alone=True,
+    distributed=True,
     unstated=_for_users,
     why="{people} are few for this promise in {space}: who is far from the others could not be told, "
     "so that all count in full; state a radius if one is known",

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpgrain._clipping import clipped, finite
-from dpgrain._types import FloatArray
-from dpgrain.means.protocol import Contributions, Drawn
+from dpgrain._types import FloatArray, IntArray
+from dpgrain.means.protocol import Contributions, Distributed, Drawn
 from dpgrain.noise import MAX_SCALE, Source, raised, rounded_gaussian
 
 # The grid of exact sums has this many steps to the clipping bound, so that squares of blocks, in
@@ -52,8 +52,32 @@ def exactly_noised(
     >>> exactly_noised(Vectors([[3.0, 4.0]]), 1.0, 1e-3, SeededSource(1)).round(1).tolist()
     [0.6, 0.8]
     """
-    d, step = contributions.dimension, grid_step(clip, noise_multiplier)
-    total = np.zeros(d, dtype=np.int64)
+    step = grid_step(clip, noise_multiplier)
+    if isinstance(contributions, Distributed):
+        total = contributions.in_steps(clip, step, centre)
+    else:
+        total = added_in_steps(contributions, clip, step, drawn=drawn, centre=centre)
+    return noised_steps(total, clip, noise_multiplier, step, source)
+
+
+def added_in_steps(
+    contributions: Contributions,
+    clip: float,
+    step: float,
+    *,
+    drawn: Drawn | None = None,
+    centre: FloatArray | None = None,
+) -> IntArray:
+    """Return (d,) the sum of clipped blocks, each truncated to a grid, in whole steps.
+
+    Args:
+        contributions: the vectors that the blocks add.
+        clip: the clipping bound, l2, of a block's distance to the centre.
+        step: the step of the grid.
+        drawn: the sorted indices of the blocks that count; all by default.
+        centre: (d,) a public point; 0 by default.
+    """
+    total = np.zeros(contributions.dimension, dtype=np.int64)
     for vectors in tiles(contributions, drawn):
         with np.errstate(over="ignore"):
             # A value that overflows is somebody's: no warning may tell of it.
@@ -61,7 +85,7 @@ def exactly_noised(
         whole = _steps(clipped(away, clip), clip, step)
         # Whole numbers of at most 2^24 steps: any order of adding up a batch gives the same sum.
         total += (np.ones(len(whole)) @ whole).astype(np.int64)
-    return noised_steps(total, clip, noise_multiplier, step, source)
+    return total
 
 
 def grid_step(clip: float, noise_multiplier: float) -> float:

@@ -197,6 +197,7 @@ METHOD = Method(
     _made,
     centre="the centre found before",
     alone=True,
+    distributed=True,
     unstated=unstated,
     why="{people} can look for their centre in {space}, so that noise follows how close to it they "
     "lie, not the bound",

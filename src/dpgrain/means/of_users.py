@@ -6,30 +6,37 @@ import json
 import math
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 
 from dpgrain import _validate
+from dpgrain._later import later
 from dpgrain._types import FloatArray
 from dpgrain._wording import counted, rounded_up, shown
-from dpgrain.arrays.blocks import arrange
 from dpgrain.arrays.guarantees import guarantee_of
 from dpgrain.arrays.roster import Roster
 from dpgrain.errors import ParameterError
+from dpgrain.inputs.columns import lie_elsewhere
 from dpgrain.inputs.numbers import cells
-from dpgrain.means import Recentred, Vectors, clipped, looks
+from dpgrain.means import Recentred, looks
 from dpgrain.means.clipped import METHOD as CLIP
 from dpgrain.means.clipped import ClippedMean, around_zero, clip_of
 from dpgrain.means.methods import METHODS, method_of
 from dpgrain.means.problem import Candidate, Found, Method, Problem
+from dpgrain.means.records import RecordsHere
 from dpgrain.means.total_error import CONFIDENCE, Number
 from dpgrain.noise import RandomState, source_of
 from dpgrain.publishing import Promise, before_publishing, takes_share
 from dpgrain.publishing.expected import Expected
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.units import Relation, User
+
+if TYPE_CHECKING:
+    from dpgrain.means import distributed
+    from dpgrain.means.distributed import RecordsThere
+else:
+    distributed = later("dpgrain.means.distributed")
 
 # What an error covers that is as large as the bound allows.
 NOTHING = (
@@ -94,8 +101,8 @@ class MeanOfUsers:
     def off(self) -> str:
         """How far the whole vector is off at most, and what that covers, in words."""
         return (
-            f"at most {rounded_up(self.error, 3)} off in all, with {CONFIDENCE:.0%} confidence: this "
-            f"covers {self.covers}"
+            f"at most {rounded_up(self.error, 3)} off in all from the mean of records shortened to the "
+            f"bound, with {CONFIDENCE:.0%} confidence: this covers {self.covers}"
         )
 
     @property
@@ -131,7 +138,7 @@ class MeanOfUsers:
 
 @takes_share
 def mean_of_users(
-    X: ArrayLike,
+    X: Any,
     *,
     users: Any = None,
     bound: float,
@@ -149,9 +156,10 @@ def mean_of_users(
 
     Args:
         X: (m, d) records: an array, a data frame, an Arrow table; or a list of rows. What is not
-            a finite number counts as 0, as all of a list's row does that has not d cells.
+            a finite number counts as 0, as all of a list's row does that has not d cells. Rows of a
+            data frame of Spark stay there: sums and counts over all users are what comes from it.
         users: (m,) whose each record is; None for one record per user. A record without user is left
-            out.
+            out. Of a data frame of Spark, the name of that column; all others are the record.
         bound: the public bound B on the l2 norm of a record; longer ones are shortened to it.
         epsilon: the promised ε.
         delta: the promised δ.
@@ -163,7 +171,8 @@ def mean_of_users(
             last one has found; ``"softcore"``: the mean of the users close to most others, for few
             users; ``"winsorized"``: an interval for every coordinate; ``"auto"``: what is expected to
             err least, from n, d, ε, δ, the bound and the radius. A :class:`~dpgrain.means.Method`
-            of your own is possible, too.
+            of your own is possible, too. Rows on Spark take "clip", "recentred" and, as the better
+            of these, "auto".
         relation: the neighbouring relation.
         n_users: the public size of the roster, from which a method is chosen. The mean is of those who
             have records in any case: "clip" releases their number with the sum, "recentred" before,
@@ -175,8 +184,8 @@ def mean_of_users(
         random_state: a seed, for tests and research: it makes the release not private.
 
     Raises:
-        ParameterError: if a value is out of range, d is not stated for a list, or there are too few
-            users for the method.
+        ParameterError: if a value is out of range, d is not stated for a list, there are too few
+            users for the method, or rows on Spark do not take it.
 
     Recentring draws in the share :attr:`MeanOfUsers.outside` of the users, who lie farthest, unless
     the noise of taking all in full is less than what that costs, as far as a noisy excess tells.
@@ -184,7 +193,7 @@ def mean_of_users(
 
     Formal guarantee: (ε, δ)-DP for users, whatever their records are. Users' vectors that lie close
     together have less noise (Levy et al. 2021, Asi & Liu 2024): about 1/√m of the clipped mean's for m
-    independent records each. Source: docs/theory.md, "Means of users".
+    independent records each. Source: docs/theory, "Means of users".
 
     >>> rng = np.random.default_rng(0)
     >>> X, users = 5 + rng.normal(size=(40_000, 3)), np.repeat(np.arange(4000), 10)
@@ -192,21 +201,20 @@ def mean_of_users(
     >>> mean.method, mean.value.round().tolist(), mean.std_error < 0.01
     ('recentred', [5.0, 5.0, 5.0], True)
     """
-    records = _records(X, dimension)
+    records = _gathered(X, users, dimension)
     promise = Promise.of(User(), epsilon, delta, relation)
     bound = _checked(bound, radius)
-    asked = _asked(method)
+    asked = _asked(method, there=records.distributed)
     promise.require_delta("delta must be above 0, such as 1e-6: means of users have normal noise.")
-    rows = arrange(len(records), users, None, User())
     if n_users is not None:
         n_users = _validate.integer(minimum=1, n_users=n_users)
     # Who states a roster does not say how many of it have records.
     roster = Roster.of(None, promise)
     problem = Problem(
-        n_users or 1, records.shape[1], promise, bound, radius, roster.event, n_users is not None
+        n_users or 1, records.dimension, promise, bound, radius, roster.event, n_users is not None
     )
     plan = _before(asked, problem) if n_users is None else asked.make(problem)
-    if n_users is not None and rows.users > n_users and plan.compares:
+    if n_users is not None and plan.compares and records.more_than(n_users):
         raise ParameterError(
             f"n_users = {n_users} must be the size of a roster that holds every id that is passed, "
             f"as the method {plan.method!r} compares users: state its size, or leave it out.",
@@ -224,19 +232,19 @@ def mean_of_users(
             *plan.facts,
         ),
         private=source.private,
-        users=users,
+        users=records.labels,
         elements=None,
     )
     # Without a roster, or a radius, it is not known how far users' vectors lie apart.
     told = radius is not None and n_users is not None
     expected = Expected(plan.expected) if told else None
     guarantee = before_publishing(guarantee, n_users=n_users, expected=expected)
-    number = None
-    if plan.counts:
-        number = Number(roster.users(rows.users, source), roster.noise_sd, n_users)
-        plan = plan if plan.then is None else plan.then(number)
-    vectors = Vectors(user_means(records[rows.kept], rows.blocks, len(rows.owners), bound))
-    return _published(plan.run(vectors, source, number), bound, guarantee, plan)
+    with records.kept(bound) as (vectors, users_there):
+        number = None
+        if plan.counts:
+            number = Number(roster.users(users_there(), source), roster.noise_sd, n_users)
+            plan = plan if plan.then is None else plan.then(number)
+        return _published(plan.run(vectors, source, number), bound, guarantee, plan)
 
 
 def _published(found: Found, bound: float, guarantee: Guarantee, plan: Candidate) -> MeanOfUsers:
@@ -261,27 +269,14 @@ def _published(found: Found, bound: float, guarantee: Guarantee, plan: Candidate
     )
 
 
-def user_means(records: FloatArray, codes: NDArray[Any], users: int, bound: float) -> FloatArray:
-    """The mean of each user's records, shortened to a bound.
-
-    Args:
-        records: (m, d).
-        codes: (m,) the user of each, from 0.
-        users: how many there are, each with a record.
-        bound: the l2 norm that a record has at most.
-
-    >>> user_means(np.array([[3.0], [1.0], [9.0]]), np.array([1, 1, 0]), 2, 4.0).tolist()
-    [[4.0], [2.0]]
-    """
-    order = np.argsort(codes, kind="stable")
-    starts = np.searchsorted(codes[order], np.arange(users))
-    sizes = np.bincount(codes, minlength=users)
-    if users == 0:
-        return np.zeros((0, records.shape[1]))
-    # Each user's sum is made of that user's rows alone, in their order.
-    sums = np.add.reduceat(clipped(records, bound)[order], starts, axis=0)
-    means: FloatArray = sums / sizes[:, None]
-    return means
+def _gathered(X: Any, users: Any, dimension: int | None) -> RecordsHere | RecordsThere:
+    """Return records with their users, where they are."""
+    if not lie_elsewhere(X):
+        return RecordsHere.of(_records(X, dimension), users)
+    there = distributed.RecordsThere.of(X, users)
+    if dimension is not None:
+        _check_dimension(_validate.integer(minimum=1, dimension=dimension), there.dimension)
+    return there
 
 
 def _records(X: Any, dimension: int | None = None) -> FloatArray:
@@ -297,10 +292,7 @@ def _records(X: Any, dimension: int | None = None) -> FloatArray:
         array = array[:, None]
     if array.ndim != 2 or array.shape[1] == 0 or array.dtype.kind not in "fiub":
         raise ParameterError("X must be numbers of shape (m, d), one row for each record.")
-    if dimension not in (None, array.shape[1]):
-        raise ParameterError(
-            f"dimension = {dimension} must be the length of a record, which is {array.shape[1]}."
-        )
+    _check_dimension(dimension, array.shape[1])
     with np.errstate(all="ignore"):
         # Row by row in memory: sums along a row must not depend on how many rows there are.
         array = array.astype(np.float64, order="C")
@@ -308,12 +300,26 @@ def _records(X: Any, dimension: int | None = None) -> FloatArray:
     return array
 
 
-def _asked(method: str | Method) -> Method:
-    """The method that is asked for."""
-    if isinstance(method, Method):
+def _check_dimension(stated: int | None, found: int) -> None:
+    if stated not in (None, found):
+        raise ParameterError(
+            f"dimension = {stated} must be the length of a record, which is {found}."
+        )
+
+
+def _asked(method: str | Method, *, there: bool) -> Method:
+    """The method that is asked for.
+
+    Raises:
+        ParameterError: if there is none of this name, or rows on a cluster do not take it.
+    """
+    if not isinstance(method, Method):
+        _validate.one_of((AUTO.name, *METHODS), method=method)
+        method = AUTO if method == AUTO.name else method_of(method)
+    if not there:
         return method
-    _validate.one_of((AUTO.name, *METHODS), method=method)
-    return AUTO if method == AUTO.name else method_of(method)
+    distributed.require_sums(method)
+    return AUTO_THERE if method is AUTO else method
 
 
 def _before(method: Method, problem: Problem) -> Candidate:
@@ -347,10 +353,20 @@ def _checked(bound: float, radius: float | None) -> float:
 
 def _best(problem: Problem) -> Candidate:
     """The private mean that is expected to err least."""
+    return _best_among([method_of(name) for name in METHODS], problem)
+
+
+def _best_there(problem: Problem) -> Candidate:
+    """The private mean that is expected to err least among those that take vectors on a cluster."""
+    there = [method for method in map(method_of, METHODS) if method.distributed]
+    best, names = _best_among(there, problem), " and ".join(repr(each.name) for each in there)
+    return replace(best, reason=f"{best.reason} (rows on a cluster leave {names} to choose from)")
+
+
+def _best_among(methods: list[Method], problem: Problem) -> Candidate:
     # Clipping is possible with any number of users.
     candidates = [CLIP.make(problem)]
-    for name in METHODS:
-        method = method_of(name)
+    for method in methods:
         # Without a radius only those that find the place by themselves are compared.
         if method is CLIP or not (method.alone or problem.radius is not None):
             continue
@@ -392,4 +408,6 @@ def _best_of(problem: Problem, spent: Recentred) -> Candidate:
     return _chosen(problem, [*candidates, looking] if looking.tells else candidates)
 
 
-AUTO = Method("auto", _best, unstated=_best_unstated)
+AUTO = Method("auto", _best, unstated=_best_unstated, distributed=True)
+# Without a stated roster both choose between clipping and looks.
+AUTO_THERE = replace(AUTO, make=_best_there)

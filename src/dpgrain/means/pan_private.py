@@ -52,7 +52,7 @@ class PanPrivate:
     rounds. A user moves either what was seen, under the first noise, or what was added later, under the
     second. The time may be chosen by what was published before. Seen twice, a user may be found out.
     Sums are made of integers. Source: Cheu, Joseph, Mao and Peng 2022, Algorithm 6, with the exact
-    curve instead of 8·log(2/δ)/ε²; docs/theory.md, "Pan privacy".
+    curve instead of 8·log(2/δ)/ε²; docs/theory, "Pan privacy".
 
     >>> from dpgrain.means import Vectors
     >>> from dpgrain.noise import SystemSource

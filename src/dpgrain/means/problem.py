@@ -213,6 +213,8 @@ class Method:
             its cost follows from that number.
         why: why it is expected to err least where no radius is known, as a text with ``{people}`` and
             ``{space}``.
+        distributed: whether it takes vectors that lie on a cluster, of which it asks sums and counts
+            alone, as :class:`~dpgrain.means.protocol.DistributedVectors` gives them.
     """
 
     name: str
@@ -221,3 +223,4 @@ class Method:
     alone: bool = False
     unstated: Callable[[Problem], Candidate] | None = None
     why: str = ""
+    distributed: bool = False

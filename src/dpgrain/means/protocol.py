@@ -8,19 +8,22 @@ accounted for. Whoever uses a mean asks it, and never what kind of mean it is.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, Protocol, TypeAlias
+from collections.abc import Callable
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpgrain._clipping import clipped
-from dpgrain._types import FloatArray
+from dpgrain._types import FloatArray, IntArray
 from dpgrain.accounting import Event
 from dpgrain.errors import ParameterError
 from dpgrain.noise import Source
 from dpgrain.units import Level, Trust
 
 Drawn: TypeAlias = NDArray[np.intp]
+#: A function of the vectors of blocks, (blocks, dimension), that makes a row of each row alone.
+Rule: TypeAlias = Callable[[FloatArray], FloatArray]
 
 
 class Contributions(Protocol):
@@ -50,6 +53,51 @@ class Contributions(Protocol):
 
     def vectors(self, drawn: Drawn | None = None) -> FloatArray:
         """Return the blocks' vectors, (number of blocks, dimension), for means that compare them."""
+
+
+@runtime_checkable
+class Distributed(Protocol):
+    """Contributions of blocks that lie on many machines, of which sums of whole numbers come here."""
+
+    def in_steps(self, clip: float, step: float, centre: FloatArray | None = None) -> IntArray:
+        """Add up the clipped vectors of all blocks, each truncated to a grid, (dimension,).
+
+        Args:
+            clip: the clipping bound, l2, of a block's distance to the centre.
+            step: the step of the grid.
+            centre: (dimension,) a public point; 0 by default.
+        """
+
+
+@runtime_checkable
+class DistributedGradients(Distributed, Protocol):
+    """Gradients of blocks on many machines, of which a fit also asks how long they are."""
+
+    def in_bins(self) -> IntArray:
+        """Count the blocks by the lengths of their vectors, as a histogram of norms does."""
+
+
+@runtime_checkable
+class DistributedVectors(Distributed, Protocol):
+    """Vectors of users on many machines, of which looks also ask how far they lie from a centre."""
+
+    def mapped(self, rule: Rule) -> Contributions:
+        """Return what a rule makes of the vectors, which stay where they are.
+
+        Args:
+            rule: the rule, from public numbers.
+        """
+
+    def by_radius(self, centre: FloatArray, radii: FloatArray) -> IntArray:
+        """Count the vectors by the first radius that holds them, and at the end the others.
+
+        Args:
+            centre: (dimension,) a public point.
+            radii: the radii, rising.
+
+        Returns:
+            (radii + 1,)
+        """
 
 
 class Rounds(Protocol):
@@ -227,6 +275,14 @@ class Vectors:
     def vectors(self, drawn: Drawn | None = None) -> FloatArray:
         """Return the blocks' vectors."""
         return self._vectors if drawn is None else self._vectors[drawn]
+
+    def mapped(self, rule: Rule) -> Vectors:
+        """Return what a rule makes of the vectors.
+
+        Args:
+            rule: the rule, which makes a row of each row alone.
+        """
+        return Vectors(rule(self._vectors))
 
     def clipped_sum(self, clip: float, drawn: Drawn | None = None) -> FloatArray:
         """Add the clipped vectors."""

@@ -48,7 +48,7 @@ class Radius:
         ParameterError: if a value is out of range.
 
     Formal guarantee: :attr:`event`, for any vectors, which are rounded to a grid of smallest/1024. The
-    sum moves by 2m − 2 at most, and only down if a user's vector is removed. Source: docs/theory.md,
+    sum moves by 2m − 2 at most, and only down if a user's vector is removed. Source: docs/theory,
     "Choosing by a threshold", with the score of Nissim, Stemmer & Vadhan 2016.
 
     >>> from dpgrain.noise import SystemSource

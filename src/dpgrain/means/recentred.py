@@ -10,12 +10,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpgrain import _validate
-from dpgrain._clipping import finite
 from dpgrain._types import FloatArray
 from dpgrain.accounting import ONE_EACH, Event, ExponentialMechanism, Gaussian, calibrate
 from dpgrain.errors import ParameterError
 from dpgrain.means.grid import exactly_noised, tiles
-from dpgrain.means.protocol import Central, Contributions, CountedRounds, Vectors
+from dpgrain.means.protocol import (
+    Central,
+    Contributions,
+    CountedRounds,
+    DistributedVectors,
+    Rule,
+    Vectors,
+)
+from dpgrain.means.rules import Beyond, by_radius
 from dpgrain.noise import Source, gumbel_order
 from dpgrain.units import Level, Relation
 
@@ -64,7 +71,7 @@ class Recentred(Central):
     Formal guarantee: :attr:`event`. A removed user takes a vector of norm at most r from the sum, and
     an exchanged one moves it by at most 2r, for any data, any n and any centre that is public. Sums are
     made of integers. The numbers of users on either side of a radius change by at most one, and fall
-    for all radii if a user is removed; their larger excess is made least. Source: docs/theory.md,
+    for all radii if a user is removed; their larger excess is made least. Source: docs/theory,
     "Means of users"; with one round the clipped mean.
 
     >>> from dpgrain.means import Vectors
@@ -334,7 +341,7 @@ class RecentredRounds(CountedRounds):
         # What is left of a radius so near to all is below the rounding of distances.
         if radius >= far * (1 - 2.0**-20):
             return far
-        beyond = Vectors(excess_of(contributions, self.centre, radius)[:, None])
+        beyond = _mapped(contributions, Beyond(self.centre, radius))
         noisy = float(exactly_noised(beyond, far - radius, mean.excess, self.source)[0])
         sd = mean.excess * (far - radius)
         noise = mean.multiplier(mean.rounds - 1) * math.sqrt(len(self.centre))
@@ -348,35 +355,21 @@ class RecentredRounds(CountedRounds):
     def _chosen(self, contributions: Contributions, centre: FloatArray, beyond: float) -> float:
         """Choose a radius that leaves about a share ``beyond`` of the users outside."""
         mean, radii = self.mean, self.mean.choices(len(self.radii))
-        first = np.zeros(len(radii) + 1, dtype=np.int64)
-        for vectors in tiles(contributions):
-            with np.errstate(all="ignore"):
-                # A distance that overflows is beyond all radii; a warning would tell of it.
-                distances = np.linalg.norm(finite(vectors - centre), axis=1)
-            first += np.bincount(np.searchsorted(radii, distances), minlength=len(first))
+        first = (
+            contributions.by_radius(centre, radii)
+            if isinstance(contributions, DistributedVectors)
+            else by_radius(contributions, centre, radii)
+        )
         scores = scores_of(first, mean.n_users, beyond)
         scale = _PARTS_PER_USER * mean.choice_scale
         return float(radii[int(gumbel_order(scores, scale, 1, source=self.source)[0])])
 
 
-def excess_of(contributions: Contributions, centre: FloatArray, radius: float) -> FloatArray:
-    """Return how far each vector lies beyond a radius from a centre, (blocks,).
-
-    Args:
-        contributions: the vectors of blocks.
-        centre: (d,) a public point.
-        radius: the distance from which on a vector counts.
-
-    >>> excess_of(Vectors([[3.0, 4.0], [1.0, 0.0]]), np.zeros(2), 2.0).tolist()
-    [3.0, 0.0]
-    """
-    parts = [np.zeros(0)]
-    for vectors in tiles(contributions):
-        with np.errstate(all="ignore"):
-            # A distance that overflows counts as none; a warning would tell of it.
-            away = np.linalg.norm(finite(vectors - centre), axis=1) - radius
-        parts.append(np.maximum(np.where(np.isfinite(away), away, 0.0), 0.0))
-    return np.concatenate(parts)
+def _mapped(contributions: Contributions, rule: Rule) -> Contributions:
+    """Return what a rule makes of vectors, where they are; a bounded number of entries at a time."""
+    if isinstance(contributions, DistributedVectors):
+        return contributions.mapped(rule)
+    return Vectors(np.concatenate([np.zeros((0, 1)), *map(rule, tiles(contributions))]))
 
 
 def scores_of(first: NDArray[np.int64], n_users: int, beyond: float) -> NDArray[np.int64]:

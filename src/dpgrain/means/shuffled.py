@@ -49,7 +49,7 @@ class Shuffled:
     Formal guarantee: :attr:`event`, against whoever sees all shuffled messages. With users of its own
     in each round it is that of one round, however many there are: a user's place, and so their round,
     depends on nobody's data. Source: Cheu, Joseph, Mao and Peng 2022, Definitions 2.7 and 2.8, with the
-    accounting of docs/theory.md, "Shuffled gradients".
+    accounting of docs/theory, "Shuffled gradients".
 
     >>> import numpy as np
     >>> from dpgrain.means import Vectors
@@ -253,7 +253,7 @@ class FreshBatches:
 
     Formal guarantee: :attr:`event`, whatever sizes and bounds are chosen from what was published: given
     what the batches before a user's own have published, that batch keeps the promise, and what follows
-    asks others. Source: Cheu, Joseph, Mao and Peng 2022, Definition 2.7; docs/theory.md, "Shuffled
+    asks others. Source: Cheu, Joseph, Mao and Peng 2022, Definition 2.7; docs/theory, "Shuffled
     gradients".
 
     >>> import numpy as np

@@ -54,7 +54,7 @@ class Number:
 
         Formal guarantee: for any data. With n users, the noise Z of the sum and what is left out R the
         mean is off by (1 − m/n)·moved + (Z − R)/n, m being the divisor. ‖Z‖ exceeds its median, of at
-        most √(d − ½) sds, by no more than a normal number does. Source: docs/theory.md, "The error of
+        most √(d − ½) sds, by no more than a normal number does. Source: docs/theory, "The error of
         a mean of users".
 
         >>> round(Number(1000.0, 0.0).error(5.0, 4.0, dimension=1), 4)

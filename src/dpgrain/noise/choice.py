@@ -42,7 +42,7 @@ def choose_scores(sizes: IntArray, rate: float, *, source: Source | None = None)
 
     Formal guarantee: the law is exact (total-variation distance 0), provided that NumPy's exp is within
     2^-48 of itself; with a uniform choice among the outcomes of the score it is the exponential
-    mechanism. Source: docs/theory.md, "A range for each coordinate".
+    mechanism. Source: docs/theory, "A range for each coordinate".
 
     >>> choose_scores(np.array([[0, 1, 10**15], [0, 0, 5]]), 90.0).tolist()
     [1, 2]

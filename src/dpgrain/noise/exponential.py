@@ -37,7 +37,7 @@ def permute_and_flip(scores: IntArray, scale: float, *, source: Source | None = 
 
     Formal guarantee: where one unit moves each score by at most Δ, and all of them the same way, the
     choice is Δ/scale-DP; where it may move some up and others down, 2Δ/scale-DP. The law is exact.
-    Source: McKenna & Sheldon 2020, Algorithm 1; Ding et al. 2021 for the noise; docs/theory.md,
+    Source: McKenna & Sheldon 2020, Algorithm 1; Ding et al. 2021 for the noise; docs/theory,
     "Choosing among hypotheses".
 
     >>> permute_and_flip(np.array([0, 900, 0]), 1.0)

@@ -46,7 +46,7 @@ def gumbel_order(
 
     Formal guarantee: the law is exactly that of ``count`` choices one after the other, without
     replacement, each of index j with probability ∝ exp(scoreⱼ/scale). Source: Durfee & Rogers 2019,
-    Lemma 4.2; docs/theory.md, "Choosing the best items".
+    Lemma 4.2; docs/theory, "Choosing the best items".
 
     >>> [int(i) for i in gumbel_order(np.array([0, 90, 180]), 1.0, 2)]
     [2, 1]

@@ -112,7 +112,7 @@ def truncated_geometric(
 
     Formal guarantee: added to integer counts of which one changes by one, the noise is
     (ε, P(X = cutoff))-DP. The law is exact: draws of the discrete Laplace law beyond the cutoff are
-    drawn again, and the scale 1/ε is rounded up. Source: docs/theory.md, "Truncated noise".
+    drawn again, and the scale 1/ε is rounded up. Source: docs/theory, "Truncated noise".
 
     >>> bool(abs(truncated_geometric(0.5, 4, 100)).max() <= 4)
     True

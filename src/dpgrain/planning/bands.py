@@ -44,7 +44,7 @@ def plan_bands(
 
     Formal guarantee: that of :attr:`ErrorPlan.event`, calibrated to (ε, δ).
 
-    Source: docs/theory.md, "Banded noise".
+    Source: docs/theory, "Banded noise".
 
     >>> plan = plan_bands(8.0, 1e-6, rounds=500, sampling_rate=0.002, most=32)
     >>> plan["bands"], round(plan["noise of sums ÷ that of independent noise"], 2)

@@ -178,7 +178,7 @@ def plan_recurrent(
 
     Formal guarantee: with noise of these sizes, releases of which nobody's data of the promised kind
     move more than once a period are (ε, δ)-DP for them, however the periods lie. Source:
-    docs/theory.md, "Releases that come back".
+    docs/theory, "Releases that come back".
 
     >>> plan = plan_recurrent(1.0, 1e-6, periods=365, returns=30)
     >>> [(each.name, round(each.epsilon_of_person, 2)) for each in plan.schedules[:3]]

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
 
 from dpgrain import _validate
+from dpgrain._shown import ShownPlan
 from dpgrain._special import ndtr
 from dpgrain._types import FloatArray
 from dpgrain._wording import powers, rounded_up
@@ -64,7 +66,7 @@ class UnitErrors:
 
 
 @dataclass(frozen=True)
-class UnitsPlan:
+class UnitsPlan(ShownPlan):
     """The errors to expect under several privacy units, side by side.
 
     Args:
@@ -73,6 +75,7 @@ class UnitsPlan:
         delta: the promised δ.
         units: the errors, unit by unit.
         notes: sentences on what the numbers rest on.
+        data: the other arguments of :func:`plan_units`, by their names.
     """
 
     title: str
@@ -80,6 +83,22 @@ class UnitsPlan:
     delta: float
     units: tuple[UnitErrors, ...]
     notes: tuple[str, ...] = ()
+    data: Mapping[str, Any] = field(default_factory=dict, repr=False, hash=False)
+
+    def at(self, epsilon: float) -> UnitsPlan:
+        """Return the plan for the same data at another ε, for each unit by itself.
+
+        Args:
+            epsilon: the promised ε.
+
+        Raises:
+            ParameterError: if it is not above 0.
+
+        >>> plan = plan_units(1.0, 1e-6, n_users=10_000, records=90, elements=5, cells=40)
+        >>> plan.at(2.0)["element"].error < plan["element"].error
+        True
+        """
+        return plan_units(epsilon, self.delta, **self.data)
 
     def __getitem__(self, level: Level) -> UnitErrors:
         """Return the errors under one unit."""
@@ -198,7 +217,15 @@ def plan_units(
         "10 to 30% worse; with fewer than ten cells, where tails are heavy, two or three times.",
         "Each unit's promise holds for all data; the errors are for data like these.",
     )
-    return UnitsPlan(title, epsilon, delta, units, notes)
+    told = {
+        "n_users": n_users,
+        "records": records,
+        "elements": elements,
+        "cells": cells,
+        "skew": skew,
+        "relation": relation,
+    }
+    return UnitsPlan(title, epsilon, delta, units, notes, told)
 
 
 @dataclass(frozen=True)

@@ -288,7 +288,7 @@ def budget(
 
     Formal guarantee: (ε, δ)-DP for everything published inside, however each release was chosen from
     the outcomes of those before: prices (e, m, ℓ) are added up and held against caps that are fixed
-    when the budget is made. Source: docs/theory.md, "Budgets".
+    when the budget is made. Source: docs/theory, "Budgets".
 
     >>> import pyarrow as pa
     >>> from dpgrain import User, count, read

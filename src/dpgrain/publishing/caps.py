@@ -26,7 +26,7 @@ class Caps:
 
     Formal guarantee: everything that is published is (ε, δ)-DP, however each release was chosen from
     the outcomes of those before, with δ = [e^E·δ_G(ε−E; M) + δ_G(ε+E; M)]/(1+e^E) + D; with a plan, δ
-    is that of N(M, 1) ⊗ RR_E composed with the plan, plus D. Source: docs/theory.md, "Budgets".
+    is that of N(M, 1) ⊗ RR_E composed with the plan, plus D. Source: docs/theory, "Budgets".
 
     >>> Caps(Price(0.1, 0.2, 1e-7)).delta(1.0) < 2.15e-7
     True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 import json
 import math
@@ -10,6 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, TypeAlias
 
 from dpgrain import _fields, _validate
+from dpgrain._shown import ShownGuarantee
 from dpgrain._wording import powers, rounded_up
 from dpgrain.accounting import Event, Scoped
 from dpgrain.accounting.losses.rounding import sum_up
@@ -32,7 +34,7 @@ _SEEDED = "NOT PRIVATE (made with a seeded random source); from a secret source 
 
 
 @dataclass(frozen=True)
-class Guarantee:
+class Guarantee(ShownGuarantee):
     """The promise of a release: unit, relation, ε, δ and what it rests on.
 
     Args:
@@ -196,7 +198,8 @@ class Guarantee:
             changed += " (the user stays enrolled)"
         epsilon = self.epsilon()
         factor = f" = {rounded_up(math.exp(epsilon), 3)}" if epsilon < 13 else ""
-        exception = ", except with probability δ" if self.delta else ""
+        # δ is no probability with which the factor fails: Gaussian noise passes it more often.
+        more = ", plus a probability of δ" if self.delta else ""
         rest = f" Public, fixed beforehand: {'; '.join(self.public)}." if self.public else ""
         who = f" Users are told apart by {self.user!r}." if self.user else ""
         read = (
@@ -206,8 +209,8 @@ class Guarantee:
         charged = "".join(f" {receipt}" for receipt in self.receipts)
         return (
             f"{warning}{self.level.capitalize()}-level differential privacy with "
-            f"ε = {rounded_up(epsilon, 6)} and δ = {powers(self.delta)}: what is published moves "
-            f"nobody's odds on whether {changed} by more than a factor e^ε{factor}{exception}."
+            f"ε = {rounded_up(epsilon, 6)} and δ = {powers(self.delta)}: whether {changed} "
+            f"makes no outcome more than e^ε{factor} times as likely{more}."
             f"{who}{read}{rest}{charged}"
         )
 
@@ -235,6 +238,19 @@ class Guarantee:
     def to_json(self) -> str:
         """Return the guarantee as JSON text."""
         return json.dumps(self.to_dict(), ensure_ascii=False)
+
+    @property
+    def hash(self) -> str:
+        """The SHA-256 hash of the promise, by which it is known again; the same after reading it back.
+
+        >>> from dpgrain.accounting import Contribution, Gaussian
+        >>> event = Gaussian(5.0, Contribution(block="user"))
+        >>> promise = Guarantee("user", "", "zero_out", 1e-6, event)
+        >>> Guarantee.from_json(promise.to_json()).hash == promise.hash
+        True
+        """
+        text = json.dumps(self.to_dict(), ensure_ascii=False, sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()
 
     @staticmethod
     def from_dict(values: dict[str, Any]) -> Guarantee:

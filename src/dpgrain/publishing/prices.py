@@ -3,7 +3,7 @@
 A release has price (e, m, ℓ) if for all neighbours, in both orders, H_γ ≤ H_γ(N(m, 1) ⊗ RR_e) + ℓ at
 every γ ≥ 0, where N(m, 1) is a Gaussian mechanism, RR_e randomised response, and H_γ the hockey-stick
 divergence. The prices of releases that are chosen one after the other add up: e, m² and ℓ separately.
-Proofs: docs/theory.md, "Budgets".
+Proofs: docs/theory, "Budgets".
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def price(
         A true price; infinite where the event has none that the budget could hold.
 
     Formal guarantee: the price (e, m, ℓ) satisfies H_γ ≤ H_γ(N(m, 1) ⊗ RR_e) + ℓ for every γ ≥ 0 and
-    both orders of neighbours. Source: docs/theory.md, "Budgets".
+    both orders of neighbours. Source: docs/theory, "Budgets".
 
     >>> from dpgrain import User
     >>> from dpgrain.accounting import Contribution, Gaussian, PureDP

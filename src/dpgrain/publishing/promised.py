@@ -2,7 +2,7 @@
 
 A ledger promises something to one unit, such as a user's day, and releases protect others: a user's
 week, or a whole user. What a release costs the promised unit follows from how that unit lies in the
-blocks which the release clips. Proofs: docs/theory.md, "Scopes".
+blocks which the release clips. Proofs: docs/theory, "Scopes".
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def price_for(
     γ ≥ 0 and both orders. In ρ²/σ² of a Gaussian sum, b whole blocks cost b on disjoint coordinates
     and b² on shared ones; parts of b blocks s² times that, with s² = 1 for one number, 2 for several
     that are not negative, and 4 for signed ones; max(2, s²)·b under enforced bounds. A record that may
-    leave the region costs twice that. Source: docs/theory.md, "Scopes".
+    leave the region costs twice that. Source: docs/theory, "Scopes".
 
     >>> from dpgrain.accounting import Contribution, Gaussian
     >>> from dpgrain.partitions import Rule

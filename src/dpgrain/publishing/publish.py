@@ -106,7 +106,7 @@ def reserved(
         ParameterError: if the open budget or ledger does not hold them; nothing is charged then.
         DataError: if the ledger cannot be written.
 
-    What is reserved is spent, whatever happens to the releases then. Source: docs/theory.md,
+    What is reserved is spent, whatever happens to the releases then. Source: docs/theory,
     "Budgets".
     """
     charged = before_publishing(together, n_users=n_users, parts=guarantees, mark=mark, again=again)

@@ -302,7 +302,7 @@ class Concentrated:
         solver: the solver that makes the steps; None for coin betting, which does not know the
             scale of gradients.
 
-    Source: the recentred mean with the centre 0; docs/theory.md, "User-level recipes".
+    Source: the recentred mean with the centre 0; docs/theory, "User-level recipes".
 
     >>> program = Concentrated(Known(records=100)).plan(Task.of(1000, (0.0, 0.0), 1.0, 1e-6))
     >>> program.rounds, program.event.epsilon(1e-6) <= 1.0

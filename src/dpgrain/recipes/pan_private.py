@@ -81,7 +81,7 @@ class PanPrivateConcentrated(Concentrated):
         share: the clipping bound ÷ the radius at which a user's mean gradient concentrates.
         solver: the solver that makes the steps; None for coin betting.
 
-    It is the default recipe of ``trust="pan"``. Source: docs/theory.md, "Shuffled gradients".
+    It is the default recipe of ``trust="pan"``. Source: docs/theory, "Shuffled gradients".
 
     >>> program = PanPrivateConcentrated().plan(Task.of(1000, (0.0, 0.0), 1.0, 1e-6))
     >>> program.trust, program.rounds, program.event.epsilon(1e-6) <= 1.0

@@ -303,7 +303,7 @@ class ShuffleConcentrated(Concentrated):
         honest_fraction: the share of a round's users who follow the protocol, at least.
         protocol: the noise that users add, ``"binomial"`` or ``"poisson"``.
 
-    It is the default recipe of ``trust="shuffle"``. Source: docs/theory.md, "Shuffled gradients".
+    It is the default recipe of ``trust="shuffle"``. Source: docs/theory, "Shuffled gradients".
 
     >>> program = ShuffleConcentrated(rounds=10).plan(Task.of(1000, (0.0, 0.0), 1.0, 1e-6))
     >>> program.trust, program.event.epsilon(1e-6) <= 1.0

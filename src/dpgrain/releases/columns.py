@@ -10,8 +10,10 @@ import numpy as np
 import pandas as pd
 
 from dpgrain.errors import ParameterError
+from dpgrain.learn.distributed import RowsThere
 from dpgrain.learn.features import Encoding, Loaded, Number, load_rows, no_rows
 from dpgrain.learn.model import LinearModel
+from dpgrain.means.distributed import RecordsThere
 from dpgrain.means.of_users import MeanOfUsers, mean_of_users
 from dpgrain.partitions import Partition
 from dpgrain.publishing.rehearsal import rehearsing
@@ -46,6 +48,12 @@ def fit_columns(
     """
     # Parameters are checked before a long table is read.
     require_whole_users(table, model.asked().promise.unit)
+    if table.distributed:
+        there = RowsThere(table, encoding, target, element)
+        there.wanted(labels=hasattr(model, "classes"))
+        with arrays_of(table.scope, _cells(table, element)):
+            model.fit(there, None)
+        return _told(model, table, encoding, target)
     rows = _rows(
         table,
         encoding,
@@ -61,8 +69,7 @@ def fit_columns(
         targets = np.array([np.nan])
         users = None if users is None else np.array([np.nan])
         elements = None if elements is None else np.array([None], dtype=object)
-    cells = None if element is None else Partition((rule_of(element, None, table),))
-    with arrays_of(table.scope, cells):
+    with arrays_of(table.scope, _cells(table, element)):
         # The labels are named, so that the promise says which columns they come from.
         model.fit(
             features,
@@ -70,6 +77,16 @@ def fit_columns(
             users=None if users is None else pd.Series(users, name=table.user),
             elements=None if elements is None else pd.Series(elements, name=element),
         )
+    return _told(model, table, encoding, target)
+
+
+def _cells(table: UserTable, element: str | None) -> Partition | None:
+    """Return the partition into elements, as facts."""
+    return None if element is None else Partition((rule_of(element, None, table),))
+
+
+def _told(model: LinearModel, table: UserTable, encoding: Encoding, target: str) -> LinearModel:
+    """Return a fitted model whose promise says which columns it is of."""
     found, people = model.guarantee_, made_of_people(table)
     rows_of = () if people is None else (f"a person's row is {people}",)
     public = (*found.public, *rows_of, *encoding.facts)
@@ -94,7 +111,11 @@ def mean_of_columns(table: UserTable, columns: Sequence[str], **options: Any) ->
     if table.user is None:
         raise ParameterError("user must be the column of whose a record is, for a mean of users.")
     table.require_numbers(columns, "columns", also=["BOOLEAN"])
-    rows = _rows(table, Encoding(tuple(Number(name) for name in columns)))
+    encoding = Encoding(tuple(Number(name) for name in columns))
+    if table.distributed:
+        with arrays_of(table.scope):
+            return mean_of_users(RecordsThere(table, tuple(encoding.numbers)), **options)
+    rows = _rows(table, encoding)
     with arrays_of(table.scope):
         return mean_of_users(
             rows.features.to_numpy(),

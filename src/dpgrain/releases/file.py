@@ -234,7 +234,7 @@ def read_file(
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(
             f"{str(path)!r} cannot be read; name a file of releases, in UTF-8."

@@ -170,7 +170,7 @@ def plan_releases(
     releases together, composed exactly, spend it.
 
     Formal guarantee: all releases of one run together have :attr:`PlannedReleases.guarantee`, at most
-    the budget of the file. Source: docs/theory.md, "Budgets".
+    the budget of the file. Source: docs/theory, "Budgets".
 
     >>> import pyarrow as pa
     >>> from tempfile import TemporaryDirectory

@@ -90,7 +90,7 @@ def releases(
 
     Formal guarantee: :attr:`Releases.guarantee`, for every table: all numbers that decide how much
     noise there is were fixed before anything was read. An open budget is charged for all releases as
-    one, before the first. Source: docs/theory.md, "Budgets".
+    one, before the first. Source: docs/theory, "Budgets".
 
     >>> import pyarrow as pa
     >>> from tempfile import TemporaryDirectory

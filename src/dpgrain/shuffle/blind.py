@@ -160,7 +160,7 @@ class BlindSum(SumOfVectors):
 
     Formal guarantee: that of :class:`VectorSum`, for the view of all mixed messages, if the shuffler
     does not tell the analyzer who sent what. Source: Ishai, Kushilevitz, Ostrovsky & Sahai 2006; Balle,
-    Bell, Gascón & Nissim 2020; docs/theory.md, "Sums through a blind shuffler".
+    Bell, Gascón & Nissim 2020; docs/theory, "Sums through a blind shuffler".
 
     >>> protocol = BlindSum(n_users=1000, dim=2, l2_bound=1.0, epsilon=1.0, delta=1e-6)
     >>> protocol.guarantee.epsilon() <= 1.0, protocol.shares().count

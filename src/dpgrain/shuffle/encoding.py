@@ -49,7 +49,7 @@ class Encoding:
     Formal guarantee: with the uniforms of the rounding fixed, the codes of two vectors differ by at
     most ⌈|s_j|⌉ in coordinate j and by at most g + √d in l2 norm, ‖s‖₂ ≤ g. Where centred, the codes of
     a vector and of no data differ by at most half of g instead of g. Source: Cheu et al. 2022,
-    Algorithms 1 and 2, with the bound of docs/theory.md, "Shuffled sums".
+    Algorithms 1 and 2, with the bound of docs/theory, "Shuffled sums".
     """
 
     bound: float

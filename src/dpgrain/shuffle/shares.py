@@ -73,7 +73,7 @@ class Shares:
     made from the honest devices' sum alone. A corrupt device may add any number to any sum, which does
     not show; a message that is left out or added makes that sum uniform noise, which does show.
     Source: Ishai, Kushilevitz, Ostrovsky & Sahai 2006; Balle, Bell, Gascón & Nissim 2020, with the
-    constants of docs/theory.md, "Sums through a blind shuffler", instead of theirs.
+    constants of docs/theory, "Sums through a blind shuffler", instead of theirs.
 
     >>> from dpgrain.noise import SeededSource
     >>> shares, source = Shares(dim=2, modulus=256, count=5), SeededSource(1)
@@ -310,7 +310,7 @@ def distance(devices: int, modulus: int, count: int, width: int = 1) -> float:
         ParameterError: if a value is out of range.
 
     Formal guarantee: η = ½·√(E[Q^{C−1}] − 1), Q = q^width, C the number of connected components of
-    m − 1 random permutations of N points together; about ½·√(Q·N^{2−m}). Source: docs/theory.md,
+    m − 1 random permutations of N points together; about ½·√(Q·N^{2−m}). Source: docs/theory,
     "Sums through a blind shuffler".
 
     >>> distance(1000, 2**32, 11) < 1e-8 < distance(1000, 2**32, 9)

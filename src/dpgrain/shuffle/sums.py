@@ -101,7 +101,7 @@ class VectorSum(SumOfVectors, Trusted):
     Formal guarantee: that of :attr:`guarantee`: the bags of all rounds together are (ε, δ)-DP for
     users, for all data. Each device sends x̂ + Bin(b, p) ones of g + b bits for a coordinate; only
     the sums of all devices' ones are seen, never the counts of one device. Source: Cheu, Joseph,
-    Mao & Peng 2022, Algorithms 1 and 2 and Theorem 3.2, with the exact analysis of docs/theory.md,
+    Mao & Peng 2022, Algorithms 1 and 2 and Theorem 3.2, with the exact analysis of docs/theory,
     "Binomial noise".
 
     >>> protocol = VectorSum(n_users=1000, dim=100, l2_bound=1.0, epsilon=1.0, delta=1e-6)
@@ -132,7 +132,7 @@ class PoissonSum(VectorSum):
     noise of the others is again Poisson. Messages of +1 and −1, whose noise would be as small, are
     not private here: the analyzer sees the two counts apart, and only their difference hides a user.
 
-    Formal guarantee: that of :class:`VectorSum`. Source: docs/theory.md, "Binomial noise".
+    Formal guarantee: that of :class:`VectorSum`. Source: docs/theory, "Binomial noise".
 
     >>> protocol = PoissonSum(n_users=1000, dim=100, l2_bound=1.0, epsilon=1.0, delta=1e-6)
     >>> protocol.guarantee.epsilon() <= 1.0, protocol.randomizer().messages < 0.3 * 100 * 18_000

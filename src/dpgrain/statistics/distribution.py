@@ -90,7 +90,7 @@ def distribution(
             increase.
 
     Formal guarantee: (ε, δ)-DP for one unit, for every table: each record counts 1 in its bin between
-    two thresholds, and shares are post-processing of the noisy counts. Source: docs/theory.md, "Numbers
+    two thresholds, and shares are post-processing of the noisy counts. Source: docs/theory, "Numbers
     as masses" and "The band of a distribution".
 
     >>> import pyarrow as pa

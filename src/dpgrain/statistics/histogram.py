@@ -233,7 +233,7 @@ def sum(  # noqa: A001 - the field's word; always called as dg.sum
 
     Formal guarantee: (ε, δ)-DP for one unit, for every table; where bounds leave both signs an
     exchanged unit moves the sum by twice the clipping bound. Source: element-level paper, eq. (9);
-    docs/theory.md, "Numbers as masses".
+    docs/theory, "Numbers as masses".
 
     >>> import pyarrow as pa
     >>> from dpgrain import User, read

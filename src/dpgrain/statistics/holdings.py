@@ -110,7 +110,7 @@ def elements_per_user(
 
     Formal guarantee: (ε, δ)-DP for one unit. Each user stands in one bin of elements and one of
     records, and any change of a user's data moves him from two bins to two others at most: l2
-    sensitivity √2 if he vanishes, 2 otherwise, however many elements change. Source: docs/theory.md,
+    sensitivity √2 if he vanishes, 2 otherwise, however many elements change. Source: docs/theory,
     "How much people hold".
 
     >>> import pyarrow as pa

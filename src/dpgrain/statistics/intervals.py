@@ -13,7 +13,7 @@ from dpgrain._special import ndtr, ndtri
 from dpgrain._types import BoolArray, FloatArray, Law
 
 # A chosen bound balances what clipping takes against the noise, so that the loss is a few standard
-# errors; on public tables it was rarely more than this many (docs/theory.md, "What clipping leaves").
+# errors; on public tables it was rarely more than this many (docs/theory, "What clipping leaves").
 _LOSS = 5.0
 
 

@@ -72,7 +72,7 @@ def mean(
 
     Formal guarantee: (ε, δ)-DP for one unit, for every table. Each record's 1 is split between the two
     bounds, so that sum and count are one noisy non-negative vector; the mean is post-processing of it
-    and divides by a noisy count. Source: docs/theory.md, "Numbers as masses".
+    and divides by a noisy count. Source: docs/theory, "Numbers as masses".
 
     >>> import pyarrow as pa
     >>> from dpgrain import User, read
@@ -163,7 +163,7 @@ def variance(
 
     Formal guarantee: (ε, δ)-DP for one unit, for every table. Each record's 1 is split between three
     corners (Bernstein polynomials of degree 2), of which count, mean and second moment are linear
-    functions. Source: docs/theory.md, "Numbers as masses".
+    functions. Source: docs/theory, "Numbers as masses".
 
     >>> import pyarrow as pa
     >>> from dpgrain import User, read

@@ -94,7 +94,7 @@ def quantiles(
         ParameterError, SchemaError, DataError: as :func:`dpgrain.sum`; also if a rank is not in [0, 1].
 
     Formal guarantee: (ε, δ)-DP for one unit, for every table: each record counts 1 in a few nodes of a
-    tree of bins with 16 children each; all ranks are post-processing. Source: docs/theory.md, "Numbers
+    tree of bins with 16 children each; all ranks are post-processing. Source: docs/theory, "Numbers
     as masses".
 
     >>> import pyarrow as pa

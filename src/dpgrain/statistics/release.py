@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -207,8 +208,32 @@ class Release(ShownRelease, ABC):
             )
         except (OSError, pa.ArrowException, LookupError, TypeError, ValueError) as error:
             raise DataError(
-                f"{str(path)!r} is not a saved release; give a file written by save()."
+                f"{str(path)!r} is not a saved release; give a file that --save or release.save() has "
+                "written."
             ) from error
+
+    @property
+    def hash(self) -> str:
+        """The SHA-256 hash of groups, numbers, request and promise; the same after save and load."""
+        about = {
+            "kind": type(self).__name__,
+            "promise": self.guarantee.hash,
+            "facts": self.asked.to_dict(),
+            "about": self._about(),
+            "keys": list(self.groups.names),
+            "groups": [column.to_pylist() for column in self.groups.columns],
+            "fields": list(self._columns()),
+        }
+        hashed = hashlib.sha256(
+            json.dumps(about, ensure_ascii=False, sort_keys=True, default=str).encode(
+                errors="surrogatepass"
+            )
+        )
+        for column in self._columns().values():
+            # A file has one NaN and one zero only.
+            plain = np.where(np.isnan(column), np.nan, column + 0.0)
+            hashed.update(np.ascontiguousarray(plain, dtype="<f8").tobytes())
+        return hashed.hexdigest()
 
     @property
     def value(self) -> float:

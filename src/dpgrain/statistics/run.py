@@ -58,6 +58,11 @@ _STANDS_OUT = 3.0
 # A number has at most so many corners, but for the many nodes of a tree of bins.
 _FEW_CORNERS = 3
 
+_NO_NUMBER = (
+    "no number stood out from the noise: give bounds= or more ε, or ask the curator how numbers are "
+    "written (--check)"
+)
+
 
 @dataclass(frozen=True, eq=False)
 class Measured:
@@ -149,7 +154,7 @@ def noisy_sums(request: Request, random_state: Any, progress: bool | None) -> Me
                 bounds = min(bounds[0], 0.0), max(bounds[1], 0.0)
             found_range = bounds
             if not seen:
-                care.append("no number stood out from the noise: give bounds= or more ε")
+                care.append(_NO_NUMBER)
         split = None
         if request.measure is not None:
             split = request.measure.split(*(bounds or (0.0, 0.0)))

@@ -109,7 +109,7 @@ def top(
         ParameterError, SchemaError, DataError: as :func:`dpgrain.histogram`.
 
     Formal guarantee: (ε, δ)-DP for one unit under the relation, for every table. Source:
-    element-level paper, eq. (7); docs/theory.md, "Unknown domains".
+    element-level paper, eq. (7); docs/theory, "Unknown domains".
 
     >>> import pyarrow as pa
     >>> from dpgrain import Element, read

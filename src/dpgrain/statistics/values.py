@@ -2,7 +2,7 @@
 
 A number x between public bounds is split between *corners*, non-negative and known to add up, so that
 one noisy vector per group answers for counts, sums, means and variances, and another for all ranks.
-Proofs: docs/theory.md, "Numbers as masses".
+Proofs: docs/theory, "Numbers as masses".
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from dpgrain.accounting import Contribution
 from dpgrain.errors import ParameterError, SchemaError
 from dpgrain.partitions import Partition, Rule
 from dpgrain.tables.dictionary import Cells
-from dpgrain.tables.elements import NAMED, Elements, as_elements, cell_codes
+from dpgrain.tables.elements import Elements, cell_codes
 from dpgrain.tables.engines.people import made_of_people, require_whole_users
 from dpgrain.tables.groups import Groups
 from dpgrain.tables.rows import CellColumn, Rows
@@ -106,7 +106,7 @@ class Blocks:
                 "column of cells with table.with_cells(…), and name that."
             )
         else:
-            elements = as_elements(by).of_keys(lambda labels: table.keys_of(labels, item, NAMED))
+            elements = table.partition_of(item, by)
             of, named = item, f"{elements.name} of {_described(item, table)}"
         partition = Partition((rule_of(by if isinstance(by, str) else item, elements, table),))
         # If the column of cells is itself a key, the group tells the cell.

@@ -123,7 +123,7 @@ class Elements:
     def from_period(period: Period, *, missing: Missing = "own") -> Elements:
         """Make a partition of days into weeks, months or years, named by their first days.
 
-        What a release of such cells costs a day, or another period, is known: docs/theory.md, "Scopes".
+        What a release of such cells costs a day, or another period, is known: docs/theory, "Scopes".
 
         Args:
             period: ``"week"`` (it begins on Monday), ``"month"`` or ``"year"``.

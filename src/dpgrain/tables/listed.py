@@ -53,7 +53,8 @@ def _first_column(path: Path, integers: bool) -> list[Any]:
     if path.suffix.lower() in (".parquet", ".csv"):
         return _typed(read_file(path).column(0).to_pylist(), integers, path)
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        # Some editors put a mark of the encoding before the first item, which is no part of it.
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(
             f"The domain {str(path)!r} cannot be read as UTF-8 text; save it as such."

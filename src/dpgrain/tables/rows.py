@@ -6,12 +6,11 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime
-from difflib import get_close_matches
 from typing import Any, Self
 
 import pyarrow as pa
 
-from dpgrain._wording import shorten
+from dpgrain._wording import named_like, shorten
 from dpgrain.errors import ParameterError, SchemaError
 from dpgrain.inputs.labels import exact, whole, written
 from dpgrain.regions import EVERYTHING, Region
@@ -23,9 +22,8 @@ from dpgrain.tables.engines.sql import INTEGERS, WHOLE, is_number
 from dpgrain.tables.where import narrowed, region_of
 from dpgrain.zones import check_zone
 
-# A message lists so many columns, or so many of the nearest ones, which share so much of their letters
-# with the one that was asked for; a name is cut to so many letters.
-_LISTED, _NEAREST, _LIKENESS, _LETTERS = 20, 5, 0.6, 40
+# The name of a column is cut to so many letters where it may be a whole header.
+_LETTERS = 40
 _NESTED = ("[]", "STRUCT", "MAP", "UNION", "LIST", "BLOB", "VARIANT")
 
 
@@ -97,7 +95,7 @@ class Rows:
 
         Raises:
             ParameterError: if the name is taken, or the partition refuses what it lacks.
-            SchemaError: if there is no such column.
+            SchemaError: if there is no such column, or it holds no days and the cells are periods.
 
         >>> import pyarrow as pa
         >>> from dpgrain import read
@@ -108,7 +106,7 @@ class Rows:
         if not isinstance(name, str) or not name or self.has(name):
             raise ParameterError(f"name must be a new column, not {name!r}; choose another.")
         self.require_key(of, "of")
-        elements = as_elements(by).of_keys(lambda items: self.keys_of(items, of, NAMED))
+        elements = self.partition_of(of, by)
         if elements.missing == "error":
             raise ParameterError(
                 "missing='error' needs a public domain, which a column has not; use missing='own' "
@@ -116,6 +114,27 @@ class Rows:
             )
         cells = {**self.cells, name: CellColumn(of, elements)}
         return replace(self, schema={**self.schema, name: "VARCHAR"}, cells=cells)
+
+    def partition_of(self, of: str, by: Any) -> Elements:
+        """Return a partition of the values of a column, as :meth:`with_cells` takes it.
+
+        Args:
+            of: the column.
+            by: a mapping, a function or an :class:`~dpgrain.Elements`.
+
+        Raises:
+            SchemaError: if the cells are periods and the column holds no days: each of its values
+                would be a cell of its own, and not one of a month.
+        """
+        elements, kind = as_elements(by), self.schema[of]
+        if elements.period is not None and kind != "DATE":
+            raise SchemaError(
+                f"of {of!r} has type {kind}, and a {elements.period} is one of days; state "
+                f"types={{{of!r}: 'DATE'}} in dg.read (--type {of}=date) where all days are written "
+                "like 2024-05-01, or make a column of them first.",
+                name="of",
+            )
+        return elements.of_keys(lambda items: self.keys_of(items, of, NAMED))
 
     def with_days(self, name: str, of: str, zone: str | None = None) -> Self:
         """Return the same table with a column of dates: the day of a time, as clocks of a zone show it.
@@ -135,7 +154,7 @@ class Rows:
         In ``where`` a day lasts from its first midnight to the first of the next day. A promise of a
         ledger names the column of times: ``Element(Partition((Rule("at", "day", "Europe/Paris"),)))``
         (``--element at=day --zone Europe/Paris``), or ``AnyDays(30, "at", "Europe/Paris")``. Source:
-        docs/theory.md, "Scopes".
+        docs/theory, "Scopes".
 
         >>> import datetime as dt
         >>> import pyarrow as pa
@@ -234,10 +253,7 @@ class Rows:
         names = list(self.schema)
         if len(names) == 1 and (remedy := other_delimiter(names[0])):
             return f"its one column {shorten(names[0], _LETTERS)!r} looks like several: {remedy}"
-        if len(names) <= _LISTED:
-            return f"it has {', '.join(names)}"
-        near = get_close_matches(column, names, n=_NEAREST, cutoff=_LIKENESS) or names[:_NEAREST]
-        return f"of its {len(names):,} columns the nearest are {', '.join(near)}"
+        return named_like(column, names)
 
     def read_as(self, column: str) -> str:
         """Return the type that a column is read as, and its decimal mark where that is a comma."""

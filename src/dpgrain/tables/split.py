@@ -1,7 +1,7 @@
 """The splitting of a record's number into non-negative integers, added to coordinates of its group.
 
 A number is split between a few *corners* (coordinates) so that every moment or rank that is wanted
-is a linear function of the sums: docs/theory.md, "Numbers as masses". Blocks of such sums are
+is a linear function of the sums: docs/theory, "Numbers as masses". Blocks of such sums are
 non-negative vectors, like those of a histogram, and are clipped, added and noised in the same way.
 """
 

@@ -13,7 +13,7 @@ from dpgrain._progress import Progress
 from dpgrain.errors import ParameterError
 from dpgrain.inputs.labels import Key, key
 from dpgrain.tables.domain import listed_values
-from dpgrain.tables.engines.check import check
+from dpgrain.tables.engines.check import check, in_words
 from dpgrain.tables.engines.memory import LEAST
 from dpgrain.tables.engines.named import engine_for, opener, source_for
 from dpgrain.tables.engines.people import PerUser, made_of_people
@@ -40,6 +40,11 @@ class UserTable(Rows):
     def open_engine(self) -> Engine:
         """Make the engine of one release or fit, to be entered by ``with``; no other code makes it."""
         return opener(self.engine)(self)
+
+    @property
+    def distributed(self) -> bool:
+        """True where rows lie on a cluster, whose engine keeps them and adds them up there."""
+        return bool(getattr(opener(self.engine), "distributed", False))
 
     def require_records(self) -> None:
         """Raise unless rows are single records: a region cannot be cut out of what is made of them.
@@ -82,7 +87,7 @@ class UserTable(Rows):
         Formal guarantee: a user's row is a function of this user's rows alone, bit for bit, so that
         neighbours in one user are neighbours in one row of it, and a release of whole users keeps its
         promise for the users of this table. Sums of numbers with a fraction are exact: digits below
-        2^-62 are cut off and a number beyond ±2^62 counts as that. Source: docs/theory.md, "One row of
+        2^-62 are cut off and a number beyond ±2^62 counts as that. Source: docs/theory, "One row of
         each user".
 
         >>> import pyarrow as pa
@@ -132,6 +137,38 @@ class UserTable(Rows):
                        2  cells of 'paid' that are not numbers (left out)
                        1  of these look like numbers with a decimal comma: state decimal=','
         ...
+        """
+        asked: dict[str, Any] = {"value": value, "bounds": bounds, "domain": domain}
+        return in_words(self.check_counts(item, weight, **asked))
+
+    def check_counts(
+        self,
+        item: str | Sequence[str] | None = None,
+        weight: str | None = None,
+        *,
+        value: str | Sequence[str] = (),
+        bounds: tuple[float, float] | None = None,
+        domain: Sequence[Any] | None = None,
+    ) -> dict[str, int]:
+        """Count bad values in rows for the curator: **not private, not to be published**.
+
+        Args:
+            item: as for :meth:`check`.
+            weight: as for :meth:`check`.
+            value: as for :meth:`check`.
+            bounds: as for :meth:`check`.
+            domain: as for :meth:`check`.
+
+        Returns:
+            What is counted, in words → how often it is there, exactly.
+
+        Raises:
+            SchemaError: if a column is missing, or cannot hold what it is named for.
+
+        >>> import pyarrow as pa
+        >>> rows = pa.table({"who": [1, 2, 2], "paid": [1.5, 2.5, None]})
+        >>> read(rows, user="who").check_counts()["most records of one user"]
+        2
         """
         items = (item,) if isinstance(item, str) else tuple(item or ())
         values = (value,) if isinstance(value, str) else tuple(value)

@@ -35,7 +35,7 @@ class AdaptiveNorm:
     √(1 + 1/64) at most, for which the noise is larger: 0.8%. So a run costs what one with a fixed bound
     does. Source: Andrew, Thakkar, McMahan & Ramaswamy 2021, "Differentially Private Learning with
     Adaptive Clipping", with a count that has no edge, and whose zero does not need the number of
-    blocks; docs/theory.md, "Gradient steps of networks".
+    blocks; docs/theory, "Gradient steps of networks".
 
     >>> rule = AdaptiveNorm(quantile=0.5)
     >>> rule.counts(np.array([0.1, 1.0, 7.0])).tolist()

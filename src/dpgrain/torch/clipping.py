@@ -72,7 +72,7 @@ def clipped_sums(
 
     Formal guarantee: each block adds a vector of norm at most ``bound·(1 + overshoot)``; one that has
     numbers beyond :data:`LARGEST_NUMBER`, or that are none, adds nothing, and has norm 0. Source:
-    element-level paper, Algorithm 1; docs/theory.md, "Gradient steps of networks".
+    element-level paper, Algorithm 1; docs/theory, "Gradient steps of networks".
     """
     with precisely():
         return _clipped_sums(uses, layout, bound, scale, told)

@@ -47,7 +47,7 @@ class PrivacyEngine:
     Formal guarantee: that of :attr:`guarantee`, for any records, if the loss of the training loop is a
     mean or a sum over records of what depends on each record alone, and no record makes reading it,
     the network or the loss fail. Source: element-level paper, Algorithm 1 and (15), with pairs drawn
-    instead of users; docs/theory.md, "Gradient steps of networks".
+    instead of users; docs/theory, "Gradient steps of networks".
 
     >>> import torch
     >>> data = torch.utils.data.TensorDataset(torch.ones(60, 3), torch.ones(60, 1))
@@ -281,7 +281,7 @@ class PrivacyEngine:
 
         Formal guarantee: that of the run, for all that any process has published of it, however often
         it went on from which checkpoint, whoever decided to; if the journal on the disk is that of all
-        these processes, and no older copy of it. Source: docs/theory.md, "Gradient steps of networks".
+        these processes, and no older copy of it. Source: docs/theory, "Gradient steps of networks".
 
         >>> import tempfile, torch
         >>> data = torch.utils.data.TensorDataset(torch.ones(60, 3), torch.ones(60, 1))

@@ -56,7 +56,7 @@ def summed_loss(loss: Loss, outputs: Any, target: Any) -> Any:
     The loss is called with a batch of one record at a time (all of them in one go, by
     ``torch.func.vmap``), so that it cannot mix records, whatever it is: a mean over tokens is one over
     the tokens of the record. A sum has no divisor, by which the number of records would decide what
-    underflows of each one's gradient. Source: docs/theory.md, "Gradient steps of networks".
+    underflows of each one's gradient. Source: docs/theory, "Gradient steps of networks".
 
     >>> tokens = torch.tensor([[1, 0, 0], [1, 1, 1]])
     >>> def per_token(outputs, target):

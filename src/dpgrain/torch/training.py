@@ -125,7 +125,7 @@ def train(
     and everything that the result says but :attr:`Training.seconds`; if layers treat records apart, and
     so does ``collate_fn`` where one is given (which must not sort them either), and no record makes
     reading it, the network or the loss fail, such as a class that the network does not have. Source:
-    element-level paper, Algorithm 1 and (15), with pairs drawn instead of users; docs/theory.md,
+    element-level paper, Algorithm 1 and (15), with pairs drawn instead of users; docs/theory,
     "Gradient steps of networks".
 
     >>> import torch

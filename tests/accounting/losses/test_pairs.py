@@ -1,4 +1,4 @@
-"""The pairs of docs/theory.md, "Sampling", against a search for worse neighbours."""
+"""The pairs of docs/theory, "Sampling", against a search for worse neighbours."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from typing import Any, Self
 import pyarrow as pa
 
 from dpgrain.tables.engines.spark import Spark
-from dpgrain.tables.engines.spark_tasks import AddUsers, RecordSums, Task
+from dpgrain.tables.engines.spark_tasks import AddUsers, RecordSums, Sum, Task
 from dpgrain.tables.rows import Rows
 
 #: One partition: its rows in a table.
@@ -45,9 +45,6 @@ class Frame:
         if run not in self.known:
             self.known[run] = self.compute(run)
         return self.known[run]
-
-    def persist(self) -> Self:
-        return self
 
     def unpersist(self) -> Self:
         self.cluster.dropped += 1
@@ -88,6 +85,7 @@ class Cluster:
     source: Callable[[int, pa.Table], pa.Table] = lambda _run, table: table
     sent: set[str] = field(default_factory=set)
     dropped: int = 0
+    distributed: bool = True
 
     def frame(self, table: pa.Table) -> Frame:
         def compute(run: int) -> Partitions:
@@ -106,7 +104,9 @@ class Cluster:
     def map(self, frame: Frame, task: Task, schema: pa.Schema) -> Frame:
         pickled = pickle.dumps(task)
         self.sent |= modules_in(pickled)
-        sums = isinstance(task, AddUsers) or isinstance(getattr(task, "question", 0), RecordSums)
+        sums = isinstance(task, AddUsers | Sum) or isinstance(
+            getattr(task, "question", 0), RecordSums
+        )
 
         def answers(run: int) -> Partitions:
             found = []
@@ -133,6 +133,9 @@ class Cluster:
             ]  # fmt: skip
 
         return Frame(self, compute, schema.names)
+
+    def keep(self, frame: Frame) -> Frame:
+        return frame
 
     def collect(self, frame: Frame, name: str) -> pa.Table:
         return pa.concat_tables(frame.partitions())

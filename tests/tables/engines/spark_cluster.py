@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -23,20 +23,21 @@ import pyspark
 
 import dpgrain as dg
 from dpgrain.errors import DataError
+from dpgrain.tables.engines import spark_session
 from dpgrain.units import User
 
 _HOME = Path(pyspark.__file__).parent
 _ROWS = 400_000
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         return int(found.getsockname()[1])
 
 
 @contextmanager
-def _process(*words: str) -> Iterator[subprocess.Popen[bytes]]:
+def process(*words: str) -> Iterator[subprocess.Popen[bytes]]:
     """A part of the cluster, which ends with the test."""
     started = subprocess.Popen(
         [str(_HOME / "bin" / "spark-class"), *words],
@@ -92,31 +93,39 @@ def rows(folder: Path) -> Path:
     return folder / "rows"
 
 
-def released(path: str, engine: object) -> list[float]:
-    """What is released of the rows."""
+def released(
+    path: str, engine: object, book: Path, begin: Callable[[], None] = lambda: None
+) -> list[float]:
+    """What is released of the rows, and charged to a ledger; something else begins beside it."""
     table = dg.read(path, user="who", engine=engine)
+    begin()
     domain = list(range(50))
-    found = dg.histogram(
-        table, "item", unit=User(), domain=domain, epsilon=1.0, delta=1e-6, random_state=3
-    )
+    with dg.Ledger(book):
+        found = dg.histogram(
+            table, "item", unit=User(), domain=domain, epsilon=1.0, delta=1e-6, random_state=3
+        )
     return [float(value) for value in found.to_arrow()["estimate"].to_pylist()]
 
 
 def main(folder: Path, kills: int) -> None:
     """Release with so many of two workers killed, and print what came out."""
-    where = rows(folder)
-    expected = released(str(where / "*.parquet"), "duckdb")
-    master = f"spark://127.0.0.1:{_free_port()}"
+    where, books = rows(folder), [folder / f"{name}.ledger" for name in ("here", "there")]
+    promises = [dg.LastingPromise.of(User(), epsilon=4.0, delta=1e-5)]
+    for book in books:
+        dg.Ledger.create(book, name="rows", promises=promises, user="who")
+    expected = released(str(where / "*.parquet"), "duckdb", books[0])
+    spark_session.LOST_SECONDS = 5.0
+    master = f"spark://127.0.0.1:{free_port()}"
     port, here = master.rpartition(":")[2], ("--host", "127.0.0.1")
     with ExitStack() as stack:
         stack.enter_context(
-            _process(
+            process(
                 "org.apache.spark.deploy.master.Master", *here, "--port", port, "--webui-port", "0"
             )
         )
         one = ("org.apache.spark.deploy.worker.Worker", *here, "--cores", "1", "--memory", "1g")
         ports = ("--webui-port", "0", "--work-dir", str(folder / "work"))
-        workers = [stack.enter_context(_process(*one, *ports, master)) for _ in range(2)]
+        workers = [stack.enter_context(process(*one, *ports, master)) for _ in range(2)]
         settings = {
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.driver.host": "127.0.0.1",
@@ -136,15 +145,24 @@ def main(folder: Path, kills: int) -> None:
         for name, value in settings.items():
             builder = builder.config(name, value)
         session = builder.getOrCreate()
-        for worker in workers[:kills]:
-            threading.Thread(target=_kill_when_busy, args=(worker, session), daemon=True).start()
+
+        def kill() -> None:
+            for worker in workers[:kills]:
+                threading.Thread(
+                    target=_kill_when_busy, args=(worker, session), daemon=True
+                ).start()
+
         try:
-            found = released(str(where), session)
+            found = released(str(where), session, books[1], kill)
             print("SAME" if found == expected else f"OTHER {found} {expected}")
         except DataError as error:
             print(f"NOTHING RELEASED: {error}")
         finally:
             session.stop()
+        left = [
+            [ledger.left(number) for number in ledger.promises] for ledger in map(dg.Ledger, books)
+        ]
+        print("CHARGED" if left[0] == left[1] else f"CHARGED OTHERWISE {left}")
 
 
 if __name__ == "__main__":

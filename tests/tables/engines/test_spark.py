@@ -6,6 +6,7 @@ import itertools
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from tests.tables.engines.cluster import Cluster
 import dpgrain as dg
 from dpgrain._types import IntArray
 from dpgrain.errors import DataError, ParameterError, SchemaError
+from dpgrain.releases.columns import mean_of_columns
 from dpgrain.tables.blocks import Blocks
 from dpgrain.tables.engines.kernel import Grid
 from dpgrain.tables.engines.protocol import Engine
@@ -213,6 +215,29 @@ def test_a_frame_and_its_files_give_the_release_of_duckdb(spark: Any, tmp_path: 
     assert _released(f"{tmp_path}/rows", engine=spark).equals(expected)
 
 
+def _mean(engine: Any, method: str, seed: int) -> list[float]:
+    rng = np.random.default_rng(5)
+    columns = {"x": rng.normal(3, 1, 900), "y": rng.normal(-2, 1, 900)}
+    table = dg.read(pa.table({"who": np.arange(900) % 300, **columns}), user="who", engine=engine)
+    options: dict[str, Any] = {"bound": 9.0, "n_users": 300, "method": method}
+    promise: dict[str, Any] = {"epsilon": 4.0, "delta": 1e-6, "random_state": seed}
+    found: list[float] = mean_of_columns(table, ["x", "y"], **options, **promise).value.tolist()
+    return found
+
+
+@pytest.mark.parametrize("method", ["clip", "recentred"])
+def test_a_mean_of_users_is_that_of_duckdb(method: str) -> None:
+    expected = _mean("duckdb", method, 2)
+    assert _mean(Cluster(), method, 2) == expected
+    assert _mean(Cluster(), method, 3) != expected
+
+
+@pytest.mark.search(keep=0)
+@pytest.mark.usefixtures("spark")
+def test_a_mean_of_users_read_by_spark_is_that_of_duckdb() -> None:
+    assert _mean("spark", "recentred", 2) == _mean("duckdb", "recentred", 2)
+
+
 @pytest.mark.search(keep=0)
 def test_the_command_line_reads_by_spark(spark: Any, command: Command, tmp_path: Path) -> None:
     pq.write_table(_records(500), tmp_path / "rows.parquet")
@@ -224,9 +249,15 @@ def test_the_command_line_reads_by_spark(spark: Any, command: Command, tmp_path:
         assert '"statistic": "count"' in found.stdout
 
 
-@pytest.mark.slow
+def own_functions_run_here(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the functions of a frame run by this interpreter, as PYSPARK_PYTHON would state it."""
+    monkeypatch.setattr(spark.sparkContext, "pythonExec", sys.executable)
+
+
 @pytest.mark.search(keep=0)
-def test_tasks_that_fail_are_run_again_and_add_once(spark: Any) -> None:
+def test_tasks_that_fail_are_run_again_and_add_once(
+    spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rows = _records(2000)
 
     def fails_first(batches: Any) -> Any:
@@ -239,23 +270,43 @@ def test_tasks_that_fail_are_run_again_and_add_once(spark: Any) -> None:
 
     with quiet():
         made = spark.createDataFrame(rows).repartition(5, "item")
+        own_functions_run_here(spark, monkeypatch)
         frame = made.mapInArrow(fails_first, "who long, item string")
     assert _released(frame).equals(_released(rows))
 
 
-@pytest.mark.slow
 @pytest.mark.search(keep=0)
-def test_nothing_is_released_where_a_task_fails_for_good(spark: Any) -> None:
+def test_nothing_is_released_where_a_task_fails_for_good(
+    spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fails(_: Any) -> Any:
         raise RuntimeError("Nobody but the curator may see row 17.")
 
     with quiet():
         made = spark.createDataFrame(_records(50))
+        own_functions_run_here(spark, monkeypatch)
         frame = made.mapInArrow(fails, "who long, item string")
     with pytest.raises(DataError, match="cannot be read to its end by Spark") as caught:
         _released(frame)
     assert "17" not in str(caught.value)
     assert caught.value.__suppress_context__
+
+
+@pytest.mark.search(keep=0)
+def test_functions_of_a_frame_that_lack_a_module_are_told_of(
+    spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def imports(batches: Any) -> Any:
+        import of_another_machine  # type: ignore[import-not-found]
+
+        yield from of_another_machine.read(batches)
+
+    with quiet():
+        made = spark.createDataFrame(_records(50))
+        own_functions_run_here(spark, monkeypatch)
+        frame = made.mapInArrow(imports, "who long, item string")
+    with pytest.raises(DataError, match=r"lack .* that the frame's own functions import"):
+        _released(frame)
 
 
 @pytest.mark.search(keep=0)
@@ -286,14 +337,39 @@ def test_sums_of_many_coordinates_are_added_up_by_tasks(spark: Any) -> None:
     assert found[0].any()
 
 
+def _program(name: str, *words: object) -> list[str]:
+    """The lines that a program beside this one prints, in a process of its own."""
+    command = [sys.executable, "-m", f"tests.tables.engines.{name}", *map(str, words)]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=1800)
+    assert ended.returncode == 0, ended.stderr[-2000:]
+    return ended.stdout.splitlines()
+
+
 @pytest.mark.slow
-def test_a_worker_that_is_killed_changes_nothing(tmp_path: Path, spark: Any) -> None:
+@pytest.mark.usefixtures("pyspark_and_java")
+@pytest.mark.parametrize("kills", [1, 2])
+def test_workers_that_are_killed_change_nothing(tmp_path: Path, kills: int) -> None:
     """A cluster of two workers on this machine, where slow tasks are run twice besides."""
-    command = [sys.executable, "-m", "tests.tables.engines.spark_cluster", str(tmp_path), "1"]
-    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=900)
-    lines = ended.stdout.split("\n")
-    assert "KILLED" in lines, ended.stderr[-2000:]
-    assert "SAME" in lines or any(line.startswith("NOTHING RELEASED") for line in lines), lines
+    lines = _program("spark_cluster", tmp_path, kills)
+    assert lines.count("KILLED") == kills
+    refused = any(line.startswith("NOTHING RELEASED") for line in lines)
+    assert ("SAME" in lines) is not refused, lines
+    # A ledger has charged the release, whatever came of it.
+    assert "CHARGED" in lines, lines
+    if kills == 2:
+        assert any("Spark has lost its executors" in line for line in lines), lines
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("pyspark_and_java")
+def test_the_contract_is_kept_through_spark_connect(tmp_path: Path) -> None:
+    """A server in a process of its own, to which this interpreter is only a client."""
+    if find_spec("grpc") is None:
+        pytest.skip("Spark Connect is absent: pip install 'pyspark[connect]'")
+    lines = _program("spark_connect", tmp_path)
+    kept = [line for line in lines if line.startswith("KEPT test_releases")]
+    assert kept, lines
+    assert lines[-1] == "SAME FILE", lines
 
 
 @pytest.mark.slow

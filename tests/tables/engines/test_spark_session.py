@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import warnings
 from types import SimpleNamespace
 from typing import Any
@@ -56,29 +57,41 @@ def test_without_pyspark_the_remedy_is_told(monkeypatch: pytest.MonkeyPatch) -> 
         dg.read("rows.parquet", user="who", engine="spark")
 
 
+def test_without_spark_connect_the_remedy_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spark_session, "find_spec", lambda name: None if name == "grpc" else name)
+    with pytest.raises(ParameterError, match=r"pip install 'pyspark\[connect\]'"):
+        Session.at("sc://127.0.0.1")
+
+
 class Failing:
-    """A session in which everything fails, on one machine or on several."""
+    """A session in which everything fails; it is its own context."""
 
-    def __init__(self, error: Exception) -> None:
-        self.error, self.tags = error, list[str]()
-        self.sparkContext = SimpleNamespace(statusTracker=lambda: None)
+    def __init__(self) -> None:
+        self.tags = list[str]()
 
-    def addTag(self, tag: str) -> None:
+    @property
+    def sparkContext(self) -> Failing:
+        return self
+
+    def statusTracker(self) -> Tracked:
+        return Tracked([[]], "FAILED")
+
+    def addJobTag(self, tag: str) -> None:
         self.tags.append(tag)
 
-    def removeTag(self, tag: str) -> None:
+    def removeJobTag(self, tag: str) -> None:
         self.tags.remove(tag)
 
-    def interruptTag(self, tag: str) -> None:
-        self.tags.append(f"interrupted {tag}")
+    def cancelJobsWithTag(self, tag: str) -> None:
+        self.tags.append(f"ended {tag}")
 
 
 def _fails(said: str) -> DataError:
     pyspark = pytest.importorskip("pyspark.errors")
-    session: Any = Failing(pyspark.PySparkException(said))
+    session: Any = Failing()
 
     def work() -> None:
-        raise session.error
+        raise pyspark.PySparkException(said)
 
     with pytest.raises(DataError) as caught:
         Session(session).run(work, "The table")
@@ -102,14 +115,14 @@ def test_an_error_of_spark_is_one_sentence_without_its_words(said: str, told: st
 
 
 def test_ctrl_c_ends_the_work_everywhere() -> None:
-    session: Any = Failing(RuntimeError())
+    session: Any = Failing()
 
     def work() -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         Session(session).run(work, "The table")
-    assert [tag.split(" ")[0] for tag in session.tags] == ["interrupted"]
+    assert [tag.split(" ")[0] for tag in session.tags] == ["ended"]
 
 
 def test_progress_tells_a_share_of_tasks_and_no_number() -> None:
@@ -130,9 +143,86 @@ def test_a_master_goes_with_spark_alone(command: Command, tmp_path: Any) -> None
         assert "--master must be the address of a cluster of Spark" in found.stderr
 
 
+class Tracked:
+    """What Spark tells of its stages: at each look, the number of tasks that run in each."""
+
+    def __init__(self, looks: list[list[int]], before: str) -> None:
+        self.looks, self.now, self.before = looks, list[int](), before
+
+    def getJobIdsForGroup(self) -> list[int]:
+        return [7, 8]
+
+    def getJobInfo(self, job: int) -> SimpleNamespace | None:
+        return SimpleNamespace(status=self.before) if job == 8 else None
+
+    def getActiveStageIds(self) -> range:
+        self.now = self.looks.pop(0) if len(self.looks) > 1 else self.looks[0]
+        return range(len(self.now))
+
+    def getStageInfo(self, stage: int) -> SimpleNamespace:
+        running = self.now[stage]
+        return SimpleNamespace(
+            stageId=stage, numActiveTasks=running, numCompletedTasks=1, numTasks=9
+        )
+
+
+def _ended(monkeypatch: pytest.MonkeyPatch, looks: list[list[int]], before: str = "FAILED") -> str:
+    """What is said of work that goes on until it is ended, or for a quarter of a second."""
+    pyspark = pytest.importorskip("pyspark.errors")
+    monkeypatch.setattr(spark_session, "_POLL_SECONDS", 0.005)
+    monkeypatch.setattr(spark_session, "LOST_SECONDS", 0.05)
+    session: Any = Failing()
+    session.statusTracker = lambda: Tracked(looks, before)
+    ended = threading.Event()
+    session.cancelJobsWithTag = lambda _: ended.set()
+
+    def work() -> None:
+        if ended.wait(0.25):
+            raise pyspark.PySparkException("Row 17 was cancelled.")
+
+    try:
+        Session(session).run(work, "The table")
+    except DataError as error:
+        return str(error)
+    return "done"
+
+
+def test_work_that_has_lost_its_executors_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    lost = "Spark has lost its executors"
+    assert lost in _ended(monkeypatch, [[2], [0]])
+    # They were there for an earlier job.
+    assert lost in _ended(monkeypatch, [[0]], before="SUCCEEDED")
+
+
+@pytest.mark.parametrize("looks", [[[0]], [[], [0]], [[1], [0, 1]], [[1], []]])
+def test_work_that_waits_or_runs_is_not_ended(
+    monkeypatch: pytest.MonkeyPatch, looks: list[list[int]]
+) -> None:
+    """For a first executor, in one stage of several, or here between two stages."""
+    assert _ended(monkeypatch, looks) == "done"
+
+
 @pytest.mark.search(keep=0)
 def test_a_session_at_another_address_is_refused(spark: Any) -> None:
     assert Session.at("spark").spark is not None
     assert Session.at(spark.sparkContext.master).spark is not None
     with pytest.raises(ParameterError, match="this process has a session at 'local"):
         Session.at("local[7]")
+
+
+@pytest.mark.search(keep=0)
+def test_a_small_frame_is_kept_in_few_parts(spark: Any) -> None:
+    """Without being told, Spark keeps as many parts as its settings say, which are three here."""
+    from pyspark.sql import functions
+
+    def parts(keep: Any) -> int:
+        kept = keep(spark.range(1000).repartition("id"))
+        kept.count()
+        found: int = kept.select(functions.spark_partition_id()).distinct().count()
+        kept.unpersist()
+        return found
+
+    before = spark.conf.get(spark_session._PARTS_BY_SIZE)
+    assert parts(lambda frame: frame.persist()) == 3
+    assert parts(Session(spark).keep) == 1
+    assert spark.conf.get(spark_session._PARTS_BY_SIZE) == before

@@ -37,7 +37,7 @@ class BandedGaussian(Event):
     of one person; for k whole users k steps of one. It holds where people are put into parts whatever
     their data are, and each column of the lower triangular matrix that correlates noise has norm at
     most 1 and at most b entries. Source: Choquette-Choo et al. 2023, "(Amplified) Banded Matrix
-    Factorization", Theorem 4; docs/theory.md, "Banded noise".
+    Factorization", Theorem 4; docs/theory, "Banded noise".
 
     >>> one = BandedGaussian(1.0, 0.001, 10_000, bands=8)
     >>> one.epsilon(1e-6) == SampledGaussian(1.0, 0.008, 1250).epsilon(1e-6)

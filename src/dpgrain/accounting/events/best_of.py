@@ -53,7 +53,7 @@ class SelectBest(Event):
     chance of a better result) between neighbours; and the Rényi divergences of the source. Asked of
     k units, of any kind and relation, the candidate is asked of the same. Source: Papernot & Steinke
     2022, Theorems 2, 6; Koskela, Redberg & Wang 2024 for the curve; Levy et al. 2021, Algorithm 5, is
-    η = 1. Proofs: docs/theory.md, "Repeating and keeping the best".
+    η = 1. Proofs: docs/theory, "Repeating and keeping the best".
 
     >>> from dpgrain.accounting import Gaussian, PureDP
     >>> round(SelectBest(PureDP(0.1), mean=10_000).epsilon(), 3)

@@ -48,7 +48,7 @@ class AboveThreshold(Event):
     Formal guarantee: ε-DP with ε = Δ/threshold_scale + 2Δ/query_scale, or Δ/threshold_scale +
     Δ/query_scale for what moves one way; k units move k times as far. It is a choice of bounded range,
     so that the curve of many runs is lower than ``count``·ε. Source: Lyu, Su & Li 2017, Theorems 4, 5;
-    their factor for several answers is ``count``. Proof: docs/theory.md, "Choosing by a threshold".
+    their factor for several answers is ``count``. Proof: docs/theory, "Choosing by a threshold".
 
     >>> AboveThreshold(2.0, 4.0).epsilon()
     1.0
@@ -100,7 +100,7 @@ class ExponentialMechanism(Event):
 
     Formal guarantee: ε-DP of ε-bounded range with ε = 2Δ/scale, or Δ/scale for what moves one way;
     ε²/8-zCDP and √(π/8)·ε-GDP; k units move k times as far. Source: McSherry & Talwar 2007; Dong,
-    Durfee & Rogers 2020; docs/theory.md, "A range for each coordinate".
+    Durfee & Rogers 2020; docs/theory, "A range for each coordinate".
 
     >>> ExponentialMechanism(4.0).epsilon(), ExponentialMechanism(4.0, one_way=True).epsilon()
     (0.5, 0.25)
@@ -147,7 +147,7 @@ class BoundedRange(Event):
     Formal guarantee: ``count`` adaptive choices of rate-bounded range under ``zero_out``, where all
     scores move one way, of twice that under ``replace``: count·rate-DP, count·rate²/8-zCDP and
     √(count·π/8)·rate-GDP.
-    Source: Durfee & Rogers 2019, Dong, Durfee & Rogers 2020; docs/theory.md, "Choosing the best items".
+    Source: Durfee & Rogers 2019, Dong, Durfee & Rogers 2020; docs/theory, "Choosing the best items".
 
     >>> event = BoundedRange(0.1, count=100)
     >>> round(event.epsilon(), 9), round(event.epsilon(1e-6), 3)
@@ -205,7 +205,7 @@ class SoftCore(Event):
     factor T for the last term; ε₀ = 1/threshold_scale + 2/query_scale, and 1/threshold_scale +
     1/query_scale under ``zero_out``. k users are k steps. The positions and means of all rounds may be
     published; h, f, w may not. Source: Asi & Liu 2024, Algorithm 1, whose constants are not private,
-    with the score, the weights and the proof in docs/theory.md, "Choosing by a threshold".
+    with the score, the weights and the proof in docs/theory, "Choosing by a threshold".
 
     >>> event = SoftCore(20.0, users=1000, core=800, gap=90, threshold_scale=6.0, query_scale=6.0)
     >>> round(event.sensitivity, 6), event.leak < 1e-5

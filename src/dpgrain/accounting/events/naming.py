@@ -37,7 +37,7 @@ class Selection(Event):
         contribution: how blocks enter the counts.
 
     Formal guarantee: δ(ε) ≤ δ_G(ε; sensitivity/noise_multiplier) + a/(1−a), where a is the probability
-    that an item held only by the changed units is named. Source: docs/theory.md, "Unknown domains".
+    that an item held only by the changed units is named. Source: docs/theory, "Unknown domains".
 
     >>> Selection(4.0, threshold=25.0, max_items=1).loss().leak < 1e-8
     True
@@ -144,7 +144,7 @@ class TruncatedGeometric(Event):
         contribution: how blocks enter the counts.
 
     Formal guarantee: (rate, P(X = cutoff))-DP for one count that changes by one. Source: Desfontaines,
-    Voss, Gipson & Mandayam 2022; docs/theory.md, "Truncated noise".
+    Voss, Gipson & Mandayam 2022; docs/theory, "Truncated noise".
 
     >>> event = TruncatedGeometric(1.0, cutoff=11)
     >>> round(event.epsilon(1e-5), 4), round(event.passes(12), 2)

@@ -41,7 +41,7 @@ class StatisticallyClose(Event):
     Formal guarantee: δ(ε) = δ₁(ε) + (1 + e^ε)·η, where δ₁ is the curve of the events, or the smallest
     such value at any smaller ε. η is paid once however many units are asked about, because both views
     lie within η of their ideals. The η of several views add up: put them into one event, with all that
-    their ideals are made of. Source: docs/theory.md, "Sums through a blind shuffler".
+    their ideals are made of. Source: docs/theory, "Sums through a blind shuffler".
 
     >>> from dpgrain.accounting import Gaussian
     >>> Gaussian(4.0).delta(1.0) < 3.1e-6

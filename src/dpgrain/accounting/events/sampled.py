@@ -55,7 +55,7 @@ class SampledGaussian(Event):
     the one that reveals participation (always), and, where ``max_elements`` is known, those of the Gram
     pairs, at their best t, and of the pair of the whole user.
     Source: element-level paper, Corollaries 2.4, 2.5 and 3.1, which claim the amplification of pairs
-    for samples of users: false. Proofs: docs/theory.md, "Sampling".
+    for samples of users: false. Proofs: docs/theory, "Sampling".
 
     >>> one = SampledGaussian(1.0, 0.01, 1000)
     >>> round(one.epsilon(1e-6), 2), round(one.epsilon(1e-6, units=5), 2)

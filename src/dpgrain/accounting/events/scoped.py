@@ -41,7 +41,7 @@ class Scoped(Event):
     Formal guarantee: k units of one person, of which k_j lie in region j, cost the composition of what
     each event costs k_j units, and the worst division of k over the regions is charged. For Gaussian
     noise that is μ² = max Σ_j k_j·r_j, with r_j the largest of μ_j(i)²/i. The regions are fixed
-    beforehand. Source: docs/theory.md, "Scopes".
+    beforehand. Source: docs/theory, "Scopes".
 
     >>> from dpgrain.accounting import Gaussian
     >>> from dpgrain.regions import Among, Side

@@ -186,7 +186,7 @@ class Binomial(_Shifted, Event):
     Formal guarantee: T·d·δ₀ besides μ-GDP with μ = √T·c·‖k‖₂, where c = max μ(k)/k over all shifts k of
     one coordinate, and ‖k‖₂ ≤ g + √d (replaced) or g/2 + √d (removed). μ is infinite where a shift
     leaves the law's support with a probability above δ₀. Source: Cheu, Joseph, Mao & Peng 2022,
-    protocols P1D and PVEC, with the analysis of docs/theory.md, "Binomial noise", instead of theirs.
+    protocols P1D and PVEC, with the analysis of docs/theory, "Binomial noise", instead of theirs.
 
     >>> event = Binomial(2 * 10**6, 0.5, grid=100, coordinates=100, leak=1e-9)
     >>> round(event.ratio(100) * event.deviation, 3)
@@ -233,7 +233,7 @@ class Poisson(_Shifted, Event):
     Raises:
         ParameterError: if a value is out of range.
 
-    Formal guarantee: that of :class:`Binomial`, with the law Poisson(λ). Source: docs/theory.md,
+    Formal guarantee: that of :class:`Binomial`, with the law Poisson(λ). Source: docs/theory,
     "Binomial noise".
 
     >>> round(Poisson(1e6, grid=100, coordinates=100, leak=1e-9).ratio(100) * 1e3, 3)

@@ -2,7 +2,7 @@
 
 The laws are tilted by e^{θ·loss} before they are convolved, θ being the saddle point of the question.
 The answer then lies in the middle of a short window, and the error of the transform is relative to
-it: δ = 1e-30 is as exact as δ = 1e-3. Proof: docs/theory.md, "Losses on a grid".
+it: δ = 1e-30 is as exact as δ = 1e-3. Proof: docs/theory, "Losses on a grid".
 """
 
 from __future__ import annotations

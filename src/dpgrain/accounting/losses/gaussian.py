@@ -151,7 +151,7 @@ def gaussian_mu(epsilon: float, delta: float) -> float:
 def pure_mu(epsilon: float) -> float:
     """The smallest μ for which every ε-DP mechanism is μ-GDP, rounded up: 2Φ⁻¹(e^ε/(1+e^ε)).
 
-    The same μ dominates a mechanism of 2ε-bounded range. Source: docs/theory.md, "Budgets".
+    The same μ dominates a mechanism of 2ε-bounded range. Source: docs/theory, "Budgets".
 
     Args:
         epsilon: the ε, at least 0; may be infinite.

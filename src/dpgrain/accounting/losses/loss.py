@@ -56,7 +56,7 @@ class Loss:
     exact where only one part is present (for ``pure`` alone it is that of randomised response, the
     worst ε₀-DP mechanism), and that of (mu²/2 + rho)-zCDP, plus leak, which is less for many pure
     parts. With pairs it is that of all parts convolved: an upper bound, within about 3e-4 of the
-    exact ε. All hold under adaptive composition. Proofs: docs/theory.md, "Composition" and "Losses on
+    exact ε. All hold under adaptive composition. Proofs: docs/theory, "Composition" and "Losses on
     a grid".
 
     >>> (Loss(mu=3.0) + Loss(mu=4.0)).mu

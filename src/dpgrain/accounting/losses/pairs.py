@@ -7,7 +7,7 @@ A pair is asked for the law of its privacy loss, ln(dP/dQ) under P, on a grid:
 - from below the mass between the middles of neighbouring intervals is merged (post-processing) and
   moved onto the grid by the tangents of that curve.
 
-Both err by the square of the step. Proofs: docs/theory.md, "Losses on a grid".
+Both err by the square of the step. Proofs: docs/theory, "Losses on a grid".
 """
 
 from __future__ import annotations
@@ -414,7 +414,7 @@ class Gram(Pair):
     A member (middle, up, down) of the family stands, for any t > 0, for the pair
     (1−q)N(0) + qN((R, u)) against (1−q)N(0) + qN((R, d)), R = middle·√(1+1/t), u = up·√(1+t),
     d = down·√(1+t). The first coordinate says how likely it is that the person takes part. All
-    lengths are in noise standard deviations. Proof: docs/theory.md, "Users are drawn".
+    lengths are in noise standard deviations. Proof: docs/theory, "Users are drawn".
 
     Args:
         rate: the probability to take part.

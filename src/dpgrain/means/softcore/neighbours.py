@@ -62,7 +62,7 @@ def close(vectors: FloatArray, step: float, squared: Sequence[int]) -> IntArray:
 
     Formal guarantee: every count is that of exact arithmetic on the rounded vectors: it does not depend
     on the order of rows, and on another row only through whether that one is close. In O(n²d) time
-    and O(n) memory beside the vectors and a few tiles. Source: docs/theory.md, "Choosing by a
+    and O(n) memory beside the vectors and a few tiles. Source: docs/theory, "Choosing by a
     threshold".
 
     >>> close(np.array([[0.0], [1.0], [3.0], [1e300]]), 0.5, [4, 16]).tolist()

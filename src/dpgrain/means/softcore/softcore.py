@@ -62,7 +62,7 @@ class SoftCore(Central):
     are rounded to a grid of radius/65536, each by itself; all that follows, up to and with the noise,
     is in whole numbers. The run publishes the rounds' means until one fails, and which. Source: Asi &
     Liu 2024, Algorithm 1, with another score, other weights and constants, as the printed ones are
-    not private; docs/theory.md, "Choosing by a threshold".
+    not private; docs/theory, "Choosing by a threshold".
 
     >>> from dpgrain.means import Vectors
     >>> from dpgrain.noise import SystemSource

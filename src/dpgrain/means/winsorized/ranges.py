@@ -37,7 +37,7 @@ class PrivateRange:
     for each coordinate; ``rate``-DP, and of :meth:`event`. With n values a bin that leaves
     more than (1 − a)n of them strictly to one side is chosen with probability at most
     bins·e^{−rate·n(½ − a)}. Source: Levy et al. 2021, Algorithm 6 (Feldman & Steinke 2017);
-    docs/theory.md, "A range for each coordinate".
+    docs/theory, "A range for each coordinate".
 
     >>> from dpgrain.noise import SystemSource
     >>> PrivateRange(8.0, 2.0, 90.0).middles(np.array([[3.9, 4.1, 4.2]]), SystemSource()).tolist()
@@ -113,7 +113,7 @@ def range_event(rate: float, choices: int) -> Gaussian:
         choices: the number of choices.
 
     Formal guarantee: a choice of η-bounded range is √(π/8)·η-GDP, however it depends on the
-    choices before it; that is tight as η → 0. Source: docs/theory.md, "A range for each coordinate".
+    choices before it; that is tight as η → 0. Source: docs/theory, "A range for each coordinate".
     """
     return Gaussian(1 / (GDP_OF_RANGE * (1 + 2.0**-48) * rate), ONE_EACH, choices)
 

@@ -72,7 +72,7 @@ class Winsorized(Central):
     Formal guarantee: :attr:`event`, for every choice of signs of the rotation, so that they may be
     published. What is clipped is a whole number of steps, so that the sum, too, is exact. Source:
     Levy et al. 2021, Algorithms 1, 2 and 6, with one Gaussian for all coordinates, D (padded) instead
-    of d, and wider intervals: 4τ' clips concentrated data; docs/theory.md, "The winsorized mean".
+    of d, and wider intervals: 4τ' clips concentrated data; docs/theory, "The winsorized mean".
 
     >>> from dpgrain.means import Vectors
     >>> from dpgrain.noise import SystemSource
@@ -319,7 +319,7 @@ class WinsorizedScalar:
 
     Formal guarantee: ``epsilon``-DP for one user under the relation, with exact integer noise. Users
     who are absent, or whose number is not finite, enter no choice and count as the interval's middle.
-    Source: Levy et al. 2021, Algorithm 1, with wider intervals; docs/theory.md, "The winsorized mean".
+    Source: Levy et al. 2021, Algorithm 1, with wider intervals; docs/theory, "The winsorized mean".
 
     >>> mean = WinsorizedScalar(0.01, 1.0, n_users=1000, epsilon=1.0)
     >>> from dpgrain.noise import SystemSource

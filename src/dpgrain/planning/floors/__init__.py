@@ -9,7 +9,7 @@ Other arguments are about users with many independent records of one law. *Two w
 that few users can tell apart; where each user may have any number of records, what is left is the floor
 of a fixed number of users. *Many hypotheses* has one world for each hypothesis. *Clipped sums* is about
 Gaussian noise on contributions of bounded norm, wherever their centre is. The lower bounds of the
-papers are orders, without constants and logarithms. Proofs: docs/theory.md, "How little error there
+papers are orders, without constants and logarithms. Proofs: docs/theory, "How little error there
 can be".
 """
 

@@ -44,7 +44,7 @@ def least_excess_of_choice(
         ParameterError: if a parameter is out of range.
 
     Formal guarantee: for every (ε, δ)-DP choice there are losses in [0, 1] and a law of records for
-    which the expected excess risk is at least this. Proof: docs/theory.md, "How little error there can
+    which the expected excess risk is at least this. Proof: docs/theory, "How little error there can
     be". Source: user-level learning paper, Thm. 8, of order ln K/(n·ε·√m), with numbers, for δ > 0, and
     without its log K ≥ 32 log 2; its sample space has log K coordinates, this one K.
 

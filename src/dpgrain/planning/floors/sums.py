@@ -33,7 +33,7 @@ def least_error(
         ParameterError: if a parameter is out of range.
 
     Formal guarantee: for every (ε, δ)-DP mechanism there is a data set of n vectors of l2 norm at
-    most 1 on which its rms error is at least this. Proofs: docs/theory.md, "How little error there
+    most 1 on which its rms error is at least this. Proofs: docs/theory, "How little error there
     can be".
 
     >>> round(least_error(1.0, 1e-6, 10_000, relation="replace"), 3)
@@ -70,7 +70,7 @@ def least_noise_of_clipped_sums(noise_multiplier: float, n: int, dimension: int 
     of sd r·noise_multiplier, an answer that is linear in the noisy sums and unbiased near the true mean
     has at least this error from the noise: σ·d^(3/2)/(n·E‖z‖), z ~ N(0, I). Clipping to a small r
     around the true mean attains it in the limit. It holds for several rounds, and however many
-    coordinates a contribution has. Proof: docs/theory.md, "How little error there can be".
+    coordinates a contribution has. Proof: docs/theory, "How little error there can be".
 
     >>> round(least_noise_of_clipped_sums(4.0, 1000, 100), 4)
     0.401

@@ -50,7 +50,7 @@ def least_error_of_worlds(
     excess risk is 2·G·R times the absolute one.
 
     Formal guarantee: for every (ε, δ)-DP mechanism one of the two worlds has at least this error. For
-    δ = 0 nothing larger is true: noise on the number of users attains it. Proof: docs/theory.md,
+    δ = 0 nothing larger is true: noise on the number of users attains it. Proof: docs/theory,
     "How little error there can be". Source: user-level learning paper, Thm. 9, whose e^(−nε), of order,
     becomes e^(−nε/2) for exchanged users: a group of half of them leads to a data set between.
 
@@ -94,7 +94,7 @@ def least_error_of_records(
 
     Formal guarantee: for every (ε, δ)-DP mechanism there is a law on {±1/√d}^d such that its error,
     over the records and its own noise, is at least this. For small ε and δ, and many users, it is near
-    √d/(3nε√m), and near √d/(8nε√m) for losses. Proof: docs/theory.md, "How little error there can be".
+    √d/(3nε√m), and near √d/(8nε√m) for losses. Proof: docs/theory, "How little error there can be".
     Source: user-level learning paper, Cor. 1 and Thm. 6 and 9, with numbers.
 
     >>> [round(least_error_of_records(1.0, 1e-9, 1000, records=m), 6) for m in (1, 100)]

@@ -14,6 +14,7 @@ from dpgrain.tables.engines.duckdb import DuckDB
 from dpgrain.tables.engines.scoped import ScopedSource
 from dpgrain.tables.engines.sources import FileSource, TypedSource, reading
 from dpgrain.tables.engines.sql import is_number, key, quoted, tried
+from dpgrain.tables.engines.sql import text as literal
 from dpgrain.tables.rows import Rows
 
 #: Each fault of a line of CSV, by DuckDB's name for it, in words that tell what the curator may do.
@@ -23,6 +24,7 @@ _FAULTS = {
     "TOO MANY COLUMNS": "too many values",
     "UNQUOTED VALUE": "a quote that is not closed",
 }
+_THOUSANDS = r"^\s*[+-]?[0-9]{1,3}([.,' ][0-9]{3})+([.,][0-9]+)?\s*$"
 _COMMA = r"^\s*[+-]?[0-9.]*,[0-9]+\s*$"
 Listed: TypeAlias = Mapping[tuple[str, ...], Sequence[pa.Array]]
 _HEADING = "For the curator only: these exact counts are NOT private and must not be published."
@@ -35,8 +37,8 @@ def check(
     values: Sequence[str],
     bounds: tuple[float, float] | None,
     domain: Listed,
-) -> str:
-    """Report as :meth:`~dpgrain.UserTable.check` does; DuckDB counts, whatever engine is chosen.
+) -> dict[str, int]:
+    """Count as :meth:`~dpgrain.UserTable.check_counts` does; DuckDB counts, whatever engine is chosen.
 
     Args:
         table: the table.
@@ -66,7 +68,12 @@ def check(
         with DuckDB(_as_written(table)) as engine:
             found |= _answers(engine, numbers)
     found |= _lines(replace(table, source=as_read(table.source)))
-    return "\n".join([_HEADING, *(f"  {value:>14,}  {name}" for name, value in found.items())])
+    return found
+
+
+def in_words(counts: Mapping[str, int]) -> str:
+    """Return counts as text, a line each."""
+    return "\n".join([_HEADING, *(f"  {value:>14,}  {name}" for name, value in counts.items())])
 
 
 def _answers(engine: DuckDB, counts: dict[str, str], used: Sequence[str] = ()) -> dict[str, int]:
@@ -127,6 +134,11 @@ def _counts_of_numbers(
         comma = f"regexp_matches({quoted(column)}::VARCHAR, '{_COMMA}')"
         counts["of these look like numbers with a decimal comma: state decimal=','"] = (
             f"count(*) FILTER ({found} IS NULL AND {comma})"
+        )
+    if text:
+        grouped = f"regexp_matches({quoted(column)}::VARCHAR, {literal(_THOUSANDS)})"
+        counts["of these have marks between thousands: write the numbers without"] = (
+            f"count(*) FILTER ({found} IS NULL AND {grouped})"
         )
     counts[f"cells of {name} that are NaN or infinite ({unused})"] = (
         f"count(*) FILTER (NOT isfinite({found}))"

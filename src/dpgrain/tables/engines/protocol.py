@@ -18,7 +18,7 @@ each user. An engine makes it where the rows are, by functions of one person's r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Literal, Protocol, Self, TypeAlias
 
@@ -59,6 +59,41 @@ class Users(Summed, Protocol):
             codes: (V,) the new code of each coordinate, in the same order; −1 for what is left out.
                 Keys must hold nothing but user and coordinate.
             shift: bits of a new key below the user code.
+        """
+
+
+class Kept(Protocol):
+    """What was made of rows where they are, and stays there until the engine is left."""
+
+    def sums(
+        self, of: Callable[[Iterable[pa.RecordBatch]], IntArray], shape: Sequence[int]
+    ) -> IntArray:
+        """Return the integer sums of what a function makes of each share of it, modulo 2^64.
+
+        Args:
+            of: a function of the batches of one share, to integers of the shape.
+            shape: the shape of the sums.
+        """
+
+
+class Keeper(Protocol):
+    """The part of an engine of a cluster that fits ask: rows stay there, and are added up there.
+
+    The class of such an engine says so by an attribute ``distributed`` that is True.
+    """
+
+    def kept(
+        self,
+        wanted: Sequence[tuple[str, Form]],
+        make: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]],
+        schema: pa.Schema,
+    ) -> Kept:
+        """Keep what a function makes of columns, share by share; whole users lie in one share.
+
+        Args:
+            wanted: the columns, each with the form it is read in, called c0, c1 and so on.
+            make: a function of the batches of one share, which may be called again after a failure.
+            schema: the schema of what it makes.
         """
 
 

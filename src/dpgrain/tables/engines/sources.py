@@ -26,6 +26,7 @@ import numpy as np
 import pyarrow as pa
 
 from dpgrain._progress import step
+from dpgrain._wording import first_repeated, named_like
 from dpgrain.errors import DataError, DpgrainError, ParameterError, SchemaError
 from dpgrain.inputs.labels import cell_text
 from dpgrain.tables.engines.csv_rows import (
@@ -459,8 +460,9 @@ def typed(source: Source, types: Mapping[str, str] | None, decimal: str = ".") -
     for column, kind in types.items():
         if column not in columns:
             raise SchemaError(
-                f"types names column {column!r}, which {source.name} lacks; "
-                f"it has {', '.join(columns)}."
+                f"types names column {column!r}, which is not there; "
+                f"{named_like(column, list(columns))}.",
+                name="types",
             )
         stated[column] = _sql_type(column, kind)
         if columns[column] not in ("VARCHAR", "ENUM", stated[column]):
@@ -580,9 +582,8 @@ def _csv_header(path: str, delimiter: str) -> list[str]:
         )
     if not header:
         raise SchemaError(f"The file {path!r} is empty; its first line must name the columns.")
-    twice = [column for i, column in enumerate(header) if column in header[:i]]
-    if twice:
-        raise SchemaError(f"The file {path!r} names column {twice[0]!r} twice; rename one of them.")
+    if (twice := first_repeated(header)) is not None:
+        raise SchemaError(f"The file {path!r} names column {twice!r} twice; rename one of them.")
     return header
 
 
@@ -623,9 +624,8 @@ def _from_pandas(frame: Any) -> pa.Table:
             f"source must be a pandas data frame, not a {type(frame).__name__}; use .to_frame()."
         )
     names = [str(name) for name in frame.columns]
-    twice = [name for i, name in enumerate(names) if name in names[:i]]
-    if twice:
-        raise SchemaError(f"The data frame names column {twice[0]!r} twice; rename one of them.")
+    if (twice := first_repeated(names)) is not None:
+        raise SchemaError(f"The data frame names column {twice!r} twice; rename one of them.")
     columns = {}
     for i, name in enumerate(names):
         try:
@@ -744,8 +744,9 @@ def _schema_database(_process: int) -> duckdb.DuckDBPyConnection:
 
 
 def _described(connection: duckdb.DuckDBPyConnection, relation: str) -> dict[str, str]:
-    rows = connection.sql(f"DESCRIBE SELECT * FROM {relation}").fetchall()
-    return {row[0]: _public_type(row[1]) for row in rows}
+    # Of a wide table each query that is planned takes a second: this one is planned once, and not run.
+    planned = connection.sql(f"SELECT * FROM {relation}")
+    return dict(zip(planned.columns, map(_public_type, map(str, planned.types)), strict=True))
 
 
 def _public_type(kind: str) -> str:

@@ -2,17 +2,17 @@
 
 Rows are read by DuckDB in each task, by the same rules and the same kernel as on one machine, so that
 integers are the same bit for bit. What comes to this process is groups, partial sums of whole numbers
-and, for fits, columns. Docs/theory.md, "Sums made in many places", says why tasks that are run again,
+and, for fits, columns. Docs/theory, "Sums made in many places", says why tasks that are run again,
 or twice, never change what a person adds by more than the bound.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
@@ -51,9 +51,12 @@ from dpgrain.tables.engines.spark_tasks import (
     Distinct,
     Extent,
     Given,
+    Make,
     Question,
     RecordSums,
     Slices,
+    Sum,
+    Task,
     UserKeys,
     count_of_slices,
 )
@@ -139,7 +142,7 @@ class Spark:
         coded = Coded(_codes(dictionary), value, split, cell_column, cells)
         used = [*dictionary.groups.names, *(name for name in (value, cell_column) if name)]
         asked = self._asked(self.table, used, UserKeys(coded), whole=True, schema=KEYS)
-        return SparkUsers(self, asked.persist(), dictionary.layout.user_shift)
+        return SparkUsers(self, self._session.keep(asked), dictionary.layout.user_shift)
 
     def records(
         self, dictionary: Dictionary, *, value: str | None = None, split: Split | None = None
@@ -152,6 +155,19 @@ class Spark:
         used = [name for name, _ in wanted]
         asked = self._asked(self.table, used, Columns(tuple(wanted)))
         return self._session.collect(asked, self._name)
+
+    def kept(
+        self,
+        wanted: Sequence[tuple[str, Form]],
+        make: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]],
+        schema: pa.Schema,
+    ) -> SparkKept:
+        """Keep what a function makes of columns; it is computed when it is first added up."""
+        used = [name for name, _ in wanted]
+        whole = self.table.user is not None
+        asked = self._asked(self.table, used, Columns(tuple(wanted)), whole=whole)
+        made = self._session.map(asked, Make(make), schema)
+        return SparkKept(self, self.keep(self._session.keep(made)))
 
     def added(self, frame: sql.DataFrame, shape: Sequence[int]) -> IntArray:
         """Return the sums that come in slices, (shape).
@@ -179,8 +195,8 @@ class Spark:
         self._kept.append(frame)
         return frame
 
-    def map(self, frame: sql.DataFrame, task: AddUsers) -> sql.DataFrame:
-        """Return what a task makes of each partition of users' keys."""
+    def map(self, frame: sql.DataFrame, task: Task) -> sql.DataFrame:
+        """Return the sums that a task makes of each partition of what is kept."""
         return self._session.map(frame, task, SUMS)
 
     def asked_of_records(self, question: RecordSums) -> sql.DataFrame:
@@ -327,6 +343,20 @@ class SparkRecords:
         return self.engine.added(self.engine.asked_of_records(question), shape)
 
 
+@dataclass(frozen=True, eq=False)
+class SparkKept:
+    """What was made of rows, kept on the executors."""
+
+    engine: Spark
+    frame: sql.DataFrame
+
+    def sums(
+        self, of: Callable[[Iterable[pa.RecordBatch]], IntArray], shape: Sequence[int]
+    ) -> IntArray:
+        """Return the integer sums of what a function makes of each partition."""
+        return self.engine.added(self.engine.map(self.frame, Sum(of)), shape)
+
+
 @dataclass(frozen=True)
 class OnSpark:
     """Where Spark runs: a session, or the address of one.
@@ -336,6 +366,7 @@ class OnSpark:
     """
 
     place: Any = field(default="spark")
+    distributed: ClassVar[bool] = True
 
     def session(self, source: Source | None = None) -> Session:
         """Return the session, which is that of a frame where one is read.

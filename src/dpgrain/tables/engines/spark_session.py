@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import contextvars
 import glob
+import math
 import os
 import re
 import secrets
 import sys
 import threading
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -41,6 +43,12 @@ Answer = TypeVar("Answer")
 
 #: What names a session: the one there is, or the address of a cluster.
 ADDRESS = re.compile(r"spark|local(\[[^\]]*\])?|(spark|sc|k8s)://.+|yarn")
+# Lets Spark choose how many parts a frame that is kept has.
+_PARTS_BY_SIZE = "spark.sql.optimizer.canChangeCachedPlanOutputPartitioning"
+# What is said in place of Spark's words where executors are lost.
+_LOST = "executors are lost"
+#: Tasks that ran have been lost with their executors, if none has run for so long.
+LOST_SECONDS = 300.0
 # The progress of a session that is not of Spark Connect is asked for so often.
 _POLL_SECONDS = 0.5
 
@@ -88,6 +96,11 @@ class Session:
         if find_spec("pyspark") is None:
             raise ParameterError(
                 "engine 'spark' needs PySpark and Java 17 or later; run pip install 'dpgrain[spark]'.",
+                name="engine",
+            )
+        if address.startswith("sc://") and find_spec("grpc") is None:
+            raise ParameterError(
+                f"engine {address!r} needs Spark Connect; run pip install 'pyspark[connect]'.",
                 name="engine",
             )
         with quiet():
@@ -181,6 +194,30 @@ class Session:
         with quiet(), self._interpreter():
             return frame.mapInArrow(run, types.from_arrow_schema(schema))
 
+    def keep(self, frame: sql.DataFrame) -> sql.DataFrame:
+        """Keep a frame on the executors once it is computed, in as many parts as its size asks for.
+
+        Unless it is told to, Spark keeps as many parts as ``spark.sql.shuffle.partitions`` says, be
+        they ever so small; and what a part costs beside its rows is what a million rows cost.
+        """
+        with quiet(), self._setting(_PARTS_BY_SIZE, "true"):
+            return frame.persist()
+
+    @contextmanager
+    def _setting(self, name: str, value: str) -> Iterator[None]:
+        """Have the session so set for a while, where whoever runs it lets others do so."""
+        settings = self.spark.conf
+        before = settings.get(name, None)
+        try:
+            settings.set(name, value)
+        except errors.PySparkException:
+            yield
+            return
+        try:
+            yield
+        finally:
+            settings.unset(name) if before is None else settings.set(name, before)
+
     @contextmanager
     def _interpreter(self) -> Iterator[None]:
         """Have tasks run by the interpreter that runs here, unless the environment states another.
@@ -215,24 +252,40 @@ class Session:
         Raises:
             DataError: if Spark fails; its own text may quote rows and is not shown.
         """
-        tag = f"dpgrain-{secrets.token_hex(4)}"
-        with quiet(), self._watched():
-            self.spark.addTag(tag)
+        with quiet(), self._tagged() as end, self._watched(end) as lost:
             try:
                 return work()
             except KeyboardInterrupt:
-                self.spark.interruptTag(tag)
+                end()
                 raise
             except DpgrainError:
                 raise
             except (errors.PySparkException, py4j.Py4JError, pa.ArrowException, OSError) as error:
-                raise _failed(name, str(error)) from None
-            finally:
-                self.spark.removeTag(tag)
+                raise _failed(name, _LOST if lost.is_set() else str(error)) from None
 
     @contextmanager
-    def _watched(self) -> Iterator[None]:
-        """Tell the line of progress how far the stages of Spark are."""
+    def _tagged(self) -> Iterator[Callable[[], object]]:
+        """Yield what ends, from any thread, all that this thread begins in Spark meanwhile."""
+        tag = f"dpgrain-{secrets.token_hex(4)}"
+        if self.remote:
+            self.spark.addTag(tag)
+            try:
+                yield lambda: self.spark.interruptTag(tag)
+            finally:
+                self.spark.removeTag(tag)
+            return
+        # Tags of a session that is not of Spark Connect are unknown to other threads.
+        context = self.spark.sparkContext
+        context.addJobTag(tag)
+        try:
+            yield lambda: context.cancelJobsWithTag(tag)
+        finally:
+            context.removeJobTag(tag)
+
+    @contextmanager
+    def _watched(self, end: Callable[[], object]) -> Iterator[threading.Event]:
+        """Tell the line of progress how far stages are; yield what tells that executors are lost."""
+        lost = threading.Event()
         if self.remote:
 
             def told(stages: Any, *_: Any, **__: Any) -> None:
@@ -241,26 +294,50 @@ class Session:
             handler: Any = told
             self.spark.registerProgressHandler(handler)
             try:
-                yield
+                yield lost
             finally:
                 self.spark.removeProgressHandler(handler)
             return
         done = threading.Event()
         watch = threading.Thread(
-            target=contextvars.copy_context().run, args=(self._poll, done), daemon=True
+            target=contextvars.copy_context().run, args=(self._poll, done, lost, end), daemon=True
         )
         watch.start()
         try:
-            yield
+            yield lost
         finally:
             done.set()
             watch.join()
 
-    def _poll(self, done: threading.Event) -> None:
+    def _poll(
+        self, done: threading.Event, lost: threading.Event, end: Callable[[], object]
+    ) -> None:
+        """Tell how far stages are, and end work that has lost its executors.
+
+        Spark itself would wait for others for ever. A session in which nothing has run may be in a
+        queue for its first executor, and is left alone.
+        """
         tracker = self.spark.sparkContext.statusTracker()
+        since = None
         while not done.wait(_POLL_SECONDS):
-            found = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
-            tell([(s.stageId, s.numCompletedTasks, s.numTasks) for s in found if s is not None])
+            if since is None:
+                since = time.monotonic() if _has_run(tracker) else math.inf
+            asked = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+            found = [stage for stage in asked if stage is not None]
+            tell([(s.stageId, s.numCompletedTasks, s.numTasks) for s in found])
+            running = any(stage.numActiveTasks for stage in found)
+            if running or (not found and since < math.inf):
+                since = time.monotonic()
+            elif time.monotonic() - since > LOST_SECONDS:
+                lost.set()
+                end()
+                return
+
+
+def _has_run(tracker: Any) -> bool:
+    """Return whether a job of the session has come to its end."""
+    jobs = (tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup())
+    return any(job is not None and job.status == "SUCCEEDED" for job in jobs)
 
 
 def tell(stages: list[tuple[int, int, int]]) -> None:
@@ -272,14 +349,19 @@ def tell(stages: list[tuple[int, int, int]]) -> None:
 
 
 def _failed(name: str, said: str) -> DataError:
+    if said == _LOST:
+        return DataError(
+            "Spark has lost its executors and got no others; look at the cluster, and release again."
+        )
     if OTHER_VERSION in said:
         return DataError(
             "The executors of Spark have another version of dpgrain; install the same one there."
         )
     if "ModuleNotFoundError" in said or "PYTHON_VERSION_MISMATCH" in said:
         return DataError(
-            "The executors of Spark lack this Python or dpgrain; set PYSPARK_PYTHON to an interpreter "
-            f"that has both on every machine, such as {sys.executable}."
+            "The executors of Spark lack this Python, dpgrain, or a module that the frame's own "
+            "functions import; set PYSPARK_PYTHON to an interpreter that has them on every machine, "
+            f"such as {sys.executable}."
         )
     return DataError(
         f"{name} cannot be read to its end by Spark; its log, for the curator alone, tells why."

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -309,6 +309,42 @@ class AddUsers:
                 chunk: Chunk = (_numbers(keys), _totals(totals))
                 self.add(*(chunk if self.narrow is None else self.narrow(chunk)), out)
         yield slices(out.reshape(-1), _part())
+
+
+@dataclass(frozen=True)
+class Make:
+    """A task that makes other rows of those of its partition.
+
+    Args:
+        make: the function of the batches of a partition.
+        version: the version of this package that asks.
+    """
+
+    make: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+    version: str = __version__
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Return what the function makes."""
+        require_same(self.version)
+        yield from self.make(batches)
+
+
+@dataclass(frozen=True)
+class Sum:
+    """A task that adds up the rows of its partition.
+
+    Args:
+        of: the function from the batches of a partition to whole numbers.
+        version: the version of this package that asks.
+    """
+
+    of: Callable[[Iterable[pa.RecordBatch]], IntArray]
+    version: str = __version__
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Return the sums of the partition in slices."""
+        require_same(self.version)
+        yield slices(self.of(batches).reshape(-1), _part())
 
 
 def _numbers(scalar: Any) -> IntArray:

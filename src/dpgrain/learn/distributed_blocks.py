@@ -1,0 +1,277 @@
+"""What is done where people's rows lie: blocks are arranged once, and are added up in each round.
+
+All of it is sent to other machines: public rules, a parameter, a loss and a clipping bound. Noise,
+budgets and ledgers stay where the fit was asked for. A share of the rows holds whole users, so that
+its blocks are whole; they are kept as bytes, in cells of rows of one size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from dpgrain._types import FloatArray, IntArray
+from dpgrain.arrays.blocks import arrange
+from dpgrain.gradients.linear import LinearGradients
+from dpgrain.gradients.norms import BINS, counts_of
+from dpgrain.gradients.records import BlockVectors, RecordBlocks
+from dpgrain.gradients.tiles import LinearBlocks
+from dpgrain.learn.bounding import bounded
+from dpgrain.learn.classes import TargetRule
+from dpgrain.learn.features import Parts
+from dpgrain.means.grid import added_in_steps
+from dpgrain.means.protocol import Contributions
+from dpgrain.optimize import MarginLoss
+from dpgrain.units import Unit
+
+# A cell holds about this many bytes of features, so that ten thousand of them, which come in one
+# batch, stay below the 2 GiB that a column of bytes may have …
+_CELL_BYTES = 1 << 17
+# … and so many are put together before they are added up.
+_RUN_BYTES = 1 << 22
+
+#: Blocks as they are kept: rows of features and targets one after the other, how many of them each
+#: block has, whether the last block goes on in the next cell, and how many users have rows.
+BLOCKS = pa.schema(
+    {
+        "rows": pa.binary(),
+        "targets": pa.binary(),
+        "sizes": pa.binary(),
+        "open": pa.bool_(),
+        "users": pa.int64(),
+    }
+)
+
+Batches: TypeAlias = Iterable[pa.RecordBatch]
+#: Rows of whole blocks: (m, p) features, (m,) targets, (g,) sizes of blocks.
+Run: TypeAlias = tuple[FloatArray, FloatArray, IntArray]
+
+
+class Added(Protocol):
+    """A function from whole blocks to what they add to a round."""
+
+    def __call__(self, X: FloatArray, y: FloatArray, sizes: IntArray) -> Contributions:
+        """Return the contributions of the blocks."""
+
+
+@dataclass(frozen=True)
+class Linear:
+    """The rule by which rows of a linear model are arranged, as the estimators' are.
+
+    Args:
+        bound: the public bound on the norm of a row; None where there is none.
+        intercept: True adds a feature that is 1.
+    """
+
+    bound: float | None
+    intercept: bool
+
+    def __call__(self, X: FloatArray, y: FloatArray, blocks: IntArray, count: int) -> Run:
+        """Return rows by block, small blocks first."""
+        read = None if self.bound is None else partial(bounded, bound=self.bound)
+        made = LinearBlocks.arrange(X, y, blocks, intercept=self.intercept, blocks=count, read=read)
+        return made.X, made.y, made.sizes
+
+
+@dataclass(frozen=True)
+class AsRecords:
+    """The rule by which rows of any loss are arranged, as those of ``minimise`` are."""
+
+    def __call__(self, X: FloatArray, y: FloatArray, blocks: IntArray, count: int) -> Run:
+        """Return rows by block; what is not finite counts 0, and a row without target is left out."""
+        there = np.isfinite(y)
+        clean = np.where(np.isfinite(X[there]), X[there], 0.0)
+        made = RecordBlocks.arrange(clean, y[there], blocks[there], blocks=count)
+        sizes = np.diff(made.starts)
+        return made.X, made.y, sizes[sizes > 0]
+
+
+@dataclass(frozen=True)
+class Arrange:
+    """Arrange the rows of a share by block.
+
+    Args:
+        parts: what the columns of rows are.
+        rule: how targets become what the loss takes.
+        unit: the privacy unit.
+        by: how rows of blocks are arranged.
+    """
+
+    parts: Parts
+    rule: TargetRule
+    unit: Unit
+    by: Linear | AsRecords
+
+    def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
+        """Yield the blocks, of :data:`BLOCKS`."""
+        if not self.parts.users:
+            # Each row is a user of its own, and needs no others beside it.
+            for batch in batches:
+                yield from self._arranged(pa.Table.from_batches([batch]))
+            return
+        whole = list(batches)
+        if whole:
+            yield from self._arranged(pa.Table.from_batches(whole))
+
+    def _arranged(self, table: pa.Table) -> Iterator[pa.RecordBatch]:
+        found = self.parts.of(table)
+        X = np.ascontiguousarray(found.features.to_numpy(dtype=np.float64))
+        with np.errstate(all="ignore"):
+            y = self.rule(np.asarray(found.target))
+        rows = arrange(len(y), found.users, found.elements, self.unit).by_value(X, y)
+        made = self.by(X[rows.kept], y[rows.kept], rows.blocks, len(rows.owners))
+        yield from cells(*made, users=rows.users)
+
+
+def cells(X: FloatArray, y: FloatArray, sizes: IntArray, *, users: int) -> Iterator[pa.RecordBatch]:
+    """Yield blocks in cells, of :data:`BLOCKS`.
+
+    Args:
+        X: (m, p) the features, block after block.
+        y: (m,) the targets.
+        sizes: (g,) the sizes of the blocks.
+        users: how many users have rows, which the first cell says.
+    """
+    ends = np.cumsum(sizes)
+    most = max(1, _CELL_BYTES // max(8 * X.shape[1], 1))
+    for first in range(0, max(len(y), 1), most):
+        last = min(first + most, len(y))
+        inside = ends[np.searchsorted(ends, first, "right") : np.searchsorted(ends, last)]
+        pieces = np.diff(np.concatenate([[first], inside, [last]]))
+        open_ = last < len(y) and ends[np.searchsorted(ends, last)] != last
+        cell = {
+            "rows": X[first:last].tobytes(),
+            "targets": y[first:last].tobytes(),
+            "sizes": pieces[pieces > 0].astype(np.int64).tobytes(),
+            "open": bool(open_),
+            "users": users if first == 0 else 0,
+        }
+        yield pa.RecordBatch.from_pylist([cell], BLOCKS)
+
+
+def runs(batches: Batches) -> Iterator[Run]:
+    """Yield the blocks of a share again, many whole ones at a time.
+
+    Args:
+        batches: as :func:`cells` made them.
+    """
+    held: list[tuple[Run, bool]] = []
+    size = 0
+    for batch in batches:
+        for rows, targets, sizes, open_, _ in zip(*batch.columns, strict=True):
+            y = np.frombuffer(targets.as_buffer(), np.float64)
+            if not len(y):
+                continue
+            X = np.frombuffer(rows.as_buffer(), np.float64).reshape(len(y), -1)
+            held.append(((X, y, np.frombuffer(sizes.as_buffer(), np.int64)), open_.as_py()))
+            size += X.nbytes
+            if size >= _RUN_BYTES and not open_.as_py():
+                yield _joined(held)
+                held, size = [], 0
+    if held:
+        yield _joined(held)
+
+
+def _joined(held: list[tuple[Run, bool]]) -> Run:
+    """Return cells as one, in which the last block of a cell that is open goes on in the next."""
+    X, y, pieces = (np.concatenate(parts) for parts in zip(*(run for run, _ in held), strict=True))
+    begins = np.ones(len(pieces), dtype=bool)
+    ends = np.cumsum([len(run[2]) for run, _ in held])
+    for end, (_, goes_on) in zip(ends, held, strict=True):
+        if goes_on:
+            begins[end] = False
+    return X, y, np.add.reduceat(pieces, np.flatnonzero(begins))
+
+
+@dataclass(frozen=True, eq=False)
+class LinearAt:
+    """The mean gradients of blocks of a linear model at a parameter.
+
+    Args:
+        loss: the loss as a function of margins.
+        theta: (C·p,) the parameter.
+    """
+
+    loss: MarginLoss
+    theta: FloatArray
+
+    def __call__(self, X: FloatArray, y: FloatArray, sizes: IntArray) -> LinearGradients:
+        """Return the gradients of blocks."""
+        count = len(sizes)
+        return LinearGradients(
+            LinearBlocks(X, y, sizes, np.arange(count), count), self.loss, self.theta
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class RecordsAt:
+    """What blocks of records of any loss add.
+
+    Args:
+        at: from the records to what their blocks add.
+    """
+
+    at: Callable[[RecordBlocks], BlockVectors]
+
+    def __call__(self, X: FloatArray, y: FloatArray, sizes: IntArray) -> BlockVectors:
+        """Return what the blocks add."""
+        return self.at(RecordBlocks(X, y, np.concatenate([[0], np.cumsum(sizes)])))
+
+
+@dataclass(frozen=True, eq=False)
+class InSteps:
+    """The sum of the clipped blocks of a share, in whole steps of a grid.
+
+    Args:
+        added: what blocks add.
+        dimension: the length of what a block adds.
+        clip: the clipping bound, l2, of a block's distance to the centre.
+        step: the step of the grid.
+        centre: a public point; 0 by default.
+    """
+
+    added: Added
+    dimension: int
+    clip: float
+    step: float
+    centre: FloatArray | None = None
+
+    def __call__(self, batches: Batches) -> IntArray:
+        """Return (dimension,) the sum."""
+        total = np.zeros(self.dimension, dtype=np.int64)
+        for run in runs(batches):
+            total += added_in_steps(self.added(*run), self.clip, self.step, centre=self.centre)
+        return total
+
+
+@dataclass(frozen=True, eq=False)
+class InBins:
+    """The number of blocks of a share by the lengths of what they add.
+
+    Args:
+        added: what blocks add.
+    """
+
+    added: Added
+
+    def __call__(self, batches: Batches) -> IntArray:
+        """Return the counts."""
+        counts = np.zeros(BINS, dtype=np.int64)
+        for run in runs(batches):
+            counts += counts_of(self.added(*run))
+        return counts
+
+
+def users_of(batches: Batches) -> IntArray:
+    """Return (1,) how many users of a share have rows.
+
+    Args:
+        batches: as :func:`cells` made them.
+    """
+    found: Any = sum(sum(batch.column(4).to_pylist()) for batch in batches)
+    return np.array([found], dtype=np.int64)

@@ -1,0 +1,489 @@
+"""A fit of rows that stay on a cluster is the exact fit of the same rows here, bit for bit."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from tests.conftest import Command
+from tests.tables.engines.cluster import Cluster
+
+import dpgrain as dg
+from dpgrain import learn, recipes
+from dpgrain.datasets import loans
+from dpgrain.errors import DataError, ParameterError, SchemaError
+from dpgrain.learn.distributed import DataThere, RowsThere
+from dpgrain.learn.distributed_blocks import InSteps
+from dpgrain.learn.features import Category, Encoding, Number, load_rows
+from dpgrain.optimize import Ball, Power, Sgd, Squared
+from dpgrain.optimize.models import Truncated
+from dpgrain.publishing.prices import Price
+from dpgrain.publishing.rehearsal import rehearsal
+from dpgrain.releases.columns import fit_columns
+from dpgrain.tables.engines.spark_session import quiet
+
+ENCODING = Encoding((Number("a", (-2.0, 2.0)), Number("b"), Category("kind", ("x", "y"))))
+PROMISE: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6, "random_state": 5}
+
+
+def rows(count: int, seed: int = 0) -> pa.Table:
+    """Records of which one user has a third, with cells that lack a value."""
+    rng = np.random.default_rng(seed)
+    who = np.where(rng.random(count) < 1 / 3, 0, rng.integers(1, 2 + count // 6, count))
+    columns = {
+        "who": who,
+        "week": rng.integers(0, 4, count).astype(str),
+        "a": rng.normal(size=count),
+        "b": rng.normal(size=count) * 10.0 ** rng.integers(-3, 4, count),
+        "kind": rng.choice(["x", "y", "z"], count),
+        "y": rng.normal(size=count),
+        "late": rng.random(count) < 0.4,
+        "level": rng.integers(0, 3, count),
+    }
+    lost = rng.random((len(columns), count)) < 0.04
+    columns_ = zip(columns.items(), lost, strict=True)
+    return pa.table({name: pa.array(column, mask=mask) for (name, column), mask in columns_})
+
+
+ROWS = rows(300)
+UNITS: dict[str, tuple[Any, str | None]] = {
+    "user": (dg.User(), None),
+    "element": (dg.Element(), "week"),
+    "user of few elements": (dg.User(max_elements=2), "week"),
+    "record": (dg.Record(), None),
+}
+MODELS: dict[str, tuple[Callable[..., learn.LinearModel], str, dict[str, Any]]] = {
+    "linear": (learn.LinearRegression, "y", {}),
+    "poisson": (learn.PoissonRegressor, "y", {"feature_bound": 3.0}),
+    "huber, bound stated": (learn.HuberRegressor, "y", {"clip": 0.3, "l2": 0.1}),
+    "three labels": (learn.LogisticRegression, "level", {"classes": [0, 1, 2]}),
+    "two labels": (learn.LinearSVC, "level", {"classes": [0, 2], "fit_intercept": False}),
+}
+
+
+def fitted(model: str, unit: str, table: dg.UserTable, **more: Any) -> learn.LinearModel:
+    kind, target, own = MODELS[model]
+    protected, element = UNITS[unit]
+    options = {**PROMISE, "rounds": 5, **own, **more}
+    return fit_columns(kind(unit=protected, **options), table, ENCODING, target, element)
+
+
+def same(one: learn.LinearModel, other: learn.LinearModel) -> None:
+    """Both models have published the same, to the last bit, and promise the same."""
+    assert np.array_equal(one.history_.gradients, other.history_.gradients)
+    assert np.array_equal(one.history_.points, other.history_.points)
+    assert np.array_equal(one.coef_, other.coef_)
+    assert np.array_equal(one.intercept_, other.intercept_)
+    assert (one.n_users_, one.n_iter_) == (other.n_users_, other.n_iter_)
+    assert one.guarantee_ == other.guarantee_
+    assert list(one.feature_names_in_) == list(other.feature_names_in_)
+
+
+@pytest.mark.search(keep=8)
+@pytest.mark.parametrize(
+    ("model", "unit", "size", "count", "roster"),
+    list(itertools.product(MODELS, UNITS, (1, 4, 9), (0, 1, 300), (None, 90))),
+    ids=str,
+)
+def test_a_fit_on_a_cluster_is_the_exact_fit_here(
+    model: str, unit: str, size: int, count: int, roster: int | None
+) -> None:
+    data = ROWS.slice(0, count)
+    here = dg.read(data, user="who", n_users=roster)
+    there = dg.read(data, user="who", n_users=roster, engine=Cluster(size))
+    expected = fitted(model, unit, here, exact=True, sampling="full", n_users=roster)
+    same(fitted(model, unit, there, n_users=roster), expected)
+
+
+def test_a_round_that_lost_a_block_would_be_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The seeded bug: the last of the runs of each share is left out."""
+    call = InSteps.__call__
+    here = fitted("linear", "user", dg.read(ROWS, user="who"), exact=True)
+    monkeypatch.setattr(InSteps, "__call__", lambda self, batches: call(self, list(batches)[:-1]))
+    with pytest.raises(AssertionError):
+        same(fitted("linear", "user", dg.read(ROWS, user="who", engine=Cluster(2))), here)
+
+
+def test_rows_of_nobody_and_of_everybody_alone() -> None:
+    """Without users each row is a user of its own, and rows go through tasks batch by batch."""
+    for unit in ("user", "record"):
+        found = [
+            fitted("linear", unit, dg.read(ROWS, engine=engine), exact=True)
+            for engine in (Cluster(3), "duckdb")
+        ]
+        same(*found)
+
+
+def test_rows_that_are_made_of_people() -> None:
+    def people(engine: Any) -> dg.UserTable:
+        table = dg.read(ROWS, user="who", engine=engine).where(week=["0", "1", "2"])
+        return table.per_user(a=("a", "mean"), b="count", y=("y", "max"))
+
+    encoding = Encoding((Number("a"), Number("b", (0.0, 9.0))))
+    found = [
+        fit_columns(
+            learn.LinearRegression(rounds=5, exact=True, **PROMISE), people(engine), encoding, "y"
+        )
+        for engine in (Cluster(3), "duckdb")
+    ]
+    same(*found)
+    assert not found[0].guarantee_.scope.everything
+
+
+def test_tasks_that_are_run_again_add_once() -> None:
+    again = Cluster(3, again=lambda part, _: part == 1)
+    found = [
+        fitted("linear", "user", dg.read(ROWS, user="who", engine=engine), exact=True)
+        for engine in (again, "duckdb")
+    ]
+    same(*found)
+
+
+@pytest.mark.search(keep=2)
+@pytest.mark.parametrize(
+    ("model", "unit"), list(itertools.product((None, Truncated()), UNITS)), ids=str
+)
+def test_minimise_on_a_cluster_is_the_exact_one_here(model: Any, unit: str) -> None:
+    encoding = Encoding((Number("a"), Number("b", (-5.0, 5.0))))
+    steps = Sgd(Power(0.5), Ball(2.0))
+    (protected, element), found = UNITS[unit], list[learn.Minimum]()
+    options: dict[str, Any] = {"solver": steps, "model": model, "unit": protected, "rounds": 3}
+    for engine in (Cluster(4), "in_memory"):
+        table = dg.read(ROWS, user="who", engine=engine)
+        X: Any = RowsThere(table, encoding, "y", element)
+        y: Any = None
+        if not table.distributed:
+            loaded = load_rows(table, encoding, target="y", element=element)
+            X, y = loaded.features.to_numpy(), loaded.target
+            options["users"] = pd.Series(loaded.users, name="who")
+            options["elements"] = (
+                None if element is None else pd.Series(loaded.elements, name=element)
+            )
+            options["exact"] = True
+        found.append(learn.minimise(Squared(), X, y, [0.0, 0.0], **options, **PROMISE))
+    there, here = found
+    assert np.array_equal(there.history.gradients, here.history.gradients)
+    assert np.array_equal(there.theta, here.theta)
+    assert there.n_users == here.n_users
+    assert there.guarantee == here.guarantee
+    assert "sums are made in floating point" not in str(there.guarantee)
+
+
+@pytest.mark.search(keep=4)
+@pytest.mark.parametrize("seed", range(24))
+def test_no_unit_moves_a_sum_by_more_than_the_bound(seed: int) -> None:
+    """Neighbours are searched over units, places, clipping bounds and odd numbers."""
+    rng = np.random.default_rng(seed)
+    data = rows(60, seed)
+    odd = rng.choice([np.nan, np.inf, 1e308, -1e200, 1e-300, 0.0], 60)
+    column = np.where(rng.random(60) < 0.3, odd, data["b"].to_numpy(zero_copy_only=False))
+    data = data.set_column(3, "b", pa.array(column, from_pandas=False))
+    level = ["user", "element", "record"][seed % 3]
+    whose = {"user": pa.array(np.asarray(data["who"].fill_null(-1)) == 0)}
+    whose["element"] = pa.array(
+        (np.asarray(data["who"].fill_null(-1)) == 0)
+        & (np.asarray(data["week"].fill_null("")) == "1")
+    )
+    whose["record"] = pa.array(np.arange(60) == seed)
+    gone = data.filter(pa.array(~np.asarray(whose[level])))
+    clip, step = float(rng.choice([1e-3, 1.0, 1e4])), 2.0**-12
+    unit, element = UNITS[level]
+    sums = []
+    for each in (data, gone):
+        table = dg.read(each, user="who", engine=Cluster(int(rng.integers(1, 6))))
+        model = learn.LinearRegression(unit=unit, **PROMISE)
+        there = RowsThere(table, ENCODING, "y", element)
+        made: DataThere = model._there(model.asked(), there)
+        with made.opened():
+            theta = np.full(5, 0.3)
+            contributions: Any = made.arranged(model.asked())(Squared(), theta)
+            sums.append(contributions.in_steps(clip, step * clip))
+    assert sums[0].any()
+    assert float(np.linalg.norm(sums[0] - sums[1])) <= 1 / step
+
+
+def test_executors_get_no_noise_no_budget_and_no_model() -> None:
+    cluster = Cluster(2)
+    table = dg.read(ROWS, user="who", engine=cluster)
+    with dg.budget(3.0, 1e-5):
+        fitted("three labels", "element", table, epsilon=0.5)
+    assert "dpgrain.learn.distributed_blocks" in cluster.sent
+    secret = ("noise", "publishing", "ledger", "accounting", "means", "learn.ask", "learn.model")
+    more = ("learn.estimators", "learn.central", "cli", "report", "tables.table", "releases")
+    rooms = tuple(f"dpgrain.{room}" for room in (*secret, *more))
+    assert [name for name in cluster.sent if name.startswith(rooms)] == []
+    assert cluster.dropped == 1
+
+
+class Unread(Cluster):
+    """A cluster whose rows nobody may read."""
+
+    def frame(self, table: pa.Table) -> Any:
+        raise AssertionError("Rows were read.")
+
+
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "a recipe": (
+        {"algorithm": recipes.Concentrated(), "unit": dg.User()},
+        "algorithm must be 'auto' or a solver of dpgrain.optimize for rows on a cluster",
+    ),
+    "shuffling": ({"trust": "shuffle", "n_users": 90}, "trust must be 'central'"),
+    "a stream": ({"trust": "pan", "n_users": 90}, "trust must be 'central'"),
+    "samples": ({"sampling_rate": 0.5}, "sampling_rate must be 1 for rows on a cluster, not 0.5"),
+    "samples of users": ({"sampling": "users"}, "sampling must be 'full' for rows on a cluster"),
+    "intervals": ({"intervals": 0.1}, "intervals must be 0 for rows on a cluster, not 0.1"),
+    "tuning": ({"tune": {"l2": [0.0, 1.0]}}, "tune must be None for rows on a cluster"),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_is_not_full_batch_is_refused_before_anything_is_charged(what: str) -> None:
+    options, words = REFUSED[what]
+    table = dg.read(ROWS, user="who", engine=Unread())
+    model = learn.LinearRegression(**{**PROMISE, **options})
+    with dg.budget(1.0, 1e-6) as budget:
+        with pytest.raises(ParameterError, match=words):
+            fit_columns(model, table, ENCODING, "y")
+        assert budget.spent == Price()
+
+
+def test_labels_that_are_not_stated_are_refused() -> None:
+    table = dg.read(ROWS, user="who", engine=Unread())
+    with pytest.raises(ParameterError, match=r"classes must be stated .* classes=\[…\]"):
+        fit_columns(learn.LogisticRegression(**PROMISE), table, ENCODING, "level")
+
+
+def test_a_model_of_your_own_is_refused() -> None:
+    class Mine(learn.LinearModel):
+        def loss(self, classes: Any) -> Any:
+            return Squared()
+
+        def _targets(self, y: Any) -> Any:
+            from dpgrain.learn.classes import Targets
+
+            return Targets(np.asarray(y, dtype=float))
+
+    table = dg.read(ROWS, user="who", engine=Unread())
+    with pytest.raises(ParameterError, match="Mine is not fitted where rows lie on a cluster"):
+        fit_columns(Mine(**PROMISE), table, ENCODING, "y")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (
+            {"solver": recipes.Concentrated()},
+            "solver must be one of dpgrain.optimize .* Concentrated",
+        ),
+        ({"loss": type("Odd", (Squared,), {"lock": threading.Lock()})()}, "loss must be picklable"),
+        ({"sampling_rate": 0.1}, "sampling_rate must be 1"),
+        ({"unit": dg.Element()}, "elements must be passed"),
+        ({"start": [0.0]}, "start must be"),
+    ],
+)
+def test_what_minimise_does_not_take_of_a_cluster(options: dict[str, Any], words: str) -> None:
+    there = RowsThere(dg.read(ROWS, user="who", engine=Unread()), ENCODING, "y")
+    given: dict[str, Any] = {"loss": Squared(), "start": [0.0] * 4, "solver": Sgd(Power(1.0))}
+    given |= options
+    with dg.budget(1.0, 1e-6) as budget:
+        with pytest.raises(ParameterError, match=words):
+            learn.minimise(given.pop("loss"), there, None, given.pop("start"), **given)
+        assert budget.spent == Price()
+
+
+def test_columns_that_do_not_suit_are_refused() -> None:
+    table = dg.read(ROWS, user="who", engine=Unread())
+    for target, element, words in (("kind", None, "column of text"), ("y", "weak", "not a column")):
+        with pytest.raises(SchemaError, match=words):
+            fit_columns(
+                learn.LinearRegression(unit=dg.Element() if element else dg.User(), **PROMISE),
+                table,
+                ENCODING,
+                target,
+                element,
+            )
+
+
+def test_a_rehearsal_reads_nothing() -> None:
+    tables = [dg.read(ROWS, user="who", engine=engine) for engine in (Unread(), Cluster())]
+    told = rehearsal(lambda: fitted("two labels", "element", tables[0])).guarantee
+    made = fitted("two labels", "element", tables[1]).guarantee_
+    assert made.event == told.event
+    assert (made.level, made.elements, made.user) == (told.level, told.elements, told.user)
+    assert set(told.public) <= set(made.public)
+    assert "sums are made in floating point" not in str(made)
+
+
+# -- Spark --
+
+FRAME = ["who", "week", "a", "b", "y", "late"]
+
+
+def _numbers(data: pa.Table) -> pd.DataFrame:
+    frame: pd.DataFrame = data.select(["a", "b"]).to_pandas()
+    return frame
+
+
+def _fit_frame(frame: Any, **more: Any) -> learn.LinearModel:
+    model = learn.LinearRegression(**{**PROMISE, "rounds": 4, **more})
+    return model.fit(frame.drop("week", "late"), "y", users="who")
+
+
+def _fit_here(data: pa.Table, **more: Any) -> learn.LinearModel:
+    model = learn.LinearRegression(exact=True, **{**PROMISE, "rounds": 4, **more})
+    frame = data.to_pandas()
+    return model.fit(
+        _numbers(data), frame["y"], users=pd.Series(data["who"].to_pylist(), name="who")
+    )
+
+
+def _frame(spark: Any, data: pa.Table) -> Any:
+    with quiet():
+        return spark.createDataFrame(data.select(FRAME))
+
+
+def test_a_frame_of_spark_is_fitted_where_it_is(spark: Any) -> None:
+    # One round is one job of Spark, beside that which makes the blocks.
+    options: dict[str, Any] = {"rounds": 1, "clip": 1.0, "n_users": 60}
+    same(_fit_frame(_frame(spark, ROWS).repartition(3), **options), _fit_here(ROWS, **options))
+
+
+@pytest.mark.search(keep=0)
+def test_a_task_that_fails_first_is_run_again_and_rows_are_arranged_once(
+    spark: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    log = tmp_path / "log"
+
+    def fails_first(batches: Any) -> Any:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        assert context is not None
+        with log.open("a") as told:
+            told.write(f"{context.partitionId()} {context.attemptNumber()}\n")
+        yield from batches
+        if context.attemptNumber() == 0:
+            raise RuntimeError("The first attempt fails when it has handed over its rows.")
+
+    monkeypatch.setattr(spark.sparkContext, "pythonExec", sys.executable)
+    data = ROWS.select(["who", "a", "b", "y"])
+    with quiet():
+        made = spark.createDataFrame(data).repartition(3)
+        frame = made.mapInArrow(fails_first, "who long, a double, b double, y double")
+    model = learn.LinearRegression(rounds=6, **PROMISE).fit(frame, "y", users="who")
+    same(model, _fit_here(ROWS, rounds=6))
+    # Each of the partitions was read by an attempt that failed and by one that did not: six rounds,
+    # two histograms of norms and the number of users are of what was kept.
+    assert sorted(log.read_text().split("\n")[:-1]) == [
+        f"{p} {a}" for p in range(3) for a in (0, 1)
+    ]
+
+
+@pytest.mark.search(keep=0)
+def test_truths_elements_and_a_loss_of_ones_own(spark: Any) -> None:
+    frame = _frame(spark, ROWS)
+    here = ROWS.to_pandas()
+    users = pd.Series(ROWS["who"].to_pylist(), name="who")
+    options: dict[str, Any] = {**PROMISE, "rounds": 3, "unit": dg.Element()}
+    there = learn.LogisticRegression(classes=[False, True], **options).fit(
+        frame.drop("y"), "late", users="who", elements="week"
+    )
+    expected = learn.LogisticRegression(classes=[False, True], exact=True, **options).fit(
+        _numbers(ROWS), here["late"], users=users, elements=here["week"]
+    )
+    same(there, expected)
+    assert there.classes_.tolist() == [False, True]
+
+    class Mine:
+        def value(self, theta: Any, X: Any, y: Any) -> Any:
+            return (np.einsum("ij,j->i", X, theta) - y) ** 2 / 2
+
+        def gradient(self, theta: Any, X: Any, y: Any) -> Any:
+            return (np.einsum("ij,j->i", X, theta) - y)[:, None] * X
+
+    options = {**PROMISE, "rounds": 3, "solver": Sgd(Power(1.0), Ball(3.0)), "n_users": 60}
+    numbers = frame.drop("late", "week")
+    one = learn.minimise(Mine(), numbers, "y", [0.0, 0.0], users="who", **options)
+    other = learn.minimise(
+        Mine(),
+        _numbers(ROWS).to_numpy(),
+        here["y"],
+        [0.0, 0.0],
+        users=users,
+        exact=True,
+        sampling="full",
+        **options,
+    )
+    assert np.array_equal(one.theta, other.theta)
+    assert one.guarantee == other.guarantee
+
+
+@pytest.mark.search(keep=0)
+def test_frames_and_arguments_that_do_not_fit_are_refused(spark: Any) -> None:
+    from pyspark.sql import functions
+
+    frame = _frame(spark, ROWS).drop("week", "late")
+    model = learn.LinearRegression(**PROMISE)
+    with pytest.raises(ParameterError, match=r"pass frame.localCheckpoint\(\)"):
+        model.fit(frame.where(functions.rand() < 0.5), "y", users="who")
+    with pytest.raises(ParameterError, match="users must be the name of a column, as X is a frame"):
+        model.fit(frame, "y", users=np.zeros(300))
+    with pytest.raises(ParameterError, match="y must be the name of a column"):
+        model.fit(frame, None, users="who")
+    with pytest.raises(SchemaError, match="target 'z' is not a column"):
+        model.fit(frame, "z", users="who")
+
+
+@pytest.mark.search(keep=0)
+def test_nothing_is_fitted_where_a_task_fails_for_good(
+    spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(_: Any) -> Any:
+        raise RuntimeError("Nobody but the curator may see row 17.")
+
+    monkeypatch.setattr(spark.sparkContext, "pythonExec", sys.executable)
+    with quiet():
+        made = spark.createDataFrame(ROWS.select(["who", "a", "b", "y"]))
+        frame = made.mapInArrow(fails, "who long, a double, b double, y double")
+    model = learn.LinearRegression(rounds=2, **PROMISE)
+    with pytest.raises(DataError, match="cannot be read to its end by Spark") as caught:
+        model.fit(frame, "y", users="who")
+    assert "17" not in str(caught.value)
+    assert not hasattr(model, "coef_")
+
+
+@pytest.mark.search(keep=0)
+def test_the_command_line_and_files_of_releases_fit_on_spark(
+    spark: Any, command: Command, tmp_path: Path
+) -> None:
+    pq.write_table(ROWS, tmp_path / "rows.parquet")
+    words = ["fit", "linear", tmp_path / "rows.parquet", "--target", "y", "--features", "a,b"]
+    promise = ["--user", "who", "--unit", "user", "--epsilon", "1", "--delta", "1e-6"]
+    more = ["--rounds", "2", "--seed", "5", "--engine", "spark", "--output", tmp_path / "m.json"]
+    found = command(*words, *promise, *more)
+    assert found.returncode == 0, found.stderr
+    here = learn.load(tmp_path / "m.json")
+    assert np.array_equal(here.coef_, _fit_here(ROWS, rounds=2).coef_)
+
+
+@pytest.mark.search(keep=0)
+def test_the_example_of_the_tutorial(spark: Any, tmp_path: Path) -> None:
+    page = Path(__file__).parents[2] / "docs" / "tutorials" / "models.md"
+    (code,) = re.findall(r"^```py\n(.*?)^```$", page.read_text(encoding="utf-8"), re.S | re.M)
+    pq.write_table(loans(300), tmp_path / "loans.parquet")
+    said: dict[str, Any] = {}
+    with quiet():
+        read = code.replace('"loans.parquet"', repr(str(tmp_path / "loans.parquet")))
+        exec(read.replace("feature_bound=100", "feature_bound=100, rounds=2"), said)
+    assert said["model"].coef_.shape == (1, 1)
+    assert list(said["model"].feature_names_in_) == ["age"]

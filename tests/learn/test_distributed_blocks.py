@@ -1,0 +1,155 @@
+"""Blocks lie in cells as they were arranged, and shares of them add up to the whole."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from dpgrain.gradients.records import MeanGradients, RecordBlocks
+from dpgrain.learn import distributed_blocks
+from dpgrain.learn.classes import Numbers
+from dpgrain.learn.distributed_blocks import (
+    Arrange,
+    AsRecords,
+    InBins,
+    InSteps,
+    Linear,
+    LinearAt,
+    RecordsAt,
+    cells,
+    runs,
+    users_of,
+)
+from dpgrain.learn.features import Encoding, Number, Parts
+from dpgrain.means.grid import added_in_steps
+from dpgrain.optimize import Squared
+from dpgrain.units import Element, Record, Unit, User
+
+WHO = Parts(Encoding((Number("a"), Number("b"))), users=True)
+
+
+def _columns(count: int, seed: int = 0) -> pa.Table:
+    """Features, a target and users, some of them missing."""
+    rng = np.random.default_rng(seed)
+    lost = rng.random((4, count)) < 0.1
+    values = [*rng.normal(size=(3, count)), rng.integers(0, 1 + count // 5, count)]
+    found = [pa.array(value, mask=mask) for value, mask in zip(values, lost, strict=True)]
+    return pa.table(found, names=["c0", "c1", "c2", "c3"])
+
+
+def _arranged(
+    table: pa.Table,
+    parts: Parts = WHO,
+    unit: Unit | None = None,
+    by: Linear | AsRecords | None = None,
+) -> list[pa.RecordBatch]:
+    rule = Arrange(parts, Numbers(), User() if unit is None else unit, by or Linear(None, True))
+    return list(rule(table.to_batches(max_chunksize=100)))
+
+
+@pytest.mark.parametrize(("cell", "run"), [(1, 1), (40, 100), (1 << 17, 1 << 22)])
+def test_cells_hold_the_blocks_that_were_put_in(
+    cell: int, run: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(distributed_blocks, "_CELL_BYTES", cell)
+    monkeypatch.setattr(distributed_blocks, "_RUN_BYTES", run)
+    rng = np.random.default_rng(cell)
+    for _ in range(40):
+        sizes = np.sort(rng.integers(1, rng.integers(2, 30), rng.integers(0, 12)))
+        X, y = rng.normal(size=(sizes.sum(), 2)), rng.normal(size=sizes.sum())
+        held = list(cells(X, y, sizes, users=7))
+        assert users_of(held) == [7]
+        back = list(runs(held))
+        assert np.array_equal(np.concatenate([[], *(part[2] for part in back)]), sizes)
+        for place, whole in enumerate((X.ravel(), y)):
+            assert np.array_equal(
+                np.concatenate([[], *(part[place].ravel() for part in back)]), whole
+            )
+
+
+def test_a_row_takes_eight_bytes_a_number() -> None:
+    """The amount that docs/tutorials/models.md states."""
+    held = _arranged(_columns(4000).drop_columns(["c3"]), Parts(WHO.encoding), Record())
+    rows = sum(len(run[1]) for run in runs(held))
+    assert rows > 3000
+    bytes_ = sum(column.nbytes for batch in held for column in batch.columns)
+    # Two features, the intercept and the target, and the size of each block.
+    assert 0 <= bytes_ - rows * 8 * (2 + 1 + 1) <= 8 * rows + 100 * len(held)
+
+
+@pytest.mark.parametrize("unit", [User(), Record()])
+def test_shares_of_users_add_up_to_the_whole(unit: Unit) -> None:
+    table = _columns(900)
+    who = np.array(table["c3"].to_pylist(), dtype=float)
+    for by, at in (
+        (Linear(0.7, True), LinearAt(Squared(), np.array([0.3, -0.2, 0.1]))),
+        (AsRecords(), RecordsAt(MeanGradients(Squared(), np.array([0.3, -0.2])))),
+    ):
+        p = 3 if isinstance(by, Linear) else 2
+        tasks = InSteps(at, p, 0.4, 2.0**-20), InBins(at), users_of
+        whole = _arranged(table, unit=unit, by=by)
+        shares = [
+            _arranged(table.filter(pa.array(who % 3 == i)), unit=unit, by=by) for i in range(3)
+        ]
+        for task in tasks:
+            expected = task(whole)
+            assert expected.any()
+            assert np.array_equal(sum(task(share) for share in shares), expected)
+
+
+def test_the_order_of_rows_moves_nothing() -> None:
+    columns = _columns(500).drop_null().to_pydict() | {"c3": [1] * 500}
+    table = pa.table({name: column[:300] for name, column in columns.items()})
+    mixed = table.take(pa.array(np.random.default_rng(1).permutation(300)))
+    (run,), (other,) = runs(_arranged(table)), runs(_arranged(mixed))
+    assert np.array_equal(run[0], other[0])
+    assert np.array_equal(run[1], other[1])
+
+
+def test_blocks_are_those_of_records_on_one_machine() -> None:
+    table = _columns(300).drop_null()
+    X = np.column_stack([table["c0"], table["c1"]])
+    y, who = np.array(table["c2"]), np.array(table["c3"])
+    at = MeanGradients(Squared(), np.array([0.5, 0.5]))
+    found = InSteps(RecordsAt(at), 2, 1.0, 2.0**-10)(_arranged(table, by=AsRecords()))
+    _, codes = np.unique(who, return_inverse=True)
+    expected = added_in_steps(at(RecordBlocks.arrange(X, y, codes)), 1.0, 2.0**-10)
+    assert np.abs(found - expected).max() <= 1
+    assert found.any()
+
+
+def test_users_without_a_target_count_as_users() -> None:
+    table = pa.table(
+        {
+            "c0": [1.0, 2.0],
+            "c1": [1.0, 1.0],
+            "c2": pa.array([None, None], pa.float64()),
+            "c3": [1, 2],
+        }
+    )
+    held = _arranged(table)
+    assert users_of(held) == [2]
+    assert not list(runs(held))
+
+
+def test_no_rows_make_nothing() -> None:
+    assert _arranged(_columns(0)) == []
+    assert users_of([]) == [0]
+    task = InSteps(LinearAt(Squared(), np.zeros(3)), 3, 1.0, 0.5)
+    assert task([]).tolist() == [0, 0, 0]
+
+
+def test_elements_of_one_user_are_blocks() -> None:
+    rows = pa.table(
+        {
+            "c0": [1.0, 2.0, 3.0],
+            "c1": [0.0] * 3,
+            "c2": [1.0] * 3,
+            "c3": [1, 1, 1],
+            "c4": ["x", "x", "y"],
+        }
+    )
+    parts = Parts(WHO.encoding, users=True, elements=True)
+    (run,) = runs(_arranged(rows, parts, Element()))
+    assert run[2].tolist() == [1, 2]

@@ -1,0 +1,41 @@
+"""Rules make a row of each row alone, whatever lies beside it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dpgrain.means.protocol import Rule, Vectors
+from dpgrain.means.rules import Beyond, Weighted, by_radius
+
+ODD = [0.0, -0.0, 1e-300, 1.5, -2.5, 1e160, 1e308]
+
+
+@pytest.mark.parametrize("d", [1, 2, 7, 8, 9, 130])
+@pytest.mark.parametrize("name", ["weight", "distance"])
+def test_a_row_is_made_of_that_row_alone(d: int, name: str) -> None:
+    rng = np.random.default_rng(d)
+    vectors = rng.choice(ODD, (50, d)) * rng.uniform(-1, 1, size=(50, d))
+    rules: dict[str, Rule] = {
+        "weight": Weighted(2.0, 0.25),
+        "distance": Beyond(rng.normal(size=d), 1.0),
+    }
+    whole = rules[name](vectors)
+    alone = np.concatenate([rules[name](vectors[i : i + 1]) for i in range(50)])
+    assert whole.tobytes() == alone.tobytes()
+    assert np.isfinite(whole).all()
+    assert (whole >= 0).all() or name == "weight"
+
+
+def test_a_weight_is_beside_a_vector_that_is_short() -> None:
+    found = Weighted(2.0, 0.25)(np.array([[3.0, 4.0], [0.5, 0.0]]))
+    assert found[:, -1].tolist() == [0.25, 0.25]
+    assert np.allclose(np.linalg.norm(found[:, :-1], axis=1), [2.0, 0.5])
+
+
+def test_radii_count_everybody_once() -> None:
+    vectors = Vectors([[0.0], [1.0], [-1.5], [9.0], [1e308]])
+    counts = by_radius(vectors, np.array([-1e308]), np.array([1.0, 2.0]))
+    # What overflows counts as the centre, as it does in a sum.
+    assert counts.tolist() == [1, 0, 4]
+    assert by_radius(vectors, np.zeros(1), np.array([1.0, 2.0])).tolist() == [2, 1, 2]
