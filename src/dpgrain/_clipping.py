@@ -17,6 +17,10 @@ _SAFE_SQUARES = 1e-200, 1e200
 def clipped(vectors: FloatArray, clip: float) -> FloatArray:
     """Scale each row down to norm ``clip`` if it is longer; the result depends on that row alone.
 
+    Args:
+        vectors: (rows, dimension).
+        clip: the largest norm of a row, l2.
+
     >>> clipped(np.array([[3.0, 4.0], [1e300, 1e300]]), 1.0).round(3).tolist()
     [[0.6, 0.8], [0.707, 0.707]]
     """

@@ -228,6 +228,9 @@ def gaussian_multipliers(
         relation: the neighbouring relation.
         unit: the unit that is protected; by default the one whose data is a block.
 
+    Raises:
+        ParameterError: if a number is out of range, or nothing bounds what a unit adds to a release.
+
     >>> [round(s, 3) for s in gaussian_multipliers(1, 1e-5, [Contribution()] * 2, [1, 3])]
     [7.461, 4.308]
     """

@@ -150,7 +150,11 @@ class LinearSVC(_Classifier):
     """
 
     def loss(self, classes: Classes) -> MarginLoss:
-        """Return the hinge loss."""
+        """Return the hinge loss.
+
+        Raises:
+            ParameterError: unless there are two classes.
+        """
         if classes is not None and len(classes) != 2:
             raise ParameterError(
                 f"classes must be two for LinearSVC, not {len(classes)}. Only binary "
@@ -247,7 +251,11 @@ class QuantileRegressor(_Regressor):
     quantile: float = 0.5
 
     def loss(self, classes: Classes) -> MarginLoss:  # noqa: ARG002 - numbers have no labels
-        """Return the error, weighted by its sign."""
+        """Return the error, weighted by its sign.
+
+        Raises:
+            ParameterError: if the rank is not strictly between 0 and 1.
+        """
         return Quantile(_validate.fraction(quantile=self.quantile))
 
 

@@ -47,6 +47,10 @@ class LastingPromise:
         plan: the guarantees of releases that are fixed when the promise is made. Each is made once
             without being charged; every unit is taken to meet all of them.
 
+    Raises:
+        ParameterError: if a value is out of range, unit, partition and window do not go together, or
+            the caps do not keep the promise; :meth:`of` makes caps that do.
+
     Formal guarantee: everything that the ledger charged is (ε, δ)-DP for each unit, however each
     release was chosen from the outcomes of those before. Source: docs/theory, "Ledgers".
 

@@ -138,6 +138,9 @@ def truncated_geometric(
 def raised(scale: FloatArray | float) -> FloatArray:
     """Raise a scale that was computed with one rounding above its exact value: more noise, not less.
 
+    Args:
+        scale: the scale, or several.
+
     >>> bool(raised(3.0) > 3.0)
     True
     """

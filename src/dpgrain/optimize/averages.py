@@ -33,6 +33,9 @@ class Weighted:
     Args:
         power: the power, at least 0; 0 is :class:`Uniform`, and 1 forgets the start as fast as steps
             2/(μk) need it.
+
+    Raises:
+        ParameterError: if the power is below 0.
     """
 
     power: float = 1.0
@@ -60,6 +63,9 @@ class Tail:
 
     Args:
         begin: the number of iterates that are left out, at least 0.
+
+    Raises:
+        ParameterError: if ``begin`` is not a whole number of at least 0.
     """
 
     begin: int
@@ -78,6 +84,9 @@ class RandomIterate:
 
     Args:
         chosen: the number of the iterate, from 1, drawn beforehand, such as by :meth:`draw`.
+
+    Raises:
+        ParameterError: if ``chosen`` is not a whole number of at least 1.
     """
 
     chosen: int

@@ -50,6 +50,9 @@ class CoinBetting:
             first steps cover.
         average: the rule that makes the solution from the iterates.
 
+    Raises:
+        ParameterError: if a value is out of range.
+
     Source: Orabona, Tommasi, *Training deep networks without learning rates through coin betting*,
     NeurIPS 2017, Algorithm 1 (COCOB), with a start at any θ.
 

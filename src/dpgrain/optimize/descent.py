@@ -94,6 +94,9 @@ class Adagrad:
         average: the rule that makes the solution from the iterates.
         floor: the least sum of squares, such as that of the noise alone after one round.
 
+    Raises:
+        ParameterError: if a value is out of range.
+
     Source: Duchi, Hazan, Singer, *Adaptive subgradient methods*, JMLR 2011.
 
     >>> from dpgrain.optimize import run

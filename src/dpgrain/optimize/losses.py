@@ -97,6 +97,9 @@ class MarginLoss(ABC):
             X: (m, d) the features.
             y: (m,) the targets.
             step: the length of the step, above 0.
+
+        Raises:
+            ParameterError: if the step is not above 0.
         """
         step = _validate.positive(step=step)
         t = step * np.einsum("ij,ij->i", X, X)

@@ -89,7 +89,11 @@ class GradientMapping:
     def draw(
         size: float, rounds: int, generator: np.random.Generator, domain: Domain = EVERYWHERE
     ) -> GradientMapping:
-        """Make a solver for a number of rounds, with the solution chosen beforehand."""
+        """Make a solver for a number of rounds, with the solution chosen beforehand.
+
+        Raises:
+            ParameterError: if ``rounds`` is not a whole number of at least 1.
+        """
         rounds = _validate.integer(minimum=1, rounds=rounds)
         return GradientMapping(size, int(generator.integers(1, rounds + 1)), domain)
 

@@ -76,7 +76,11 @@ class Linear:
         size: float,
         domain: Domain = EVERYWHERE,
     ) -> FloatArray:
-        """Return (p,) the projection of θ − size·gradient."""
+        """Return (p,) the projection of θ − size·gradient.
+
+        Raises:
+            ParameterError: if the size is not above 0.
+        """
         size = _validate.positive(size=size)
         return domain.project(theta - size * loss.gradient(theta, X, y).mean(axis=0))
 
@@ -112,7 +116,11 @@ class Truncated:
         size: float,
         domain: Domain = EVERYWHERE,
     ) -> FloatArray:
-        """Return the projection of θ − share·size·gradient, for the share in [0, 1] of this model."""
+        """Return the projection of θ − share·size·gradient, for the share in [0, 1] of this model.
+
+        Raises:
+            ParameterError: if the size is not above 0.
+        """
         size = _validate.positive(size=size)
         gradient = loss.gradient(theta, X, y).mean(axis=0)
         room = float(loss.value(theta, X, y).mean()) - self.lower

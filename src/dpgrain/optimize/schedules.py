@@ -22,6 +22,9 @@ class Constant:
 
     Args:
         size: the length α, above 0.
+
+    Raises:
+        ParameterError: if the size is not above 0.
     """
 
     size: float
@@ -41,6 +44,9 @@ class Power:
     Args:
         first: the length α₀ of the first step, above 0.
         power: the power β, in [0, 1]. Source: element-level paper, Theorem 1, with β in (½, 1).
+
+    Raises:
+        ParameterError: if a value is out of range.
     """
 
     first: float
@@ -62,6 +68,9 @@ class StronglyConvex:
     Args:
         strength: the least curvature μ, above 0.
         shift: a delay of the decrease, so that the first steps are no longer than 2/(μ·shift).
+
+    Raises:
+        ParameterError: if a value is out of range.
     """
 
     strength: float

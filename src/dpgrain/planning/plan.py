@@ -75,7 +75,11 @@ class ErrorPlan:
         return list(self.lines)
 
     def __getitem__(self, name: str) -> float:
-        """Return the number of the row with a name."""
+        """Return the number of the row with a name.
+
+        Raises:
+            ParameterError: if no row has this name.
+        """
         for row in self.lines:
             if row.name == name:
                 return row.value

@@ -101,7 +101,11 @@ class UnitsPlan(ShownPlan):
         return plan_units(epsilon, self.delta, **self.data)
 
     def __getitem__(self, level: Level) -> UnitErrors:
-        """Return the errors under one unit."""
+        """Return the errors under one unit.
+
+        Raises:
+            ParameterError: if the plan has no such unit.
+        """
         for errors in self.units:
             if errors.unit == level:
                 return errors

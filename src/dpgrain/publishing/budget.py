@@ -35,6 +35,9 @@ class Budget:
         leak: the cap D on leaks; by default a tenth of δ.
         plan: releases that are fixed beforehand, as functions or guarantees, and composed exactly.
 
+    Raises:
+        ParameterError: if a value is out of range, or the plan does not fit.
+
     The promise is in :attr:`caps`; :attr:`guarantee`, :attr:`spent` and :attr:`left` are notes to the
     holder of the budget.
     """

@@ -50,6 +50,9 @@ class Guarantee(ShownGuarantee):
         partition: the partition into elements, as facts; None where it is known in words alone.
         receipts: the lines of ledgers in which the release was charged.
 
+    Raises:
+        ParameterError: if a field has another type, or δ is out of range.
+
     The (ε, δ) holds for every table; nothing is assumed about the data.
 
     >>> from dpgrain.accounting import Contribution, Gaussian

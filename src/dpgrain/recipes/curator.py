@@ -60,6 +60,10 @@ class WinsorizedErm:
             stands for H/μ·ln of the ratio of the start's error to the noise.
         iterate: which iterate ``"nonconvex"`` returns; None to draw it.
 
+    Raises:
+        ParameterError: if a value is out of range, the smoothness is infinite, or the strength is 0
+            with ``"strongly_convex"``.
+
     Source: Theorem 4 and Proposition 3, with the constants of exact accounting.
 
     >>> program = WinsorizedErm(Known(smoothness=1.0, records=100)).plan(
@@ -178,6 +182,9 @@ class UserLevelSgd:
             ``"moreau"`` takes those of the Moreau envelope of curvature G√d/r, which asks only within
             the domain (Remark 4.3); ``"none"`` does not smooth.
 
+    Raises:
+        ParameterError: if a value is out of range.
+
     Steps are of length (R/G)·min(G/(ν√T), T^(-3/4), √(nm)/T), where ν is the noise of a round; the
     iterates are averaged. A start known to be near the solution shrinks R (Remark 4.2): state how near
     as the distance. Source: Theorem 4.1, whose noise is not private; the constants here are those of
@@ -232,6 +239,9 @@ class UserLevelSgdStronglyConvex:
         known: what is publicly known; the strength must be above 0.
         rounds: T of each phase; None for the number of its theorem, but at most 1000.
         count: the number of phases; None for ⌈log log(mn)⌉, as far as users suffice.
+
+    Raises:
+        ParameterError: if ``known`` is none, or its strength is 0.
 
     Phase i of k has n/2^(k+1−i) users and begins where the last one ended, within √(2·excess/μ) of the
     solution. Source: Theorem 4.11.
@@ -301,6 +311,9 @@ class Concentrated:
             median of users.
         solver: the solver that makes the steps; None for coin betting, which does not know the
             scale of gradients.
+
+    Raises:
+        ParameterError: if a value is out of range.
 
     Source: the recentred mean with the centre 0; docs/theory, "User-level recipes".
 

@@ -32,6 +32,9 @@ class PanPrivateAgd:
             bound after the last one least.
         rounds: T of each phase; None for the number that makes its bound least.
 
+    Raises:
+        ParameterError: if a value is out of range, or there are several phases and the strength is 0.
+
     Users come in the order of the roster, each once. Source: Theorem C.3; the steps go against the
     gradient, with 2β for β, and the gradients of the Moreau envelope are not doubled, as in
     :class:`ShuffleAgd` and :class:`ShuffleAgdSmoothed`.

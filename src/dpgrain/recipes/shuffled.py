@@ -163,6 +163,9 @@ class ShuffleRestarts:
         honest_fraction: the share of each batch's users who follow the protocol, at least.
         protocol: the noise that users add, ``"binomial"`` or ``"poisson"``.
 
+    Raises:
+        ParameterError: if a value is out of range, or the strength is 0.
+
     A phase begins within √(2·excess/λ) of the solution, by the bound on the one before it. Source: Cheu
     et al., Theorem 4.8.
 
@@ -203,6 +206,9 @@ class ShuffleGd:
             mean of vectors of norm 1 that had all of the promise.
         honest_fraction: the share of a phase's users who follow the protocol, at least.
         protocol: the noise that users add, ``"binomial"`` or ``"poisson"``.
+
+    Raises:
+        ParameterError: if a value is out of range, or there are several phases and the strength is 0.
 
     Steps go against the gradient (the paper prints + η). Their length R/√(T·(G² + dν² + 2G²T/(nm)))
     balances what is left of the start against noise and overfitting; the iterates are averaged. Source:
@@ -302,6 +308,9 @@ class ShuffleConcentrated(Concentrated):
             two, so that rounds cost nothing more, but the noise of all of them grows with their number.
         honest_fraction: the share of a round's users who follow the protocol, at least.
         protocol: the noise that users add, ``"binomial"`` or ``"poisson"``.
+
+    Raises:
+        ParameterError: if a value is out of range.
 
     It is the default recipe of ``trust="shuffle"``. Source: docs/theory, "Shuffled gradients".
 

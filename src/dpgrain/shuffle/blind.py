@@ -151,12 +151,27 @@ class BlindAnalyzer:
 class BlindSum(SumOfVectors):
     """The sum of vectors through a shuffler that only mixes, and whose output anybody may read.
 
-    It takes the arguments of :class:`VectorSum` but ``analysis``; ``beside`` is left out.
-
     A device splits its counts into additive shares, and sends each as a message of one length. All
     messages together, mixed, tell the sum and, up to a statistical distance η, nothing else; δ pays
     (1 + e^ε)·η for that. The analyzer never needs a trusted sum, but one device that leaves out a
     message spoils a coordinate.
+
+    Args:
+        n_users: n, the devices of a batch.
+        dim: d, the number of coordinates.
+        l2_bound: Δ₂, the l2 norm of a vector; longer ones are shortened to it.
+        epsilon: the promised ε, at most 500.
+        delta: the promised δ.
+        relation: the neighbouring relation. A user without data runs the randomizer on 0.
+        rounds: T, the rounds in which the same users take part.
+        honest_fraction: γ, the share of devices that report and follow the protocol, at least.
+        label: a name of the deployment; reports of a deployment with another label are malformed.
+        beside: None, as nothing else can be published under the same promise here.
+        chosen: the numbers of the protocol; by default those with the least noise that keeps the
+            promise.
+
+    Raises:
+        ParameterError: if a value is out of range, or ``beside`` is given.
 
     Formal guarantee: that of :class:`VectorSum`, for the view of all mixed messages, if the shuffler
     does not tell the analyzer who sent what. Source: Ishai, Kushilevitz, Ostrovsky & Sahai 2006; Balle,

@@ -46,6 +46,9 @@ class Encoding:
         centred: True if coordinates lie in [−B, B] and 0 becomes g/2; False if they lie in [0, B] and
             0 becomes 0.
 
+    Raises:
+        ParameterError: if the grid is odd or out of range.
+
     Formal guarantee: with the uniforms of the rounding fixed, the codes of two vectors differ by at
     most ⌈|s_j|⌉ in coordinate j and by at most g + √d in l2 norm, ‖s‖₂ ≤ g. Where centred, the codes of
     a vector and of no data differ by at most half of g instead of g. Source: Cheu et al. 2022,

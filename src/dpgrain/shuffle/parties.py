@@ -53,7 +53,11 @@ class Randomizer:
         return self.encoding.dim * self.noise.messages(self.encoding.grid)
 
     def counts(self, vector: ArrayLike | None, source: Source) -> IntArray:
-        """Return (d,) the number of ones that this device sends for each coordinate."""
+        """Return (d,) the number of ones that this device sends for each coordinate.
+
+        Raises:
+            ParameterError: if the vector has another shape.
+        """
         encoding = self.encoding
         if isinstance(vector, np.ndarray) and vector.shape != (encoding.dim,):
             raise ParameterError(f"vector must have {encoding.dim} coordinates, in one dimension.")
@@ -196,7 +200,11 @@ class Enrolment:
         self._reports: set[bytes] = set()
 
     def take(self, device: Hashable) -> bool:
-        """Enrol a device, and return True if it takes part for the first time."""
+        """Enrol a device, and return True if it takes part for the first time.
+
+        Raises:
+            ParameterError: if the device is no identifier, which can be hashed.
+        """
         try:
             if device in self._seen:
                 return False

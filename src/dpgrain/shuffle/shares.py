@@ -229,6 +229,9 @@ class Shares:
         Returns:
             The sums, and marks of those that are worth nothing. A surplus message of a slot cannot be
             told from the others, so none is left out.
+
+        Raises:
+            ParameterError: if ``devices`` is not a whole number of at least 1.
         """
         devices = _validate.integer(minimum=1, devices=devices)
         arrived = list(messages)

@@ -132,6 +132,8 @@ class PoissonSum(VectorSum):
     noise of the others is again Poisson. Messages of +1 and −1, whose noise would be as small, are
     not private here: the analyzer sees the two counts apart, and only their difference hides a user.
 
+    Arguments and errors: :class:`VectorSum`; ``analysis`` can only be ``"exact"`` here.
+
     Formal guarantee: that of :class:`VectorSum`. Source: docs/theory, "Binomial noise".
 
     >>> protocol = PoissonSum(n_users=1000, dim=100, l2_bound=1.0, epsilon=1.0, delta=1e-6)

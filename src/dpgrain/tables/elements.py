@@ -52,6 +52,10 @@ class Elements:
             (they are left out), ``"error"`` (they are refused, which needs a public domain).
         period: the period that holds a day, for a partition of days that :meth:`from_period` made.
 
+    Raises:
+        ParameterError: unless there is either a mapping or a function, or if ``missing`` is none of
+            these.
+
     The partition must be public: fixed without looking at the protected data.
     """
 

@@ -50,6 +50,9 @@ class UserTable(Rows):
         """Raise unless rows are single records: a region cannot be cut out of what is made of them.
 
         One record may move a person's row from a region to another, and would be billed for one alone.
+
+        Raises:
+            ParameterError: if rows were made by :meth:`per_user`.
         """
         if made_of_people(self) is not None:
             raise ParameterError(

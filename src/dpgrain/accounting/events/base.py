@@ -151,6 +151,9 @@ class Event(ABC):
             relation: ``"zero_out"`` or ``"replace"``.
             unit: the unit asked about; by default the event's own.
             max_elements: a condition: the loss is that of people who hold at most this many elements.
+
+        Raises:
+            ParameterError: if an argument is out of range.
         """
         _validate.one_of(RELATIONS, relation=relation)
         units = _validate.integer(minimum=1, units=units)
@@ -405,6 +408,9 @@ def _common_level(events: tuple[Event, ...]) -> Level:
 @dataclass(frozen=True)
 class Compose(Event):
     """Several events on the same people's data; later ones may depend on earlier outcomes.
+
+    Args:
+        events: what was published, in any order; at least one event.
 
     >>> from dpgrain.accounting import Gaussian
     >>> two = Gaussian(4.0) + Gaussian(4.0)

@@ -140,6 +140,9 @@ class BoundedRange(Event):
         count: how many items are chosen.
         level: the unit that the release protects.
 
+    Raises:
+        ParameterError: if a value is out of range.
+
     Whole users (or records, where the level is the record) pay what they pay for
     ``ExponentialMechanism(1/rate, one_way=True)``. A part of a user pays less, because no number of
     holders rises when something is taken away from a user.

@@ -27,6 +27,9 @@ class ApproximateDP(Event):
         relation: the relation under which it protects that unit.
         count: how many times it ran.
 
+    Raises:
+        ParameterError: if a value is out of range.
+
     Formal guarantee: basic composition; a move that takes several steps of the stated relation is
     charged by group privacy, δ_k = δ·(e^{kε}−1)/(e^ε−1).
 
@@ -93,6 +96,9 @@ class ZCDP(Event):
         level: the unit that it protects.
         relation: the relation under which it protects that unit.
         count: how many times it ran.
+
+    Raises:
+        ParameterError: if a value is out of range.
 
     Formal guarantee: count·ρ-zCDP; k units cost k²ρ. Source: Bun & Steinke 2016, Prop. 27 (groups);
     Canonne, Kamath & Steinke 2020, Cor. 13 (conversion).

@@ -36,6 +36,9 @@ class Selection(Event):
         max_items: the most items that one block may add to.
         contribution: how blocks enter the counts.
 
+    Raises:
+        ParameterError: if a value is out of range.
+
     Formal guarantee: δ(ε) ≤ δ_G(ε; sensitivity/noise_multiplier) + a/(1−a), where a is the probability
     that an item held only by the changed units is named. Source: docs/theory, "Unknown domains".
 
@@ -142,6 +145,9 @@ class TruncatedGeometric(Event):
         cutoff: the largest noise; an item is published if its noisy count is above it.
         max_items: the most items that one block adds to.
         contribution: how blocks enter the counts.
+
+    Raises:
+        ParameterError: if a value is out of range.
 
     Formal guarantee: (rate, P(X = cutoff))-DP for one count that changes by one. Source: Desfontaines,
     Voss, Gipson & Mandayam 2022; docs/theory, "Truncated noise".

@@ -24,6 +24,9 @@ class Gaussian(Event):
         contribution: how units enter the sum.
         count: how many such sums are published.
 
+    Raises:
+        ParameterError: if a value is out of range.
+
     Formal guarantee: μ-GDP with μ = √count · sensitivity / noise_multiplier, exact for every ε.
     Source: element-level paper, eq. (9), with the exact curve instead of its eq. (1).
 
@@ -58,6 +61,9 @@ class Laplace(Event):
         noise_multiplier: noise scale ÷ clipping bound.
         contribution: how units enter the sum, with ``norm="l1"``.
         count: how many such sums are published.
+
+    Raises:
+        ParameterError: if a value is out of range, or the contribution is not of l1 norm.
 
     Formal guarantee: ε-DP with ε = count · l1 sensitivity / noise_multiplier.
     Source: element-level paper, eq. (6).

@@ -117,6 +117,10 @@ def bisect(holds: Callable[[float], bool], low: float, high: float) -> tuple[flo
 def gaussian_epsilon(delta: float, mu: float) -> float:
     """The smallest ε ≥ 0 for which a μ-GDP Gaussian mechanism is (ε, δ)-DP, rounded up.
 
+    Args:
+        delta: the δ of the promise.
+        mu: the sensitivity ÷ the standard deviation of the noise.
+
     >>> round(gaussian_epsilon(1e-5, 1 / 3.7306), 4)
     1.0
     """
@@ -134,6 +138,10 @@ def gaussian_epsilon(delta: float, mu: float) -> float:
 
 def gaussian_mu(epsilon: float, delta: float) -> float:
     """The largest μ for which μ-GDP implies (ε, δ)-DP, rounded down.
+
+    Args:
+        epsilon: the ε of the promise.
+        delta: the δ of the promise.
 
     >>> round(1 / gaussian_mu(1.0, 1e-5), 4)
     3.7306

@@ -1,0 +1,270 @@
+"""Public classes and functions say what they are, take and refuse, and show how they are used."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import inspect
+import re
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
+from types import ModuleType
+from typing import Any, Protocol
+
+import pytest
+
+import dpgrain as dg
+from dpgrain import _validate
+from dpgrain.errors import ParameterError
+
+# These rooms are public, although ``dpgrain`` does not name them.
+_BESIDE = ("testing", "datasets")
+# The errors that a caller causes.
+_ERRORS = {"DpgrainError", "ParameterError", "SchemaError", "DataError"}
+# What makes an object is told by the docstring of its class.
+_MAKERS = {"__init__", "__post_init__"}
+# People call these methods without seeing their names.
+_CALLED = {"__call__", "__getitem__", "__iter__"}
+# A line that tells of arguments begins with their names: "    low, high: the ends."
+_NAMES = re.compile(r"^    ((?:\*{0,2}\w+, )*\*{0,2}\w+): ", re.M)
+
+
+def _rooms() -> Iterator[ModuleType]:
+    """Yield the public modules, without that of networks where PyTorch is absent."""
+    yield dg
+    offered = [name for name in dg.__all__ if inspect.ismodule(getattr(dg, name))]
+    for name in (*offered, *_BESIDE):
+        if name != "torch" or find_spec("torch"):
+            yield import_module(f"dpgrain.{name}")
+
+
+def _public() -> dict[str, Any]:
+    """Return the public classes and functions by their names, each once."""
+    names: dict[Any, str] = {}
+    for room in _rooms():
+        for name in room.__all__:
+            value = getattr(room, name)
+            if inspect.isclass(value) or inspect.isfunction(value):
+                names.setdefault(value, f"{room.__name__}.{name}")
+    return {name: value for value, name in names.items()}
+
+
+PUBLIC = _public()
+
+
+def lacks(value: Any) -> list[str]:
+    """Return what the docstring of a public class or function lacks, in words.
+
+    Nobody makes a protocol, so that it needs neither arguments nor a doctest.
+    """
+    text = inspect.cleandoc(value.__doc__ or "")
+    first = text.partition("\n\n")[0]
+    lacking = [] if first.endswith(".") and "\n" not in first else ["a first sentence of one line"]
+    if not getattr(value, "_is_protocol", False):
+        lacking += [] if ">>> " in text else ["a doctest"]
+        told = _told(value)
+        lacking += [f"the argument {name}" for name in _taken(value) if name not in told]
+    lacking += [f"what {name} raises" for name in _silent(value, text)]
+    return lacking
+
+
+def _taken(value: Any) -> list[str]:
+    """Return the names of the arguments."""
+    if dataclasses.is_dataclass(value):
+        return [field.name for field in dataclasses.fields(value) if field.init]
+    if inspect.isclass(value) and not inspect.isfunction(value.__init__):
+        return []
+    names = list(inspect.signature(value.__init__ if inspect.isclass(value) else value).parameters)
+    return names[1:] if inspect.isclass(value) else names
+
+
+def _told(value: Any) -> set[str]:
+    """Return the names of the arguments that a docstring, or that of a base class, tells of."""
+    told = set()
+    for kind in value.__mro__ if inspect.isclass(value) else (value,):
+        _, _, args = inspect.cleandoc(kind.__doc__ or "").partition("Args:\n")
+        for names in _NAMES.findall(args):
+            told |= {name.lstrip("*") for name in names.split(", ")}
+    return told
+
+
+def _silent(value: Any, text: str) -> Iterator[str]:
+    """Yield the names of functions that raise an error of the library, and do not say so.
+
+    Args:
+        value: a function, or a class with its public methods.
+        text: its docstring.
+    """
+    (tree,) = ast.parse(textwrap.dedent(inspect.getsource(value))).body
+    for function in tree.body if isinstance(tree, ast.ClassDef) else [tree]:
+        if not isinstance(function, ast.FunctionDef):
+            continue
+        makes = function is tree or function.name in _MAKERS
+        if not makes and function.name.startswith("_") and function.name not in _CALLED:
+            continue
+        said = text if makes else ast.get_docstring(function) or ""
+        if "Raises:\n" not in said and any(map(_refuses, ast.walk(function))):
+            yield function.name
+
+
+def _refuses(node: ast.AST) -> bool:
+    """Return whether a piece of code is ``raise ParameterError(…)``, or a check of ``_validate``."""
+    match node:
+        case ast.Raise(exc=ast.Call(func=ast.Name(id=name))):
+            return name in _ERRORS
+        case ast.Call(func=ast.Attribute(value=ast.Name(id="_validate"))):
+            return True
+    return False
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_nothing_is_lacking(name: str) -> None:
+    assert lacks(PUBLIC[name]) == []
+
+
+def test_all_public_names_are_looked_at() -> None:
+    assert {"dpgrain.read", "dpgrain.accounting.Gaussian", "dpgrain.testing.MeanContract"} <= set(
+        PUBLIC
+    )
+
+
+def complete(size: int, *rest: int) -> int:
+    """Return the size.
+
+    Args:
+        size: the number of things, at least 1.
+        *rest: other numbers.
+
+    Raises:
+        ParameterError: if the size is below 1.
+
+    >>> complete(2)
+    2
+    """
+    return _validate.integer(minimum=1, size=size)
+
+
+@dataclass(frozen=True)
+class Base:
+    """What has a size.
+
+    Args:
+        size: the number of things.
+
+    >>> Base(2).size
+    2
+    """
+
+    size: int
+
+
+@dataclass(frozen=True)
+class Derived(Base):
+    """What has a size, of which the base class tells.
+
+    >>> Derived(2).size
+    2
+    """
+
+
+class Rule(Protocol):
+    """A rule, which nobody makes."""
+
+    def __call__(self, size: int) -> int:
+        """Return the size."""
+
+
+@pytest.mark.parametrize("value", [complete, Base, Derived, Rule])
+def test_what_is_complete(value: Any) -> None:
+    assert lacks(value) == []
+
+
+def two_lines() -> None:
+    """Return nothing, in a sentence
+    that has two lines.
+
+    >>> two_lines()
+    """
+
+
+def no_stop() -> None:
+    """Return nothing
+
+    >>> no_stop()
+    """
+
+
+def no_doctest() -> None:
+    """Return nothing."""
+
+
+def two_arguments(low: int, high: int) -> None:
+    """Return nothing.
+
+    Args:
+        high: the upper end, not the low: it is the other one.
+
+    >>> two_arguments(1, 2)
+    """
+
+
+def checks(size: int) -> None:
+    """Return nothing.
+
+    Args:
+        size: the number of things.
+
+    >>> checks(2)
+    """
+    _validate.positive(size=size)
+
+
+@dataclass(frozen=True)
+class Refuses:
+    """What refuses sizes below 1.
+
+    Args:
+        size: the number of things.
+
+    >>> Refuses(2).larger(3)
+    3
+    """
+
+    size: int
+
+    def __post_init__(self) -> None:
+        if self.size < 1:
+            raise ParameterError(f"size must be at least 1, not {self.size!r}.")
+
+    def larger(self, size: int) -> int:
+        """Return a size that is larger."""
+        if size <= self.size:
+            raise ParameterError(f"size must be above {self.size!r}, not {size!r}.")
+        return size
+
+    def _hidden(self) -> int:
+        raise ParameterError("size must be hidden.")
+
+
+@dataclass(frozen=True)
+class Bare:
+    size: int
+
+
+@pytest.mark.parametrize(
+    ("value", "lacking"),
+    [
+        (two_lines, ["a first sentence of one line"]),
+        (no_stop, ["a first sentence of one line"]),
+        (no_doctest, ["a doctest"]),
+        (two_arguments, ["the argument low"]),
+        (checks, ["what checks raises"]),
+        (Refuses, ["what __post_init__ raises", "what larger raises"]),
+        (Bare, ["a first sentence of one line", "a doctest", "the argument size"]),
+    ],
+)
+def test_what_lacks_something_is_found(value: Any, lacking: list[str]) -> None:
+    assert lacks(value) == lacking
