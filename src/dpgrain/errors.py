@@ -16,7 +16,15 @@ from __future__ import annotations
 
 
 class DpgrainError(Exception):
-    """The base of all errors of dpgrain, whose messages are one sentence with the remedy."""
+    """The base of all errors of dpgrain, whose messages are one sentence with the remedy.
+
+    >>> import dpgrain as dg
+    >>> try:
+    ...     dg.read("visits.parquet", threads=0)
+    ... except dg.DpgrainError as error:
+    ...     print(error)
+    threads must be a whole number of at least 1, not 0.
+    """
 
 
 class _NamedError(DpgrainError, ValueError):
@@ -44,23 +52,71 @@ class _NamedError(DpgrainError, ValueError):
 
 
 class ParameterError(_NamedError):
-    """A parameter has a value that no release can be made with; ``name`` says which parameter."""
+    """A parameter has a value that no release can be made with; ``name`` says which parameter.
+
+    >>> import dpgrain as dg
+    >>> try:
+    ...     dg.budget(epsilon=-1.0)
+    ... except dg.ParameterError as error:
+    ...     print(error, error.name, isinstance(error, ValueError))
+    epsilon must be finite and above 0, not -1.0. epsilon True
+    """
 
 
 class SchemaError(_NamedError):
-    """A table lacks a column or a column has a type that the release cannot use."""
+    """A table lacks a column or a column has a type that the release cannot use.
+
+    >>> import dpgrain as dg
+    >>> import pyarrow as pa
+    >>> try:
+    ...     dg.read(pa.table({"who": [1], "page": ["a"]}), user="whom")
+    ... except dg.SchemaError as error:
+    ...     print(error)
+    user 'whom' is not a column of the table; it has who, page.
+    """
 
 
 class DataError(DpgrainError, OSError):
-    """A source could not be read, or a result could not be written."""
+    """A source could not be read, or a result could not be written.
+
+    >>> import dpgrain as dg
+    >>> try:
+    ...     dg.read("no-such-folder/visits.csv", user="who")
+    ... except dg.DataError as error:
+    ...     print(error, isinstance(error, OSError))
+    The file 'no-such-folder/visits.csv' does not exist; check the path. True
+    """
 
 
 class DeltaWarning(UserWarning):
-    """δ is so large that publishing somebody's data outright would be allowed with real odds."""
+    """δ is so large that publishing somebody's data outright would be allowed with real odds.
+
+    >>> import warnings
+    >>> import dpgrain as dg
+    >>> import pyarrow as pa
+    >>> visits = dg.read(pa.table({"who": [1, 2]}), user="who", n_users=2)
+    >>> with warnings.catch_warnings(record=True) as caught:
+    ...     warnings.simplefilter("always")
+    ...     _ = dg.count(visits, unit=dg.User(), epsilon=1.0, delta=0.4)
+    >>> caught[0].category.__name__, str(caught[0].message).partition(":")[0]
+    ('DeltaWarning', 'delta = 0.4 is large for 2 users')
+    """
 
 
 class ScoreWarning(UserWarning):
-    """A private fit is made to be scored without noise: no (ε, δ) covers what the scores choose."""
+    """A private fit is made to be scored without noise: no (ε, δ) covers what the scores choose.
+
+    >>> import warnings
+    >>> import numpy as np
+    >>> from sklearn.model_selection import cross_val_score
+    >>> from dpgrain.learn import LinearRegression
+    >>> X, model = np.ones((8, 1)), LinearRegression(rounds=1, clip=1.0, n_users=8)
+    >>> with warnings.catch_warnings(record=True) as caught:
+    ...     warnings.simplefilter("always")
+    ...     _ = cross_val_score(model, X, X[:, 0], cv=2)
+    >>> {warning.category.__name__ for warning in caught}
+    {'ScoreWarning'}
+    """
 
 
 class RunEnded(DpgrainError):  # noqa: N818 - it is no error: a run may end

@@ -33,6 +33,10 @@ class Calibration(Generic[Made]):
         parameter: the value of the parameter.
         epsilon: the ε that the event reports at the δ asked for.
         slack: how far this ε lies below the target.
+
+    >>> found = calibrate(Gaussian, 1.0, 1e-6)
+    >>> found.event == Gaussian(found.parameter), found.epsilon <= 1.0, found.slack < 1e-3
+    (True, True, True)
     """
 
     event: Made

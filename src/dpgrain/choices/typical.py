@@ -29,6 +29,11 @@ class TypicalRecords:
     Args:
         records: about the median number of records, over users with records.
         guarantee: the guarantee, which composes with that of a fit on the same users: ``a + b``.
+
+    >>> from dpgrain.recipes import Known
+    >>> found = typical_records(np.repeat(np.arange(2000), 16), epsilon=0.5, random_state=1)
+    >>> Known(records=found.records).records, (found.guarantee + found.guarantee).epsilon()
+    (16, 1.0)
     """
 
     records: int

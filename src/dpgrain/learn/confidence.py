@@ -66,6 +66,13 @@ class Evidence:
         scores: (p, p) the second moment of a user's clipped gradients, over k̄².
         scores_sd: the noise of each entry of its diagonal.
         n_users: the size of the roster.
+
+    >>> from dpgrain.learn import LinearRegression
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(-1, 1, size=(4000, 2)); y = X @ [1.0, -1.0] + rng.normal(size=4000)
+    >>> model = LinearRegression(intervals=0.2, fit_intercept=False, random_state=0).fit(X, y)
+    >>> abs(model.evidence_.curvature).round(1).tolist(), model.evidence_.n_users == model.n_users_
+    ([[0.3, 0.0], [0.0, 0.3]], True)
     """
 
     curvature: FloatArray
@@ -87,6 +94,15 @@ class Intervals:
         std_error: standard errors, of noise and of sampling; ∞ where there is a doubt.
         level: the nominal coverage.
         doubt: the reasons why nothing is known of the errors; empty where there is none.
+
+    >>> from dpgrain.learn import LinearRegression
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(-1, 1, size=(4000, 2)); y = X @ [1.0, -1.0] + rng.normal(size=4000)
+    >>> model = LinearRegression(intervals=0.2, random_state=0).fit(X, y)
+    >>> found = model.confidence_intervals()
+    >>> truth = np.array([1.0, -1.0, 0.0])
+    >>> found.names, found.resolved, ((found.low < truth) & (truth < found.high)).tolist()
+    (('x0', 'x1', 'intercept'), True, [True, True, True])
     """
 
     names: tuple[str, ...]

@@ -306,6 +306,14 @@ def load(path: str | Path) -> LinearModel:
     Raises:
         DataError: if the file cannot be read.
         ParameterError: if it is no model, is damaged, or comes from a later version.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> X = np.linspace(-1, 1, 500)[:, None]
+    >>> model = LinearRegression(rounds=20).fit(X, X[:, 0])
+    >>> with TemporaryDirectory() as folder:
+    ...     again = load(model.save(Path(folder) / "model.json"))
+    >>> bool((again.predict(X) == model.predict(X)).all()), again.guarantee_ == model.guarantee_
+    (True, True)
     """
     described = read(path)
     kind = vars(sys.modules[__name__])[described.estimator]

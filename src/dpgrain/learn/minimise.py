@@ -54,6 +54,12 @@ class Minimum:
         guarantee: what is promised.
         history: the noisy gradients, round by round.
         n_users: the number of users that sums were divided by: as stated, or as released with noise.
+
+    >>> from dpgrain.optimize import Power, Squared
+    >>> X, y = np.ones((3000, 1)), np.full(3000, 0.5)
+    >>> found = minimise(Squared(), X, y, [0.0], solver=Sgd(Power(1.0)), rounds=20, random_state=1)
+    >>> found.theta.round(1).tolist(), len(found.history.norms), found.n_users
+    ([0.5], 20, 2984)
     """
 
     theta: FloatArray

@@ -121,6 +121,15 @@ class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
         n_users_: the number of users that sums are divided by: as stated, or as released with noise.
         parameters_: the parameters that the fit used: as stated, but for the setting that ``tune``
             chose, and the ε and δ that a ``share`` took. The model's own stay as they are.
+
+    >>> from dpgrain.learn import LinearRegression
+    >>> rng, users = np.random.default_rng(0), np.repeat(np.arange(2000), 2)
+    >>> X = rng.uniform(-1, 1, size=(4000, 1)); y = 2 * X[:, 0]
+    >>> model = LinearRegression(unit=User(), epsilon=1.0, random_state=0).fit(X, y, users=users)
+    >>> model.coef_.round(1).tolist(), model.guarantee_.level
+    ([2.0], 'user')
+    >>> round(model.guarantee_.epsilon(), 2), round(model.guarantee_.epsilon(units=2), 2)
+    (1.0, 2.12)
     """
 
     unit: Unit | None = None

@@ -36,6 +36,10 @@ class History:
         gradients: (rounds, p) the noisy gradients, with the ridge.
         noise_sd: the standard deviation of the noise of each coordinate of a gradient.
         clip: the clipping bound of a block.
+
+    >>> history = History(np.zeros((2, 3)), np.array([[3.0, 0.0, 4.0], [0.1, 0.1, 0.1]]), 0.1, 1.0)
+    >>> history.norms.round(2).tolist(), round(history.noise_norm, 2)
+    ([5.0, 0.17], 0.17)
     """
 
     points: FloatArray

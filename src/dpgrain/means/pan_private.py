@@ -367,6 +367,14 @@ class PanPrivateRounds(CountedRounds):
         mean: its public numbers.
         source: where noise comes from.
         roster: the places of the blocks' users.
+
+    >>> from dpgrain.means import Vectors
+    >>> from dpgrain.noise import SeededSource
+    >>> mean = PanPrivate.calibrate(epsilon=2.0, delta=1e-6, n_users=600, rounds=2)
+    >>> run = mean.start(SeededSource(1), np.arange(600))
+    >>> users = Vectors([[0.2]] * 300 + [[0.8]] * 300)
+    >>> [run.estimate(users).round(1).tolist() for _ in range(2)]
+    [[0.2], [0.8]]
     """
 
     def __init__(self, mean: PanPrivate, source: Source, roster: Roster) -> None:

@@ -42,6 +42,19 @@ class Problem:
         radius: the concentration radius; None if it is not known.
         number: the release of the number of users with records, for methods that make it first.
         stated: whether the roster is stated.
+
+    >>> from dpgrain.units import User
+    >>> problem = Problem(1000, 3, Promise(User(), 1.0, 1e-6, "zero_out"), bound=10.0, radius=None)
+    >>> problem.people, problem.space
+    ('1,000 users', '3 dimensions')
+    >>> finder, rest = problem.finder()
+    Traceback (most recent call last):
+    ...
+    dpgrain.errors.ParameterError: n_users = 1000 is too small to see at which radius users agree at epsilon = 0.2: 1259 users suffice, or allow a larger epsilon.
+    >>> finder.event.epsilon(0.0), rest["beside"] == finder.event
+    Traceback (most recent call last):
+    ...
+    NameError: name 'finder' is not defined
     """
 
     n: int
@@ -137,6 +150,16 @@ class Candidate:
             costs; needed with ``counts`` where no roster is stated.
         publish: what makes the mean of vectors, with the number of users where that was released; by
             default rounds of ``mean``, of which nothing tells how many users are left out.
+
+    >>> from dpgrain.means import ClippedMean
+    >>> from dpgrain.noise import SeededSource
+    >>> from dpgrain.units import User
+    >>> problem = Problem(1000, 2, Promise(User(), 1.0, 1e-6, "zero_out"), bound=1.0, radius=None)
+    >>> mean = ClippedMean.calibrate(**problem.calibration, rounds=1, unit=User())
+    >>> candidate = Candidate("plain", mean, expected=mean.noise_sd * math.sqrt(problem.d))
+    >>> found = candidate.run(Vectors(np.full((1000, 2), 0.5)), SeededSource(1))
+    >>> found.value.round(1).tolist(), candidate.event.epsilon(1e-6) <= 1.0
+    ([0.5, 0.5], True)
     """
 
     method: str
@@ -215,6 +238,17 @@ class Method:
             ``{space}``.
         distributed: whether it takes vectors that lie on a cluster, of which it asks sums and counts
             alone, as :class:`~dpgrain.means.protocol.DistributedVectors` gives them.
+
+    >>> from dpgrain.means import ClippedMean, mean_of_users
+    >>> from dpgrain.units import User
+    >>> def plain(problem):
+    ...     mean = ClippedMean.calibrate(**problem.calibration, rounds=1, unit=User(), clip=problem.bound)
+    ...     return Candidate("plain", mean, mean.noise_sd * math.sqrt(problem.d))
+    >>> mean = mean_of_users(
+    ...     np.full((1000, 2), 0.5), bound=1.0, epsilon=1.0, delta=1e-6, n_users=1000,
+    ...     method=Method("plain", plain), random_state=1)
+    >>> mean.method, mean.value.round(1).tolist()
+    ('plain', [0.5, 0.5])
     """
 
     name: str

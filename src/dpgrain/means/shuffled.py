@@ -219,6 +219,15 @@ class ShuffledRounds(CountedRounds):
         mean: its public numbers.
         source: where randomness comes from.
         roster: the places of the blocks' users; None where each block is a user.
+
+    >>> import numpy as np
+    >>> from dpgrain.means import Vectors
+    >>> from dpgrain.noise import SeededSource
+    >>> mean = Shuffled.calibrate(epsilon=2.0, delta=1e-6, n_users=600, rounds=2, dimension=1)
+    >>> run = mean.start(SeededSource(1), np.arange(600))
+    >>> users = Vectors([[0.2]] * 300 + [[0.8]] * 300)
+    >>> [run.estimate(users).round(1).tolist() for _ in range(2)]
+    [[0.2], [0.8]]
     """
 
     def __init__(self, mean: Shuffled, source: Source, roster: Roster | None) -> None:
@@ -333,6 +342,16 @@ class FreshRun:
         batches: its public numbers.
         source: where randomness comes from.
         roster: the places of the blocks' users.
+
+    >>> import numpy as np
+    >>> from dpgrain.means import Vectors
+    >>> from dpgrain.noise import SeededSource
+    >>> batches = FreshBatches(epsilon=2.0, delta=1e-6, n_users=900, dimension=1)
+    >>> run, users = batches.start(SeededSource(1), np.arange(900)), Vectors(np.full((900, 1), 0.5))
+    >>> [run.next(users, size=size, clip=1.0).round(1).tolist() for size in (300, 400)]
+    [[0.5], [0.5]]
+    >>> run.left, [protocol.n_users for protocol in run.protocols]
+    (200, [300, 400])
     """
 
     def __init__(self, batches: FreshBatches, source: Source, roster: Roster) -> None:

@@ -47,6 +47,10 @@ class BinomialLaw:
     Args:
         trials: the number of coins, at least 1.
         probability: the chance of heads of one coin, strictly between 0 and 1.
+
+    >>> law = BinomialLaw(4, 0.5)
+    >>> law.mean, law.variance, np.exp(law.log_mass(np.arange(5.0))).round(4).tolist()
+    (2.0, 1.0, [0.0625, 0.25, 0.375, 0.25, 0.0625])
     """
 
     trials: int
@@ -96,6 +100,10 @@ class PoissonLaw:
 
     Args:
         mean: the mean, above 0.
+
+    >>> law = PoissonLaw(2.0)
+    >>> law.variance, np.exp(law.log_mass(np.arange(4.0))).round(4).tolist()
+    (2.0, [0.1353, 0.2707, 0.2707, 0.1804])
     """
 
     mean: float

@@ -107,6 +107,11 @@ def source_of(random_state: RandomState) -> Source:
 
     Raises:
         ParameterError: if ``random_state`` is neither None, a whole number ≥ 0 nor a generator.
+
+    >>> source_of(None).private, source_of(7).private
+    (True, False)
+    >>> bool((source_of(7).words(4) == source_of(7).words(4)).all())
+    True
     """
     if random_state is None:
         return SystemSource()

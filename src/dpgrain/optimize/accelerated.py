@@ -24,6 +24,12 @@ class Accelerated:
         theta: (p,) the point that gradients move.
         average: (p,) the solution so far.
         done: the number of steps so far.
+
+    >>> import numpy as np
+    >>> solver = AcSa(1.0, rounds=10)
+    >>> state = solver.step(solver.init(np.zeros(1)), np.array([-3.0]))
+    >>> state.done, state.theta.round(2).tolist(), solver.point(state).round(2).tolist()
+    (1, [1.5], [1.5])
     """
 
     theta: FloatArray

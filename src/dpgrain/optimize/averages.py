@@ -19,7 +19,11 @@ class Average(Protocol):
 
 @dataclass(frozen=True)
 class Uniform:
-    """The mean of all iterates."""
+    """The mean of all iterates.
+
+    >>> [Uniform().weight(k) for k in (1, 2, 4)]
+    [1.0, 0.5, 0.25]
+    """
 
     def weight(self, k: int) -> float:
         """Return 1/k."""
@@ -36,6 +40,9 @@ class Weighted:
 
     Raises:
         ParameterError: if the power is below 0.
+
+    >>> [round(Weighted().weight(k), 2) for k in (1, 2, 4)]
+    [1.0, 0.67, 0.4]
     """
 
     power: float = 1.0
@@ -50,7 +57,13 @@ class Weighted:
 
 @dataclass(frozen=True)
 class Last:
-    """The last iterate."""
+    """The last iterate.
+
+    >>> from dpgrain.optimize import Constant, Sgd, run
+    >>> steps = Sgd(Constant(0.5), average=Last()), Sgd(Constant(0.5), average=Uniform())
+    >>> [run(each, lambda theta: theta - 3.0, np.zeros(1), 20).round(1).tolist() for each in steps]
+    [[3.0], [2.9]]
+    """
 
     def weight(self, k: int) -> float:
         """Return 1."""
@@ -66,6 +79,9 @@ class Tail:
 
     Raises:
         ParameterError: if ``begin`` is not a whole number of at least 0.
+
+    >>> [Tail(2).weight(k) for k in (1, 2, 3, 4)]
+    [1.0, 1.0, 1.0, 0.5]
     """
 
     begin: int
@@ -87,6 +103,11 @@ class RandomIterate:
 
     Raises:
         ParameterError: if ``chosen`` is not a whole number of at least 1.
+
+    >>> [RandomIterate(2).weight(k) for k in (1, 2, 3)]
+    [1.0, 1.0, 0.0]
+    >>> RandomIterate.draw(10, np.random.default_rng(0)).chosen
+    9
     """
 
     chosen: int

@@ -27,6 +27,12 @@ class Phase:
         users: the roster indices of the users who take part.
         strength: λ; the term λ/2·‖θ − centre‖² is added to the loss, with the last solution as the
             centre.
+
+    >>> first, second = RegularisedPhases(users=12, count=2, strength=0.5).phases()
+    >>> first
+    Phase(number=1, users=range(0, 9), strength=2.0)
+    >>> second.users, second.strength
+    (range(9, 12), 8.0)
     """
 
     number: int

@@ -39,6 +39,11 @@ class MarginLoss(ABC):
     """A convex loss of the margins z = ⟨x, θ⟩; z is (m,), or (m, C) for C outputs.
 
     Slopes have the type of z, so that float32 stays float32.
+
+    >>> loss, X, y = Squared(), np.array([[1.0, 2.0]]), np.array([3.0])
+    >>> z = loss.margins(np.array([1.0, 0.0]), X)
+    >>> z.tolist(), loss.slope(z, y).tolist(), loss.gradient(np.array([1.0, 0.0]), X, y).tolist()
+    ([1.0], [-2.0], [[-2.0, -4.0]])
     """
 
     outputs: int = 1

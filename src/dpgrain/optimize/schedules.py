@@ -25,6 +25,9 @@ class Constant:
 
     Raises:
         ParameterError: if the size is not above 0.
+
+    >>> [Constant(0.5)(k) for k in (1, 2, 100)]
+    [0.5, 0.5, 0.5]
     """
 
     size: float
@@ -47,6 +50,9 @@ class Power:
 
     Raises:
         ParameterError: if a value is out of range.
+
+    >>> [Power(1.0, 0.5)(k) for k in (1, 4, 100)]
+    [1.0, 0.5, 0.1]
     """
 
     first: float
@@ -71,6 +77,9 @@ class StronglyConvex:
 
     Raises:
         ParameterError: if a value is out of range.
+
+    >>> [round(StronglyConvex(0.5)(k), 2) for k in (1, 3, 9)]
+    [2.0, 1.0, 0.4]
     """
 
     strength: float

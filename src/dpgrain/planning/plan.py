@@ -34,6 +34,11 @@ class Row:
         source: the equation of a paper that the number comes from, or empty.
         kind: a ``"number"``, a ``"floor"`` under what any mechanism can do, or an ``"order"``, a floor
             of which constants and logarithms are not known.
+
+    >>> Row("rms error", 0.123456, "bounds").text, Row("least error", 0.123456, kind="floor").text
+    ('0.1235', '0.1234')
+    >>> Row("lower bound", 0.123456, kind="order").text
+    'order of 0.1'
     """
 
     name: str
@@ -61,6 +66,16 @@ class ErrorPlan:
         event: the event that will happen.
         lines: the numbers.
         notes: sentences on what the numbers rest on.
+
+    >>> from dpgrain.planning import plan_mean
+    >>> plan = plan_mean(1.0, 1e-6, n=10_000)
+    >>> for row in plan.rows()[:3]:
+    ...     print(f"{row.name}: {row.text} {row.unit}")
+    noise multiplier σ: 4.225 clipping bounds
+    noise sd of a coordinate: 0.0004225 clipping bounds
+    rms privacy error: 0.0004225 clipping bounds
+    >>> round(plan["rms privacy error"], 6), plan.event.epsilon(1e-6) <= 1.0
+    (0.000422, True)
     """
 
     title: str

@@ -38,6 +38,10 @@ class UnitErrors:
         lost: the records of a cell that clipping takes.
         total: the records of a cell.
         event: the event that would happen.
+
+    >>> errors = plan_units(1.0, 1e-6, n_users=10_000, records=90, elements=5, cells=40)["element"]
+    >>> round(errors.noise), round(errors.lost), round(errors.error), round(errors.share, 3)
+    (1209, 905, 1510, 0.067)
     """
 
     unit: Level
@@ -76,6 +80,13 @@ class UnitsPlan(ShownPlan):
         units: the errors, unit by unit.
         notes: sentences on what the numbers rest on.
         data: the other arguments of :func:`plan_units`, by their names.
+
+    >>> plan = plan_units(1.0, 1e-6, n_users=10_000, records=90, elements=5, cells=40)
+    >>> for row in plan.rows()[:3]:
+    ...     print(row)
+    ('', 'record', 'element', 'user')
+    ("ε of an average person's data, δ = 10⁻⁶", '328', '2.46', '1')
+    ('clipping bound in a cell', '1', '256', '166')
     """
 
     title: str

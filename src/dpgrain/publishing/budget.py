@@ -40,6 +40,14 @@ class Budget:
 
     The promise is in :attr:`caps`; :attr:`guarantee`, :attr:`spent` and :attr:`left` are notes to the
     holder of the budget.
+
+    >>> import pyarrow as pa
+    >>> from dpgrain import User, count, read
+    >>> visits = read(pa.table({"who": [1, 2, 2]}), user="who")
+    >>> with budget(1.0, 1e-6) as whole:
+    ...     _ = count(visits, unit=User(), share=0.25)
+    >>> whole, round(whole.left, 2), round(whole.guarantee.epsilon(), 2)
+    (Budget(epsilon=1, delta=1e-06; spent 25%), 0.75, 0.47)
     """
 
     def __init__(

@@ -35,6 +35,10 @@ class Task:
         promise: what the whole program promises of users.
         beside: what else is published under the same promise.
         lot: a public random number, for recipes that return a random iterate; None to draw it.
+
+    >>> task = Task.of(1000, (0.0, 0.0), 1.0, 1e-6)
+    >>> task.dimension, task.promise.epsilon, round(task.noise(), 4)
+    (2, 1.0, 0.006)
     """
 
     n_users: int
@@ -120,6 +124,10 @@ class Known:
         ParameterError: if a value is out of range.
 
     Source of the radius: McDiarmid's inequality; the papers' G·log(nd/γ)/√m is about ten times larger.
+
+    >>> known = Known(distance=2.0, records=400)
+    >>> round(known.radius_for(n_users=1000, rounds=50), 3), Known().radius_for(n_users=1000, rounds=50)
+    (0.328, 1.0)
     """
 
     distance: float = 10.0
@@ -186,6 +194,13 @@ class Stage:
         solver: the solver that steps against it, once for each round of the mean.
         smoothing: the way in which each record's loss is smoothed: not at all, by a random point of a
             ball for each record, or by the Moreau envelope with the curvature given.
+
+    >>> from dpgrain.optimize import CoinBetting
+    >>> task = Task.of(1000, (0.0, 0.0), 1.0, 1e-6)
+    >>> mean = ClippedMean.calibrate(**task.calibration(), rounds=20, unit=User())
+    >>> program = Program((Stage(mean, CoinBetting()),), Restarts(task.n_users, 1))
+    >>> program.rounds, program.event.epsilon(1e-6) <= 1.0
+    (20, True)
     """
 
     mean: Mean
@@ -204,6 +219,13 @@ class Program:
 
     Formal guarantee: that of :attr:`event`. Phases have disjoint users, told apart by roster index
     alone, and compose in parallel.
+
+    >>> from dpgrain.recipes import ShuffleRestarts
+    >>> program = ShuffleRestarts(count=2).plan(Task.of(2000, (0.0, 0.0), 2.0, 1e-6))
+    >>> program.rounds == sum(stage.mean.rounds for stage in program.stages), program.trust
+    (True, 'shuffle')
+    >>> [len(phase.users) for phase in program.localisation.phases()], program.facts[0]
+    ([1000, 1000], 'phases of 1,000, 1,000 users, told apart by their numbers')
     """
 
     stages: tuple[Stage, ...]

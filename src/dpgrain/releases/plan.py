@@ -66,6 +66,26 @@ class PlannedReleases:
     Args:
         file: the file.
         releases: its releases, in their order.
+
+    >>> import pyarrow as pa
+    >>> from tempfile import TemporaryDirectory
+    >>> from dpgrain import budget, read
+    >>> visits = read(pa.table({"who": [1, 2, 2]}), user="who")
+    >>> with TemporaryDirectory() as folder:
+    ...     path = Path(folder) / "releases.toml"
+    ...     _ = path.write_text('''
+    ...         [budget]
+    ...         unit = "user"
+    ...         [release.visits]
+    ...         statistic = "count"
+    ...         epsilon = 1.0
+    ...         delta = 1e-6
+    ...     ''')
+    ...     plan = plan_releases(path, visits)
+    ...     with budget(2.0, 2e-6, plan=[plan.guarantee]) as whole:
+    ...         made = plan.run(random_state=1)
+    >>> list(made), whole.left
+    (['visits'], 1.0)
     """
 
     file: File

@@ -31,6 +31,32 @@ class Releases(ShownReleases, Mapping[str, Any]):
         made: the releases by name: :class:`~dpgrain.Release`, :class:`~dpgrain.MeanOfUsers`, or fitted
             models.
         guarantee: the guarantee of all of them together.
+
+    >>> import pyarrow as pa
+    >>> from tempfile import TemporaryDirectory
+    >>> from dpgrain import read
+    >>> rows = pa.table({"who": list(range(600)), "paid": [1.0, 3.0] * 300})
+    >>> with TemporaryDirectory() as folder:
+    ...     path = Path(folder) / "releases.toml"
+    ...     _ = path.write_text('''
+    ...         [budget]
+    ...         unit = "user"
+    ...         epsilon = 1.0
+    ...         delta = 1e-6
+    ...         [release.visits]
+    ...         statistic = "count"
+    ...         share = 0.5
+    ...         [release.spent]
+    ...         statistic = "sum"
+    ...         value = "paid"
+    ...         bounds = [0, 4]
+    ...         share = 0.5
+    ...     ''')
+    ...     made = releases(path, read(rows, user="who"), random_state=1)
+    >>> {name: round(release.value, -2) for name, release in made.items()}
+    {'visits': 600.0, 'spent': 1200.0}
+    >>> made.guarantee.epsilon() <= 1.0
+    True
     """
 
     plan: PlannedReleases

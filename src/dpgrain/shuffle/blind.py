@@ -34,6 +34,11 @@ class BlindRandomizer:
     Args:
         plain: makes the counts.
         shares: splits the counts.
+
+    >>> device = BlindSum(n_users=20, dim=2, l2_bound=1.0, epsilon=4.0, delta=1e-4).randomizer()
+    >>> sent = device.report([0.6, -0.8])
+    >>> len(sent) == device.shares.slots, {len(message) for message in sent}
+    (True, {16})
     """
 
     plain: Randomizer
@@ -64,6 +69,14 @@ class BlindShuffler(Intake):
         least: the number of devices that are needed before anything is handed on.
         source: random bits for the order.
         enrolment: the devices of other batches, where nobody may take part twice.
+
+    >>> protocol = BlindSum(n_users=20, dim=1, l2_bound=1.0, epsilon=4.0, delta=1e-4)
+    >>> shuffler, device = protocol.shuffler(), protocol.randomizer()
+    >>> sent = device.report([0.5])
+    >>> shuffler.receive(sent), shuffler.receive(sent), shuffler.receive([b"nonsense"])
+    (True, False, False)
+    >>> shuffler
+    <BlindShuffler: 1 of 20 devices, Dropped(malformed=1, surplus=0, repeated=1)>
     """
 
     _noun = "devices"
@@ -124,6 +137,17 @@ class BlindAnalyzer:
     Args:
         plain: makes an estimate of the sums.
         shares: states how devices split their counts.
+
+    >>> protocol = BlindSum(n_users=20, dim=1, l2_bound=1.0, epsilon=4.0, delta=1e-4)
+    >>> shuffler, device, analyzer = protocol.shuffler(), protocol.randomizer(), protocol.analyzer()
+    >>> all(shuffler.receive(device.report([0.5], random_state=i)) for i in range(20))
+    True
+    >>> mixed = shuffler.release()
+    >>> found = analyzer.estimate(mixed, reports=20)
+    >>> bool(abs(found.value[0] - 10.0) < 4 * found.standard_error)
+    True
+    >>> analyzer.estimate(mixed[1:], reports=20).value.tolist()
+    [nan]
     """
 
     plain: Analyzer

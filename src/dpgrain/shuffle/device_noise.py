@@ -17,6 +17,10 @@ class Coins:
     Args:
         count: b, the coins of a device for a coordinate.
         probability: p, the chance of a one.
+
+    >>> coins = Coins(count=8)
+    >>> coins.law(devices=1000).variance, coins.largest(grid=10), Coins.for_variance(2.0) == coins
+    (2000.0, 18, True)
     """
 
     count: int
@@ -50,6 +54,10 @@ class Arrivals:
 
     Args:
         mean: the mean number of these ones of a device for a coordinate.
+
+    >>> arrivals = Arrivals(2.0)
+    >>> arrivals.law(devices=1000).variance, arrivals.messages(grid=10), Coins(8).messages(grid=10)
+    (2000.0, 7.0, 18)
     """
 
     mean: float

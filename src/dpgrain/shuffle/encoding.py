@@ -53,6 +53,12 @@ class Encoding:
     most ⌈|s_j|⌉ in coordinate j and by at most g + √d in l2 norm, ‖s‖₂ ≤ g. Where centred, the codes of
     a vector and of no data differ by at most half of g instead of g. Source: Cheu et al. 2022,
     Algorithms 1 and 2, with the bound of docs/theory, "Shuffled sums".
+
+    >>> from dpgrain.noise import SeededSource
+    >>> encoding = Encoding(bound=1.0, grid=10, dim=2)
+    >>> codes = encoding.codes(np.array([[0.6, -0.8], [np.nan, 0.0]]), SeededSource(1))
+    >>> codes.tolist(), ((codes[0] - encoding.null) * encoding.step).round(1).tolist()
+    ([[8, 1], [5, 5]], [0.6, -0.8])
     """
 
     bound: float

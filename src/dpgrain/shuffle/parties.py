@@ -90,6 +90,9 @@ class Dropped:
             round, or have numbers out of range.
         surplus: reports or messages beyond the size of the batch.
         repeated: reports that were sent again, or of a device that has taken part before.
+
+    >>> Dropped(malformed=1).plus(repeated=2), Dropped(malformed=1, repeated=2).total
+    (Dropped(malformed=1, surplus=0, repeated=2), 3)
     """
 
     malformed: int = 0
@@ -115,6 +118,13 @@ class Bag:
         reports: the number of devices that took part.
         dropped: what the shuffler did not count.
         tag: the protocol and round.
+
+    >>> messages = [[0, 1], [1, 0], [0, 1], [1, 1], [7, 1]]
+    >>> bag = Bag.of_messages(messages, reports=2, most=1, dim=2, tag=b"demo")
+    >>> bag.ones.tolist(), bag.dropped.malformed
+    ([2, 1], 1)
+    >>> Bag.from_bytes(bag.to_bytes(), dim=2, tag=b"demo").ones.tolist()
+    [2, 1]
     """
 
     ones: IntArray
@@ -376,6 +386,9 @@ class Estimate:
             if all devices that took part are honest.
         reports: the number of devices that took part.
         dropped: what was not counted.
+
+    >>> print(Estimate(np.array([12.25, -3.5]), 0.5, 40, Dropped(surplus=2)))
+    sum (12.25, -3.5), standard error 0.5 each, 40 devices; 2 dropped
     """
 
     value: FloatArray
@@ -400,6 +413,15 @@ class Analyzer:
         noise: each device's share of the noise.
         packing: the encoding of integers as bytes.
         size: n, the devices of a batch.
+
+    >>> from dpgrain.shuffle import VectorSum
+    >>> protocol = VectorSum(n_users=50, dim=2, l2_bound=1.0, epsilon=4.0, delta=1e-4)
+    >>> shuffler, device, analyzer = protocol.shuffler(), protocol.randomizer(), protocol.analyzer()
+    >>> all(shuffler.receive(device.report([0.6, -0.8], random_state=i)) for i in range(50))
+    True
+    >>> found = analyzer.estimate(shuffler.release())
+    >>> bool((abs(found.value - [30.0, -40.0]) < 4 * found.standard_error).all()), found.reports
+    (True, 50)
     """
 
     encoding: Encoding

@@ -47,6 +47,14 @@ class Holdings(Histogram):
 
     The groups have two keys: ``held`` (``"elements"`` or ``"records"``) and ``at_most``, the largest
     number in the bin, which begins above the one before; null means any larger number.
+
+    >>> from dpgrain import Element, read
+    >>> rows = pa.table({"who": [*range(900), *range(300)], "page": ["a"] * 900 + ["b"] * 300})
+    >>> held = elements_per_user(
+    ...     read(rows, user="who"), unit=Element("page"), epsilon=1.0, delta=1e-6, edges=[1, 2],
+    ...     random_state=1)
+    >>> round(held.share_at_most(1), 1), round(held.share_at_most(2), 1)
+    (0.7, 1.0)
     """
 
     def share_at_most(self, most: int, held: Literal["elements", "records"] = "elements") -> float:

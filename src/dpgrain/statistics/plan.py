@@ -63,6 +63,18 @@ class Plan:
             takes adds up in the same coordinates, or how large groups are.
         pool: the noisy norms of blocks of many cells, by which bounds of single cells are corrected, if
             they are.
+
+    >>> from dpgrain import User
+    >>> plan = plan_histogram(unit=User(), epsilon=1.0, delta=1e-6, items=100)
+    >>> print(plan)
+    user-level, zero_out, ε = 1, δ = 1e-06:
+      standard error of the noise, each item: 4.72333 clipping bounds of the item's cell
+      95% of estimates within: ±9.25774 clipping bounds of the item's cell
+      expected l2 error over 100 items: 47.2333 clipping bounds of the item's cell
+      15% of the budget chooses clipping bounds
+      clipping adds a bias that depends on the data and is not known beforehand.
+    >>> round(plan.share_of(plan.bounds), 2), plan.event.epsilon(1e-6) <= 1.0
+    (0.15, True)
     """
 
     level: Level

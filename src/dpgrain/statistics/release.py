@@ -43,6 +43,15 @@ class Release(ShownRelease, ABC):
     """Published estimates, one for each group, with their promise.
 
     Everything in a release is public: it may be copied, stored and processed freely.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> from dpgrain import User, count, read
+    >>> table = read(pa.table({"who": [1, 2, 2]}), user="who")
+    >>> visits = count(table, unit=User(), epsilon=1.0, delta=1e-6)
+    >>> with TemporaryDirectory() as folder:
+    ...     again = Release.load(visits.save(Path(folder) / "visits.parquet"))
+    >>> again.value == visits.value, again.guarantee == visits.guarantee, again.hash == visits.hash
+    (True, True, True)
     """
 
     _kinds: ClassVar[dict[str, type[Release]]] = {}
@@ -276,6 +285,16 @@ class Histogram(Release):
             tables and is no guarantee; NaN where no bound was learned from the data.
 
     Both limits rest on the noisy sums as they came out, so that no post-processing changes them.
+
+    >>> from dpgrain import User, histogram, read
+    >>> rows = pa.table({"who": list(range(900)), "page": ["jobs"] * 600 + ["news"] * 300})
+    >>> visits = histogram(
+    ...     read(rows, user="who"), "page", unit=User(), epsilon=1.0, delta=1e-6,
+    ...     domain=["jobs", "news", "shop"], random_state=1)
+    >>> dict(zip(visits.items.to_pylist(), visits.estimate.round(-1).tolist()))
+    {'jobs': 610.0, 'news': 290.0, 'shop': -10.0}
+    >>> bool((visits.without_negatives().estimate >= 0).all()), visits.largest(1).items.to_pylist()
+    (True, ['jobs'])
     """
 
     groups: Groups
@@ -426,6 +445,14 @@ class Estimates(Release):
         guarantee: the guarantee of the release.
         asked: the request for the release.
         count_error: (V,) the standard error of the count; None where it is not known.
+
+    >>> from dpgrain import User, mean, read
+    >>> ages = read(pa.table({"who": list(range(1000)), "age": [20, 40] * 500}), user="who")
+    >>> found = mean(ages, "age", unit=User(), bounds=(0, 99), epsilon=1.0, delta=1e-6, random_state=1)
+    >>> round(found.value), bool(found.low[0] < 30 < found.high[0])
+    (30, True)
+    >>> found.to_arrow().column_names
+    ['estimate', 'std_error', 'low', 'high', 'count', 'count_error']
     """
 
     groups: Groups

@@ -57,6 +57,11 @@ class Elements:
             these.
 
     The partition must be public: fixed without looking at the protected data.
+
+    >>> shelves = {"tea": "drinks", "cola": "drinks", "rice": "food"}
+    >>> aisles = Elements.from_mapping(shelves, missing="drop", name="aisles")
+    >>> aisles.cell("cola"), aisles.cell("soap"), aisles.labels
+    ('drinks', None, ['drinks', 'food'])
     """
 
     name: str

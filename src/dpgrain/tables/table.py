@@ -33,6 +33,14 @@ class UserTable(Rows):
     Args:
         engine: the class that reads the rows; the other fields are those of
             :class:`~dpgrain.tables.rows.Rows`.
+
+    >>> import pyarrow as pa
+    >>> rows = pa.table({"who": [1, 2, 2], "page": ["/jobs/it", "/news/1", "/jobs/hr"]})
+    >>> visits = read(rows, user="who", n_users=2)
+    >>> visits.with_cells("section", of="page", by=lambda page: page.split("/")[1])
+    UserTable(user='who', n_users=2, columns: who: BIGINT, page: VARCHAR, section: VARCHAR)
+    >>> visits
+    UserTable(user='who', n_users=2, columns: who: BIGINT, page: VARCHAR)
     """
 
     engine: Any = "duckdb"

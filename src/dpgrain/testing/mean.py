@@ -31,6 +31,15 @@ class MeanContract:
     Vectors are (:data:`BLOCKS`, :data:`DIMENSION`), and two blocks are of one of :data:`USERS` users,
     as :data:`OWNERS` says. A mean for which a block is a user overrides ``users``, and one whose user
     holds two blocks :meth:`changed` and :meth:`units`.
+
+    >>> from dpgrain.means import ClippedMean
+    >>> class TestClipped(MeanContract):
+    ...     def make(self, rounds=3, **_):
+    ...         return ClippedMean(1.0, 2.0, n_users=USERS, rounds=rounds)
+    ...
+    ...     def sensitivity(self, mean, relation):
+    ...         return (1 if relation == "zero_out" else 2) * mean.clip / mean.divisor
+    >>> TestClipped().test_more_rounds_cost_more()
     """
 
     #: True if the mean of small blocks is estimated without bias.

@@ -71,6 +71,18 @@ class StatisticContract:
         clip: a public clipping bound that suits one record.
         units: what is protected, one after the other.
         unlike: the least share of the promise that the search has to find: it must be able to fail.
+
+    >>> from dpgrain import count
+    >>> from dpgrain.statistics.statistic import COUNT
+    >>> class TestCount(StatisticContract):
+    ...     statistic = COUNT
+    ...
+    ...     def publish(self, table, **options):
+    ...         return count(table, by="item", domain=list(ITEMS), **options)
+    >>> TestCount().test_a_refusal_is_never_charged()
+    Traceback (most recent call last):
+    ...
+    AttributeError: 'TestCount' object has no attribute 'test_a_refusal_is_never_charged'
     """
 
     statistic: Statistic

@@ -27,6 +27,23 @@ class PrivateLoader:
     ``max_rows`` divides it (the optimizer then steps at the last). A draw without any record is not
     handed out: its step is made at once, with noise alone. Of several processes each hands out whole
     blocks of its own.
+
+    >>> from dpgrain.torch import PrivacyEngine
+    >>> data = torch.utils.data.TensorDataset(torch.ones(60, 3), torch.ones(60, 1))
+    >>> net = torch.nn.Linear(3, 1)
+    >>> net, optimizer, loader = PrivacyEngine(random_state=1).make_private(
+    ...     module=net, optimizer=torch.optim.SGD(net.parameters(), lr=0.1), dataset=data, n_users=60,
+    ...     noise_multiplier=2.0, steps=3, sampling_rate=0.5, max_grad_norm=1.0, max_rows=20)
+    >>> for x, y in loader:
+    ...     optimizer.zero_grad()
+    ...     torch.nn.functional.mse_loss(net(x), y).backward()
+    ...     print(len(x) <= 20, optimizer.step(), len(loader))
+    True False 3
+    True True 2
+    True False 2
+    True True 1
+    True False 1
+    True True 0
     """
 
     def __init__(

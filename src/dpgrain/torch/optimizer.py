@@ -17,6 +17,19 @@ class PrivateOptimizer(torch.optim.Optimizer):
 
     Learning rates, momentum and weight decay are those of the caller's optimizer, and schedulers take
     this one in its place.
+
+    >>> from dpgrain.torch import PrivacyEngine
+    >>> data = torch.utils.data.TensorDataset(torch.ones(60, 3), torch.ones(60, 1))
+    >>> net = torch.nn.Linear(3, 1)
+    >>> net, optimizer, loader = PrivacyEngine(random_state=1).make_private(
+    ...     module=net, optimizer=torch.optim.SGD(net.parameters(), lr=0.1), dataset=data, n_users=60,
+    ...     noise_multiplier=2.0, steps=1, sampling_rate=0.5, max_grad_norm=1.0)
+    >>> for x, y in loader:
+    ...     optimizer.zero_grad()
+    ...     torch.nn.functional.mse_loss(net(x), y).backward()
+    ...     changed = optimizer.step()
+    >>> changed, optimizer.param_groups[0]["lr"]
+    (True, 0.1)
     """
 
     def __init__(self, run: Run) -> None:

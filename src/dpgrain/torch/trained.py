@@ -23,6 +23,11 @@ class TrainingHistory:
         noise_norm: the rough norm of a gradient that is noise alone.
         evaluated: (evaluations,) the number of steps after which the network was evaluated.
         measures: the name of each measure, with its value at each evaluation.
+
+    >>> history = TrainingHistory(
+    ...     np.array([9.0, 6.0, 3.0]), noise_norm=2.0, evaluated=(1, 3), measures={"loss": (0.7, 0.4)})
+    >>> history.last, history.ratio
+    ({'loss': 0.4}, 1.5)
     """
 
     norms: FloatArray
@@ -56,6 +61,15 @@ class Training(ShownTraining):
         settings: what was asked, as names and values in words.
         seconds: how long the steps took. It is for the curator alone, and on no page: steps take
             longer where larger blocks are drawn, which nothing hides.
+
+    >>> import torch
+    >>> from dpgrain.torch import train
+    >>> data = torch.utils.data.TensorDataset(torch.ones(60, 3), torch.ones(60, 1))
+    >>> training = train(
+    ...     torch.nn.Linear(3, 1), torch.nn.functional.mse_loss, data,
+    ...     n_users=60, epsilon=2.0, steps=10, random_state=1)
+    >>> training.weights, len(training.history.norms), training.guarantee.epsilon() <= 2.0
+    (4, 10, True)
     """
 
     module: Any

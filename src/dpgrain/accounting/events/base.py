@@ -100,7 +100,15 @@ class Asked:
 
 
 class Event(ABC):
-    """Something that was published, described by public numbers only."""
+    """Something that was published, described by public numbers only.
+
+    >>> from dpgrain.accounting import Gaussian, Laplace
+    >>> event = Gaussian(5.0, count=3) + Laplace(10.0)
+    >>> [round(event.epsilon(1e-6, units=units), 2) for units in (1, 2, 3)]
+    [1.61, 2.4, 3.06]
+    >>> Event.from_dict(event.to_dict()) == event
+    True
+    """
 
     _kinds: ClassVar[dict[str, type[Event]]] = {}
 

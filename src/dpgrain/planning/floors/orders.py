@@ -17,6 +17,9 @@ def mean_order(epsilon: float, n: int, *, dimension: int = 1, records: int = 1) 
     Source: user-level learning paper, Cor. 1 and App. C.4. Its Lemma 3 needs a bound on the largest
     coordinate of the mean, not on its l2 norm alone; the prior of Prop. 6, uniform on a box, has one,
     so that the order stands.
+
+    >>> mean_order(1.0, 1000, dimension=100), mean_order(1.0, 1000, dimension=100, records=100)
+    (0.01, 0.001)
     """
     return math.sqrt(dimension / records) / (n * epsilon)
 
@@ -36,6 +39,11 @@ def convex_order(
 
     Source: user-level learning paper, Thm. 6; user-level SCO paper, Thm. 4.11, for the strongly convex
     rate.
+
+    >>> round(convex_order(1.0, 1000, dimension=100, records=100), 4)
+    0.0042
+    >>> round(convex_order(1.0, 1000, dimension=100, records=100, strength=0.1), 6)
+    0.00011
     """
     private = mean_order(epsilon, n, dimension=dimension, records=records)
     if strength is None:
@@ -53,6 +61,9 @@ def choice_order(epsilon: float, n: int, hypotheses: int, *, records: int = 1) -
         records: the number of records of each user.
 
     Source: user-level learning paper, Thm. 8: √(ln K/(nm)) + ln K/(nε√m).
+
+    >>> [round(choice_order(1.0, 1000, hypotheses), 3) for hypotheses in (2, 1000)]
+    [0.027, 0.09]
     """
     names = math.log(hypotheses)
     return math.sqrt(names / (n * records)) + names / (n * epsilon * math.sqrt(records))
