@@ -137,10 +137,11 @@ def minimise(
     if the loss of a record depends on that record and θ alone. Source: element-level paper, Algorithm
     1, (15) and Appendix D, with blocks drawn instead of users; docs/theory, "Gradient steps".
 
-    >>> from dpgrain.optimize import Ball, Power, Squared
+    >>> from dpgrain.optimize import Ball, Last, Power, Squared
     >>> from dpgrain.optimize.models import Truncated
-    >>> X, y, steps = np.ones((3000, 1)), np.full(3000, 0.5), Sgd(Power(1.0), Ball(2.0))
-    >>> found = minimise(Squared(), X, y, [0.0], solver=steps, model=Truncated())
+    >>> X, y, steps = np.ones((300, 1)), np.full(300, 0.5), Sgd(Power(1.0), Ball(2.0), Last())
+    >>> asked = {"n_users": 300, "rounds": 4, "random_state": 1}
+    >>> found = minimise(Squared(), X, y, [0.0], solver=steps, model=Truncated(), **asked)
     >>> bool(abs(found.theta[0] - 0.5) < 0.1), round(found.guarantee.epsilon(), 2)
     (True, 1.0)
     """

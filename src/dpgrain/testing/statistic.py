@@ -79,10 +79,7 @@ class StatisticContract:
     ...
     ...     def publish(self, table, **options):
     ...         return count(table, by="item", domain=list(ITEMS), **options)
-    >>> TestCount().test_a_refusal_is_never_charged()
-    Traceback (most recent call last):
-    ...
-    AttributeError: 'TestCount' object has no attribute 'test_a_refusal_is_never_charged'
+    >>> TestCount().test_a_refusal_is_not_charged()
     """
 
     statistic: Statistic
