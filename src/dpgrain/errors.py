@@ -16,7 +16,7 @@ from __future__ import annotations
 
 
 class DpgrainError(Exception):
-    """The base of all errors of dpgrain, whose messages are one sentence with the remedy.
+    """The base of all errors of dpgrain, whose messages say what is wrong and what to do.
 
     >>> import dpgrain as dg
     >>> try:

@@ -17,6 +17,7 @@ from dpgrain.accounting import (
     calibrate_laplace,
     gaussian_multipliers,
 )
+from dpgrain.errors import ParameterError
 from dpgrain.units import RELATIONS, Element, Relation, User
 
 CONTRIBUTIONS = [
@@ -88,3 +89,8 @@ def test_calibration_for_a_coarser_unit() -> None:
     event = calibrate_gaussian(1.0, 1e-5, unit=User(max_elements=9))
     assert event.epsilon(1e-5, unit=User(max_elements=9)) <= 1.0
     assert event.noise_multiplier == pytest.approx(3 * 3.7306, abs=1e-3)
+
+
+def test_each_release_has_one_share() -> None:
+    with pytest.raises(ParameterError, match="shares must be one for each of 1 contribution"):
+        gaussian_multipliers(1.0, 1e-6, [Contribution()], [1.0, 2.0])

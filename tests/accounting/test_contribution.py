@@ -633,6 +633,13 @@ def test_selection_leak_is_the_worst_block() -> None:
     assert 0 < selection_leak(31.0, 1.0, 1) < 1e-190
 
 
+@pytest.mark.parametrize("wrong", ["threshold", "noise_multiplier", "max_items"])
+def test_selection_leak_refuses_nonsense(wrong: str) -> None:
+    asked: dict[str, Any] = {"threshold": 9.0, "noise_multiplier": 4.0, "max_items": 1, wrong: 0}
+    with pytest.raises(ParameterError, match=f"{wrong} must be "):
+        selection_leak(**asked)
+
+
 def test_selection_charges_the_whole_leak_where_nothing_bounds_the_blocks() -> None:
     event = Selection(4.0, threshold=25.0, max_items=1)
     assert event.loss(unit=User()).leak == 1.0

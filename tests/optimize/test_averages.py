@@ -9,6 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from dpgrain._types import FloatArray as Array
+from dpgrain.errors import ParameterError
 from dpgrain.optimize import (
     Average,
     DecreasingRestart,
@@ -61,3 +62,8 @@ def test_every_iterate_is_as_likely_as_any_other() -> None:
         counts = np.bincount(chosen, minlength=5)
         assert counts[0] == 0
         assert counts[1:] == pytest.approx(1000, abs=140)
+
+
+def test_nothing_is_drawn_of_no_iterates() -> None:
+    with pytest.raises(ParameterError, match="rounds must be a whole number of at least 1, not 0"):
+        RandomIterate.draw(0, np.random.default_rng(0))

@@ -551,6 +551,19 @@ def test_strongly_convex_phases_double_and_come_nearer() -> None:
     )
 
 
+@pytest.mark.parametrize("wrong", [{"rounds": 0}, {"iterate": 0}, {"iterate": 1.5}, {"rounds": -3}])
+def test_winsorized_rounds_and_iterates_are_whole_numbers(wrong: dict[str, Any]) -> None:
+    (name,) = wrong
+    with pytest.raises(ParameterError, match=f"{name} must be a whole number of at least 1"):
+        WinsorizedErm(cases.KNOWN, kind="nonconvex", **wrong)
+
+
+@pytest.mark.parametrize("kind", ["convex", "strongly_convex"])
+def test_an_iterate_is_chosen_where_one_is_returned(kind: Any) -> None:
+    with pytest.raises(ParameterError, match="iterate must be left out with kind='"):
+        WinsorizedErm(cases.KNOWN, kind=kind, iterate=4)
+
+
 def test_winsorized_rounds_and_iterates() -> None:
     task = Task.of(20_000, (0.0, 0.0), 4.0, 1e-6)
     known = Known(smoothness=2.0, records=100)

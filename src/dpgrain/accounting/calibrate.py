@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Generic, Literal, TypeVar
 
 from dpgrain import _validate
+from dpgrain._wording import counted
 from dpgrain.accounting.contribution import Contribution
 from dpgrain.accounting.events.base import Event
 from dpgrain.accounting.events.choices import BoundedRange
@@ -233,13 +234,20 @@ def gaussian_multipliers(
         unit: the unit that is protected; by default the one whose data is a block.
 
     Raises:
-        ParameterError: if a number is out of range, or nothing bounds what a unit adds to a release.
+        ParameterError: if a number is out of range, there are more shares than releases or fewer, or
+            nothing bounds what a unit adds to a release.
 
     >>> [round(s, 3) for s in gaussian_multipliers(1, 1e-5, [Contribution()] * 2, [1, 3])]
     [7.461, 4.308]
     """
     epsilon = _validate.positive(epsilon=epsilon)
     delta = _validate.delta(allow_zero=False, delta=delta)
+    if len(shares) != len(contributions):
+        raise ParameterError(
+            f"shares must be one for each of {counted(len(contributions), 'contribution')}, not "
+            f"{len(shares)}.",
+            name="shares",
+        )
     total = sum(_validate.positive(share=share) for share in shares)
     mu = gaussian_mu(epsilon, delta)
     # The margin keeps rounding from pushing the sum of squares above μ², or ε above the target.

@@ -153,7 +153,7 @@ class LinearSVC(_Classifier):
         """Return the hinge loss.
 
         Raises:
-            ParameterError: unless there are two classes.
+            ParameterError: if there are classes, and not two.
         """
         if classes is not None and len(classes) != 2:
             raise ParameterError(

@@ -117,7 +117,12 @@ class RandomIterate:
 
     @staticmethod
     def draw(rounds: int, generator: np.random.Generator) -> RandomIterate:
-        """Draw one of ``rounds`` iterates."""
+        """Draw one of ``rounds`` iterates.
+
+        Raises:
+            ParameterError: if ``rounds`` is not a whole number of at least 1.
+        """
+        rounds = _validate.integer(minimum=1, rounds=rounds)
         return RandomIterate(int(generator.integers(1, rounds + 1)))
 
     def weight(self, k: int) -> float:

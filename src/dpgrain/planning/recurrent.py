@@ -208,9 +208,10 @@ def plan_recurrent(
     if within is not None:
         within = _at_most(periods, within=_validate.integer(minimum=1, within=within))
     person = _Person(counting, periods, returns)
-    lengths = sorted({1, min(7, periods), periods} if every is None else set(every))
+    stated = [1, min(7, periods), periods] if every is None else _validate.sequence(every=every)
+    lengths = sorted({_validate.integer(minimum=1, every=length) for length in stated})
     for length in lengths:
-        _at_most(periods, every=_validate.integer(minimum=1, every=length))
+        _at_most(periods, every=length)
     schedules = tuple(
         _schedule(person, length, running, whose, gaussian_mu(epsilon, delta), delta)
         for whose in _promises(periods, returns, within)

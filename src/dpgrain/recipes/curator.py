@@ -58,11 +58,12 @@ class WinsorizedErm:
         rounds: T; None for H·R/ν rounds, as far as users suffice, where ν is the noise of one round
             that had all of the promise; beyond them only noise is left. With ``"strongly_convex"`` None
             stands for H/μ·ln of the ratio of the start's error to the noise.
-        iterate: which iterate ``"nonconvex"`` returns; None to draw it.
+        iterate: which iterate ``"nonconvex"`` returns, from 1, or the last if there are fewer; None to
+            draw it.
 
     Raises:
-        ParameterError: if a value is out of range, the smoothness is infinite, or the strength is 0
-            with ``"strongly_convex"``.
+        ParameterError: if a value is out of range, the smoothness is infinite, the strength is 0 with
+            ``"strongly_convex"``, or an iterate is stated where none is returned.
 
     Source: Theorem 4 and Proposition 3, with the constants of exact accounting.
 
@@ -84,6 +85,14 @@ class WinsorizedErm:
         check_smooth(self.known, "WinsorizedErm", "UserLevelSgd")
         if self.kind == "strongly_convex" and self.known.strength == 0:
             raise ParameterError("strength must be above 0 with kind='strongly_convex', not 0.")
+        if self.rounds is not None:
+            _validate.integer(minimum=1, rounds=self.rounds)
+        if self.iterate is not None:
+            _validate.integer(minimum=1, iterate=self.iterate)
+            if self.kind != "nonconvex":
+                raise ParameterError(
+                    f"iterate must be left out with kind={self.kind!r}, which returns no single one."
+                )
 
     def plan(self, task: Task) -> Program:
         """Plan one phase with all users."""

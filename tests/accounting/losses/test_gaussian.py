@@ -18,6 +18,7 @@ from dpgrain.accounting import (
     gaussian_delta,
     gaussian_epsilon,
     gaussian_mu,
+    pure_mu,
 )
 from dpgrain.errors import ParameterError
 
@@ -149,6 +150,19 @@ def test_the_curve_in_k_is_not_a_multiple_of_epsilon() -> None:
 def test_the_curve_refuses_nonsense(mu: float) -> None:
     with pytest.raises(ParameterError, match="mu must be at least 0"):
         gaussian_delta(1.0, mu)
+
+
+def test_its_inverses_refuse_nonsense() -> None:
+    """A δ that is no number would be above all others, and allow anything."""
+    with pytest.raises(ParameterError, match="delta must be a number, not nan"):
+        gaussian_epsilon(math.nan, 1.0)
+    with pytest.raises(ParameterError, match="delta must be a number, not nan"):
+        gaussian_mu(1.0, math.nan)
+    for epsilon in (-1.0, math.nan):
+        with pytest.raises(ParameterError, match="epsilon must be at least 0, not"):
+            pure_mu(epsilon)
+        with pytest.raises(ParameterError, match="epsilon must be at least 0, not"):
+            gaussian_mu(epsilon, 1e-6)
 
 
 @pytest.mark.parametrize("epsilon", [1e-6, 1e-5, 1e-4, 1e-3])

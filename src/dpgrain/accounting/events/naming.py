@@ -112,9 +112,15 @@ def selection_leak(threshold: float, noise_multiplier: float, max_items: int) ->
         noise_multiplier: the noise sd, where blocks have norm at most 1.
         max_items: the most items that one block may add to.
 
+    Raises:
+        ParameterError: if a value is out of range.
+
     >>> [round(selection_leak(threshold, 4.0, max_items=1), 6) for threshold in (5.0, 10.0, 20.0)]
     [0.158655, 0.012224, 1e-06]
     """
+    threshold = _validate.positive(threshold=threshold)
+    noise_multiplier = _validate.positive(noise_multiplier=noise_multiplier)
+    max_items = _validate.integer(minimum=1, max_items=max_items)
     first, last = np.array(_stretches(max_items), dtype=np.float64).T
     # Each count is smaller when there are more items: the first number of a stretch bounds its counts,
     # and the last one bounds how many there are.

@@ -121,9 +121,13 @@ def gaussian_epsilon(delta: float, mu: float) -> float:
         delta: the δ of the promise.
         mu: the sensitivity ÷ the standard deviation of the noise.
 
+    Raises:
+        ParameterError: if δ is not a number, or μ is below 0.
+
     >>> round(gaussian_epsilon(1e-5, 1 / 3.7306), 4)
     1.0
     """
+    _require_number(delta)
     if gaussian_delta(0.0, mu) <= delta:
         return 0.0
     if delta <= 0 or mu == math.inf:
@@ -140,12 +144,17 @@ def gaussian_mu(epsilon: float, delta: float) -> float:
     """The largest μ for which μ-GDP implies (ε, δ)-DP, rounded down.
 
     Args:
-        epsilon: the ε of the promise.
+        epsilon: the ε of the promise, at least 0.
         delta: the δ of the promise.
+
+    Raises:
+        ParameterError: if ε is below 0, or δ is not a number.
 
     >>> round(1 / gaussian_mu(1.0, 1e-5), 4)
     3.7306
     """
+    _require_size(epsilon)
+    _require_number(delta)
     if delta <= 0:
         return 0.0
     low, high = 1e-300, 1.0
@@ -164,11 +173,26 @@ def pure_mu(epsilon: float) -> float:
     Args:
         epsilon: the ε, at least 0; may be infinite.
 
+    Raises:
+        ParameterError: if ε is below 0.
+
     >>> round(pure_mu(0.1), 4), round(pure_mu(0.05), 4)
     (0.1253, 0.0627)
     """
+    _require_size(epsilon)
     # The function is concave with this slope at 0, where its closed form cancels.
     tangent = math.sqrt(math.pi / 2) * epsilon
     if tangent <= 1e-4 or math.isinf(epsilon):
         return tangent * (1 + _RELATIVE_ROUNDING)
     return min(-2 * float(ndtri_exp(-float(np.logaddexp(0.0, epsilon)))) * (1 + 1e-9), tangent)
+
+
+def _require_size(epsilon: float) -> None:
+    if not epsilon >= 0:
+        raise ParameterError(f"epsilon must be at least 0, not {epsilon!r}.", name="epsilon")
+
+
+def _require_number(delta: float) -> None:
+    # NaN is below nothing, so that the search would take any μ, or any ε, for small enough.
+    if math.isnan(delta):
+        raise ParameterError("delta must be a number, not nan.", name="delta")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+from dpgrain import _validate
+
 
 def mean_order(epsilon: float, n: int, *, dimension: int = 1, records: int = 1) -> float:
     """The order of the private error of a mean of users' records, in bounds of a record: √d/(nε√m).
@@ -14,6 +16,9 @@ def mean_order(epsilon: float, n: int, *, dimension: int = 1, records: int = 1) 
         dimension: the number of coordinates.
         records: the number of records of each user.
 
+    Raises:
+        ParameterError: if a number is out of range.
+
     Source: user-level learning paper, Cor. 1 and App. C.4. Its Lemma 3 needs a bound on the largest
     coordinate of the mean, not on its l2 norm alone; the prior of Prop. 6, uniform on a box, has one,
     so that the order stands.
@@ -21,6 +26,8 @@ def mean_order(epsilon: float, n: int, *, dimension: int = 1, records: int = 1) 
     >>> mean_order(1.0, 1000, dimension=100), mean_order(1.0, 1000, dimension=100, records=100)
     (0.01, 0.001)
     """
+    epsilon, n, records = _checked(epsilon, n, records)
+    dimension = _validate.integer(minimum=1, dimension=dimension)
     return math.sqrt(dimension / records) / (n * epsilon)
 
 
@@ -37,6 +44,9 @@ def convex_order(
         strength: μ, where losses are μ-strongly convex; the order is then 1/μ·(1/(nm) + d/(n²mε²)), in
             G².
 
+    Raises:
+        ParameterError: if a number is out of range.
+
     Source: user-level learning paper, Thm. 6; user-level SCO paper, Thm. 4.11, for the strongly convex
     rate.
 
@@ -48,7 +58,7 @@ def convex_order(
     private = mean_order(epsilon, n, dimension=dimension, records=records)
     if strength is None:
         return 1 / math.sqrt(n * records) + private
-    return (1 / (n * records) + private * private) / strength
+    return (1 / (n * records) + private * private) / _validate.positive(strength=strength)
 
 
 def choice_order(epsilon: float, n: int, hypotheses: int, *, records: int = 1) -> float:
@@ -60,10 +70,21 @@ def choice_order(epsilon: float, n: int, hypotheses: int, *, records: int = 1) -
         hypotheses: K, the number of hypotheses.
         records: the number of records of each user.
 
+    Raises:
+        ParameterError: if a number is out of range.
+
     Source: user-level learning paper, Thm. 8: √(ln K/(nm)) + ln K/(nε√m).
 
     >>> [round(choice_order(1.0, 1000, hypotheses), 3) for hypotheses in (2, 1000)]
     [0.027, 0.09]
     """
-    names = math.log(hypotheses)
+    epsilon, n, records = _checked(epsilon, n, records)
+    names = math.log(_validate.integer(minimum=1, hypotheses=hypotheses))
     return math.sqrt(names / (n * records)) + names / (n * epsilon * math.sqrt(records))
+
+
+def _checked(epsilon: float, n: int, records: int) -> tuple[float, int, int]:
+    """Check the numbers that all orders take."""
+    n = _validate.integer(minimum=1, n=n)
+    records = _validate.integer(minimum=1, records=records)
+    return _validate.positive(epsilon=epsilon), n, records
