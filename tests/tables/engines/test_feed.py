@@ -162,6 +162,22 @@ def test_repeated_keys_are_merged_from_buckets() -> None:
     assert scan.passes == 1
 
 
+def test_users_put_off_before_one_fills_the_rest_are_not_lost() -> None:
+    rng = np.random.default_rng(7)
+    each = (np.arange(3000) << SHIFT) | rng.integers(0, LAYOUT.items, 3000)
+    keys = np.concatenate([each, rng.integers(0, LAYOUT.items, 5000)])
+
+    def scan(share: Share) -> Iterator[Chunk]:
+        held = keys[share.of_keys(keys, SHIFT)]
+        for start in range(0, held.size, 100):
+            yield held[start : start + 100], None
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(buckets_module, "_STAGED_KEYS", 64)
+        feed = Feed(scan, SHIFT, 1000, 2, counted=1500, users=3000)
+        np.testing.assert_array_equal(feed.accumulate(add, (LAYOUT.items,)), direct(keys, None))
+
+
 def test_what_fits_is_scanned_once_for_two_questions() -> None:
     keys, _ = rows_of(1, 50, 300, weighted=False)
     scan = FakeScan(keys, None, 64)
