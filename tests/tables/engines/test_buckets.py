@@ -54,6 +54,50 @@ def test_the_same_keys_come_back_sorted(
         assert sum(map(len, owners)) == len(set().union(*owners))
 
 
+@examples(40)
+@given(seed=st.integers(0, 2**32), rows=st.integers(1, 2000), times=st.integers(0, 3))
+def test_keys_that_are_kept_make_room_for_more(seed: int, rows: int, times: int) -> None:
+    generator = np.random.default_rng(seed)
+    users, shift = 500, 5
+    bucketing = Bucketing.of(users, shift)
+    assert bucketing is not None
+    keys = generator.integers(0, users << shift, rows)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "_STAGED_KEYS", 50)
+        patch.setattr(module, "_PART_KEYS", 7)
+        buckets = filled(keys, bucketing, 2 * rows, 170)
+        for bit in range(times):
+            mine = (keys >> (shift + bit)) & 1 == 0
+            buckets.keep(lambda keys, bit=bit: (keys >> (shift + bit)) & 1 == 0)
+            keys = keys[mine]
+            assert buckets.size == keys.size
+            more = generator.integers(0, users << shift, 2 * rows - keys.size)
+            assert buckets.add(more)
+            assert not buckets.add(more[:1]) or not more.size
+            keys = np.concatenate([keys, more])
+        different = np.unique(keys).size
+        assert buckets.differ(different - 1)
+        assert not buckets.differ(different)
+    parts = [part for b in buckets.held() for part in buckets.parts(b, shift, 10)]
+    np.testing.assert_array_equal(np.concatenate(parts), np.sort(keys))
+
+
+def test_a_large_bucket_ends_the_room_for_more() -> None:
+    bucketing = Bucketing.of(64, 5)
+    assert bucketing is not None
+    even = np.arange(64 << 5)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "_STAGED_KEYS", 16)
+        buckets = Buckets(bucketing, 2 * even.size, even.size)
+        assert buckets.add(even)
+        assert buckets.add(even)
+        assert not buckets.lopsided
+        buckets = Buckets(bucketing, 2 * even.size, even.size)
+        assert buckets.add(np.zeros(even.size, dtype=np.int64))
+        assert not buckets.add(even)
+        assert buckets.lopsided
+
+
 @pytest.mark.parametrize(("users", "shift"), [(2**40, 19), (10, 33), (2**44, 1)])
 def test_keys_that_are_too_long_have_no_buckets(users: int, shift: int) -> None:
     assert Bucketing.of(users, shift) is None

@@ -69,6 +69,7 @@ def rows_of(seed: int, users: int, rows: int, weighted: bool) -> tuple[IntArray,
     size=st.sampled_from([1, 7, 64, 1000]),
     threads=st.sampled_from([1, 3]),
     staged=st.sampled_from([None, 20, 1000]),
+    more=st.sampled_from([1, 1.5, 4]),
 )
 def test_same_integers_however_it_is_read(
     seed: int,
@@ -79,6 +80,7 @@ def test_same_integers_however_it_is_read(
     size: int,
     threads: int,
     staged: int | None,
+    more: float,
 ) -> None:
     keys, totals = rows_of(seed, users, rows, weighted)
     scan = FakeScan(keys, totals, size)
@@ -87,7 +89,14 @@ def test_same_integers_however_it_is_read(
     largest = int(keys.max(initial=0)) >> SHIFT if bucketed else None
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(buckets_module, "_STAGED_KEYS", staged)
-        feed = Feed(scan, SHIFT, capacity, threads, users=None if largest is None else largest + 1)
+        feed = Feed(
+            scan,
+            SHIFT,
+            capacity,
+            threads,
+            counted=int(more * capacity),
+            users=None if largest is None else largest + 1,
+        )
         for _ in range(2):
             found = feed.accumulate(add, (LAYOUT.items,))
             np.testing.assert_array_equal(found, direct(keys, totals))
@@ -128,6 +137,45 @@ def test_short_capacity_takes_more_passes_and_bounded_memory(weighted: bool) -> 
     assert all(not a & b for i, a in enumerate(users) for b in users[:i])
     assert set.union(*users) == set((keys >> SHIFT).tolist())
     np.testing.assert_array_equal(feed.accumulate(add, (LAYOUT.items,)), direct(keys, totals))
+
+
+@pytest.mark.parametrize(("rows", "passes"), [(4000, 1), (8000, 1), (8200, 2), (30_000, 4)])
+def test_buckets_hold_more_than_may_be_sorted_in_one_piece(rows: int, passes: int) -> None:
+    rng = np.random.default_rng(5)
+    keys = (rng.permutation(rows) << SHIFT) | rng.integers(0, LAYOUT.items, rows)
+    scan = FakeScan(keys, None, 50)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(buckets_module, "_STAGED_KEYS", 64)
+        feed = Feed(scan, SHIFT, 4000, 2, counted=8000, users=rows)
+        np.testing.assert_array_equal(feed.accumulate(add, (LAYOUT.items,)), direct(keys, None))
+    assert scan.passes == passes
+
+
+def test_repeated_keys_are_merged_from_buckets() -> None:
+    rng = np.random.default_rng(6)
+    keys = (rng.integers(0, 15, 50_000) << SHIFT) | rng.integers(0, LAYOUT.items, 50_000)
+    scan = FakeScan(keys, None, 500)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(buckets_module, "_STAGED_KEYS", 64)
+        feed = Feed(scan, SHIFT, 4000, 2, counted=8000, users=15)
+        np.testing.assert_array_equal(feed.accumulate(add, (LAYOUT.items,)), direct(keys, None))
+    assert scan.passes == 1
+
+
+def test_users_put_off_before_one_fills_the_rest_are_not_lost() -> None:
+    rng = np.random.default_rng(7)
+    each = (np.arange(3000) << SHIFT) | rng.integers(0, LAYOUT.items, 3000)
+    keys = np.concatenate([each, rng.integers(0, LAYOUT.items, 5000)])
+
+    def scan(share: Share) -> Iterator[Chunk]:
+        held = keys[share.of_keys(keys, SHIFT)]
+        for start in range(0, held.size, 100):
+            yield held[start : start + 100], None
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(buckets_module, "_STAGED_KEYS", 64)
+        feed = Feed(scan, SHIFT, 1000, 2, counted=1500, users=3000)
+        np.testing.assert_array_equal(feed.accumulate(add, (LAYOUT.items,)), direct(keys, None))
 
 
 def test_what_fits_is_scanned_once_for_two_questions() -> None:

@@ -6,13 +6,13 @@ bucket is sorted when it is first asked for, which threads do side by side, and 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpgrain._types import IntArray
+from dpgrain._types import BoolArray, IntArray
 
 # A key has this many bits within its bucket, and there are at least and at most so many buckets.
 _LOW_BITS, _LEAST_BUCKETS, _MOST_BUCKETS = 32, 1 << 6, 1 << 12
@@ -20,6 +20,10 @@ _LOW_BITS, _LEAST_BUCKETS, _MOST_BUCKETS = 32, 1 << 6, 1 << 12
 _STAGED_KEYS = 1 << 20
 # The blocks that buckets begin and do not fill take this part of the capacity at most.
 _SLACK = 8
+# Where more keys are held than may be sorted, no bucket holds more than this part of those.
+_EVEN = 8
+# So many keys of a bucket are looked at together.
+_PART_KEYS = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -57,23 +61,28 @@ class Buckets:
     Args:
         bucketing: the division of keys.
         capacity: the number of keys that are held at most.
+        uneven: the number that is held at most where a bucket has more than an eighth of it, since
+            a bucket is copied to be sorted; None for the capacity.
     """
 
-    def __init__(self, bucketing: Bucketing, capacity: int) -> None:
+    def __init__(self, bucketing: Bucketing, capacity: int, uneven: int | None = None) -> None:
         self._bits, self._count, self._capacity = bucketing.bits, bucketing.count, capacity
+        self._uneven = capacity if uneven is None else uneven
         self._staged = np.empty(min(_STAGED_KEYS, capacity), dtype=np.int64)
         self._filled = self.size = 0
         block = max(capacity // (_SLACK * self._count), 1)
         # Untouched pages of a new array take no memory.
         self._pool = np.empty((capacity // block + self._count, block), dtype=np.uint32)
         self._blocks: list[list[int]] = [[] for _ in range(self._count)]
+        self._free: list[int] = []
         self._taken = 0
         self._sizes = np.zeros(self._count, dtype=np.int64)
         self._sorted = np.zeros(self._count, dtype=np.bool_)
 
     def add(self, keys: IntArray) -> bool:
         """Take keys in; return False, and take none, where they do not fit."""
-        if self.size + keys.size > self._capacity:
+        size = self.size + keys.size
+        if size > self._capacity or (size > self._uneven and self._largest > self._uneven // _EVEN):
             return False
         self.size += keys.size
         while keys.size:
@@ -84,6 +93,15 @@ class Buckets:
             if self._filled == self._staged.size:
                 self.settle()
         return True
+
+    @property
+    def _largest(self) -> int:
+        return int(self._sizes.max())
+
+    @property
+    def lopsided(self) -> bool:
+        """True where a settled bucket has half of the keys, so that dividing users may not help."""
+        return 2 * self._largest >= self.size
 
     @property
     def few(self) -> bool:
@@ -116,12 +134,41 @@ class Buckets:
         while lows.size:
             place = int(self._sizes[bucket]) % block
             if place == 0:
-                self._blocks[bucket].append(self._taken)
-                self._taken += 1
+                self._blocks[bucket].append(self._new_block())
             part = lows[: block - place]
             self._pool[self._blocks[bucket][-1], place : place + part.size] = part
             self._sizes[bucket] += part.size
+            self._sorted[bucket] = False
             lows = lows[part.size :]
+
+    def _new_block(self) -> int:
+        if self._free:
+            return self._free.pop()
+        self._taken += 1
+        return self._taken - 1
+
+    def keep(self, mine: Callable[[IntArray], BoolArray]) -> None:
+        """Keep the keys that a function says true of, and drop the others."""
+        self.settle()
+        for bucket in self.held():
+            lows = self.of(bucket)
+            kept = [part[mine(self.whole(bucket, part))] for part in _parts(lows)]
+            self._free += self._blocks[bucket]
+            self._blocks[bucket], self._sizes[bucket] = [], 0
+            self._put(bucket, np.concatenate(kept))
+            self._sorted[bucket] = True
+        self.size = int(self._sizes.sum())
+
+    def differ(self, most: int) -> bool:
+        """Return whether more than ``most`` keys are different."""
+        self.settle()
+        found = 0
+        for bucket in self.held():
+            lows = self.of(bucket)
+            found += 1 + sum(int(np.count_nonzero(p[1:] != p[:-1])) for p in _parts(lows, 1))
+            if found > most:
+                return True
+        return False
 
     def held(self) -> list[int]:
         """Return the buckets that hold keys."""
@@ -161,3 +208,9 @@ class Buckets:
                 stop = int(np.searchsorted(lows, np.uint32(following)))
             yield self.whole(bucket, lows[start:stop])
             start = stop
+
+
+def _parts(lows: NDArray[np.uint32], more: int = 0) -> Iterator[NDArray[np.uint32]]:
+    """Yield keys in parts, each with so many more keys of the next one."""
+    for start in range(0, lows.size, _PART_KEYS):
+        yield lows[start : start + _PART_KEYS + more]

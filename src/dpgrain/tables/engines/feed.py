@@ -3,8 +3,8 @@
 An engine streams keys (``user | cell | item``) in any order, as often as asked. Here they are sorted,
 so that each user's records lie together, within a stated number of keys in memory:
 
-1. Keys of counted records are kept in buckets, in half the bytes, while all of them fit: `buckets.py`.
-2. A full buffer is merged if that makes it small: equal keys become one key with a total. One user
+1. Keys of counted records are kept in buckets, in half the bytes: `buckets.py`.
+2. What is full is merged if that makes it small: equal keys become one key with a total. One user
    with ten million records of a thousand items is a thousand pairs.
 3. Otherwise half of the users (by a hash of their code) are put off to a later pass over the source.
    No row is ever written to disk here, and the cost stays linear in rows until one pass no longer
@@ -30,7 +30,7 @@ from dpgrain._types import BoolArray, FloatArray, IntArray
 from dpgrain.errors import DataError
 from dpgrain.tables.engines.buckets import Bucketing, Buckets
 from dpgrain.tables.engines.kernel import SATURATION, pair_totals
-from dpgrain.tables.engines.memory import Memory
+from dpgrain.tables.engines.memory import MOST_SUMS, Memory
 
 Chunk: TypeAlias = tuple[IntArray, FloatArray | None]
 #: What a thread takes at a time: called, it gives sorted keys of whole users, with their totals.
@@ -41,8 +41,8 @@ KEY_BITS = 62
 _CALL_KEYS = 1 << 16
 # This many keys are looked at together where the whole buffer is gone through.
 _PART_KEYS = 1 << 20
-# Sums of at most this many numbers get one accumulator per thread.
-_SMALL_SUMS = 1 << 22
+# Pairs are merged where they are at most this part of the keys that are held.
+_FEW_PAIRS = 8
 # Users are divided into at most this many parts; a part that still does not fit is one user.
 _MOST_PARTS = 1 << 20
 # User codes are mixed with themselves, shifted by these bits, before their low bits divide the users.
@@ -63,6 +63,10 @@ class Share:
             mixed ^= users >> shift
         mixed &= self.parts - 1
         return np.asarray(mixed == self.part)
+
+    def of_keys(self, keys: IntArray, shift: int) -> BoolArray:
+        """Return whether the user of each key belongs to the share, (n,)."""
+        return self.holds(keys >> shift)
 
     def halves(self) -> tuple[Share, Share]:
         """Return the two shares that make this one up."""
@@ -114,6 +118,7 @@ class Feed:
         user_shift: bits of a key below the user code.
         capacity: keys held in memory at a time (a quarter of that with totals).
         threads: threads that run the kernel.
+        counted: keys without totals held in buckets at a time; None for the capacity.
         call: keys that one call of the kernel handles, where a user has no more.
         sums: numbers in the accumulators of all threads, where these are more than one.
         users: all user codes are below it, and keys have no totals; None where that is not known.
@@ -126,14 +131,16 @@ class Feed:
         capacity: int,
         threads: int,
         *,
+        counted: int | None = None,
         call: int | None = None,
         sums: int | None = None,
         users: int | None = None,
     ) -> None:
         self._scan, self._shift = scan, user_shift
         self._capacity, self._threads = capacity, threads
+        self._counted = capacity if counted is None else counted
         self._call = _CALL_KEYS if call is None else call
-        self._sums = _SMALL_SUMS * threads if sums is None else sums
+        self._sums = MOST_SUMS * threads if sums is None else sums
         self._bucketing = None if users is None else Bucketing.of(users, user_shift)
         self._kept: Batch | None = None
         self._narrow: Narrow | None = None
@@ -156,6 +163,7 @@ class Feed:
             user_shift,
             memory.keys,
             threads,
+            counted=memory.counted,
             call=memory.call,
             sums=memory.sums,
             users=users,
@@ -181,6 +189,7 @@ class Feed:
             self._shift,
             self._capacity,
             self._threads,
+            counted=self._counted,
             call=self._call,
             sums=self._sums,
         )
@@ -215,19 +224,37 @@ class Feed:
         """Read the keys of a share of the users; return them, and the shares that are put off."""
         step("reading rows")
         chunks = self._scan(share)
-        if self._bucketing is not None:
-            buckets = Buckets(self._bucketing, self._capacity)
-            for keys, _ in chunks:
-                if not buckets.add(keys):
-                    more: Iterable[Chunk] = [(keys, None)]
-                    break
-            else:
-                return _Bucketed(buckets), []
-            # What does not fit is merged or put off, which takes keys in one piece.
-            self._bucketing = None
-            chunks = itertools.chain(((held, None) for held in buckets.emptied()), more, chunks)
-            del buckets
-        buffer = _Buffer(self._capacity, self._shift, share)
+        if self._bucketing is None:
+            return self._buffered(_Buffer(self._capacity, self._shift, share), chunks)
+        return self._in_buckets(
+            Buckets(self._bucketing, self._counted, self._capacity), share, chunks
+        )
+
+    def _in_buckets(
+        self, buckets: Buckets, share: Share, chunks: Iterator[Chunk]
+    ) -> tuple[Batch, list[Share]]:
+        """Read keys into buckets; where these are full, merge them or put users off."""
+        mine, put_off = share, list[Share]()
+        for keys, _ in chunks:
+            held = keys if mine == share else keys[mine.of_keys(keys, self._shift)]
+            while not buckets.add(held):
+                repeated = buckets.size > 0 and not buckets.differ(self._capacity // _FEW_PAIRS)
+                if repeated or buckets.lopsided:
+                    # Pairs are fewer in one piece; a user who has most of the keys stays alone there.
+                    self._bucketing = None if repeated else self._bucketing
+                    buffer = _Buffer(self._capacity, self._shift, share, mine)
+                    buffer.take(buckets, repeated)
+                    del buckets
+                    batch, more = self._buffered(buffer, itertools.chain([(keys, None)], chunks))
+                    return batch, put_off + more
+                mine, other = mine.halves()
+                put_off.append(other)
+                buckets.keep(partial(mine.of_keys, shift=self._shift))
+                held = keys[mine.of_keys(keys, self._shift)]
+        return _Bucketed(buckets), put_off
+
+    def _buffered(self, buffer: _Buffer, chunks: Iterable[Chunk]) -> tuple[Batch, list[Share]]:
+        """Read keys into a buffer, which merges them or puts users off."""
         for keys, totals in chunks:
             buffer.add(keys, totals)
         step("sorting")
@@ -245,7 +272,7 @@ class Feed:
             shape: the shape of ``out``.
         """
         size = max(int(np.prod(shape)), 1)
-        workers = max(min(self._threads, self._sums // size), 1) if size <= _SMALL_SUMS else 1
+        workers = max(min(self._threads, self._sums // size), 1) if size <= MOST_SUMS else 1
         accumulators: queue.SimpleQueue[IntArray] = queue.SimpleQueue()
         for _ in range(workers):
             accumulators.put(np.zeros(shape, dtype=np.int64))
@@ -341,9 +368,11 @@ class _Bucketed:
 class _Buffer:
     """Keys of one share of the users: a raw part, and a merged part of pairs with totals."""
 
-    def __init__(self, capacity: int, shift: int, share: Share) -> None:
+    def __init__(
+        self, capacity: int, shift: int, scanned: Share, share: Share | None = None
+    ) -> None:
         self._capacity, self._shift = capacity, shift
-        self._scanned = self._share = share
+        self._scanned, self._share = scanned, scanned if share is None else share
         # Untouched pages of a new array take no memory.
         self._keys = np.empty(capacity, dtype=np.int64)
         self._totals: FloatArray | None = None
@@ -351,6 +380,14 @@ class _Buffer:
         self._pairs: IntArray = np.zeros(0, dtype=np.int64)
         self._sums: FloatArray = np.zeros(0)
         self.put_off: list[Share] = []
+
+    def take(self, buckets: Buckets, merged: bool) -> None:
+        """Start with the keys of full buckets, which are all of the share, and merge them if told."""
+        if merged:
+            self._pairs, self._sums = _pairs_of(buckets)
+            return
+        for keys in buckets.emptied():
+            self.add(keys, None)
 
     def add(self, keys: IntArray, totals: FloatArray | None) -> None:
         if totals is not None and self._totals is None:
@@ -384,7 +421,7 @@ class _Buffer:
         """Return, of the keys that the scan brings, those of the users in this share."""
         if self._share == self._scanned:
             return keys, totals
-        held = self._share.holds(keys >> self._shift)
+        held = self._share.of_keys(keys, self._shift)
         return keys[held], None if totals is None else totals[held]
 
     def _settle(self, at_most: int) -> None:
@@ -395,7 +432,7 @@ class _Buffer:
                 # One user holds it all: the buffer grows to the pairs of that user.
                 self._merge()
                 self._grow()
-            elif 8 * (self._distinct() + self._pairs.size) <= self._capacity:
+            elif _FEW_PAIRS * (self._distinct() + self._pairs.size) <= self._capacity:
                 self._merge()
             else:
                 self._halve()
@@ -425,7 +462,7 @@ class _Buffer:
         # Keys move in place and in parts, as those that are kept never pass those that are read.
         for start in range(0, filled, _PART_KEYS):
             part = slice(start, min(start + _PART_KEYS, filled))
-            held = self._share.holds(self._keys[part] >> self._shift)
+            held = self._share.of_keys(self._keys[part], self._shift)
             kept = self._keys[part][held]
             into = slice(self._filled, self._filled + kept.size)
             if self._totals is not None:
@@ -454,6 +491,15 @@ class _Buffer:
         if self._keys.size < self._capacity:
             self._keys = np.empty(self._capacity, dtype=np.int64)
             self._totals = None if self._totals is None else np.empty(self._capacity)
+
+
+def _pairs_of(buckets: Buckets) -> tuple[IntArray, FloatArray]:
+    """Return the pairs of all keys in buckets, sorted, with their totals."""
+    merged = [
+        pair_totals(buckets.whole(place, buckets.of(place)), None) for place in buckets.held()
+    ]
+    pairs, sums = zip(*merged, strict=True)
+    return np.concatenate(pairs), np.concatenate(sums)
 
 
 def _dense_totals(keys: IntArray, totals: FloatArray) -> tuple[IntArray, FloatArray]:

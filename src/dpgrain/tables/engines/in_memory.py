@@ -106,7 +106,7 @@ class InMemory:
         chunk = self._chunk(keys, held, value, split)
 
         def scan(share: Share) -> Iterator[Chunk]:
-            mine = share.holds(chunk[0] >> layout.user_shift)
+            mine = share.of_keys(chunk[0], layout.user_shift)
             yield chunk[0][mine], None if chunk[1] is None else chunk[1][mine]
 
         memory = Memory.of(self.table.memory, self.table.threads)

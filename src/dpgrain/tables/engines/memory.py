@@ -18,8 +18,14 @@ _BATCHES_SHARE, _ROW_BYTES, _MOST_ROWS = 0.05, 500, 1 << 20
 # A key takes this many bytes in the buffer, with what merging it takes at its peak, and this many in a
 # call of the kernel, which handles at most so many keys as the last number says.
 _KEY_BYTES, _CALL_KEY_BYTES, _MOST_CALL_KEYS = 12, 100, 1 << 16
-# A number in the accumulators of threads, where these are more than one, takes this many bytes.
-_SUM_BYTES = 8
+# A number in the accumulators of threads, where these are more than one, takes this many bytes, and
+# each thread has at most so many.
+_SUM_BYTES, MOST_SUMS = 8, 1 << 22
+# A counted key in a bucket takes this many bytes, with the blocks that buckets do not fill.
+_BUCKET_KEY_BYTES = 4.5
+# Pairs with their totals that are merged from buckets take this many bytes for each key that is held
+# and sorted at a time, since an eighth as many pairs are merged at most.
+_PAIRS_BYTES = 2
 
 
 @dataclass(frozen=True)
@@ -31,17 +37,21 @@ class Memory:
         reading: the threads that DuckDB reads with.
         rows: the rows that DuckDB hands over at a time.
         keys: the keys that are held and sorted at a time.
+        counted: the keys without totals that are held in buckets, where no bucket is large.
         call: the keys that one call of the kernel handles, where a user has no more.
         sums: the numbers in the accumulators of all threads.
 
     >>> Memory.of(10**9, threads=4).keys
     48333333
+    >>> Memory.of(10**9, threads=4).counted
+    71755823
     """
 
     duckdb: int
     reading: int
     rows: int
     keys: int
+    counted: int
     call: int
     sums: int
 
@@ -57,11 +67,17 @@ class Memory:
         sorting = size - _FIXED_BYTES - duckdb - batches
         # The kernel runs when nothing is merged, so it may take the memory of merging.
         kernel = sorting // 4
+        call = max(min(kernel // (threads * _CALL_KEY_BYTES), _MOST_CALL_KEYS), 1 << 10)
+        sums = min(kernel // _SUM_BYTES, threads * MOST_SUMS)
+        keys = sorting // _KEY_BYTES
+        # Buckets are there while the kernel runs, and while pairs are merged from them.
+        buckets = sorting - threads * call * _CALL_KEY_BYTES - sums * _SUM_BYTES
         return Memory(
             duckdb,
             max(min(threads, duckdb // _THREAD_BYTES), 1),
             min(batches // _ROW_BYTES, _MOST_ROWS),
-            sorting // _KEY_BYTES,
-            max(min(kernel // (threads * _CALL_KEY_BYTES), _MOST_CALL_KEYS), 1 << 10),
-            kernel // _SUM_BYTES,
+            keys,
+            max(keys, int((buckets - _PAIRS_BYTES * keys) / _BUCKET_KEY_BYTES)),
+            call,
+            sums,
         )
