@@ -81,6 +81,20 @@ def test_sampling_users_does_not_amplify_for_emptied_elements() -> None:
     assert 11.5 < at_least(q, p, 7.94, 40_000, DELTA) < limit
 
 
+@pytest.mark.parametrize(
+    ("rounds", "sd", "exchanged", "zeroed"), [(40_000, 7.94, 37.46, 14.40), (200, 0.84, 39.62, 13.75)]
+)
+def test_many_elements_cost_what_participation_reveals(
+    rounds: int, sd: float, exchanged: float, zeroed: float
+) -> None:
+    event = SampledGaussian(sd, RATE, rounds, sampling="users")
+    for reach, known in ((2, exchanged), (1, zeroed)):
+        limit = solve(lambda e, mu=reach / sd: participation(e, RATE, rounds, mu), DELTA)
+        assert limit == pytest.approx(known, abs=0.005)
+        relation = "replace" if reach == 2 else "zero_out"
+        assert event.epsilon(DELTA, relation=relation) == pytest.approx(limit, rel=1e-4)
+
+
 def test_ten_elements_are_enough() -> None:
     p, q = person(0.4, others=9)
     assert at_least(p, q, 7.94, 40_000, DELTA) > 3.5
@@ -106,6 +120,7 @@ def test_sampling_pairs_keeps_what_the_paper_claims(rounds: int, sd: float, true
     p, q = sampled(RATE, [1.0]), sampled(RATE, [-1.0])
     lower = at_least(p, q, sd, rounds, DELTA, points=8000)
     assert lower <= event.epsilon(DELTA, relation="replace") <= lower + 0.01
+    assert lower == pytest.approx({40_000: 2.33, 200: 1.94}[rounds], abs=0.01)
     # The paper's conversion of Rényi divergences is valid for pairs, and loose.
     assert event.epsilon(DELTA, relation="replace") < billed(p, q, sd, rounds, DELTA) < 3.02
     assert event.epsilon(DELTA) <= event.epsilon(DELTA, relation="replace")
@@ -343,6 +358,16 @@ def test_the_constant_of_theorem_7_of_levy_and_others_is_too_small() -> None:
     assert found(hypotheses, alpha, claimed / 3) == pytest.approx(0.0013, abs=5e-5)
     # Two noises of 24τ/(nε) have to be told apart: 48.
     assert found(hypotheses, alpha, 2 * claimed) == pytest.approx(0.833, abs=5e-4)
+
+
+def test_lemma_3_3_of_cheu_and_others_needs_both_orders() -> None:
+    # A coin that always shows heads, for one that does so with probability e^(−ε): the divergence that
+    # is asked for is ε, the other one is infinite. All of 10,000 show heads.
+    coins, epsilon, gamma = 10_000, 0.01, 1e-6
+    spread = math.sqrt(math.log(1 / gamma) * coins * epsilon**2)
+    claimed = coins * epsilon * math.expm1(epsilon) + 2 * spread
+    assert claimed == pytest.approx(8.44, abs=0.005)
+    assert 1 - math.exp(claimed - coins * epsilon) > 0.999 > gamma
 
 
 def test_lemma_3_1_of_cheu_and_others_is_false_for_one_step() -> None:
