@@ -82,7 +82,8 @@ def test_sampling_users_does_not_amplify_for_emptied_elements() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rounds", "sd", "exchanged", "zeroed"), [(40_000, 7.94, 37.46, 14.40), (200, 0.84, 39.62, 13.75)]
+    ("rounds", "sd", "exchanged", "zeroed"),
+    [(40_000, 7.94, 37.46, 14.40), (200, 0.84, 39.62, 13.75)],
 )
 def test_many_elements_cost_what_participation_reveals(
     rounds: int, sd: float, exchanged: float, zeroed: float

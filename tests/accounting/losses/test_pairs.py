@@ -157,7 +157,7 @@ def test_users_sampled_with_elements_on_disjoint_coordinates(emptied: bool) -> N
 
 
 def test_one_of_ten_elements_where_users_are_sampled() -> None:
-    # The numbers of docs/theory, "Users are drawn": the element-level paper's run, one element exchanged.
+    # Docs/theory, "Users are drawn": the element-level paper's run, where one element is exchanged.
     rate, sd, count, delta, held = 0.0125, 7.94, 40_000, 5e-5, 10
     event = SampledGaussian(sd, rate, count, sampling="users")
     reported = event.epsilon(delta, relation="replace", max_elements=held)
