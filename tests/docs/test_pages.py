@@ -21,6 +21,7 @@ PAGES = [
     DOCS / "index.md",
     DOCS / "start.md",
     DOCS / "granularity.md",
+    DOCS / "accounting.md",
     *sorted((DOCS / "tutorials").glob("*.md")),
 ]
 # A session of Spark takes long to start.

@@ -139,6 +139,22 @@ def test_order_at_a_small_size(tmp_path: Path) -> None:
     written(tmp_path, "order", 6)
 
 
+def test_proposition_1_leaves_more_pairs_in_the_wrong_order_than_it_promises() -> None:
+    users, held, items = 20_000, 300, 1200
+    p, sigma = wf.ramp(items, 1 / (2 * held)), wf.holders_sd(items, held, 1.0, "element")
+    rng = np.random.default_rng(11)
+    counts = sum(
+        np.count_nonzero(rng.multinomial(held, p / p.sum(), size=users // 10), axis=0)
+        for _ in range(10)
+    )
+    gaps = wf.misordered_gaps(p, counts + rng.normal(scale=sigma, size=items))
+    # t² is a tenth of the items.
+    log_ratio = math.log(items / math.sqrt(items / 10))
+    printed, mended = wf.order_thresholds(users, held, p[0], sigma, log_ratio)
+    assert (gaps >= printed).sum() == pytest.approx(719, rel=0.1)
+    assert (gaps >= mended).sum() <= items / 10 == 120
+
+
 def test_mechanism_7_counts_holders_with_the_noise_it_claims() -> None:
     generator = np.random.default_rng(5)
     p = wf.ramp(200, 1 / 12)

@@ -171,6 +171,9 @@ def test_packing_draws_its_distribution() -> None:
     assert len(np.unique(signs, axis=0)) == 8
     v, n, m = signs[5], 20_000, 3
     means = packing.draw(n, m, v, np.random.default_rng(1))
+    # Records are the 2⌊log₂K⌋ points ±e_j.
+    one_each = packing.draw(n, 1, v, np.random.default_rng(2))
+    assert len(np.unique(one_each, axis=0)) == 2 * packing.coordinates == 6
     # m records ±e_j: absolute values add up to at most 1, with the parity of m.
     assert np.abs(means).sum(axis=1).max() <= 1 + 1e-12
     losses = packing.losses(means, signs)

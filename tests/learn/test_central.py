@@ -72,6 +72,7 @@ def test_blocks_are_clipped_to_what_is_found_near_the_solution(unit: Any) -> Non
     # All rounds are accounted for, those that look for the neighbourhood too, with the same noise.
     assert rounds.rounds == 50  # type: ignore[attr-defined]
     assert model.n_iter_ == len(model.history_.points) == 40
+    assert model.n_warm_up_ == 10
     assert model.history_.points[0].any()
     # So is each look at norms.
     assert norms.count == len(model.fitted_.looks) == 2  # type: ignore[attr-defined]
@@ -82,7 +83,7 @@ def test_blocks_are_clipped_to_what_is_found_near_the_solution(unit: Any) -> Non
     assert "the first fifth of the rounds looks for the solution" in str(model.guarantee_)
     for options in ({"clip": 1.0}, {"algorithm": Sgd(Constant(1.0))}):
         plain = LogisticRegression(**stated, **options).fit(cases.X, cases.BINARY, **passed)
-        assert (plain.n_iter_, plain.history_.clip) == (50, 1.0)
+        assert (plain.n_warm_up_, plain.n_iter_, plain.history_.clip) == (0, 50, 1.0)
         assert not plain.history_.points[0].any()
         assert "a clipping bound of 1" in str(plain.guarantee_)
 

@@ -62,7 +62,7 @@ def test_a_loaded_model_is_the_same(model: learn.LinearModel, y: Any, tmp_path: 
     assert again.coef_.shape == model.coef_.shape
     assert type(again.intercept_) is type(model.intercept_)
     assert (again.history_.gradients == model.history_.gradients).all()
-    assert again.n_iter_ == model.n_iter_
+    assert (again.n_iter_, again.n_warm_up_) == (model.n_iter_, model.n_warm_up_)
     parameters = model.get_params() | {"random_state": None}
     assert repr(again.get_params()) == repr(parameters)
     if model.evidence_ is not None:
@@ -78,6 +78,16 @@ def test_what_no_number_is_survives(tmp_path: Path) -> None:
     path = models.save(model, tmp_path / "model.json")
     json.loads(path.read_text(), parse_constant=pytest.fail)
     assert str(load(path).coef_) == str(model.coef_)
+
+
+def test_files_of_old_do_not_tell_of_a_warm_up(tmp_path: Path) -> None:
+    model = learn.LinearRegression(rounds=5).fit(ROWS, ROWS.a)
+    path = models.save(model, tmp_path / "model.json")
+    values = json.loads(path.read_text())
+    assert values.pop("warm_up") == model.n_warm_up_ == 1
+    path.write_text(json.dumps(values))
+    again = load(path)
+    assert (again.n_iter_, again.n_warm_up_) == (4, 0)
 
 
 def test_a_seed_is_not_written(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from dataclasses import FrozenInstanceError
 
@@ -28,6 +29,10 @@ def test_what_is_no_unit_is_refused() -> None:
 WRONG = [
     (lambda: plan_sco(1.0, 1e-6, n_users=9, dimension=2, strength=2.5), "strength must be at most"),
     (lambda: plan_sco(1.0, 1e-6, n_users=9, dimension=2, distance=0.0), "distance must be finite"),
+    (
+        lambda: plan_sco(1.0, 1e-6, n_users=9, dimension=2, lipschitz=1e-200),
+        "lipschitz must lie between 1e-100 and 1e100, not 1e-200; rescale",
+    ),
     (lambda: plan_sco(1.0, 0.0, n_users=9, dimension=2), "delta = 0 needs pure"),
     (lambda: plan_select(1.0, n_users=9, hypotheses=1), "hypotheses must be a whole number"),
     (lambda: plan_select(1.0, n_users=9, hypotheses=2, bound=-1.0), "bound must be finite"),
@@ -62,3 +67,21 @@ def test_numbers_are_rounded_to_the_safe_side() -> None:
     assert Row("floor", third, kind="floor").text == "0.3333"
     assert Row("order", third, kind="order").text == "order of 0.3"
     assert isinstance(plan_mean(1.0, 1e-6, n=10), ErrorPlan)
+
+
+def test_a_floor_of_zero_says_that_there_is_none() -> None:
+    # With so many users δ lets any two data sets be told apart; with δ = 0 the floor underflows.
+    for plan in (
+        plan_sco(1.0, 1e-6, n_users=4000, dimension=5),
+        plan_select(1.0, n_users=4000, hypotheses=9),
+    ):
+        floor = next(row for row in plan.rows() if row.name == "the same, any number of records")
+        assert (floor.value, floor.text) == (0.0, "no floor above 1e-300")
+    assert Row("floor", 2e-310, kind="floor").text == "2.000e-310"
+    assert Row("error", 0.0).text == "0"
+
+
+@pytest.mark.parametrize("epsilon", [400.0, 2000.0])
+def test_a_plan_for_a_large_epsilon_overflows_nowhere(epsilon: float) -> None:
+    plan = plan_sco(epsilon, 1e-6, n_users=10, dimension=3, strength=1.0)
+    assert all(math.isfinite(row.value) for row in plan.rows())

@@ -83,6 +83,24 @@ class TestFits:
             sums.PROTOCOLS["vectors"], path.read_text(encoding="utf-8")
         )
 
+    @pytest.mark.parametrize("clip", [None, 1.0])
+    def test_the_page_tells_as_many_rounds_as_the_promise(
+        self, clip: float | None, tmp_path: Path
+    ) -> None:
+        rows = np.random.default_rng(7).normal(size=(400, 2))
+        model = learn.LinearRegression(clip=clip, rounds=15).fit(rows, rows[:, 0])
+        fit = sums.Written(
+            sums.PROTOCOLS["vectors"], model.report(tmp_path / "fit.html").read_text("utf-8")
+        )
+        told = dict(row for row in fit.rows("asked") if len(row) == 2)["Rounds"]
+        assert "15 rounds, with all blocks" in str(model.guarantee_)
+        if clip is None:
+            assert told == "15: 3 that look for the solution, and 12 after them"
+            assert "Of 15 rounds the first 3 looked for the neighbourhood" in fit.text
+        else:
+            assert told == "15"
+            assert "The model was found in 15 rounds. In each" in fit.text
+
     def test_a_shuffled_fit_tells_what_less_honest_devices_mean(self, tmp_path: Path) -> None:
         promise, fit = self.page("shuffle", tmp_path)
         rows = fit.rows("honest")

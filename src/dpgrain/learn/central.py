@@ -237,6 +237,7 @@ class _Run:
             self.classes,
             evidence,
             tuple(self.looks),
+            self.plan.mean.rounds - mean.rounds,
         )
 
     def _records(self) -> RecordBlocks:

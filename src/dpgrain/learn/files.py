@@ -165,6 +165,7 @@ def _values(described: Described, shown: Intervals | None) -> dict[str, Any]:
         "classes": None if fitted.classes is None else _labels(fitted.classes),
         "theta": fitted.theta.tolist(),
         "sampled": bool(fitted.sampled),
+        "warm_up": fitted.warm_up,
         "n_users": fitted.n_users,
         "guarantee": described.guarantee.to_dict(),
         "history": {
@@ -326,9 +327,10 @@ def _fitted(values: dict[str, Any], outputs: int) -> Fitted:
             float(known["scores_sd"]),
             int(known["n_users"]),
         ),
-        # Files of old have none.
+        # Files of old have no norms, and do not tell of a warm-up.
         tuple(
             Norms(_array(look["counts"]), float(look["noise_sd"]))
             for look in values.get("norms", ())
         ),
+        int(values.get("warm_up", 0)),
     )

@@ -142,13 +142,15 @@ class Fitted:
         theta: (outputs·p,) the solution, on the scale of the rows that were fitted.
         outputs: how many margins a row has.
         history: the noisy gradients, round by round.
-        rounds: the number of rounds.
+        rounds: the number of rounds, without those of the warm-up.
         n_users: the number of users that sums were divided by; None in files of old.
         sampled: whether rounds took samples.
         classes: the labels, of a classifier.
         evidence: noisy second moments, for intervals; None where no budget was kept.
         looks: the noisy histograms of gradients' norms, where a clipping bound or a divisor was found:
             of the last one it follows.
+        warm_up: the number of rounds before the others, which only look for the neighbourhood of the
+            solution; 0 in files of old.
     """
 
     theta: FloatArray
@@ -160,6 +162,7 @@ class Fitted:
     classes: Classes = None
     evidence: Evidence | None = None
     looks: tuple[Norms, ...] = ()
+    warm_up: int = 0
 
     def coefficients(
         self, features: int, bound: float | None, *, intercept: bool

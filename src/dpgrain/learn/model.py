@@ -116,7 +116,9 @@ class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
         intercept_: the intercept.
         history_: the noisy gradients, round by round.
         evidence_: noisy second moments, for intervals; None where no budget was kept.
-        n_iter_: the number of rounds.
+        n_iter_: the number of rounds that led to the model, which ``history_`` holds.
+        n_warm_up_: the number of rounds before those, which only look for the neighbourhood of the
+            solution; with them they are the rounds that the promise tells of.
         n_features_in_: the number of features.
         n_users_: the number of users that sums are divided by: as stated, or as released with noise.
         parameters_: the parameters that the fit used: as stated, but for the setting that ``tune``
@@ -367,7 +369,7 @@ class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
         self.fitted_ = fitted
         self.history_: History = fitted.history
         self.evidence_: Evidence | None = fitted.evidence
-        self.n_iter_ = fitted.rounds
+        self.n_iter_, self.n_warm_up_ = fitted.rounds, fitted.warm_up
         if fitted.n_users is not None:
             self.n_users_ = fitted.n_users
         if fitted.classes is not None:

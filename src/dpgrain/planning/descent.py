@@ -190,7 +190,7 @@ def plan_sco(
     n = _validate.integer(minimum=1, n_users=n_users)
     dimension = _validate.integer(minimum=1, dimension=dimension)
     records = _validate.integer(minimum=1, records=records)
-    reach = _validate.positive(distance=distance) * _validate.positive(lipschitz=lipschitz)
+    reach = _validate.scale(distance=distance) * _validate.scale(lipschitz=lipschitz)
     if strength is not None:
         strength = _strength(strength, distance, lipschitz)
     event = calibrate_gaussian(
@@ -251,7 +251,7 @@ def plan_sco(
 
 
 def _strength(strength: float, distance: float, lipschitz: float) -> float:
-    strength = _validate.positive(strength=strength)
+    strength = _validate.scale(strength=strength)
     most = 2 * lipschitz / distance
     if strength > most:
         raise ParameterError(

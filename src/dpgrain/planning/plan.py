@@ -50,6 +50,9 @@ class Row:
     @property
     def text(self) -> str:
         """The number as text: errors are rounded up, floors down, and orders to one digit."""
+        if self.kind == "floor" and self.value == 0:
+            # Nothing larger is proved, or what is proved is less than a floating point number can be.
+            return "no floor above 1e-300"
         if self.kind == "order":
             return f"order of {_digits(self.value, 1, ROUND_HALF_EVEN)}"
         return _digits(self.value, 4, ROUND_FLOOR if self.kind == "floor" else ROUND_CEILING)

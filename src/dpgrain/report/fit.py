@@ -171,6 +171,7 @@ def _trained(model: LinearModel) -> dict[str, object]:
         "blocks": next((c.block for c in contributions(guarantee.event)), guarantee.level),
         "training_plots": figures("training", partial(plot_training, history), 320),
         "rounds": model.n_iter_,
+        "warm_up": model.n_warm_up_,
         "last": _ratio(history),
     }
 
@@ -253,6 +254,14 @@ def _lead(model: LinearModel) -> str:
     return _LOSSES[kind]
 
 
+def _rounds(model: LinearModel) -> str:
+    """Return the number of rounds that were charged, and which of them led to the model."""
+    first, others = model.n_warm_up_, model.n_iter_
+    if not first:
+        return f"{others:,}"
+    return f"{first + others:,}: {first:,} that look for the solution, and {others:,} after them"
+
+
 def _settings(model: LinearModel) -> list[tuple[str, object]]:
     """List what was asked, in words."""
     ask, guarantee, auto = model.asked_, model.guarantee_, "chosen inside the budget"
@@ -276,7 +285,7 @@ def _settings(model: LinearModel) -> list[tuple[str, object]]:
         ("Neighbouring relation", guarantee.relation),
         ("ε", f"{ask.promise.epsilon:g}"),
         ("δ", powers(ask.promise.delta)),
-        ("Rounds", f"{model.n_iter_:,}"),
+        ("Rounds", _rounds(model)),
         ("Clipping bound of a mean gradient", clip),
         ("Blocks per user to divide by", auto if per_user == "auto" else f"{per_user:g}"),
         (

@@ -135,6 +135,8 @@ def test_equation_4_of_the_short_paper_is_false_for_large_epsilon() -> None:
             sd = math.sqrt(2 * math.log(1 / delta)) / epsilon
             assert (exact_delta(epsilon, 1 / sd) <= delta) is true
             assert (Gaussian(sd).epsilon(delta) <= epsilon) is true
+    sd = math.sqrt(2 * math.log(1e5)) / 20
+    assert exact_delta(20.0, 1 / sd) == pytest.approx(1.89e-3, abs=0.005e-3)
 
 
 def test_the_curve_in_k_is_not_a_multiple_of_epsilon() -> None:

@@ -21,6 +21,10 @@ from tests.oracle import (
     subsets,
 )
 
+from dpgrain.accounting import SampledGaussian
+from dpgrain.accounting.losses.loss import Loss
+from dpgrain.accounting.losses.pairs import Gram
+
 Array = NDArray[np.float64]
 
 GAMMAS = (0.0, 0.4, 1.0, 1.5, math.e, 8.0)
@@ -150,6 +154,19 @@ def test_users_sampled_with_elements_on_disjoint_coordinates(emptied: bool) -> N
             p, q = sampled(rate, [common, there]), sampled(rate, [common, back])
             for pair, bound in zip(((p, q), (q, p)), bounds, strict=True):
                 assert (curve(*pair, sd, points=400) <= bound + ERROR).all()
+
+
+def test_one_of_ten_elements_where_users_are_sampled() -> None:
+    # Docs/theory, "Users are drawn": the element-level paper's run, where one element is exchanged.
+    rate, sd, count, delta, held = 0.0125, 7.94, 40_000, 5e-5, 10
+    event = SampledGaussian(sd, rate, count, sampling="users")
+    reported = event.epsilon(delta, relation="replace", max_elements=held)
+    assert reported == pytest.approx(11.93, abs=0.005)
+    all_of_ten = Loss(pairs=((Gram(rate, ((held / sd, 1 / sd, -1 / sd),)), count),))
+    assert all_of_ten.epsilon(delta) == pytest.approx(14.51, abs=0.01)
+    # All ten vectors are equal, and one is exchanged for its opposite.
+    p, q = sampled(rate, [10.0]), sampled(rate, [8.0])
+    assert 7.43 < at_least(p, q, sd, count, delta, points=8000) < reported
 
 
 def test_an_emptied_element_is_not_covered_by_the_pair_of_an_emptied_user() -> None:

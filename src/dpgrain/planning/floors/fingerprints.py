@@ -26,7 +26,7 @@ def traced_mean(
         left -= slope * 2 * box * math.sqrt(dimension * delta)
         slope = slope * math.exp(min(epsilon, 350.0) / 2)
     left = np.maximum(left, 0.0)
-    error = 2 * left / (slope + np.sqrt(slope * slope + 4 * left) + 5e-324)
+    error = 2 * left / (slope + np.hypot(slope, 2 * np.sqrt(left)) + 5e-324)
     return float(error.max()) / math.sqrt(dimension)
 
 
@@ -54,6 +54,6 @@ def fingerprints_floor(epsilon: float, delta: float, n: int, dimension: int, ste
     left = dimension / 3 - 8 * dimension * people * delta_of_steps(epsilon, delta, steps * copies)
     left = np.maximum(left, 0.0)
     # The error is the root of a² + slope·a = left, written without cancellation.
-    error = 2 * left / (slope + np.sqrt(slope * slope + 4 * left) + 5e-324) - spread
+    error = 2 * left / (slope + np.hypot(slope, 2 * np.sqrt(left)) + 5e-324) - spread
     sums = np.where(people >= 1, copies * people * error, 0.0) / math.sqrt(dimension)
     return float(max(np.max(sums), 0.0))
