@@ -36,7 +36,7 @@ else:
     partitions, windows = later("dpgrain.partitions"), later("dpgrain.ledger.window")
 
 ledger = Group(
-    "Keep a lasting record of what is published about people, and of what is left.",
+    "Keep account of what is published, and of what is left.",
     {
         name: f"dpgrain.cli.ledger:{name}"
         for name in ("init", "promise", "renew", "show", "verify", "export", "report")

@@ -33,7 +33,7 @@ else:
     shuffled = later("dpgrain.planning.shuffled")
 
 plan = Group(
-    "Show the noise that a promise takes and the error to expect, from public numbers alone.",
+    "Show the error to expect, from public numbers alone.",
     {
         name: f"dpgrain.cli.plan:{name}"
         for name in (
