@@ -174,8 +174,8 @@ class Rows:
         if not kind.startswith("TIMESTAMP"):
             raise SchemaError(
                 f"of {of!r} has type {kind}, and days are of times: name a column of TIMESTAMP, or of "
-                f"text such as 2024-05-01 12:00 with types={{{of!r}: 'TIMESTAMP'}} in dg.read or --type "
-                f"{of}=timestamp; a column of dates is one of days already.",
+                f"text such as 2024-05-01 12:00 with types={{{of!r}: 'TIMESTAMP'}} in dg.read or "
+                f"--type {of}=timestamp; a column of dates is one of days already.",
                 name="of",
             )
         if zone is not None and kind != MOMENTS:
