@@ -163,6 +163,17 @@ def test_every_option_is_found_in_help(command: Runner) -> None:
                 assert re.search(rf"^  {one.opts[0]}\b", whole, re.MULTILINE), (words, one.opts)
 
 
+def test_examples_have_options_of_their_command() -> None:
+    for words in _commands(get_command(program)):
+        made = get_command(program)
+        for word in words:
+            made = made.get_command(None, word)  # type: ignore[attr-defined]
+        known = {name for one in made.params for name in one.opts}
+        for example in (made.epilog or "").splitlines():
+            asked = {word for word in shlex.split(example) if word.startswith("--")}
+            assert asked <= known, (words, asked - known)
+
+
 def test_an_option_of_an_example_stays_with_its_values() -> None:
     text = "dpgrain mean 'a b.csv' --bounds 0 100 --flag --user who"
     for width in range(20, 70):
