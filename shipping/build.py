@@ -61,6 +61,17 @@ def described(root: Path, version: str) -> bool:
     return re.search(rf"^## \[?{re.escape(version)}(?![\w.])", text, re.M) is not None
 
 
+def unlinked(readme: str) -> list[str]:
+    """Return the pictures and links of a description that a package index cannot follow.
+
+    An index shows the page alone: it has no files beside it.
+
+    Args:
+        readme: the text of README.md.
+    """
+    return [place for place in re.findall(r"\]\(([^)\s]+)\)", readme) if "://" not in place]
+
+
 def lacking(wheel: Path, source: Path) -> list[str]:
     """Return what is wrong with the contents of both archives, a line each.
 
@@ -184,6 +195,11 @@ def main() -> None:
         print(f"Not run, as there is no such interpreter here: {', '.join(missing)}.")
     if not described(ROOT, version):
         print(f"CHANGELOG.md has no part {version} yet: rename its Unreleased.")
+    if places := unlinked((ROOT / "README.md").read_text(encoding="utf-8")):
+        print(
+            f"A package index cannot follow {len(places)} links of README.md, {places[0]} among them: "
+            "write the address of the public repository before each."
+        )
     print(f"\ndpgrain {version} is built and checked. What is next:")
     print(f"    git tag --annotate v{version} --message 'dpgrain {version}'")
     print(f"    git push origin v{version}")

@@ -83,7 +83,6 @@ def text(found: Results) -> str:
         users=_errors(users["tasks"], STATISTICS),
         users_better=_better(users["tasks"], STATISTICS, REASONS["users"]),
         users_seconds=_seconds(users["tasks"], ("dpgrain", "OpenDP", "PipelineDP", "Tumult")),
-        draws=_draws(users["tasks"], STATISTICS),
         records=_errors(records["tasks"], RECORDS),
         records_better=_better(records["tasks"], RECORDS, REASONS["records"]),
         records_seconds=_seconds(records["tasks"], RECORDS),
@@ -138,10 +137,10 @@ def _errors(tasks: Results, libraries: Sequence[str]) -> str:
                 f"{cell} ({by[of]['published']})" if "published" in by.get(of, {}) else cell
                 for cell, of in zip(cells, libraries, strict=True)
             ]
-        return [name, *cells]
+        return [name, *cells, _draws(by, libraries)]
 
     return table(
-        ["root mean squared error", *(_short(of) for of in libraries)],
+        ["root mean squared error", *(_short(of) for of in libraries), "draws"],
         (line(name, by) for name, by in tasks.items()),
     )
 
@@ -192,22 +191,19 @@ def _seconds(tasks: Results, libraries: Sequence[str]) -> str:
     )
 
 
-def _draws(tasks: Results, libraries: Sequence[str]) -> str:
-    """How often each library published, of one number and of thousands."""
-    told = []
-    for library in libraries:
-        many = sorted(
-            {by[library]["runs"] for by in tasks.values() if "runs" in by.get(library, {})}
-        )
-        told.append(f"{_short(library)} {' or '.join(map(str, many))}")
-    return fill("; ".join(told), WIDTH)
+def _draws(by: Results, libraries: Sequence[str]) -> str:
+    """How often each library drew its figure: once for all, and for those that did so otherwise."""
+    runs = {of: by[of]["runs"] for of in libraries if "runs" in by.get(of, {})}
+    most = max(runs.values(), default=0)
+    return "; ".join([str(most), *(f"{of} {n}" for of, n in runs.items() if n != most)])
 
 
 def _granularity(found: Results) -> str:
+    libraries = ("dpgrain", "OpenDP")
     return table(
-        ["root mean squared error", "dpgrain", "OpenDP"],
+        ["root mean squared error", *libraries, "draws"],
         (
-            [unit, *(_cell(by.get(of), "rmse") for of in ("dpgrain", "OpenDP"))]
+            [unit, *(_cell(by.get(of), "rmse") for of in libraries), _draws(by, libraries)]
             for unit, by in found.items()
         ),
     )
@@ -224,12 +220,16 @@ def _fits(found: Results) -> str:
         return f"{figures['kept']:.1%} ± {figures['error']:.1%}, {number(figures['ratio'])}×"
 
     rows = [
-        [f"{name}, ε = {epsilon}", *(cell(by[epsilon].get(of)) for of in FITS)]
+        [
+            f"{name}, ε = {epsilon}",
+            *(cell(by[epsilon].get(of)) for of in FITS),
+            _draws(by[epsilon], FITS),
+        ]
         for name, by in found.items()
         for epsilon in by
         if isinstance(by[epsilon], Mapping)
     ]
-    return table(["share of the gain kept, time", *(_short(of) for of in FITS)], rows)
+    return table(["share of the gain kept, time", *(_short(of) for of in FITS), "draws"], rows)
 
 
 def _networks(found: Results) -> str:

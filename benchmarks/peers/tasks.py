@@ -41,7 +41,7 @@ class Task:
         value: the column of numbers, or none.
         range: to which the numbers are clipped beforehand.
         known: whether the list of groups is public.
-        bounds: by library, the parameters that minimise its own error in hindsight.
+        bounds: by library, the parameters with the least error of those tried in hindsight.
     """
 
     name: str

@@ -88,11 +88,12 @@ def test_what_chance_makes_is_no_better() -> None:
 
 def test_the_best_error_is_bold_and_what_failed_is_told() -> None:
     tasks = {
-        "a": {"x": {"rmse": 2.0}, "y": {"rmse": 1.0}},
-        "b": {"x": {"rmse": 3.0}, "y": {"failed": "an error"}},
+        "a": {"x": {"rmse": 2.0, "runs": 20}, "y": {"rmse": 1.0, "runs": 2}},
+        "b": {"x": {"rmse": 3.0, "runs": 5}, "y": {"failed": "an error"}},
     }
     lines = page._errors(tasks, ("x", "y", "z")).splitlines()[2:]
-    assert lines == ["| a | 2 | **1** | – |", "| b | **3** | fails | – |"]
+    # Beside the figures stands how often each was drawn.
+    assert lines == ["| a | 2 | **1** | – | 20; y 2 |", "| b | **3** | fails | – | 5 |"]
 
 
 @pytest.mark.parametrize(

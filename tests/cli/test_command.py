@@ -61,7 +61,10 @@ def ask(more: More, by: Annotated[list[str] | None, typer.Option(help="Columns."
 
 
 other = Command(lambda: None, "other", ())
-app = group("What there is.", {"ask": f"{__name__}:ask", "other": f"{__name__}:other"})
+app = group(
+    "What there is.",
+    {"To ask": {"ask": f"{__name__}:ask"}, "Not to": {"other": f"{__name__}:other"}},
+)
 app.callback()(lambda: None)
 
 
@@ -127,6 +130,23 @@ def test_help_of_every_command_fits_a_screen(
             assert any(line.startswith("Example") for line in lines), words
 
 
+def test_help_of_the_program_lists_each_command_once_in_a_line_before_the_options(
+    command: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    shown = command("--help").stdout
+    commands, options = shown.split("\nOptions:\n")
+    assert "--version" in options
+    assert len(shown.splitlines()) <= 36
+    for heading in ("Begin here", "Publish from a table", "Learn from a table"):
+        assert f"\n{heading}:\n  " in commands
+    lines = [line for line in commands.splitlines() if re.match(r"  [a-z ]", line)]
+    listed = dict(line.split(maxsplit=1) for line in lines)
+    assert list(listed) == get_command(program).list_commands(None)  # type: ignore[attr-defined]
+    # All summaries begin in one column.
+    assert len({line.index(listed[line.split()[0]]) for line in lines}) == 1
+
+
 def test_every_option_is_found_in_help(command: Runner) -> None:
     for words in _commands(get_command(program)):
         made = get_command(program)
@@ -141,6 +161,17 @@ def test_every_option_is_found_in_help(command: Runner) -> None:
             if one.param_type_name == "option":
                 assert re.search(rf"(^| ){one.opts[0]}\b", shown, re.MULTILINE), (words, one.opts)
                 assert re.search(rf"^  {one.opts[0]}\b", whole, re.MULTILINE), (words, one.opts)
+
+
+def test_examples_have_options_of_their_command() -> None:
+    for words in _commands(get_command(program)):
+        made = get_command(program)
+        for word in words:
+            made = made.get_command(None, word)  # type: ignore[attr-defined]
+        known = {name for one in made.params for name in one.opts}
+        for example in (made.epilog or "").splitlines():
+            asked = {word for word in shlex.split(example) if word.startswith("--")}
+            assert asked <= known, (words, asked - known)
 
 
 def test_an_option_of_an_example_stays_with_its_values() -> None:
@@ -171,7 +202,9 @@ def test_errors_call_parameters_by_their_options(
 
 
 def test_a_group_imports_a_command_when_it_is_asked_for() -> None:
-    lazy = group("What there is.", {"ask": f"{__name__}:ask", "gone": "no.such.module:gone"})
+    lazy = group(
+        "What there is.", {"All": {"ask": f"{__name__}:ask", "gone": "no.such.module:gone"}}
+    )
     lazy.callback()(lambda: None)
     assert CliRunner().invoke(lazy, ["ask", "--n-users", "1"]).exit_code == 0
     found = CliRunner().invoke(lazy, ["gone"])

@@ -46,7 +46,7 @@ RUNS: dict[str, tuple[str, ...]] = {
     "plan gradient": (*PROMISE, "--n", "1000", "--dimension", "9", "--rounds", "9"),
     "plan sco": (*PROMISE, "--n-users", "1000", "--dimension", "9"),
     "plan select": (*PROMISE, "--n-users", "1000", "--hypotheses", "9"),
-    "plan shuffle": (*PROMISE, "--users", "1000", "--report", "OUT.html"),
+    "plan shuffle": (*PROMISE, "--n-users", "1000", "--report", "OUT.html"),
     "ledger init": (*LEDGER, "--name", "visits"),
     "ledger promise": ("LEDGER", "--unit", "user", "--epsilon", "9", "--delta", "1e-5"),
     "ledger renew": ("LEDGER", "1", "--epsilon", "6", "--delta", "1e-5"),

@@ -299,6 +299,7 @@ def test_predict_refuses_what_it_cannot_use(visits: Path, tmp_path: Path, comman
             2,
             "--output must end in .csv or .parquet",
         ),
+        ([model, visits], 2, "Error: Give --output, the file where predictions go, such as"),
         ([visits, visits, "--output", tmp_path / "p.csv"], 2, "is not a model of dpgrain"),
         ([tmp_path / "no.json", visits, "--output", tmp_path / "p.csv"], 1, "cannot be read"),
         ([model, narrow, "--output", tmp_path / "p.csv"], 2, "feature 'pages' is not a column"),

@@ -168,9 +168,9 @@ PROMISE = ("--user", "person", "--epsilon", "2", "--delta", "1e-4")
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("count", "--unit", "user"), "Largest 1 of 1 estimates"),
+        (("count", "--unit", "user"), "The estimate\n"),
         (("count", "--unit", "user", "--by", "topic", "--by", "page"), "topic"),
-        (("sum", "--unit", "user", "--value", "seconds"), "Largest 1 of 1 estimates"),
+        (("sum", "--unit", "user", "--value", "seconds"), "The estimate\n"),
         (
             (
                 "mean",

@@ -40,8 +40,17 @@ def ledger(tmp_path: Path) -> dg.Ledger:
 def test_an_empty_ledger_has_a_page(tmp_path: Path) -> None:
     page = page_of(cases.made(tmp_path / "visits.ledger"), tmp_path)
     assert "Nothing was released yet." in page
+
     assert "Line 1: 100% left" in page
     assert str(cases.USERS)[1:] in page
+
+
+def test_releases_of_no_window_are_by_no_column(tmp_path: Path) -> None:
+    made = cases.made(tmp_path / "visits.ledger")
+    made.charge(cases.of_users())
+    page = page_of(made, tmp_path)
+    assert "No release was asked of a window, so each read all records." in page
+    assert "''" not in page
 
 
 def test_each_promise_stands_with_what_is_left(ledger: dg.Ledger, tmp_path: Path) -> None:
@@ -75,6 +84,8 @@ def test_each_release_stands_with_its_sentence_and_its_window(
     for entry in ledger.entries[3:]:
         assert str(entry.guarantees[0]) in page
         assert str(entry.guarantees[0].scope) in page
+        # The release carries it, so that an officer finds its line.
+        assert entry.receipt.hash in page.split("Each release in a sentence")[1]
     assert "<b>daily</b>" in page
     assert "<b>daily" not in (tmp_path / "page.html").read_text(encoding="utf-8")
 

@@ -13,6 +13,7 @@ from tests.report import cases
 
 import dpgrain as dg
 from dpgrain.report import write_report
+from dpgrain.report.promises import of_a_person
 
 
 def test_it_loads_nothing_and_runs_its_own_script_alone(tmp_path: Path) -> None:
@@ -78,6 +79,7 @@ def test_a_sheet_for_whoever_answers_for_privacy(tmp_path: Path) -> None:
     assert re.search(r"Written on</th><td>\d{4}-\d\d-\d\d \(UTC\)", sheet)
     assert release.hash in sheet
     assert release.guarantee.hash in sheet
+    assert of_a_person(release.guarantee) in sheet
 
 
 def test_warnings_of_the_release_are_not_folded(tmp_path: Path) -> None:

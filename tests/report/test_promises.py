@@ -12,7 +12,7 @@ from tests.report import cases
 
 import dpgrain as dg
 from dpgrain.accounting import Contribution, Event, Gaussian, Laplace, Selection
-from dpgrain.report.promises import Odds, four_sentences, grains_of
+from dpgrain.report.promises import Odds, four_sentences, grains_of, of_a_person
 from dpgrain.units import Level, Relation
 
 
@@ -66,6 +66,29 @@ _EVENTS: dict[Level, Event] = {
     "element": Gaussian(4.0),
     "user": Gaussian(4.0, Contribution(block="user")),
 }
+
+
+class TestOfAPerson:
+    def test_all_of_a_user_are_a_person(self) -> None:
+        promise = dg.Guarantee("user", "", "zero_out", 1e-6, _EVENTS["user"])
+        assert "is a promise to a whole person" in of_a_person(promise)
+
+    @pytest.mark.parametrize("level", ["record", "element"])
+    def test_without_a_bound_nothing_is_promised(self, level: Level) -> None:
+        promise = dg.Guarantee(level, "", "zero_out", 1e-6, _EVENTS[level])
+        told = of_a_person(promise)
+        assert f"with all {level}s together, nothing is promised at this δ." in told
+        # A number of elements can be asked for, one of records cannot.
+        assert ("max_elements" in told) == (level == "element")
+
+    @pytest.mark.parametrize("relation", ["zero_out", "replace"])
+    def test_with_a_bound_its_epsilon_is_that_of_all_elements(self, relation: Relation) -> None:
+        event = Gaussian(4.0, Contribution(cells=12))
+        promise = dg.Guarantee("element", "'subject'", relation, 1e-6, event)
+        odds = Odds(promise.epsilon(unit=dg.User()), 1e-6)
+        assert odds.epsilon > 2 * promise.epsilon()
+        sentence = f"ε = {odds.shown} is promised: right guesses in at most {odds.right} of cases."
+        assert of_a_person(promise).endswith(sentence)
 
 
 class TestFourSentences:

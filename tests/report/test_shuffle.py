@@ -157,7 +157,7 @@ def test_no_file_is_left_where_it_cannot_be_written(place: str, tmp_path: Path) 
 
 
 class TestPlan:
-    ASKED = ("--users", "1000", "--dim", "10", "--epsilon", "1", "--delta", "1e-6")
+    ASKED = ("--n-users", "1000", "--dimension", "10", "--epsilon", "1", "--delta", "1e-6")
 
     @staticmethod
     def run(*words: str) -> str:

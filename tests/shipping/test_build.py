@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 import tarfile
+import tomllib
 import zipfile
 from pathlib import Path
 
@@ -52,6 +53,16 @@ def test_the_changelog_has_a_part_for_a_version(tmp_path: Path) -> None:
     assert build.described(tmp_path, "0.1.0")
     assert not build.described(tmp_path, "0.1.1")
     assert not build.described(tmp_path, "0.1")
+
+
+def test_links_that_a_package_index_cannot_follow_are_told() -> None:
+    page = "![A](docs/a.png) [b](https://example.org/b_(c)) [a long\nname](docs/c.md#d) [e]: (f)"
+    assert build.unlinked(page) == ["docs/a.png", "docs/c.md#d"]
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    # The repository has no public address yet that they could begin with.
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        named = "urls" in tomllib.load(file)["project"]
+    assert named != bool(build.unlinked(readme))
 
 
 def test_archives_hold_what_they_should(tmp_path: Path) -> None:

@@ -56,6 +56,9 @@ def test_domains_are_of_the_column_s_own_keys() -> None:
     assert keys_of([1, 1.5, Decimal("-0.25"), "0.75"], money) == ["1.00", "1.50", "-0.25", "0.75"]
     assert keys_of([2**64 - 1, 5.0], pa.array([1], pa.uint64())) == [str(2**64 - 1), "5"]
     assert keys_of([datetime.date(2024, 5, 1), "2024-05-02"], text) == ["2024-05-01", "2024-05-02"]
+    days = pa.array([datetime.date(2024, 5, 1)])
+    listed = ["2024-05-01", "10000-01-01", "0044-03-15 (BC)", "infinity"]
+    assert keys_of([datetime.date(2024, 5, 1), *listed[1:]], days) == listed
     for wrong, column, words in [
         (["1"], whole_numbers, "holds '1', but the item column 'item' holds integers"),
         ([1.5], whole_numbers, "holds 1.5, but the item column 'item' holds integers"),
@@ -63,7 +66,17 @@ def test_domains_are_of_the_column_s_own_keys() -> None:
         ([Decimal("1e99999999")], text, "but the item column 'item' holds text"),
         ([math.inf], text, "holds inf, but the item column 'item' holds text"),
         ([Fraction(1, 3)], text, "but the item column 'item' holds text"),
-        ([0.001], money, "holds 0.001, but the item column 'item' holds text"),
+        ([0.001], money, "'item' holds numbers with 2 decimals; write them such as 0.00"),
+        (["1.00", "0.5"], money, "holds '0.5', but the item column 'item' holds numbers with 2"),
+        (["5", "05"], pa.array([1], pa.uint64()), "holds '05', .* holds integers"),
+        (["true", "yes"], pa.array([True]), "holds 'yes', .* holds truths; write true and false"),
+        # A month is no day, and its count would be noise alone.
+        (
+            ["2025-01", "2025-02"],
+            days,
+            "holds '2025-01', .* holds days such as 2024-05-01; list days",
+        ),
+        (["2024-05-01", "31.12.2025"], days, "holds '31.12.2025', .* holds days such as"),
         ([1, "1"], text, "names item '1' twice"),
         ([1, True], whole_numbers, "names item 1 twice"),
         ([0.1, Decimal("0.1")], text, "names item '0.1' twice"),

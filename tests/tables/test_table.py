@@ -573,6 +573,40 @@ def test_check_counts_and_says_that_it_is_not_private() -> None:
     assert "users" not in dg.read(rows).check("word")
 
 
+def test_check_tells_of_ids_that_look_like_none() -> None:
+    missing = ["", " NULL", "None", "nan", "N/A", "unknown"]
+    rows = pa.table({"who": [*missing, "Nancy", "null7", "7", None], "n": range(10)})
+    told = "rows with a user such as NULL, n/a or unknown (each is one person)"
+    counts = dg.read(rows, user="who").check_counts()
+    assert (counts[told], counts["rows without a user (left out)"]) == (len(missing), 1)
+    # Whole numbers have no such texts.
+    assert told not in dg.read(rows, user="n").check_counts()
+
+
+def test_check_tells_of_cells_that_are_not_of_their_type() -> None:
+    days = ["2025-12-31", "31.12.2025", "12/31/2025", "1.2.25 10:00", "soon", None]
+    rows = pa.table({"who": ["a"] * 6, "at": days, "n": ["1", "1.5", "x", "", "2", "3"]})
+    table = dg.read(rows, user="who", types={"at": "TIMESTAMP", "n": "BIGINT"})
+    table = table.with_days("day", of="at").with_cells("tens", of="n", by=lambda n: n // 10)
+    for items in (["day", "tens"], ["day", "day"]):
+        counts = table.check_counts(items)
+        assert counts["cells of 'at' that are no TIMESTAMP (left out)"] == 4
+        assert (
+            counts["of these look like 31.12.2025 or 12/31/2025: write days like 2025-12-31"] == 3
+        )
+        assert counts.get("cells of 'n' that are no BIGINT (left out)") == (
+            2 if "tens" in items else None
+        )
+
+
+def test_several_columns_in_one_name_are_told_apart() -> None:
+    table = dg.read(pa.table({"who": [1], "day": [1], "kind": ["a"]}), user="who")
+    with pytest.raises(dg.SchemaError, match=r"by 'day, kind' .*; day, kind are columns: name each"):
+        dg.count(table, by="day, kind", unit=dg.User(), epsilon=1, delta=1e-6)
+    with pytest.raises(dg.SchemaError, match=r"by 'day,kin' is not .*; it has who, day, kind"):
+        dg.count(table, by="day,kin", unit=dg.User(), epsilon=1, delta=1e-6)
+
+
 def test_repr_shows_no_rows() -> None:
     shown = repr(dg.read(ROWS, user="who", n_users=1000))
     assert shown == (

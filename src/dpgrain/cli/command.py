@@ -25,8 +25,6 @@ from dpgrain.cli.printing import errors
 from dpgrain.cli.spelling import options, options_of, spelled
 from dpgrain.errors import ParameterError, SchemaError
 
-# What asks for help.
-_ASKS_FOR_HELP = {"help_option_names": ["--help", "-h"]}
 # Options stand in these groups of help, in this order; those of a command's own come before them.
 PROMISE, TABLE, CLIPPING = "The promise", "The table", "Groups and clipping"
 PEOPLE, RESULTS = "One row of each user", "What is printed and written"
@@ -35,8 +33,8 @@ _FIRST, _LAST = (_ARGUMENTS, _OWN), (PROMISE, TABLE, CLIPPING, PEOPLE, RESULTS)
 _SELDOM = " (seldom)"
 _HELP_ALL = "--help-all"
 
-# Help is at most so wide, where the terminal is.
-_WIDEST_HELP = 120
+# This asks for help, which is at most so wide, where the terminal is.
+_SETTINGS = {"help_option_names": ["--help", "-h"], "max_content_width": 120}
 # What an option is called takes at most so much of that.
 _OPTION_WIDTH = 34
 # Lines of an example after the first one begin with so many spaces more.
@@ -257,7 +255,7 @@ class Command:
             self.name,
             cls=_Grouped,
             epilog="\n".join(self.examples),
-            context_settings={"max_content_width": _WIDEST_HELP, **_ASKS_FOR_HELP},
+            context_settings=_SETTINGS,
         )(_flat(self.function))
         made = get_command(alone)
         made.callback = _interruptible(_named_by_options(made))
@@ -377,12 +375,13 @@ def _interruptible(run: Callable[..., None]) -> Callable[..., None]:
 
 
 class _Commands(TyperGroup):
-    """Commands that are imported and made when they are asked for."""
+    """Commands that are imported and made when they are asked for, in groups."""
 
-    homes: ClassVar[Mapping[str, str]]
+    groups: ClassVar[Mapping[str, Mapping[str, str]]]
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
+        self.homes = {name: home for homes in self.groups.values() for name, home in homes.items()}
         # A misspelt command is told the nearest ones, for which their names must be known.
         self.commands = dict.fromkeys(self.homes)  # type: ignore[assignment]
 
@@ -392,28 +391,36 @@ class _Commands(TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002
         return self._found(cmd_name).made() if cmd_name in self.homes else None
 
-    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, self._found(name).summary) for name in self.homes])
+    def format_help_text(self, ctx: Any, formatter: Any) -> None:
+        """Write what it is, and the commands, which a reader looks for before the options."""
+        super().format_help_text(ctx, formatter)
+        widest = max(map(len, self.homes))
+        for heading, homes in self.groups.items():
+            with formatter.section(heading):
+                formatter.write_dl([(f"{n:<{widest}}", self._found(n).summary) for n in homes])
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write nothing behind the options, as the commands stand before them."""
 
     def _found(self, name: str) -> Any:
         module, _, attribute = self.homes[name].partition(":")
         return getattr(import_module(module), attribute)
 
 
-def group(summary: str, homes: Mapping[str, str], **options: Any) -> typer.Typer:
-    """Make a group of commands.
+def group(summary: str, groups: Mapping[str, Mapping[str, str]], **options: Any) -> typer.Typer:
+    """Make a program of several commands.
 
     Args:
-        summary: the help of the group.
-        homes: the place of each command, as MODULE:NAME: a :class:`Command`, or what is like one.
+        summary: the help of the program.
+        groups: by the headings of help, the place of each command, as MODULE:NAME: a
+            :class:`Command`, or what is like one.
         options: the options of :class:`typer.Typer`.
     """
     return typer.Typer(
-        cls=type("Commands", (_Commands,), {"homes": homes}),
+        cls=type("Commands", (_Commands,), {"groups": groups}),
         help=summary,
         no_args_is_help=True,
-        context_settings=_ASKS_FOR_HELP,
+        context_settings=_SETTINGS,
         pretty_exceptions_enable=False,
         # Help without markup needs no library that takes as long to load as all else together.
         rich_markup_mode=None,
@@ -423,10 +430,10 @@ def group(summary: str, homes: Mapping[str, str], **options: Any) -> typer.Typer
 
 @dataclass(frozen=True)
 class Group:
-    """A group that is a command of another.
+    """Several commands that are one of the program.
 
     Args:
-        summary: the help of the group.
+        summary: the help of them all.
         homes: the place of each command, as MODULE:NAME.
     """
 
@@ -435,6 +442,6 @@ class Group:
 
     def made(self) -> Any:
         """Return the group as the parser of options knows it."""
-        made = group(self.summary, self.homes, add_completion=False)
+        made = group(self.summary, {"Commands": self.homes}, add_completion=False)
         made.callback()(lambda: None)
         return get_command(made)

@@ -90,7 +90,7 @@ def demo(
     ] = Path("demo"),
     as_json: given.Json = False,
 ) -> None:
-    """Publish from the loans of a library, which are generated, and write one report of all."""
+    """Publish from made-up loans of a library, with a report."""
     if not as_json:
         _tell_table()
     made = run(folder)

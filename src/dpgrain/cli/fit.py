@@ -251,7 +251,13 @@ class Training:
     name="fit",
 )
 def fit(
-    kind: Annotated[Kind, typer.Argument(help="What is fitted.", metavar="KIND")],
+    kind: Annotated[
+        Kind,
+        typer.Argument(
+            help="What is fitted: logistic, linear, huber, quantile, svm or poisson.",
+            metavar="KIND",
+        ),
+    ],
     table: given.Table,
     target: Annotated[
         str, typer.Option(metavar="COLUMN", help="Column to predict: labels, or numbers.")
@@ -293,7 +299,7 @@ def fit(
         int, typer.Option(help="Coefficients to print.", min=1, rich_help_panel=RESULTS)
     ] = 40,
 ) -> None:
-    """Fit a linear model under differential privacy: logistic, linear, huber, quantile, svm, poisson.
+    """Fit a model: a logistic, a linear or another regression.
 
     What is not a number counts 0, a row without target or user is left out: --check counts them. Give
     --range: features on one scale are learned best. Each user, element or record counts once.

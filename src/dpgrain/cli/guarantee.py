@@ -294,7 +294,10 @@ def guarantee(
     plot: given.Plot = None,
     as_json: given.Json = False,
 ) -> None:
-    """Show what a release, or a mechanism, promises to 1, 2, 5, 10, … units of one person."""
+    """Show what a release, or some noise, promises a person.
+
+    It tells ε for 1, 2, 5, 10, … units of one person.
+    """
     if plot is not None:
         _check_picture(plot, release)
     saved = None

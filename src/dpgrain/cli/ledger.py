@@ -36,7 +36,7 @@ else:
     partitions, windows = later("dpgrain.partitions"), later("dpgrain.ledger.window")
 
 ledger = Group(
-    "Keep a lasting record of what is published about people, and of what is left.",
+    "Keep account of what is published, and of what is left.",
     {
         name: f"dpgrain.cli.ledger:{name}"
         for name in ("init", "promise", "renew", "show", "verify", "export", "report")
@@ -201,7 +201,9 @@ def promise(place: Place, promised: Promised, as_json: given.Json = False) -> No
 @command("dpgrain ledger renew visits.ledger 1 --epsilon 1 --delta 1e-6", name="renew")
 def renew(
     place: Place,
-    number: Annotated[int, typer.Argument(help="Line of the promise, as show tells it.")],
+    number: Annotated[
+        int, typer.Argument(help="Line of the promise, as `ledger show` tells it.", metavar="LINE")
+    ],
     strength: Strength,
     as_json: given.Json = False,
 ) -> None:

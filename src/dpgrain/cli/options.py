@@ -18,7 +18,10 @@ Stated = TypeVar("Stated")
 # ------------------------------------------------------------------------------------ the promise
 
 Epsilon: TypeAlias = Annotated[
-    Stated, typer.Option(metavar="ε", help="The promised ε, such as 1.", rich_help_panel=PROMISE)
+    Stated,
+    typer.Option(
+        metavar="ε", help="The promised ε, such as 1; less hides more.", rich_help_panel=PROMISE
+    ),
 ]
 Delta: TypeAlias = Annotated[
     Stated,
@@ -38,7 +41,7 @@ ProtectedOrElement: TypeAlias = Annotated[
     Level | None,
     typer.Option(
         "--unit",
-        help="What is protected; element with --element.",
+        help="Protected is a row, a user's cell, or a user.",
         rich_help_panel=PROMISE,
     ),
 ]
@@ -84,7 +87,9 @@ Table: TypeAlias = Annotated[
 ]
 User: TypeAlias = Annotated[
     str | None,
-    typer.Option(metavar="COLUMN", help="Column of whose a record is.", rich_help_panel=TABLE),
+    typer.Option(
+        metavar="COLUMN", help="Column that says whose each record is.", rich_help_panel=TABLE
+    ),
 ]
 Users: TypeAlias = Annotated[
     int | None, typer.Option(help="Public number of enrolled users.", rich_help_panel=TABLE)
@@ -174,7 +179,7 @@ Check: TypeAlias = Annotated[
     bool,
     typer.Option(
         "--check",
-        help="Only list bad values, for the curator: NOT private.",
+        help="Only count bad values, for the curator: NOT private.",
         rich_help_panel=TABLE,
     ),
 ]
@@ -196,12 +201,14 @@ Memory: TypeAlias = Annotated[
 # ---------------------------------------------------------------------------------- the statistic
 
 Item: TypeAlias = Annotated[
-    list[str], typer.Option(metavar="COLUMN …", help="Column of what is counted.")
+    list[str], typer.Option(metavar="COLUMN …", help="Column of what is counted, again for more.")
 ]
 Value: TypeAlias = Annotated[str, typer.Option(metavar="COLUMN", help="Column of numbers.")]
 By: TypeAlias = Annotated[
     list[str] | None,
-    typer.Option(metavar="COLUMN …", help="Column to group by. One number without it."),
+    typer.Option(
+        metavar="COLUMN …", help="Column to group by, again for more; one number without it."
+    ),
 ]
 Cell: TypeAlias = Annotated[
     str | None,

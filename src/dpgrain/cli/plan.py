@@ -33,7 +33,7 @@ else:
     shuffled = later("dpgrain.planning.shuffled")
 
 plan = Group(
-    "Show the noise that a promise takes and the error to expect, from public numbers alone.",
+    "Show the error to expect, from public numbers alone.",
     {
         name: f"dpgrain.cli.plan:{name}"
         for name in (
@@ -317,11 +317,13 @@ def select(asked: _Choice, as_json: given.Json = False) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class _Shuffled(Promise):
-    """The options that are parameters of `plan_shuffle`, by the same names."""
+    """The options that are parameters of `plan_shuffle`; numbers have the names of other plans."""
 
     relation: given.Neighbours = "replace"
-    users: Annotated[int, typer.Option(help="Devices of a batch, one of each user.", min=1)]
-    dim: Annotated[int, typer.Option(help="Coordinates of a vector.", min=1)] = 1
+    users: Annotated[
+        int, typer.Option("--n-users", help="Devices of a batch, one of each user.", min=1)
+    ]
+    dim: Annotated[int, typer.Option("--dimension", help="Coordinates of a vector.", min=1)] = 1
     bound: Annotated[float, typer.Option(help="The l2 norm of a vector at most.")] = 1.0
     rounds: Annotated[
         int, typer.Option(help="Rounds in which the same users take part.", min=1)
@@ -342,7 +344,7 @@ class _Shuffled(Promise):
 
 
 @command(
-    "dpgrain plan shuffle --users 1000 --dimension 100 --epsilon 1 --delta 1e-6", name="shuffle"
+    "dpgrain plan shuffle --n-users 1000 --dimension 100 --epsilon 1 --delta 1e-6", name="shuffle"
 )
 def shuffle(
     asked: _Shuffled,

@@ -39,13 +39,16 @@ def predict(
         str | None,
         typer.Option(
             metavar="COLUMN",
-            help="With --per-user: column of whose a record is.",
+            help="With --per-user: column that says whose each record is.",
             rich_help_panel=seldom(PEOPLE),
         ),
     ] = None,
     output: Annotated[
         Path | None,
-        typer.Option(help="Where predictions go: .csv or .parquet.", rich_help_panel=RESULTS),
+        typer.Option(
+            help="Where predictions go, which must be given: .csv or .parquet.",
+            rich_help_panel=RESULTS,
+        ),
     ] = None,
     keep: Annotated[
         list[str] | None,
@@ -56,9 +59,9 @@ def predict(
         ),
     ] = None,
 ) -> None:
-    """Predict each row of a table with a fitted model, in the order of the rows."""
-    if not reading.check and (output is None or output.suffix.lower() not in (".csv", ".parquet")):
-        raise ParameterError(f"--output must end in .csv or .parquet, not {str(output or '')!r}.")
+    """Predict each row of a table with a fitted model."""
+    if not reading.check:
+        _check_output(output)
     fitted = learn.load(model)
     columns = _columns(fitted, model)
     data = people.of(reading.read(table, user=user))
@@ -83,6 +86,16 @@ def predict(
         return
     say(f"{len(rows.features):,} rows predicted. {said}")
     written(output)
+
+
+def _check_output(output: Path | None) -> None:
+    """Raise unless predictions can go to a file of this name: they are never printed."""
+    if output is None:
+        raise ParameterError(
+            "Give --output, the file where predictions go, such as --output predictions.csv."
+        )
+    if output.suffix.lower() not in (".csv", ".parquet"):
+        raise ParameterError(f"--output must end in .csv or .parquet, not {str(output)!r}.")
 
 
 def _columns(fitted: Any, path: Path) -> Columns:

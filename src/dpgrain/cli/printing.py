@@ -138,10 +138,8 @@ def tell_estimates(release: Release, top: int) -> None:
         top: the number of estimates.
     """
     ordered, known = printed.in_order(release), printed.known_more(release)
-    table = rich_table.Table(
-        title=f"{'First' if ordered else 'Largest'} {min(top, len(release))} of "
-        f"{len(release):,} estimates"
-    )
+    which = f"{'First' if ordered else 'Largest'} {min(top, len(release))} of {len(release):,}"
+    table = rich_table.Table(title=f"{which} estimates" if len(release) > 1 else "The estimate")
     lines = printed.lines_of(release, printed.shown(release, top), letters=_LETTERS)
     for place, name in enumerate(release.groups.names):
         words = (word for line in lines for word in line.keys[place].split())

@@ -68,7 +68,7 @@ def run(
     ] = False,
     as_json: given.Json = False,
 ) -> None:
-    """Publish all that a file of releases asks for, under one promise.
+    """Publish all that a file asks for, under one promise.
 
     The file is checked as a whole, and all releases are charged before anything is read.
     docs/releases.md says what may stand in it.

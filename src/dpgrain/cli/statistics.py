@@ -278,7 +278,7 @@ def histogram(
         bool, typer.Option("--nonnegative", help="Set negative estimates to 0.")
     ] = False,
 ) -> None:
-    """Publish how much of each item the users hold, with a true promise."""
+    """Publish how often people have each item, or how much."""
     asked.run(
         statistics.histogram,
         _one_or_all(item),
@@ -311,7 +311,10 @@ def top(
         typer.Option(help="How items are chosen; auto takes what is best for the public numbers."),
     ] = "auto",
 ) -> None:
-    """Publish the items that most users have, known beforehand or not."""
+    """Publish the items that most people have.
+
+    Items need not be known beforehand.
+    """
     asked.run(statistics.top, _one_or_all(item), keys=item, k=k, method=method)
 
 
@@ -336,7 +339,7 @@ def count(
     name="sum",
 )
 def total(asked: OfNumbers) -> None:
-    """Publish the sum of a column of numbers, overall or by group."""
+    """Publish the sum of a column, overall or by group."""
     asked.of_value(statistics.sum)
 
 
@@ -389,7 +392,7 @@ def mean(
         ),
     ] = "auto",
 ) -> None:
-    """Publish the mean of a column of numbers, overall or by group; or of users' vectors."""
+    """Publish the mean of a column, overall or by group."""
     means.check_options([name for name in context.params if _is_given(context, name)])
     if columns:
         table = asked.table()
@@ -421,7 +424,10 @@ def distribution(
         ),
     ] = None,
 ) -> None:
-    """Publish the share of numbers that are at least so large, overall or by group, with a band."""
+    """Publish the share of numbers at or above each threshold.
+
+    It is overall or by group, with a band around it.
+    """
     thresholds = None if at is None else _numbers("--at", at)
     asked.by_group(statistics.distribution, asked.value, thresholds, values=[asked.value])
 
@@ -432,7 +438,7 @@ def distribution(
     name="variance",
 )
 def variance(asked: OfNumbers) -> None:
-    """Publish the variance of a column of numbers, overall or by group."""
+    """Publish the variance of a column, overall or by group."""
     asked.of_value(statistics.variance)
 
 
@@ -450,13 +456,17 @@ def quantile(
     asked: _OfQuantiles,
     q: Annotated[
         list[str] | None,
-        typer.Option(metavar="RANKS …", help="Ranks, as 0.25,0.5. The median without it."),
+        typer.Option(metavar="RANKS …", help="Ranks, as 0.25,0.5; 0.5, the median, without it."),
     ] = None,
     bins: Annotated[
-        int | None, typer.Option(help="16, 256 or 4096 bins: how fine quantiles are.")
+        int | None,
+        typer.Option(help="16, 256 or 4096: how fine; 4096, by group 256, without it."),
     ] = None,
 ) -> None:
-    """Publish quantiles of a column of numbers, overall or by group."""
+    """Publish the median of a column, or other quantiles.
+
+    They are overall or by group, and several cost what one costs.
+    """
     ranks = [rank for text in q or ["0.5"] for rank in _numbers("--q", text, "0.25,0.5,0.75")]
     asked.of_value(statistics.quantiles, ranks, bins=bins)
 
@@ -472,7 +482,7 @@ class _OfHoldings(Asked):
     name="elements-per-user",
 )
 def elements_per_user(asked: _OfHoldings, noise: given.Noise = "gaussian") -> None:
-    """Publish how many elements, and how many records, the users hold."""
+    """Publish how many records and elements people hold."""
     table = asked.table()
     element = asked.element
     if asked.check:

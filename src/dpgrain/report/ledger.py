@@ -53,6 +53,7 @@ class _Released:
     """One line of the table of releases, as it is printed."""
 
     number: int
+    hash: str
     at: str
     region: str
     unit: str
@@ -96,7 +97,7 @@ def ledger_page(ledger: Ledger) -> str:
         count=len(released),
         lines=listed,
         omitted=len(released) - len(listed),
-        column=text(timeline.column),
+        column=timeline.column and text(timeline.column),
         timeline_plots=figures("timeline", partial(plot_timeline, timeline), 320),
         together=_together(released, promises.values()),
         whole=len(released) <= _MOST_COMPOSED,
@@ -141,6 +142,7 @@ def _released(entry: Entry, promises: dict[int, LastingPromise]) -> _Released:
     ]
     return _Released(
         entry.number,
+        entry.receipt.hash,
         entry.at,
         text("; ".join(regions), 200),
         ", ".join(dict.fromkeys(one.level for one in entry.guarantees)),

@@ -24,7 +24,7 @@ from dpgrain._wording import powers
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.report.curve import CurveTable, curve_table
 from dpgrain.report.events import sentences
-from dpgrain.report.promises import Grain, Odds, four_sentences, smallest_bound
+from dpgrain.report.promises import Grain, Odds, four_sentences, of_a_person, smallest_bound
 from dpgrain.report.words import text
 from dpgrain.units import RELATIONS, Level, Relation
 
@@ -88,6 +88,11 @@ class Page:
         """The promise in four sentences."""
         told = four_sentences(self.guarantee, of_devices=self.of == "sum")
         return [text(sentence) for sentence in told]
+
+    @property
+    def of_a_person(self) -> str:
+        """The promise to a whole person, in a sentence."""
+        return text(of_a_person(self.guarantee), _EVENT_LETTERS)
 
     @cached_property
     def curve(self) -> CurveTable:

@@ -168,6 +168,32 @@ def four_sentences(guarantee: Guarantee, *, of_devices: bool = False) -> tuple[s
     return (who, _how_much(guarantee, odds), _several(guarantee), _ends(guarantee))
 
 
+def of_a_person(guarantee: Guarantee) -> str:
+    """Say what is promised to a whole person, with all that is told apart by one id together.
+
+    Args:
+        guarantee: the promise.
+
+    >>> from dpgrain.accounting import Contribution, Gaussian
+    >>> event = Gaussian(5.0, Contribution(block="element"))
+    >>> of_a_person(Guarantee("element", "day", "zero_out", 1e-6, event))[:61]
+    'To a whole person, with all elements together, nothing is pro'
+    """
+    if guarantee.level == "user":
+        return "This is a promise to a whole person: to all of one user together."
+    odds = Odds(guarantee.epsilon(unit=User()), guarantee.delta)
+    who = f"To a whole person, with all {guarantee.level}s together,"
+    if odds.endless:
+        rule = (
+            " Where a public rule bounds how many one has, the guarantee can be asked for the ε of "
+            "that many (max_elements)."
+            if guarantee.level == "element"
+            else ""
+        )
+        return f"{who} nothing is promised at this δ.{rule}"
+    return f"{who} ε = {odds.shown} is promised: right guesses in at most {odds.right} of cases."
+
+
 def _who(guarantee: Guarantee) -> str:
     if guarantee.level == "record":
         return "Protected is any one record, one row of the table, by itself."

@@ -178,7 +178,7 @@ def _no_repeat(values: list[Any]) -> None:
 def _typed(values: list[Any], table: Rows, key: str) -> pa.Array:
     """Convert stated items to the type of a key column."""
     integers = table.is_integer(key)
-    if set(map(type, values)) != {int if integers else str}:
+    if not table.are_keys(values, key):
         for value in values:
             if integers and isinstance(value, str | bytes):
                 raise ParameterError(

@@ -24,6 +24,8 @@ from dpgrain.zones import check_zone
 
 # The name of a column is cut to so many letters where it may be a whole header.
 _LETTERS = 40
+# The type of decimal numbers says how many digits stand behind the point.
+_DECIMAL = re.compile(r"DECIMAL\(\d+, ?(\d+)\)")
 _NESTED = ("[]", "STRUCT", "MAP", "UNION", "LIST", "BLOB", "VARIANT")
 
 
@@ -172,8 +174,8 @@ class Rows:
         if not kind.startswith("TIMESTAMP"):
             raise SchemaError(
                 f"of {of!r} has type {kind}, and days are of times: name a column of TIMESTAMP, or of "
-                f"text with types={{{of!r}: 'TIMESTAMP'}} in dg.read or --type {of}=timestamp; a "
-                "column of dates is one of days already.",
+                f"text such as 2024-05-01 12:00 with types={{{of!r}: 'TIMESTAMP'}} in dg.read or "
+                f"--type {of}=timestamp; a column of dates is one of days already.",
                 name="of",
             )
         if zone is not None and kind != MOMENTS:
@@ -253,6 +255,9 @@ class Rows:
         names = list(self.schema)
         if len(names) == 1 and (remedy := other_delimiter(names[0])):
             return f"its one column {shorten(names[0], _LETTERS)!r} looks like several: {remedy}"
+        parts = [part.strip() for part in column.split(",")]
+        if len(parts) > 1 and all(part in names for part in parts):
+            return f"{', '.join(parts)} are columns: name each by itself"
         return named_like(column, names)
 
     def read_as(self, column: str) -> str:
@@ -286,6 +291,7 @@ class Rows:
             ParameterError: if no key of the column can be the label.
         """
         found: int | str | None
+        form = _form_of(self.schema[column])
         if self.is_integer(column):
             found = whole(label)
         elif column in self.cells and not isinstance(label, str):
@@ -293,20 +299,27 @@ class Rows:
             found = None
         else:
             found = _text_key(label, self.schema[column])
+            if found is not None and form is not None and not form.pattern.fullmatch(found):
+                found = None
         if found is None:
-            holds = "integers" if self.is_integer(column) else "text"
             raise ParameterError(
-                f"{role} {label!r}, but the item column {column!r} holds {holds}; cast one of them."
+                f"{role} {label!r}, but the item column {column!r} holds {form or _TEXT}."
             )
         return found
+
+    def are_keys(self, labels: Sequence[Any], column: str) -> bool:
+        """Return whether all public labels are keys of the column as they stand, which is soon seen."""
+        kinds = set(map(type, labels))
+        if self.is_integer(column):
+            return kinds == {int} and _fit_a_column(labels)
+        return kinds == {str} and _form_of(self.schema[column]) is None
 
     def keys_of(self, labels: list[Any], column: str, role: str) -> list[Any]:
         """Return the keys of a column that public labels are, by :meth:`stated`, in their order.
 
         Where all labels are keys already, as there may be many, the same list is returned.
         """
-        kind = int if self.is_integer(column) else str
-        if set(map(type, labels)) == {kind} and (kind is str or _fit_a_column(labels)):
+        if self.are_keys(labels, column):
             return labels
         return [self.stated(label, column, role) for label in labels]
 
@@ -376,7 +389,47 @@ class Rows:
             )
 
 
-def _fit_a_column(numbers: list[int]) -> bool:
+@dataclass(frozen=True)
+class _Form:
+    """How the keys of a column are written, by its type; labels in other forms match none of them.
+
+    Args:
+        pattern: the pattern of the texts of all keys.
+        holds: the words for what the column holds.
+        remedy: the words for what to do with a label that is no key.
+    """
+
+    pattern: re.Pattern[str]
+    holds: str
+    remedy: str = "cast one of them"
+
+    def __str__(self) -> str:
+        return f"{self.holds}; {self.remedy}"
+
+
+_TEXT = _Form(re.compile(".*", re.DOTALL), "text")
+_INTEGER = _Form(re.compile("0|-?[1-9][0-9]*"), "integers")
+_DAYS = _Form(
+    re.compile(r"[0-9]{4,}-[0-9]{2}-[0-9]{2}( \(BC\))?|-?infinity"),
+    "days such as 2024-05-01",
+    "list days, or group by a column of months (with_cells, --cells)",
+)
+_TRUTHS = _Form(re.compile("true|false"), "truths", "write true and false")
+
+
+def _form_of(kind: str) -> _Form | None:
+    """Return how the keys of a column of this type are written; None where they are any text."""
+    if kind in WHOLE:
+        return _INTEGER
+    if decimal := _DECIMAL.fullmatch(kind):
+        places = int(decimal[1])
+        zero = f"0.{'0' * places}" if places else "0"
+        pattern = re.compile(rf"-?[0-9]+{rf'[.][0-9]{{{places}}}' if places else ''}")
+        return _Form(pattern, f"numbers with {places} decimals", f"write them such as {zero}")
+    return {"DATE": _DAYS, "BOOLEAN": _TRUTHS}.get(kind)
+
+
+def _fit_a_column(numbers: Sequence[int]) -> bool:
     """Return whether all numbers are 64-bit integers, as columns of integers hold them."""
     return min(numbers) >= -(2**63) and max(numbers) < 2**63
 
@@ -390,7 +443,7 @@ def _text_key(label: Any, kind: str) -> str | None:
         return written(label)
     if kind == "BOOLEAN":
         return None if number not in (0, 1) else "true" if number else "false"
-    decimal = re.fullmatch(r"DECIMAL\(\d+, ?(\d+)\)", kind)
+    decimal = _DECIMAL.fullmatch(kind)
     if decimal is None:
         return written(label)
     # SQL writes the number with as many digits as the type says.

@@ -131,10 +131,11 @@ class UserTable(Rows):
             domain: the public items, as tuples if there are several columns; others are counted.
 
         Returns:
-            A text with exact counts: rows, users and the largest user; rows without user or item,
-            rows that repeat another, items outside the domain; cells that are not numbers, that look
-            like numbers with a decimal comma, that are beyond the bounds; of CSV the lines that are
-            left out or cut, and why. A release never fails on any of these: it follows fixed rules
+            A text with exact counts: rows, users and the largest user; rows without user or item, or
+            with a user such as ``NULL``; rows that repeat another, items outside the domain; cells
+            that are not of their stated type, that look like days in another order or numbers with a
+            decimal comma, that are beyond the bounds; of CSV the lines that are left out or cut, and
+            why. A release never fails on any of these: it follows fixed rules
             (docs/pitfalls.md), and says nothing of them.
 
         Raises:

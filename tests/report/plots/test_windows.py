@@ -39,6 +39,12 @@ def test_a_window_without_an_end_goes_to_the_edge() -> None:
     assert ax.lines[1].get_color() == ax.lines[2].get_color() != ax.lines[0].get_color()
 
 
+def test_one_release_stands_in_the_middle_of_a_day() -> None:
+    timeline = Timeline("", "whole", ((datetime(2026, 1, 1), Window()),))
+    ax = plot_timeline(timeline, Figure().subplots())
+    assert ax.get_ylim() == (_FIRST - 0.5, _FIRST + 0.5)
+
+
 def test_what_is_used_is_as_high_as_its_share() -> None:
     used = ((Window(0, _DAY), 0.5), (Window(_DAY, 3 * _DAY), 1.0))
     ax = plot_used(Timeline("day", "time", (), used), Figure().subplots())

@@ -85,7 +85,8 @@ class SqliteStore:
         """Connect to a file that exists; to one that nobody may write without its log."""
         if not self._path.is_file():
             raise DataError(
-                f"{self.name!r} is no file; make a ledger with: dpgrain ledger init {self.name}."
+                f"{self.name!r} is no file; make a ledger there first: dpgrain ledger init --help "
+                "shows how."
             )
         try:
             connection = self._connected("rw")

@@ -120,7 +120,10 @@ def plot_timeline(timeline: Timeline, ax: Axes | None = None) -> Axes:
         )  # fmt: skip
     ax.set_ylabel("released at (UTC)")
     _tick_dates(ax.yaxis, 6)
-    ax.margins(y=0.06)
+    moments = [(at - _EPOCH) / _DAY for at, _ in timeline.read]
+    # Releases of one moment stand in the middle of its day, not of some years.
+    margin = 0.06 * (max(moments) - min(moments)) or 0.5
+    ax.set_ylim(min(moments) - margin, max(moments) + margin)
     _along(ax, timeline)
     grid(ax)
     return ax

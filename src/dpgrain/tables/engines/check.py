@@ -26,6 +26,10 @@ _FAULTS = {
 }
 _THOUSANDS = r"^\s*[+-]?[0-9]{1,3}([.,' ][0-9]{3})+([.,][0-9]+)?\s*$"
 _COMMA = r"^\s*[+-]?[0-9.]*,[0-9]+\s*$"
+# Exporters and people write these, in any case of letters, where an id is missing.
+_MISSING = ("", "-", "?", "<na>", "n/a", "na", "nan", "nil", "none", "null", "undefined", "unknown")
+# Days are written in another order than year, month, day.
+_OTHER_DAYS = r"^\s*[0-9]{1,2}[./-][0-9]{1,2}[./-][0-9]{2,4}\b"
 Listed: TypeAlias = Mapping[tuple[str, ...], Sequence[pa.Array]]
 _HEADING = "For the curator only: these exact counts are NOT private and must not be published."
 
@@ -61,7 +65,7 @@ def check(
         distinct = engine.ask("SELECT count(*) AS n FROM (SELECT DISTINCT * FROM source)")
         repeated = found["rows"] - distinct.column("n")[0].as_py()
         found["rows that repeat another (they add up)"] = repeated
-    numbers: dict[str, str] = {}
+    numbers = _counts_of_typed(table, items)
     for column in dict.fromkeys([*([] if weight is None else [weight]), *values]):
         numbers |= _counts_of_numbers(table, column, column == weight, bounds)
     if numbers:
@@ -89,6 +93,11 @@ def _counts_of_rows(table: Rows, items: Sequence[str]) -> dict[str, str]:
         user = key(table.user, table.schema[table.user])
         counts["rows without a user (left out)"] = f"count(*) - count({user})"
         counts["users with a record"] = f"count(DISTINCT {user})"
+        if table.schema[table.user] in ("VARCHAR", "ENUM"):
+            missing = ", ".join(map(literal, _MISSING))
+            counts["rows with a user such as NULL, n/a or unknown (each is one person)"] = (
+                f"count(*) FILTER (lower(trim({user})) IN ({missing}))"
+            )
     for item in items:
         of = "" if len(items) == 1 else f" {item!r}"
         missing = f"rows without an item{of} (left out)"
@@ -110,6 +119,31 @@ def _counts_of_domain(engine: DuckDB, domain: Listed) -> dict[str, str]:
             f"(SELECT ({', '.join(names)}) FROM domain{place}))"
         )
     return counts
+
+
+def _counts_of_typed(table: Rows, items: Sequence[str]) -> dict[str, str]:
+    """Return the counts of columns of items of a stated type, taken as they are in the source."""
+    source, counts = as_read(table.source), {}
+    if not isinstance(source, TypedSource):
+        return {}
+    for column in dict.fromkeys(_behind(table, item) for item in items):
+        if (kind := source.types.get(column)) is None:
+            continue
+        lost = f"{quoted(column)} IS NOT NULL AND {tried(column, kind, source.decimal)} IS NULL"
+        counts[f"cells of {column!r} that are no {kind} (left out)"] = f"count(*) FILTER ({lost})"
+        if kind == "DATE" or kind.startswith("TIMESTAMP"):
+            other = f"regexp_matches({quoted(column)}::VARCHAR, {literal(_OTHER_DAYS)})"
+            counts["of these look like 31.12.2025 or 12/31/2025: write days like 2025-12-31"] = (
+                f"count(*) FILTER ({lost} AND {other})"
+            )
+    return counts
+
+
+def _behind(table: Rows, column: str) -> str:
+    """Return the column of the source that a column of cells or of days is made of."""
+    if column in table.cells:
+        return _behind(table, table.cells[column].of)
+    return table.days[column].of if column in table.days else column
 
 
 def _counts_of_numbers(
