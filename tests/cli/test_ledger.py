@@ -110,7 +110,7 @@ def test_what_is_published_is_charged_and_shown(
     # A second release of that size does not fit, and says so before anything is written.
     over = (*COUNT[:-4], "--epsilon", "0.99", "--delta", "1e-6")
     done = command("count", visits, *over, "--ledger", place, "--output", tmp_path / "o.csv")
-    assert done.returncode == 2
+    assert done.returncode == 3
     assert "does not hold this release" in done.stderr
     assert not (tmp_path / "o.csv").exists()
 
@@ -268,7 +268,7 @@ def test_a_ledger_is_checked_and_exported(
     done = command("ledger", "verify", place, "--expected", receipt.hash)
     assert done.returncode == 0, done.stderr
     assert str(receipt) in done.stdout
-    assert command("ledger", "verify", place, "--expected", "00").returncode == 2
+    assert command("ledger", "verify", place, "--expected", "00").returncode == 1
     out = tmp_path / "visits.json"
     assert command("ledger", "export", place, "--output", out).returncode == 0
     exported: dict[str, Any] = json.loads(out.read_text())
