@@ -226,11 +226,11 @@ def test_an_empty_table_is_a_neighbour_like_any_other(
 
 
 WRONG = [
-    ({"target": "nothing"}, 2, "target 'nothing' is not a column"),
-    ({"target": "paid"}, 2, "has type DOUBLE, which cannot name things"),
+    ({"target": "nothing"}, 1, "target 'nothing' is not a column"),
+    ({"target": "paid"}, 1, "has type DOUBLE, which cannot name things"),
     ({"target": "pages"}, 2, "--target 'pages' is also a feature"),
-    ({"features": "minutes,nothing"}, 2, "feature 'nothing' is not a column"),
-    ({"features": "minutes,week"}, 2, "feature 'week' is a column of text where numbers are asked"),
+    ({"features": "minutes,nothing"}, 1, "feature 'nothing' is not a column"),
+    ({"features": "minutes,week"}, 1, "feature 'week' is a column of text where numbers are asked"),
     ({"features": "minutes,minutes"}, 2, "'minutes' is given twice"),
     ({"categories": "device"}, 2, "--categories must be 'COLUMN=A|B|C'"),
     ({"categories": "device=a||b"}, 2, "none of them empty"),

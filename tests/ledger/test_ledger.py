@@ -231,7 +231,7 @@ def test_the_hash_that_is_expected_must_be_there(place: str) -> None:
         receipt = made.charge(cases.of_users())
         made.charge(cases.of_users())
     assert dg.Ledger(place, expected=receipt.hash).id == made.id
-    with pytest.raises(dg.ParameterError, match="expected must be a hash that the ledger holds"):
+    with pytest.raises(dg.DataError, match="expected must be a hash that the ledger holds"):
         dg.Ledger(place, expected="0" * 64)
 
 
@@ -375,7 +375,7 @@ def test_an_older_copy_is_noticed_by_whoever_saw_a_later_line(tmp_path: Any) -> 
     shutil.copy(tmp_path / "old", tmp_path / "l")
     with pytest.raises(dg.DataError, match="an older copy was put in its place"):
         made.charge(cases.of_users())
-    with pytest.raises(dg.ParameterError, match="older copy"):
+    with pytest.raises(dg.DataError, match="older copy"):
         dg.Ledger(tmp_path / "l", expected=receipt.hash)
     # Nobody else can know.
     dg.Ledger(tmp_path / "l").verify()
@@ -565,7 +565,7 @@ def test_spawned_workers_share_the_ledger(place: str, other: bool, tmp_path: Any
         words = [str(cases.made(tmp_path / "other").place)] if other else []
         said = spawned(*words)
         assert said.splitlines()[0] == "1"
-        assert ("a ledger is already open" in said) == other
+        assert ("DPGRAIN_LEDGER names another ledger" in said) == other
     assert made.verify().number == 2
     assert spawned().split() == ["0"]
     assert "DPGRAIN_LEDGER" not in os.environ

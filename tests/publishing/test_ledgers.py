@@ -11,7 +11,7 @@ from tests.publishing import cases
 
 import dpgrain as dg
 from dpgrain.publishing import ledgers
-from dpgrain.publishing.receipt import Receipt, collected
+from dpgrain.publishing.receipt import Receipt
 
 
 @dataclass
@@ -68,21 +68,3 @@ def test_a_place_that_was_inherited_is_opened_and_kept(
     assert os.environ["DPGRAIN_LEDGER"] == "nowhere"
     with pytest.raises(dg.ParameterError, match="DPGRAIN_LEDGER names another ledger"):
         ledgers.enter(Listed())
-
-
-def test_whoever_collects_receipts_sees_what_is_charged_meanwhile() -> None:
-    ledger = Listed()
-    ledgers.enter(ledger)
-    try:
-        with collected() as seen:
-            count()
-            with collected() as inner:
-                worker = threading.Thread(target=count)
-                worker.start()
-                worker.join()
-            count()
-        count()
-    finally:
-        ledgers.leave(ledger)
-    assert [receipt.number for receipt in seen] == [1, 2, 3]
-    assert [receipt.number for receipt in inner] == [2]

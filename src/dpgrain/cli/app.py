@@ -6,7 +6,7 @@ import signal
 import sys
 import warnings
 from io import TextIOWrapper
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,7 +15,10 @@ from dpgrain.cli.command import group
 from dpgrain.cli.printing import console, errors
 from dpgrain.cli.spelling import spelled_inside
 from dpgrain.errors import DpgrainError, ParameterError, RefusedError
-from dpgrain.publishing.receipt import Receipt, collected
+from dpgrain.publishing.collected import collected
+
+if TYPE_CHECKING:
+    from dpgrain.publishing.receipt import Receipt
 
 app = group(
     "Differential privacy at the granularity you choose: records, elements or users.",

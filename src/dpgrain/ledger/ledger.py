@@ -262,7 +262,7 @@ class Ledger(ShownLedger):
         except (_RenewedMeanwhile, TakenError):
             return self._charged_in_a_line(guarantees, mark, again=again, kept=kept)
         except DoesNotFitError as error:
-            told = refusal(self.name, promises[error.charged.promise], error)
+            told = refusal(self.name, promises[error.charged.promise], error, self.entries)
             raise RefusedError(told) from None
 
     def add(self, promise: LastingPromise) -> Entry:

@@ -15,11 +15,11 @@ from dpgrain._wording import powers, rounded_up
 from dpgrain.accounting import Loss
 from dpgrain.errors import ParameterError, RefusedError
 from dpgrain.publishing.caps import Caps
+from dpgrain.publishing.collected import collect
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.ledgers import Charging, open_ledger
 from dpgrain.publishing.prices import Price, price
 from dpgrain.publishing.process import check_maker, check_process, mark_closed, mark_open
-from dpgrain.publishing.receipt import collect
 from dpgrain.publishing.rehearsal import planned_guarantee, rehearsing
 from dpgrain.publishing.reservation import reservation
 from dpgrain.units import OWN_UNIT

@@ -11,6 +11,7 @@ from pathlib import Path
 from dpgrain._validate import said
 from dpgrain._wording import counted
 from dpgrain.errors import DataError, DpgrainError, ParameterError, SchemaError
+from dpgrain.releases.spelling import spelled_in_file
 
 # Names at least as alike as this are offered as what was meant.
 _ALIKE = 0.6
@@ -83,9 +84,8 @@ class Mistakes:
         """Note an error of the library, and return the key that it is about; empty if it names none."""
         name = error.name if isinstance(error, ParameterError | SchemaError) else ""
         kinds = (DataError, SchemaError)
-        self.add(
-            place, str(error), next((k for k in kinds if isinstance(error, k)), ParameterError)
-        )
+        kind = next((each for each in kinds if isinstance(error, each)), ParameterError)
+        self.add(place, spelled_in_file(str(error)), kind)
         return name
 
     @contextmanager
