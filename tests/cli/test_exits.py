@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import IO
 
 import pytest
 from tests.conftest import Command
@@ -172,10 +173,10 @@ def test_a_pipe_that_nobody_reads_is_told_in_one_sentence(folder: Path) -> None:
     )
 
 
-def _into(output: object, *words: str | Path) -> subprocess.CompletedProcess[str]:
+def _into(output: IO[str], *words: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "dpgrain", *map(str, words)],
-        stdout=output,  # type: ignore[arg-type]
+        stdout=output,
         stderr=subprocess.PIPE,
         text=True,
         check=False,

@@ -303,6 +303,26 @@ def test_accounts_of_an_older_format_are_made_again(place: str) -> None:
             opened()
 
 
+def test_accounts_that_an_older_format_overcharged_are_not_opened(place: str) -> None:
+    """Days of text were users of their own to a promise of any days, up to the third format."""
+    promise = LastingPromise.of(dg.User(), 1.0, 1e-6, window=AnyDays(2, "day"))
+    day = Region((Side("day", Among(("2026-03-01",))),))
+    made = cases.made(place, promise)
+    charged = dataclasses.replace(cases.of_users(1.2 / promise.caps.mu), scope=day)
+    with made:
+        made.charge(charged)
+        with pytest.raises(dg.RefusedError, match="so that all of time is charged"):
+            made.charge(charged)
+    with made._store.writing() as page:
+        last = page.last()
+        assert last is not None
+        values = {name: last.values[name] for name in ("releases", "charged")}
+        page.append(Line.after(last, "2026-03-02T00:00:00Z", "release", **values))
+        page.set_format(3)
+    with pytest.raises(dg.DataError, match="charged more than the promise of line 1 holds"):
+        dg.Ledger(place)
+
+
 def test_a_line_that_was_changed_is_found(place: str) -> None:
     made = cases.made(place)
     with made:

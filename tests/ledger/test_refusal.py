@@ -78,3 +78,21 @@ def test_a_line_that_has_read_a_column_as_another_type_is_named(tmp_path: Path) 
             count(days, day="2026-03-01")
         with pytest.raises(dg.RefusedError, match=r"would fit[^:]*\.$"):
             count(days, page="a")
+
+
+def test_text_in_place_of_days_is_charged_to_all_of_time_and_says_so(tmp_path: Path) -> None:
+    rows = pa.table({"who": range(100), "day": [f"2026-03-0{1 + i % 5} 12" for i in range(100)]})
+    promise = dg.LastingPromise.of(dg.User(), 1.0, 1e-6, window=dg.AnyDays(2, "day"))
+
+    def count(day: str) -> None:
+        table = dg.read(rows, user="who").where(day=day)
+        dg.count(table, unit=dg.User(), clip=2.0, epsilon=0.9, delta=1e-8)
+
+    with cases.made(tmp_path / "l", promise):
+        count("2026-03-01 12")
+        with pytest.raises(dg.RefusedError) as told:
+            count("2026-03-05 12")
+    assert str(told.value).endswith(
+        "; 'day' is read as VARCHAR, not as days or times, so that all of time is charged: state its "
+        "type."
+    )

@@ -161,10 +161,17 @@ class Ledger(ShownLedger):
 
     def _make_accounts_again(self) -> None:
         """Bring what is kept beside the lines to this version's format; the lines stay."""
-        with self._store.writing() as page:
-            page.clear_accounts()
-            accounts.made_again(page, page.lines())
-            page.set_format(FORMAT)
+        try:
+            with self._store.writing() as page:
+                page.clear_accounts()
+                accounts.made_again(page, page.lines())
+                page.set_format(FORMAT)
+        except DoesNotFitError as error:
+            raise DataError(
+                f"{self._store.name!r} has charged more than the promise of line "
+                f"{error.charged.promise:,} holds, as earlier versions took days of text for users of "
+                "their own; count that promise as broken, and make a new ledger."
+            ) from error
 
     # ------------------------------------------------------------------------------ charging
 

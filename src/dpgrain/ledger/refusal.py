@@ -11,6 +11,7 @@ from dpgrain.ledger.accounts import Charged, DoesNotFitError
 from dpgrain.ledger.entries import Entry
 from dpgrain.ledger.promise import LastingPromise
 from dpgrain.ledger.units import WHOLE, Units
+from dpgrain.regions import Among
 
 # A price beyond so many times a promise is told as that.
 _MANY_TIMES = 100
@@ -34,7 +35,19 @@ def refusal(
     return (
         f"{what}: it would take {needs} of it, and of what it meets {_percent(left, up=False)} is "
         f"left; {_fitting(promise, error.spent)}{_more_noise(promise, error)}"
-        f"{_read_otherwise(error.charged, entries)}."
+        f"{_all_of_time(promise, error.charged) or _read_otherwise(error.charged, entries)}."
+    )
+
+
+def _all_of_time(promise: LastingPromise, charged: Charged) -> str:
+    """Say that days are labels, which lie in no stretch of time; nothing where they are not."""
+    window = promise.window
+    side = None if window is None else charged.region.side(window.column)
+    if side is None or not isinstance(side.values, Among) or not side.values.labels:
+        return ""
+    return (
+        f"; {side.column!r} is read as {side.read_as}, not as days or times, so that all of time is "
+        "charged: state its type"
     )
 
 
