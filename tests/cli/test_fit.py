@@ -238,7 +238,7 @@ WRONG = [
     ({"range": "minutes=1:x"}, 2, "--range must be"),
     ({"range": "minutes=60:0"}, 2, "the lower one first"),
     ({"range": "paid=0:60"}, 2, "--range 'paid' is not a column of --features"),
-    ({"user": "nobody"}, 2, "user 'nobody' is not a column"),
+    ({"user": "nobody"}, 1, "user 'nobody' is not a column"),
     ({"unit": "element"}, 2, "Give --element"),
     ({"element": "week"}, 2, "--element goes with"),
     ({"unit": "record", "max_elements": "2"}, 2, "--max-elements goes with --unit user."),
@@ -301,8 +301,8 @@ def test_predict_refuses_what_it_cannot_use(visits: Path, tmp_path: Path, comman
         ),
         ([visits, visits, "--output", tmp_path / "p.csv"], 2, "is not a model of dpgrain"),
         ([tmp_path / "no.json", visits, "--output", tmp_path / "p.csv"], 1, "cannot be read"),
-        ([model, narrow, "--output", tmp_path / "p.csv"], 2, "feature 'pages' is not a column"),
-        ([model, visits, "--keep", "nothing", "--output", tmp_path / "p.csv"], 2, "keep 'nothing'"),
+        ([model, narrow, "--output", tmp_path / "p.csv"], 1, "feature 'pages' is not a column"),
+        ([model, visits, "--keep", "nothing", "--output", tmp_path / "p.csv"], 1, "keep 'nothing'"),
     ]
     for words, code, sentence in wrong:
         done = command("predict", *words)
