@@ -8,6 +8,7 @@ from dpgrain.errors import (
     DataError,
     DpgrainError,
     ParameterError,
+    RefusedError,
     RunEnded,
     SchemaError,
     only_interrupts,
@@ -16,7 +17,12 @@ from dpgrain.errors import (
 
 @pytest.mark.parametrize(
     ("kind", "of_python"),
-    [(ParameterError, ValueError), (SchemaError, ValueError), (DataError, OSError)],
+    [
+        (ParameterError, ValueError),
+        (RefusedError, ValueError),
+        (SchemaError, ValueError),
+        (DataError, OSError),
+    ],
 )
 def test_errors_are_those_that_callers_catch(
     kind: type[DpgrainError], of_python: type[Exception]
@@ -37,3 +43,10 @@ def test_nothing_but_an_interrupt_gets_through(error: BaseException) -> None:
     only_interrupts(error)
     with pytest.raises(KeyboardInterrupt):
         only_interrupts(KeyboardInterrupt())
+
+
+def test_a_refusal_is_told_apart_and_knows_the_line_that_has_charged_the_same() -> None:
+    error = RefusedError("it was charged before.", line=2)
+    assert isinstance(error, ParameterError)
+    assert error.line == 2
+    assert RefusedError("there is no room.").line is None

@@ -35,6 +35,7 @@ PUBLIC = [
     "Plan",
     "PlannedReleases",
     "Record",
+    "RefusedError",
     "Release",
     "Releases",
     "SchemaError",

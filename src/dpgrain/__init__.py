@@ -15,6 +15,7 @@ from dpgrain.errors import (
     DeltaWarning,
     DpgrainError,
     ParameterError,
+    RefusedError,
     SchemaError,
     ScoreWarning,
 )
@@ -81,6 +82,7 @@ __all__ = [
     "Plan",
     "PlannedReleases",
     "Record",
+    "RefusedError",
     "Release",
     "Releases",
     "SchemaError",

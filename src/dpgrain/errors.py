@@ -4,6 +4,7 @@
 
     DpgrainError
     ├── ParameterError     a parameter is wrong (also a ValueError)
+    │   └── RefusedError   a budget or a ledger refuses a release, and charges nothing
     ├── SchemaError        the table lacks a column, or a column has the wrong type (also a ValueError)
     ├── DataError          a source cannot be read, or the disk is full (also an OSError)
     └── RunEnded           a run of private means has published that it stops
@@ -61,6 +62,22 @@ class ParameterError(_NamedError):
     ...     print(error, error.name, isinstance(error, ValueError))
     epsilon must be finite and above 0, not -1.0. epsilon True
     """
+
+
+class RefusedError(ParameterError):
+    """A budget or a ledger refuses a release that is asked for as it should be; nothing is charged.
+
+    It has no room for the release, or the same was published before.
+
+    Args:
+        message: the sentence.
+        name: the parameter; empty where the sentence is about several.
+        line: the line of the ledger that has charged the same before; None where that is not why.
+    """
+
+    def __init__(self, message: str, *, name: str = "", line: int | None = None) -> None:
+        super().__init__(message, name=name)
+        self.line = line
 
 
 class SchemaError(_NamedError):

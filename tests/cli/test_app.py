@@ -77,7 +77,8 @@ def test_every_other_command_runs(words: tuple[str, ...], process: Command) -> N
 
 
 @pytest.mark.parametrize(
-    ("options", "code"), [(("--user", "nobody"), 2), (("--output", "/no/x.csv"), 1)]
+    ("options", "code"),
+    [(("--user", "nobody"), 1), (("--output", "/no/x.csv"), 1), (("--epsilon", "-1"), 2)],
 )
 def test_an_error_is_one_sentence(
     options: tuple[str, ...], code: int, visits: Path, process: Command

@@ -226,11 +226,11 @@ def test_an_empty_table_is_a_neighbour_like_any_other(
 
 
 WRONG = [
-    ({"target": "nothing"}, 2, "target 'nothing' is not a column"),
-    ({"target": "paid"}, 2, "has type DOUBLE, which cannot name things"),
+    ({"target": "nothing"}, 1, "target 'nothing' is not a column"),
+    ({"target": "paid"}, 1, "has type DOUBLE, which cannot name things"),
     ({"target": "pages"}, 2, "--target 'pages' is also a feature"),
-    ({"features": "minutes,nothing"}, 2, "feature 'nothing' is not a column"),
-    ({"features": "minutes,week"}, 2, "feature 'week' is a column of text where numbers are asked"),
+    ({"features": "minutes,nothing"}, 1, "feature 'nothing' is not a column"),
+    ({"features": "minutes,week"}, 1, "feature 'week' is a column of text where numbers are asked"),
     ({"features": "minutes,minutes"}, 2, "'minutes' is given twice"),
     ({"categories": "device"}, 2, "--categories must be 'COLUMN=A|B|C'"),
     ({"categories": "device=a||b"}, 2, "none of them empty"),
@@ -238,7 +238,7 @@ WRONG = [
     ({"range": "minutes=1:x"}, 2, "--range must be"),
     ({"range": "minutes=60:0"}, 2, "the lower one first"),
     ({"range": "paid=0:60"}, 2, "--range 'paid' is not a column of --features"),
-    ({"user": "nobody"}, 2, "user 'nobody' is not a column"),
+    ({"user": "nobody"}, 1, "user 'nobody' is not a column"),
     ({"unit": "element"}, 2, "Give --element"),
     ({"element": "week"}, 2, "--element goes with"),
     ({"unit": "record", "max_elements": "2"}, 2, "--max-elements goes with --unit user."),
@@ -302,8 +302,8 @@ def test_predict_refuses_what_it_cannot_use(visits: Path, tmp_path: Path, comman
         ([model, visits], 2, "Error: Give --output, the file where predictions go, such as"),
         ([visits, visits, "--output", tmp_path / "p.csv"], 2, "is not a model of dpgrain"),
         ([tmp_path / "no.json", visits, "--output", tmp_path / "p.csv"], 1, "cannot be read"),
-        ([model, narrow, "--output", tmp_path / "p.csv"], 2, "feature 'pages' is not a column"),
-        ([model, visits, "--keep", "nothing", "--output", tmp_path / "p.csv"], 2, "keep 'nothing'"),
+        ([model, narrow, "--output", tmp_path / "p.csv"], 1, "feature 'pages' is not a column"),
+        ([model, visits, "--keep", "nothing", "--output", tmp_path / "p.csv"], 1, "keep 'nothing'"),
     ]
     for words, code, sentence in wrong:
         done = command("predict", *words)

@@ -231,7 +231,7 @@ def test_the_hash_that_is_expected_must_be_there(place: str) -> None:
         receipt = made.charge(cases.of_users())
         made.charge(cases.of_users())
     assert dg.Ledger(place, expected=receipt.hash).id == made.id
-    with pytest.raises(dg.ParameterError, match="expected must be a hash that the ledger holds"):
+    with pytest.raises(dg.DataError, match="expected must be a hash that the ledger holds"):
         dg.Ledger(place, expected="0" * 64)
 
 
@@ -301,6 +301,26 @@ def test_accounts_of_an_older_format_are_made_again(place: str) -> None:
     for opened in (lambda: dg.Ledger(place), lambda: again.charge(cases.of_users())):
         with pytest.raises(dg.DataError, match="later version"):
             opened()
+
+
+def test_accounts_that_an_older_format_overcharged_are_not_opened(place: str) -> None:
+    """Days of text were users of their own to a promise of any days, up to the third format."""
+    promise = LastingPromise.of(dg.User(), 1.0, 1e-6, window=AnyDays(2, "day"))
+    day = Region((Side("day", Among(("2026-03-01",))),))
+    made = cases.made(place, promise)
+    charged = dataclasses.replace(cases.of_users(1.2 / promise.caps.mu), scope=day)
+    with made:
+        made.charge(charged)
+        with pytest.raises(dg.RefusedError, match="so that all of time is charged"):
+            made.charge(charged)
+    with made._store.writing() as page:
+        last = page.last()
+        assert last is not None
+        values = {name: last.values[name] for name in ("releases", "charged")}
+        page.append(Line.after(last, "2026-03-02T00:00:00Z", "release", **values))
+        page.set_format(3)
+    with pytest.raises(dg.DataError, match="charged more than the promise of line 1 holds"):
+        dg.Ledger(place)
 
 
 def test_a_line_that_was_changed_is_found(place: str) -> None:
@@ -375,7 +395,7 @@ def test_an_older_copy_is_noticed_by_whoever_saw_a_later_line(tmp_path: Any) -> 
     shutil.copy(tmp_path / "old", tmp_path / "l")
     with pytest.raises(dg.DataError, match="an older copy was put in its place"):
         made.charge(cases.of_users())
-    with pytest.raises(dg.ParameterError, match="older copy"):
+    with pytest.raises(dg.DataError, match="older copy"):
         dg.Ledger(tmp_path / "l", expected=receipt.hash)
     # Nobody else can know.
     dg.Ledger(tmp_path / "l").verify()
@@ -565,7 +585,7 @@ def test_spawned_workers_share_the_ledger(place: str, other: bool, tmp_path: Any
         words = [str(cases.made(tmp_path / "other").place)] if other else []
         said = spawned(*words)
         assert said.splitlines()[0] == "1"
-        assert ("a ledger is already open" in said) == other
+        assert ("DPGRAIN_LEDGER names another ledger" in said) == other
     assert made.verify().number == 2
     assert spawned().split() == ["0"]
     assert "DPGRAIN_LEDGER" not in os.environ

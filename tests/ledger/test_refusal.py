@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from datetime import date
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from tests.ledger import cases
 
@@ -47,3 +49,50 @@ def test_nothing_is_named_where_nothing_is_left(tmp_path: Path) -> None:
     said = refused(made, cases.of_users(100.0))
     assert "nothing fits any more" in said
     assert "times the noise" not in said
+
+
+def test_a_line_that_has_read_a_column_as_another_type_is_named(tmp_path: Path) -> None:
+    day = pa.array([date(2026, 3, 1 + i % 5) for i in range(100)])
+    days = pa.table({"who": range(100), "day": day, "page": ["a", "b"] * 50})
+    texts = days.set_column(1, "day", day.cast(pa.string()))
+    promise = dg.LastingPromise.of(dg.Element("day"), 1.0, 1e-6)
+
+    def count(rows: pa.Table, **where: str) -> None:
+        table = dg.read(rows, user="who").where(**where)
+        dg.count(table, unit=dg.Element("day"), clip=2.0, epsilon=0.9, delta=1e-8)
+
+    with cases.made(tmp_path / "l", promise):
+        count(days, day="2026-03-01")
+        count(days, day="2026-03-02")
+        with (
+            pytest.warns(UserWarning, match="takes '2026-03-03' as text, which 'day' must equal"),
+            pytest.raises(dg.RefusedError) as told,
+        ):
+            count(texts, day="2026-03-03")
+        assert str(told.value).endswith(
+            "; line 2 reads 'day' as DATE, and this release as VARCHAR, so that nothing tells their "
+            "regions apart: state one type for all."
+        )
+        # What reads the column alike, or another one, is not told so.
+        with pytest.raises(dg.RefusedError, match=r"would fit[^:]*\.$"):
+            count(days, day="2026-03-01")
+        with pytest.raises(dg.RefusedError, match=r"would fit[^:]*\.$"):
+            count(days, page="a")
+
+
+def test_text_in_place_of_days_is_charged_to_all_of_time_and_says_so(tmp_path: Path) -> None:
+    rows = pa.table({"who": range(100), "day": [f"2026-03-0{1 + i % 5} 12" for i in range(100)]})
+    promise = dg.LastingPromise.of(dg.User(), 1.0, 1e-6, window=dg.AnyDays(2, "day"))
+
+    def count(day: str) -> None:
+        table = dg.read(rows, user="who").where(day=day)
+        dg.count(table, unit=dg.User(), clip=2.0, epsilon=0.9, delta=1e-8)
+
+    with cases.made(tmp_path / "l", promise):
+        count("2026-03-01 12")
+        with pytest.raises(dg.RefusedError) as told:
+            count("2026-03-05 12")
+    assert str(told.value).endswith(
+        "; 'day' is read as VARCHAR, not as days or times, so that all of time is charged: state its "
+        "type."
+    )

@@ -165,8 +165,11 @@ def test_a_killed_run_was_charged_for_all(opened: int, place: Path, tmp_path: Pa
         assert len(line.guarantees) == 2
         for written in tmp_path.glob("visits.csv*"):
             written.unlink()
-        with pytest.raises(dg.ParameterError, match="was charged before"):
+        missing = f"Missing of its outputs: {str(tmp_path / 'visits.csv')!r}, "
+        with pytest.raises(dg.RefusedError, match="was charged before") as told:
             dg.releases(path, days(), where=JANUARY)
+        assert missing in str(told.value)
+        assert told.value.line == 2
         killed = ledger.left(1)
         dg.releases(path, days(), where=FEBRUARY, again=True)
         assert ledger.left(1) == pytest.approx(killed)
@@ -223,5 +226,5 @@ def test_outputs_go_to_a_folder(tmp_path: Path) -> None:
     assert (folder / "visits.csv").exists()
     assert not (tmp_path / "visits.csv").exists()
     for wrong, told in ((path, "is no folder"), (path / "in a file", "cannot be written")):
-        with pytest.raises(dg.ParameterError, match=f"the folder: .*{told}"):
+        with pytest.raises(dg.DataError, match=f"the folder: .*{told}"):
             dg.plan_releases(path, days(), where=JANUARY, folder=wrong)

@@ -35,3 +35,23 @@ def test_all_are_told_once_and_in_order() -> None:
         "  [b] by is text.",
         "  [b] it is gone.",
     ]
+
+
+def test_the_error_is_of_the_file_unless_only_a_table_or_its_columns_are_wrong() -> None:
+    kinds = (SchemaError("by is text."), DataError("it is gone."), ParameterError("clip is 0."))
+    for last, error in enumerate(kinds):
+        mistakes = Mistakes(Path("releases.toml"))
+        for each in kinds[: last + 1]:
+            mistakes.caught("[a]", each)
+        with pytest.raises(type(error)):
+            mistakes.tell()
+    mistakes = Mistakes(Path("releases.toml"))
+    mistakes.no_column("[a]", "minuets", ["minutes"])
+    with pytest.raises(SchemaError, match="'minuets' is not a column of the table; did you mean"):
+        mistakes.tell()
+    mistakes = Mistakes(Path("releases.toml"))
+    mistakes.caught("[a]", DataError("it is gone."))
+    with pytest.raises(
+        DataError, match=r"'releases.toml' cannot be run; nothing was read or charg"
+    ):
+        mistakes.tell()

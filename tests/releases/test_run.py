@@ -108,7 +108,7 @@ def test_a_budget_pays_for_all_as_one_and_before_any(tmp_path: Path) -> None:
             SINGLE[name](cases.table())
     assert spent.mu == pytest.approx(single.spent.mu)
     with dg.budget(0.6, 1e-6) as small:
-        with pytest.raises(dg.ParameterError, match="does not hold"):
+        with pytest.raises(dg.RefusedError, match="does not hold"):
             dg.releases(path, cases.counted())
         assert cases.Counted.opened == 0
         assert small.spent == Price()
@@ -157,13 +157,20 @@ def test_what_was_made_before_a_failure_stands(tmp_path: Path) -> None:
     ]
     before = (tmp_path / "count.csv").read_text()
     # Nothing is published a second time without being asked for.
-    with pytest.raises(dg.ParameterError, match=r"is there already: .*again=True \(--again\)"):
+    with pytest.raises(
+        dg.RefusedError, match=r"is there already: .*again=True \(--again\)"
+    ) as told:
         dg.releases(path, cases.counted())
     assert cases.Counted.opened == 0
+    mean = tmp_path / "mean.csv"
+    missing = f"{str(mean)!r}, {str(guarantee_beside(mean))!r}"
+    assert str(told.value).endswith(f" Missing of its outputs: {missing}.")
     assert (tmp_path / "count.csv").read_text() == before
     dg.releases(path, cases.table(), again=True)
     assert (tmp_path / "count.csv").read_text() != before
-    assert (tmp_path / "mean.csv").exists()
+    assert mean.exists()
+    with pytest.raises(dg.RefusedError, match=r"or name other outputs\.$"):
+        dg.releases(path, cases.counted())
 
 
 def test_a_killed_run_leaves_whole_files_and_is_not_run_again_unasked(tmp_path: Path) -> None:

@@ -333,14 +333,25 @@ def test_a_time_is_the_same_moment_on_every_machine(
         time.tzset()
 
 
-def test_a_month_of_a_column_of_text_is_warned_of() -> None:
+def test_times_of_files_that_differ_in_type_are_refused_in_one_sentence(tmp_path: Path) -> None:
+    for name, kind in (("a", pa.date32()), ("b", pa.timestamp("us"))):
+        pq.write_table(pa.table({"day": pa.nulls(3, kind)}), tmp_path / f"{name}.parquet")
+    rows = dg.read(tmp_path / "*.parquet")
+    with pytest.raises(
+        dg.SchemaError, match=r"UNION of .*; write it to all files with one type\.$"
+    ):
+        rows.where(day="2026-01")
+
+
+def test_a_month_or_a_day_of_a_column_of_text_is_warned_of() -> None:
     texts = pa.table({"who": [1, 1], "day": ["2026-01-03", "2026-02-01"], "month": ["2026-01", ""]})
     table = dg.read(texts, user="who")
-    with pytest.warns(
-        UserWarning, match=r"'2026-01' as text, which 'day' must equal.*--type day=date"
-    ):
-        table.where(day="2026-01")
+    for period in ("2026-01", "2026-01-03"):
+        with pytest.warns(
+            UserWarning, match=rf"'{period}' as text, which 'day' must equal.*--type day=date"
+        ):
+            table.where(day=period)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        table.where(day="2026-01-03")
+        table.where(day="2026-01-03 12:00")
         dg.read(texts, user="who", types={"day": "DATE"}).where(day="2026-01")

@@ -6,7 +6,7 @@ import signal
 import sys
 import warnings
 from io import TextIOWrapper
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,7 +14,11 @@ import dpgrain as dg
 from dpgrain.cli.command import group
 from dpgrain.cli.printing import console, errors
 from dpgrain.cli.spelling import spelled_inside
-from dpgrain.errors import DpgrainError
+from dpgrain.errors import DpgrainError, ParameterError, RefusedError
+from dpgrain.publishing.collected import collected
+
+if TYPE_CHECKING:
+    from dpgrain.publishing.receipt import Receipt
 
 app = group(
     "Differential privacy at the granularity you choose.",
@@ -48,7 +52,26 @@ app = group(
 
 
 def main() -> None:
-    """Run the command line: one sentence for an error, exit code 2 for a wrong request, 1 otherwise."""
+    """Run the command line, and say of what ends it early which lines of ledgers stay charged."""
+    with collected() as receipts:
+        try:
+            _run()
+        except BaseException as end:
+            if getattr(end, "code", True):
+                for receipt in receipts:
+                    errors().print(_stays(receipt), markup=False, highlight=False)
+            raise
+
+
+def _stays(receipt: Receipt) -> str:
+    return (
+        f"Line {receipt.number:,} of the ledger {receipt.name!r} stays charged: what it reserves "
+        "counts as released."
+    )
+
+
+def _run() -> None:
+    """Run a command: one sentence for an error, and the exit code of its kind."""
     debug = "--debug" in sys.argv
     if debug:
         sys.argv.remove("--debug")
@@ -68,7 +91,14 @@ def main() -> None:
         if debug:
             raise
         errors().print(f"Error: {error}", style="bold red", markup=False, highlight=False)
-        raise SystemExit(2 if isinstance(error, ValueError) else 1) from None
+        raise SystemExit(_code(error)) from None
+
+
+def _code(error: DpgrainError) -> int:
+    """Return the exit code of an error, as docs/command-line.md lists them."""
+    if isinstance(error, RefusedError):
+        return 3
+    return 2 if isinstance(error, ParameterError) else 1
 
 
 def _show_warning(message: Warning | str, *_: Any) -> None:

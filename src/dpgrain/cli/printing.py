@@ -19,10 +19,12 @@ if TYPE_CHECKING:
     import rich.table as rich_table
     from matplotlib.axes import Axes
 
+    from dpgrain.cli import results
     from dpgrain.statistics import printed
     from dpgrain.statistics.release import Release
 else:
     printed = later("dpgrain.statistics.printed")
+    results = later("dpgrain.cli.results")
     rich_console, rich_markup = later("rich.console"), later("rich.markup")
     rich_table = later("rich.table")
 
@@ -38,7 +40,7 @@ _WHOLE = 20
 
 def console() -> rich_console.Console:
     """Return the console for results, which wraps no lines."""
-    return rich_console.Console(soft_wrap=True)
+    return results.Results(soft_wrap=True)
 
 
 def errors() -> rich_console.Console:

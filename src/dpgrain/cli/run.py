@@ -26,11 +26,13 @@ if TYPE_CHECKING:
     from dpgrain.ledger import ledger as ledgers
     from dpgrain.ledger.ledger import Ledger
     from dpgrain.releases import plan as plans
+    from dpgrain.releases import run as running
     from dpgrain.releases.plan import PlannedReleases
     from dpgrain.releases.run import Releases
     from dpgrain.statistics import printed
 else:
     ledgers, plans = later("dpgrain.ledger.ledger"), later("dpgrain.releases.plan")
+    running = later("dpgrain.releases.run")
     printed = later("dpgrain.statistics.printed")
 
 # A key of the first estimate is cut to so many letters.
@@ -133,7 +135,8 @@ def _rehearse(plan: PlannedReleases, ledger: Ledger | None, *, again: bool, as_j
                 f"{100 * taken:.1f}%."
             )
     if ledger is not None:
-        ledger.rehearse(*plan.guarantees, mark=plan.mark, again=again)
+        with running.told_of_outputs(plan):
+            ledger.rehearse(*plan.guarantees, mark=plan.mark, again=again)
     if as_json:
         told = [
             {"promise": promise, "left": left, "taken": taken} for promise, left, taken in parts

@@ -8,6 +8,8 @@ from contextvars import ContextVar
 from shlex import quote
 from typing import Any
 
+from dpgrain.releases.spelling import spelled_in_file
+
 #: The options of the command that runs, by the names of their parameters.
 options: ContextVar[Mapping[str, str]] = ContextVar("options")
 
@@ -52,6 +54,9 @@ def spelled_inside(text: str) -> str:
     >>> options.reset(token)
     """
     known = options.get({})
+    if "where" in known and "types" not in known:
+        # A command that cuts a table, and has no option for its types, reads a file of releases.
+        text = spelled_in_file(text)
 
     def option(found: re.Match[str]) -> str:
         name = known.get(found["name"])

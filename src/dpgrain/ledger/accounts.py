@@ -222,14 +222,22 @@ def divided(
     """
     everywhere = [(START, END)]
     side = None if axis is None else region.side(axis.column)
+    if axis is None and window is not None:
+        # A stretch of time holds records of many labels, which tell no two stretches apart.
+        return _without(region, window.column), everywhere
     if axis is None or side is None:
         return region, everywhere
-    others = Region(tuple(one for one in region.sides if one.column != axis.column))
+    others = _without(region, axis.column)
     if not isinstance(side.values, Span) or _way(side, side.values) != axis.kind:
         # Labels divide units into classes, where the cells are not starts of windows.
         keeps = isinstance(side.values, Among) and window is None
         return (region if keeps else others), everywhere
     return others, _intervals(side, side.values, window, meeting)
+
+
+def _without(region: Region, column: str) -> Region:
+    """Return the larger region of which nothing is said of a column."""
+    return Region(tuple(side for side in region.sides if side.column != column))
 
 
 def _way(side: Side, span: Span) -> str:

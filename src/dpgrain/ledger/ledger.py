@@ -11,7 +11,7 @@ from typing import Any, Literal, NoReturn
 from dpgrain import _validate
 from dpgrain._shown import ShownLedger
 from dpgrain._wording import powers, rounded_up
-from dpgrain.errors import DataError, ParameterError
+from dpgrain.errors import DataError, ParameterError, RefusedError
 from dpgrain.ledger import accounts, plans
 from dpgrain.ledger.accounts import Charged, DoesNotFitError, TakenError
 from dpgrain.ledger.entries import Entry
@@ -51,8 +51,8 @@ class Ledger(ShownLedger):
             older copy that was put in its place does not hold it.
 
     Raises:
-        ParameterError: if the ledger does not hold the expected hash.
-        DataError: if there is no ledger, it is damaged, or a later version has made it.
+        DataError: if there is no ledger, it is damaged, a later version has made it, or it does not
+            hold the expected hash.
 
     Every release, fit and shuffled sum inside ``with`` is charged to every promise of the ledger, in
     this process and in those that it forks or starts (which find it by ``DPGRAIN_LEDGER`` in their
@@ -153,7 +153,7 @@ class Ledger(ShownLedger):
         if first.values.get("language") != _LANGUAGE:
             raise self._too_new()
         if not held:
-            raise ParameterError(
+            raise DataError(
                 f"expected must be a hash that the ledger holds, and {_validate.said(expected)} is "
                 "none: an older copy, or another ledger, was put in its place."
             )
@@ -161,10 +161,17 @@ class Ledger(ShownLedger):
 
     def _make_accounts_again(self) -> None:
         """Bring what is kept beside the lines to this version's format; the lines stay."""
-        with self._store.writing() as page:
-            page.clear_accounts()
-            accounts.made_again(page, page.lines())
-            page.set_format(FORMAT)
+        try:
+            with self._store.writing() as page:
+                page.clear_accounts()
+                accounts.made_again(page, page.lines())
+                page.set_format(FORMAT)
+        except DoesNotFitError as error:
+            raise DataError(
+                f"{self._store.name!r} has charged more than the promise of line "
+                f"{error.charged.promise:,} holds, as earlier versions took days of text for users of "
+                "their own; count that promise as broken, and make a new ledger."
+            ) from error
 
     # ------------------------------------------------------------------------------ charging
 
@@ -205,7 +212,7 @@ class Ledger(ShownLedger):
             The receipt, which is that of all these releases.
 
         Raises:
-            ParameterError: if a promise does not hold the releases, or the mark is refused; nothing is
+            RefusedError: if a promise does not hold the releases, or the mark is refused; nothing is
                 charged then.
             DataError: if the ledger cannot be written, or was changed.
         """
@@ -221,7 +228,7 @@ class Ledger(ShownLedger):
             again: False to refuse a mark that a line has already.
 
         Raises:
-            ParameterError: if a promise does not hold the releases, or the mark is refused.
+            RefusedError: if a promise does not hold the releases, or the mark is refused.
             DataError: if the ledger cannot be written, or was changed.
         """
         self._charged_in_a_line(guarantees, mark, again=again, kept=False)
@@ -262,8 +269,8 @@ class Ledger(ShownLedger):
         except (_RenewedMeanwhile, TakenError):
             return self._charged_in_a_line(guarantees, mark, again=again, kept=kept)
         except DoesNotFitError as error:
-            told = refusal(self.name, promises[error.charged.promise], error)
-            raise ParameterError(told) from None
+            told = refusal(self.name, promises[error.charged.promise], error, self.entries)
+            raise RefusedError(told) from None
 
     def add(self, promise: LastingPromise) -> Entry:
         """Add a promise to a ledger that has charged nothing yet.
@@ -554,10 +561,11 @@ def _promised(page: Page, last: Line, promise: LastingPromise, renews: int | Non
     return line
 
 
-def _charged_before(mark: str, number: int) -> ParameterError:
-    return ParameterError(
+def _charged_before(mark: str, number: int) -> RefusedError:
+    return RefusedError(
         f"{mark!r} was charged before, in line {number:,} of the ledger, whatever became of it; state "
-        "again=True (--again) to publish anew, which is charged anew."
+        "again=True (--again) to publish anew, which is charged anew.",
+        line=number,
     )
 
 

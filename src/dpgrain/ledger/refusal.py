@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 from dpgrain._wording import powers, rounded_up
 from dpgrain.accounting import gaussian_epsilon
-from dpgrain.ledger.accounts import DoesNotFitError
+from dpgrain.ledger.accounts import Charged, DoesNotFitError
+from dpgrain.ledger.entries import Entry
 from dpgrain.ledger.promise import LastingPromise
 from dpgrain.ledger.units import WHOLE, Units
+from dpgrain.regions import Among
 
 # A price beyond so many times a promise is told as that.
 _MANY_TIMES = 100
 
 
-def refusal(ledger: str, promise: LastingPromise, error: DoesNotFitError) -> str:
+def refusal(
+    ledger: str, promise: LastingPromise, error: DoesNotFitError, entries: Iterable[Entry] = ()
+) -> str:
     """Say why a promise does not hold a release, and what would fit.
 
     Args:
         ledger: the name of the ledger.
         promise: the promise.
         error: what was to be charged, and what had been.
+        entries: the lines of the ledger.
     """
     left = max(WHOLE - _most(error.spent), 0) / WHOLE
     wanted = error.charged.price.share_of(promise.caps)
@@ -28,8 +34,38 @@ def refusal(ledger: str, promise: LastingPromise, error: DoesNotFitError) -> str
     needs = _percent(wanted) if wanted <= _MANY_TIMES else f"more than {_MANY_TIMES} times all"
     return (
         f"{what}: it would take {needs} of it, and of what it meets {_percent(left, up=False)} is "
-        f"left; {_fitting(promise, error.spent)}{_more_noise(promise, error)}."
+        f"left; {_fitting(promise, error.spent)}{_more_noise(promise, error)}"
+        f"{_all_of_time(promise, error.charged) or _read_otherwise(error.charged, entries)}."
     )
+
+
+def _all_of_time(promise: LastingPromise, charged: Charged) -> str:
+    """Say that days are labels, which lie in no stretch of time; nothing where they are not."""
+    window = promise.window
+    side = None if window is None else charged.region.side(window.column)
+    if side is None or not isinstance(side.values, Among) or not side.values.labels:
+        return ""
+    return (
+        f"; {side.column!r} is read as {side.read_as}, not as days or times, so that all of time is "
+        "charged: state its type"
+    )
+
+
+def _read_otherwise(charged: Charged, entries: Iterable[Entry]) -> str:
+    """Say which line has read a column of the region as another type; nothing if none has."""
+    for entry in entries:
+        for earlier in entry.charged:
+            if earlier.promise != charged.promise:
+                continue
+            for side in charged.region.sides:
+                other = earlier.region.side(side.column)
+                if other is not None and not side.comparable(other):
+                    return (
+                        f"; line {entry.number:,} reads {side.column!r} as {other.read_as}, and this "
+                        f"release as {side.read_as}, so that nothing tells their regions apart: state "
+                        "one type for all"
+                    )
+    return ""
 
 
 def _more_noise(promise: LastingPromise, error: DoesNotFitError) -> str:

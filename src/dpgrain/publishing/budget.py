@@ -13,8 +13,9 @@ from typing import Any, Literal, NoReturn
 from dpgrain import _validate
 from dpgrain._wording import powers, rounded_up
 from dpgrain.accounting import Loss
-from dpgrain.errors import ParameterError
+from dpgrain.errors import ParameterError, RefusedError
 from dpgrain.publishing.caps import Caps
+from dpgrain.publishing.collected import collect
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.ledgers import Charging, open_ledger
 from dpgrain.publishing.prices import Price, price
@@ -149,8 +150,9 @@ class Budget:
             The guarantee to publish, with the ledger's receipt.
 
         Raises:
-            ParameterError: if the budget or the ledger would not hold the release, or it protects
-                another unit; neither is charged then.
+            RefusedError: if the budget or the ledger would not hold the release; neither is charged
+                then.
+            ParameterError: if it protects another unit; neither is charged then.
         """
         check_maker(self._pid)
         with self._lock:
@@ -172,7 +174,7 @@ class Budget:
         own = price(guarantee.event, guarantee.relation, unit, caps, room)
         together = self.spent + own
         if not self.caps.hold(together):
-            raise ParameterError(
+            raise RefusedError(
                 f"the budget ε = {self.epsilon:g}, δ = {powers(self.delta)} does not hold this "
                 f"release: {self._why(guarantee, own, room)}."
             )
@@ -244,6 +246,7 @@ def _noted(
     if ledger is None:
         return guarantee
     receipt = ledger.charge(*(parts or (guarantee,)), mark=mark, again=again)
+    collect(receipt)
     return replace(guarantee, receipts=(*guarantee.receipts, receipt))
 
 
@@ -351,8 +354,8 @@ def charge(
         The guarantee to publish, with the receipt of the ledger.
 
     Raises:
-        ParameterError: if budget or ledger do not hold the release, or the budget is closed by now or
-            open in another process.
+        RefusedError: if budget or ledger do not hold the release.
+        ParameterError: if the budget is closed by now or open in another process.
         DataError: if the ledger cannot be written.
     """
     current = _slot.budget

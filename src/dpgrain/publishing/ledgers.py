@@ -64,9 +64,16 @@ def enter(ledger: Charging) -> None:
     with _slot.lock:
         inherited = os.environ.get(_PLACE_VARIABLE)
         if _slot.ledger is not None or inherited not in (None, ledger.place):
+            # The address in the variable may hold a password, and is not shown.
+            stated = _slot.ledger is None or _slot.outer is not None
+            already = (
+                f"{_PLACE_VARIABLE} names another ledger, which is open for all of this process; unset "
+                "that variable, or name the same ledger"
+                if stated
+                else "a ledger is already open; close it before opening another"
+            )
             raise ParameterError(
-                "a ledger is already open; close it before opening another: one ledger holds all that "
-                "is published about these people."
+                f"{already}: one ledger holds all that is published about these people."
             )
         _slot.ledger, _slot.outer = ledger, inherited
         os.environ[_PLACE_VARIABLE] = ledger.place

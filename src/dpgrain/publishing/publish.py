@@ -44,7 +44,7 @@ def before_publishing(
         The guarantee to publish, which has the receipt of the ledger that is open, if one is.
 
     Raises:
-        ParameterError: if the open budget or ledger does not hold the release; nothing is charged
+        RefusedError: if the open budget or ledger does not hold the release; nothing is charged
             then.
         DataError: if the ledger cannot be written.
     """
@@ -68,7 +68,7 @@ def before_resuming(guarantee: Guarantee, *, n_users: int | None = None) -> Guar
         The guarantee to publish, which has the receipt of the ledger that is open, if one is.
 
     Raises:
-        ParameterError: if the open budget, or a ledger that lacks it, does not hold the whole release.
+        RefusedError: if the open budget, or a ledger that lacks it, does not hold the whole release.
         DataError: if the ledger cannot be read or written, or lacks the line of a receipt.
 
     A budget that is open is charged for the whole release: it knows of no other budget.
@@ -103,7 +103,7 @@ def reserved(
         release has it, too.
 
     Raises:
-        ParameterError: if the open budget or ledger does not hold them; nothing is charged then.
+        RefusedError: if the open budget or ledger does not hold them; nothing is charged then.
         DataError: if the ledger cannot be written.
 
     What is reserved is spent, whatever happens to the releases then. Source: docs/theory,

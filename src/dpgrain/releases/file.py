@@ -286,7 +286,7 @@ def _cut(place: str, rows: UserTable, where: Mapping[str, Any], mistakes: Mistak
     for column, side in where.items():
         if column not in rows.schema:
             where_in = f"{place} where:".strip()
-            mistakes.unknown(where_in, column, rows.schema, "a column of the table")
+            mistakes.no_column(where_in, column, rows.schema)
             continue
         try:
             rows = rows.where({column: side})
@@ -321,7 +321,9 @@ def _unit(whole: Whole, rows: UserTable | None, folder: Path, mistakes: Mistakes
     if whole.max_elements is not None and level != "user":
         mistakes.add("[budget]", f"max_elements goes with unit = 'user', not {level!r}.")
     if rows is not None and by is not None and by not in rows.schema and not Path(by).suffix:
-        mistakes.unknown("[budget] element:", by, rows.schema, "a column of the table, nor a file")
+        mistakes.no_column(
+            "[budget] element:", by, rows.schema, "a column of the table, nor a file"
+        )
         return None
     partition: Any = by
     if by is not None and rows is not None and by not in rows.schema:
@@ -430,7 +432,7 @@ def _checked(entry: Entry, rows: UserTable, mistakes: Mistakes) -> Entry:
     """Note columns that the table has not; return the release without a region that is wrong."""
     for key, name in entry.kind.named(entry.own):
         if name not in rows.schema:
-            mistakes.unknown(f"{entry.place} {key}:", name, rows.schema, "a column of the table")
+            mistakes.no_column(f"{entry.place} {key}:", name, rows.schema)
     before = len(mistakes.lines)
     _cut(entry.place, rows, entry.where, mistakes)
     return entry if len(mistakes.lines) == before else replace(entry, where={})

@@ -137,6 +137,9 @@ class Kind:
             made[name] = _among(made[name], known)
             if not made[name]:
                 del made[name]
+        if any(made.get(key) != own.get(key) for key in ("by", "item")):
+            # A domain is of columns of which one is wrong.
+            made.pop("domain", None)
         for key in self.keys.values():
             if key.needed and key.name not in made:
                 choices: tuple[Any, ...] = (column, [column], 1.0)

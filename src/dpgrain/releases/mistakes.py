@@ -9,7 +9,9 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from dpgrain._validate import said
-from dpgrain.errors import DpgrainError, ParameterError, SchemaError
+from dpgrain._wording import counted
+from dpgrain.errors import DataError, DpgrainError, ParameterError, SchemaError
+from dpgrain.releases.spelling import spelled_in_file
 
 # Names at least as alike as this are offered as what was meant.
 _ALIKE = 0.6
@@ -21,10 +23,13 @@ class Mistakes:
 
     Args:
         path: the file.
+        lines: a line for each.
+        kinds: the errors that they are, each by itself.
     """
 
     path: Path
     lines: list[str] = field(default_factory=list)
+    kinds: set[type[DpgrainError]] = field(default_factory=set)
 
     def __bool__(self) -> bool:
         return bool(self.lines)
@@ -33,18 +38,27 @@ class Mistakes:
         """Return whether there are any in a table of the file."""
         return any(line.startswith(place) for line in self.lines)
 
-    def add(self, place: str, sentence: str) -> None:
+    def add(self, place: str, sentence: str, kind: type[DpgrainError] = ParameterError) -> None:
         """Note a mistake.
 
         Args:
             place: the table of the file, such as ``"[table]"``; empty for no table.
             sentence: the rest of the sentence: key, value and remedy.
+            kind: the error that it is.
         """
+        self.kinds.add(kind)
         line = f"{place} {sentence}".strip()
         if line not in self.lines:
             self.lines.append(line)
 
-    def unknown(self, place: str, name: object, known: Iterable[str], noun: str) -> str:
+    def unknown(
+        self,
+        place: str,
+        name: object,
+        known: Iterable[str],
+        noun: str,
+        kind: type[DpgrainError] = ParameterError,
+    ) -> str:
         """Note a name that nobody knows, and return the known one that is most like it, if any is.
 
         Args:
@@ -52,17 +66,26 @@ class Mistakes:
             name: the name.
             known: the names that there are.
             noun: the words for what it should be, such as ``"a key of [table]"``.
+            kind: the error that it is.
         """
         listed = list(known)
         near = get_close_matches(str(name).casefold(), listed, 1, _ALIKE)
         remedy = f"did you mean {near[0]}?" if near else f"there are {', '.join(listed)}."
-        self.add(place, f"{said(name)} is not {noun}; {remedy}")
+        self.add(place, f"{said(name)} is not {noun}; {remedy}", kind)
         return near[0] if near else ""
+
+    def no_column(
+        self, place: str, name: object, known: Iterable[str], noun: str = "a column of the table"
+    ) -> str:
+        """Note a column that the table has not, and return the one that is most like it, if any is."""
+        return self.unknown(place, name, known, noun, SchemaError)
 
     def caught(self, place: str, error: DpgrainError) -> str:
         """Note an error of the library, and return the key that it is about; empty if it names none."""
         name = error.name if isinstance(error, ParameterError | SchemaError) else ""
-        self.add(place, str(error))
+        kinds = (DataError, SchemaError)
+        kind = next((each for each in kinds if isinstance(error, each)), ParameterError)
+        self.add(place, spelled_in_file(str(error)), kind)
         return name
 
     @contextmanager
@@ -77,11 +100,13 @@ class Mistakes:
         """Raise all mistakes as one error, a line each, if there are any.
 
         Raises:
-            ParameterError: if there are mistakes.
+            ParameterError: if the file has to be written otherwise.
+            DataError: if it is right, and a file that it names cannot be used.
+            SchemaError: if it is right but for columns that the table has not.
         """
         if not self.lines:
             return
-        count = len(self.lines)
-        head = f"{str(self.path)!r} has {count} mistake{'' if count == 1 else 's'}"
+        kind = next(k for k in (ParameterError, DataError, SchemaError) if k in self.kinds)
+        had = "cannot be run" if kind is DataError else f"has {counted(len(self.lines), 'mistake')}"
         lines = "".join(f"\n  {line}" for line in self.lines)
-        raise ParameterError(f"{head}; nothing was read or charged:{lines}")
+        raise kind(f"{str(self.path)!r} {had}; nothing was read or charged:{lines}")

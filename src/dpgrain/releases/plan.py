@@ -121,7 +121,7 @@ class PlannedReleases:
             progress: show progress; by default on a terminal, after two seconds.
 
         Raises:
-            ParameterError: if an output is there already, the open ledger has charged the same before,
+            RefusedError: if an output is there already, the open ledger has charged the same before,
                 or budget or ledger do not hold all releases; nothing is charged then.
             DataError: if the table cannot be read, or an output cannot be written.
         """
@@ -183,8 +183,9 @@ def plan_releases(
         the releases, and ``plan.guarantee`` may stand in the ``plan`` of a budget.
 
     Raises:
-        ParameterError: with all mistakes in the file, one a line.
-        DataError: if the file cannot be read.
+        ParameterError: with all mistakes in the file, one a line; a SchemaError if all of them are
+            columns that the table has not.
+        DataError: if the file, or one that it names, cannot be read.
 
     Shares are of the budget as in :func:`dpgrain.budget`, and are then enlarged alike until all
     releases together, composed exactly, spend it.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from dpgrain import _validate
 from dpgrain._files import make_folder, whole_file
 from dpgrain._progress import Progress
 from dpgrain._shown import ShownReleases
-from dpgrain.errors import ParameterError
+from dpgrain.errors import RefusedError
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.publish import reserved
 from dpgrain.releases.file import guarantee_beside
@@ -109,8 +110,11 @@ def releases(
         The releases by name, with the guarantee of all of them together.
 
     Raises:
-        ParameterError: with all mistakes in the file, one a line; or if an open budget does not hold
-            all releases together. Nothing is read or charged then.
+        ParameterError: with all mistakes in the file, one a line; a SchemaError if all of them are
+            columns that the table has not, and a DataError if a file that it names cannot be used.
+            Nothing is read or charged then.
+        RefusedError: if an open budget or ledger does not hold all releases together, or they were
+            made before. Nothing is read or charged then.
         DataError: if the table cannot be read, or an output cannot be written: what was charged stays
             so.
 
@@ -152,7 +156,7 @@ def run(
         progress: show progress.
 
     Raises:
-        ParameterError: if an output is there already, or the open budget does not hold the releases.
+        RefusedError: if an output is there already, or the open budget or ledger refuses the releases.
         DataError: if the table cannot be read, or an output cannot be written.
     """
     if not _validate.truth(again=again):
@@ -160,6 +164,7 @@ def run(
     make_folder(plan.file.folder)
     file, made = plan.file, dict[str, Any]()
     with (
+        told_of_outputs(plan),
         reserved(
             plan.guarantee,
             plan.guarantees,
@@ -183,11 +188,28 @@ def _refuse_again(plan: PlannedReleases) -> None:
     """Refuse to replace what an earlier run has published; an open ledger refuses the run itself."""
     there = [path for path in plan.file.outputs if path.exists()]
     if there:
-        raise ParameterError(
+        raise RefusedError(
             f"{str(there[0])!r} is there already: what an earlier run published stands. State "
             "again=True (--again) to publish anew, which is charged anew and replaces it, or name "
-            "other outputs."
+            f"other outputs.{_missing(plan)}"
         )
+
+
+@contextmanager
+def told_of_outputs(plan: PlannedReleases) -> Iterator[None]:
+    """Say in a refusal of what was charged before which outputs of that run are missing."""
+    try:
+        yield
+    except RefusedError as error:
+        if error.line is None:
+            raise
+        raise RefusedError(f"{error}{_missing(plan)}", line=error.line) from None
+
+
+def _missing(plan: PlannedReleases) -> str:
+    """Say which outputs are missing, with a space before; nothing if none is."""
+    missing = [repr(str(path)) for path in plan.file.outputs if not path.exists()]
+    return f" Missing of its outputs: {', '.join(missing)}." if missing else ""
 
 
 def _made(plan: PlannedReleases, each: PlannedRelease, random_state: Any) -> Any:

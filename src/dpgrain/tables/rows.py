@@ -347,10 +347,14 @@ class Rows:
                 f"{role} {column!r} has type {kind}, which cannot name things; {told}.", name=role
             )
         if kind in ("FLOAT", "DOUBLE") or kind.endswith(_NESTED) or kind.startswith(_NESTED):
+            # Files that differ have a union of their types.
+            told = (
+                "write it to all files with one type"
+                if kind.startswith("UNION of ")
+                else "cast it to integer or text"
+            )
             raise SchemaError(
-                f"{role} {column!r} has type {kind}, which cannot name things; "
-                "cast it to integer or text.",
-                name=role,
+                f"{role} {column!r} has type {kind}, which cannot name things; {told}.", name=role
             )
 
     def require_numbers(

@@ -28,8 +28,8 @@ _PERIOD = re.compile(
 )
 
 
-# Text that looks like this may be meant for all days of the month.
-_MONTH = re.compile(r"\d{4}-\d{2}")
+# Text that looks like this may be meant for all days of the month, or all times of the day.
+_MONTH_OR_DAY = re.compile(r"\d{4}-\d{2}(-\d{2})?")
 
 
 class Columns(Protocol):
@@ -127,17 +127,17 @@ def _side(table: Columns, column: str, value: Any) -> Side:
     if any(isinstance(part, tuple) for part in parts):
         return Side(column, _numbers(table, column, parts), missing, kind)
     labels = [table.stated(part, column, "where names") for part in parts]
-    _warn_of_months(column, labels)
+    _warn_of_periods(column, labels)
     return Side(column, _together(labels) or Among(tuple(labels)), missing, kind)
 
 
-def _warn_of_months(column: str, labels: Sequence[int | str]) -> None:
-    """Warn of a label that looks like a month, and equals no day of it."""
+def _warn_of_periods(column: str, labels: Sequence[int | str]) -> None:
+    """Warn of a label that looks like a month or a day, and equals no day or time of it."""
     for label in labels:
-        if isinstance(label, str) and _MONTH.fullmatch(label):
+        if isinstance(label, str) and _MONTH_OR_DAY.fullmatch(label):
             warnings.warn(
                 f"where takes {label!r} as text, which {column!r} must equal; if the column holds "
-                f"days, state its type, as types={{{column!r}: 'DATE'}} in dg.read or --type "
+                f"days or times, state its type, as types={{{column!r}: 'DATE'}} in dg.read or --type "
                 f"{column}=date.",
                 stacklevel=5,
             )

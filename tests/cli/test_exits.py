@@ -1,0 +1,184 @@
+"""How a process ends: its exit code, what it says stays charged, and what becomes of its output."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import IO
+
+import pytest
+from tests.conftest import Command
+from tests.releases import cases
+
+import dpgrain as dg
+
+FILE = """
+[table]
+source = "visits.parquet"
+user = "who"
+[budget]
+unit = "user"
+epsilon = 1.0
+delta = 1e-6
+[release.visits]
+statistic = "count"
+by = "topic"
+domain = ["t0", "t1", "t2"]
+share = 1.0
+output = "visits.csv"
+"""
+COUNT = ("--user", "who", "--unit", "user", "--epsilon", "0.5", "--delta", "1e-7", "--clip", "5")
+STAYS = "Line 2 of the ledger 'visits' stays charged: what it reserves counts as released.\n"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with a table, a file of releases and a ledger that holds it once."""
+    cases.parquet(tmp_path)
+    cases.written(tmp_path, FILE)
+    promise = dg.LastingPromise.of(dg.User(), 1.1, 1.1e-6)
+    dg.Ledger.create(tmp_path / "visits.ledger", name="visits", promises=[promise]).close()
+    return tmp_path
+
+
+def lines(folder: Path) -> int:
+    """How many lines of the ledger have releases."""
+    return len([entry for entry in dg.Ledger(folder / "visits.ledger").entries if entry.guarantees])
+
+
+def run(process: Command, folder: Path, *more: str) -> subprocess.CompletedProcess[str]:
+    return process("run", folder / "releases.toml", "--ledger", folder / "visits.ledger", *more)
+
+
+def count(process: Command, folder: Path, *more: str) -> subprocess.CompletedProcess[str]:
+    table, place = folder / "visits.parquet", folder / "visits.ledger"
+    return process("count", table, *COUNT, "--ledger", place, *more)
+
+
+def test_a_run_ends_with_0_and_is_refused_with_3(folder: Path, process: Command) -> None:
+    done = run(process, folder)
+    assert (done.returncode, done.stderr) == (0, "")
+    for more, told in (((), "is there already"), (("--again",), "does not hold this release")):
+        refused = run(process, folder, *more)
+        assert refused.returncode == 3
+        assert told in refused.stderr
+        assert "stays charged" not in refused.stderr
+    (folder / "visits.csv").unlink()
+    (folder / "visits.csv.guarantee.json").unlink()
+    refused = run(process, folder)
+    assert refused.returncode == 3
+    assert "was charged before, in line 2 of the ledger" in refused.stderr
+    assert "Missing of its outputs: " in refused.stderr
+    assert lines(folder) == 1
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "code"),
+    [
+        ("visits.parquet", "none.parquet", 1),
+        ("visits.parquet", "releases.toml", 2),
+        ('by = "topic"', 'by = "topik"', 1),
+        ('"visits.csv"', '"none/visits.csv"', 1),
+        ('"topic"', '"topic"\nitm = 3', 2),
+        ("epsilon = 1.0", "epsilon = -1.0", 2),
+        ("epsilon = 1.0", "epsilon = 9.0", 3),
+    ],
+)
+def test_a_file_that_cannot_be_run_says_whose_fault_it_is(
+    before: str, after: str, code: int, folder: Path, process: Command
+) -> None:
+    assert before in FILE
+    cases.written(folder, FILE.replace(before, after))
+    done = run(process, folder)
+    assert done.returncode == code, done.stderr
+    assert done.stderr.startswith("Error: ")
+    assert not lines(folder)
+
+
+def test_what_is_damaged_ends_with_1(folder: Path, process: Command) -> None:
+    place = folder / "visits.ledger"
+    told = process("ledger", "verify", place, "--expected", "00")
+    assert told.returncode == 1
+    assert "expected must be a hash that the ledger holds" in told.stderr.replace("--", "")
+    (folder / "visits.parquet").write_bytes(b"PAR1 and no more")
+    assert run(process, folder).returncode == 1
+    place.write_bytes(b"no ledger")
+    assert run(process, folder).returncode == 1
+
+
+# The program, whose engine does something when the rows are read, after they were charged.
+PROGRAM = """
+import os, signal, sys
+from dpgrain.cli import main
+from dpgrain.errors import DataError
+from dpgrain.tables.engines.duckdb import DuckDB
+
+def opened(engine):
+    {does}
+
+DuckDB.__enter__ = opened
+sys.argv = ["dpgrain", *{words!r}]
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("does", "code", "told"),
+    [
+        ("raise DataError('The disk is on fire; call somebody.')", 1, "Error: The disk is on fire"),
+        ("os.kill(os.getpid(), signal.SIGINT)", 130, "Interrupted."),
+        ("os.kill(os.getpid(), signal.SIGTERM)", 143, ""),
+        ("raise RuntimeError", 1, ""),
+    ],
+)
+def test_what_ends_a_run_after_its_charge_names_the_line(
+    does: str, code: int, told: str, folder: Path
+) -> None:
+    file, place = str(folder / "releases.toml"), str(folder / "visits.ledger")
+    program = PROGRAM.format(does=does, words=("run", file, "--ledger", place))
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == code, done.stderr
+    assert told in done.stderr
+    assert done.stderr.count(STAYS) == 1
+    assert lines(folder) == 1
+
+
+def test_an_output_that_is_full_is_told_in_one_sentence(folder: Path) -> None:
+    full = Path("/dev/full")
+    if not full.exists():
+        pytest.skip("needs a device that is full")
+    words = ("count", folder / "visits.parquet", *COUNT, "--ledger", folder / "visits.ledger")
+    with full.open("w") as output:
+        done = _into(output, *words, "--json")
+    assert done.returncode == 1
+    assert done.stderr == (
+        "Error: Standard output takes no more (No space left on device): what is not printed is lost, "
+        f"and what was published counts all the same; --output writes it to a file.\n{STAYS}"
+    )
+
+
+def test_a_pipe_that_nobody_reads_is_told_in_one_sentence(folder: Path) -> None:
+    words = ("ledger", "show", folder / "visits.ledger")
+    reads, writes = os.pipe()
+    os.close(reads)
+    with os.fdopen(writes, "w") as output:
+        done = _into(output, *words)
+    assert done.returncode == 1
+    assert done.stderr == (
+        "Error: Standard output takes no more (Broken pipe): what is not printed is lost.\n"
+    )
+
+
+def _into(output: IO[str], *words: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "dpgrain", *map(str, words)],
+        stdout=output,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+        env={**os.environ, "COLUMNS": "200"},
+    )

@@ -1,0 +1,85 @@
+"""Sentences that speak to Python and to the command line speak of keys in a file of releases."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from tests.conftest import Command
+from tests.releases import cases
+
+import dpgrain as dg
+from dpgrain.releases.spelling import spelled_in_file
+
+TABLE = '[table]\nsource = "rows.{}"\nuser = "who"\n'
+FILE = '[budget]\nunit = "user"\nepsilon = 1.0\ndelta = 1e-6\n[release.paid]\nshare = 1.0\n'
+
+
+@pytest.mark.parametrize(
+    ("sentence", "said"),
+    [
+        (
+            "state its type, as types={'my day': 'DATE'} in dg.read or --type my day=date, or list.",
+            "state its type, as types = {'my day' = 'DATE'} in [table], or list.",
+        ),
+        (
+            "state types={'day': 'DATE'} in dg.read (--type day=date) where all days are written",
+            "state types = {'day' = 'DATE'} in [table] where all days are written",
+        ),
+        (
+            "state delimiter=';' in dg.read or --delimiter ';'",
+            "state delimiter = ';' in [table]",
+        ),
+        (
+            r"state delimiter='\t' in dg.read or --delimiter '\t'",
+            r'state delimiter = "\t" in [table]',
+        ),
+        ("raise memory= in dg.read, or free disk", "raise memory in [table], or free disk"),
+        (
+            "name its days: table.with_days('day', of='at'), --days day=at, or [table.days.day] in it",
+            "name its days: [table.days.day] in it",
+        ),
+    ],
+)
+def test_a_remedy_is_a_key(sentence: str, said: str) -> None:
+    assert spelled_in_file(sentence) == said
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    rows = {"who": [1, 2], "paid": ["1.5", "2"], "day": ["2026-01-01", "2026-01-02"]}
+    pq.write_table(pa.table(rows), tmp_path / "rows.parquet")
+    (tmp_path / "rows.csv").write_text("who;paid\n1;2\n")
+    return tmp_path
+
+
+def told(folder: Path, table: str, more: str) -> str:
+    with pytest.raises(dg.DpgrainError) as error:
+        dg.plan_releases(cases.written(folder, table + FILE + more))
+    return str(error.value)
+
+
+def test_mistakes_name_keys_that_mend_them(folder: Path) -> None:
+    mean = 'statistic = "mean"\nvalue = "paid"\nbounds = [0, 5]\n'
+    parquet = TABLE.format("parquet")
+    said = told(folder, parquet, mean)
+    assert "state its type, as types = {'paid' = 'DOUBLE'} in [table]." in said
+    path = cases.written(folder, parquet + "types = {'paid' = 'DOUBLE'}\n" + FILE + mean)
+    assert len(dg.plan_releases(path).releases) == 1
+    fit = 'fit = "linear"\ntarget = "who"\nfeatures = ["paid"]\n'
+    assert "--" not in told(folder, parquet, fit)
+    days = 'statistic = "count"\nwhere = {day = "2026-01-01..2026-01-02"}\n'
+    assert "types = {'day' = 'DATE'} in [table]" in told(folder, parquet, days)
+    said = told(folder, TABLE.format("csv"), mean)
+    assert "state delimiter = ';' in [table]" in said
+
+
+def test_a_warning_of_a_run_names_the_key(folder: Path, command: Command) -> None:
+    path = cases.written(folder, TABLE.format("parquet") + FILE + 'statistic = "count"\n')
+    done = command("run", path, "--where", "day=2026-01", "--dry-run")
+    assert "state its type, as types = {'day' = 'DATE'} in [table]." in done.stderr
+    words = ("--user", "who", "--unit", "user", "--epsilon", "1", "--where", "day=2026-01")
+    done = command("count", folder / "rows.parquet", *words)
+    assert "state its type, as --type day=date." in done.stderr
