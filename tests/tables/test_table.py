@@ -601,7 +601,9 @@ def test_check_tells_of_cells_that_are_not_of_their_type() -> None:
 
 def test_several_columns_in_one_name_are_told_apart() -> None:
     table = dg.read(pa.table({"who": [1], "day": [1], "kind": ["a"]}), user="who")
-    with pytest.raises(dg.SchemaError, match=r"by 'day, kind' .*; day, kind are columns: name each"):
+    with pytest.raises(
+        dg.SchemaError, match=r"by 'day, kind' .*; day, kind are columns: name each"
+    ):
         dg.count(table, by="day, kind", unit=dg.User(), epsilon=1, delta=1e-6)
     with pytest.raises(dg.SchemaError, match=r"by 'day,kin' is not .*; it has who, day, kind"):
         dg.count(table, by="day,kin", unit=dg.User(), epsilon=1, delta=1e-6)
