@@ -1,7 +1,7 @@
 """A server of Spark Connect on this machine, to which the contract of engines, and fits, are put.
 
-Run as a program: it prints each test that is kept, or how one fails. The first
-argument is a folder, others name tests, where not all are meant.
+Run as a program: it prints each test that is kept, or how one fails. The first argument is
+a folder, others name suites: contract, fits, files.
 """
 
 from __future__ import annotations
@@ -90,6 +90,11 @@ def _same_releases(address: str, folder: Path) -> None:
     assert found[0] == found[1]
 
 
+def _files(address: str, folder: Path) -> dict[str, Callable[[], None]]:
+    tests = {"one file": _same_file, "a file of releases": _same_releases}
+    return {name: partial(test, address, folder) for name, test in tests.items()}
+
+
 def main(folder: Path, *names: str) -> None:
     """Put tests to a server, of tables, of files and of fits."""
     # Tasks run where the server is, by the interpreter that it is told of.
@@ -97,15 +102,15 @@ def main(folder: Path, *names: str) -> None:
     port = free_port()
     with process(*_server(port, folder)):
         address = f"sc://127.0.0.1:{port}"
-        tests = {
-            **_contract(address),
-            **_fits(Session.at(address).spark),
-            "files": partial(_same_file, address, folder),
-            "files of releases": partial(_same_releases, address, folder),
+        suites = {
+            "contract": lambda: _contract(address),
+            "fits": lambda: _fits(Session.at(address).spark),
+            "files": lambda: _files(address, folder),
         }
-        for name in names or tests:
-            tests[name]()
-            print(f"KEPT {name}", flush=True)
+        for suite in names:
+            for name, test in suites[suite]().items():
+                test()
+                print(f"KEPT {name}", flush=True)
         _stop()
 
 

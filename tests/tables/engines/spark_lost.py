@@ -1,8 +1,8 @@
 """A cluster of Spark that loses what it keeps between two looks at it, as a worker is killed then.
 
 Run as a program: it prints whether what was published is what one machine publishes, or the error.
-The arguments are a folder, what is published, how many of two workers are killed, and perhaps
-"changes": the source then gives other rows when it is read again.
+The arguments are a folder, what is published, how many of two workers are killed, and how rows come:
+"changes" gives other rows when they are read again, "checkpoint" gives them once.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ def _mean(table: dg.UserTable) -> bytes:
 
 
 def _histogram(table: dg.UserTable) -> bytes:
-    return dg.histogram(table, "item", unit=dg.Element("item"), **_PROMISE).estimate.tobytes()
+    unit = dg.User(3, by="item")
+    return dg.histogram(table, "item", unit=unit, **_PROMISE).estimate.tobytes()
 
 
 WORKS: dict[str, Callable[[dg.UserTable], bytes]] = {
@@ -139,7 +140,19 @@ def _changing(session: pyspark.sql.SparkSession, where: Path, folder: Path) -> A
         return frame.mapInArrow(read, frame.schema)
 
 
-def main(folder: Path, name: str, kills: int, *more: str) -> None:
+def _checkpoint(session: pyspark.sql.SparkSession, where: Path, _: Path) -> Any:
+    """A frame whose rows lie with the workers alone."""
+    return session.read.parquet(str(where)).localCheckpoint()
+
+
+_COME: dict[str, Callable[[pyspark.sql.SparkSession, Path, Path], Any]] = {
+    "files": lambda _session, where, _folder: str(where),
+    "changes": _changing,
+    "checkpoint": _checkpoint,
+}
+
+
+def main(folder: Path, name: str, kills: int, come: str = "files") -> None:
     """Publish, lose what is kept, and print what came out."""
     where, book = _rows(folder), folder / "rows.ledger"
     promises = [dg.LastingPromise.of(dg.User(), epsilon=4.0, delta=1e-5)]
@@ -148,8 +161,7 @@ def main(folder: Path, name: str, kills: int, *more: str) -> None:
     # Each file is read by a task of its own, so that rows come from both workers.
     with cluster(folder, **{"spark.sql.files.openCostInBytes": "1g"}) as (session, workers):
         losing = Losing(session, _LOOKS[name], lambda: _lose(session, workers[:kills]))
-        source = _changing(session, where, folder) if "changes" in more else str(where)
-        table = dg.read(source, user="who", engine=losing)
+        table = dg.read(_COME[come](session, where, folder), user="who", engine=losing)
         try:
             with dg.Ledger(book):
                 found = WORKS[name](table)
