@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -25,6 +25,8 @@ from dpgrain.tables.engines.spark_session import Session
 from dpgrain.testing import EngineContract
 from dpgrain.testing.engine import RELEASES, SCHEMA, some_rows
 
+#: Tests by their names.
+Tests: TypeAlias = Mapping[str, Callable[[], None]]
 # Tables of these tests have a million rows, or are read in one place because they have an order.
 _LEFT_OUT = {"test_long_columns_keep_their_order"}
 
@@ -47,14 +49,14 @@ def _server(port: int, folder: Path) -> list[str]:
     return [*words, "--class", server, "spark-internal"]
 
 
-def _contract(address: str) -> dict[str, Callable[[], None]]:
+def _contract(address: str) -> Tests:
     contract = EngineContract()
     contract.engine, contract.users, contract.one_in = address, 12, 40
     names = {name for name in dir(EngineContract) if name.startswith("test_")} - _LEFT_OUT
     return {name: getattr(contract, name) for name in sorted(names)}
 
 
-def _fits(session: Any) -> dict[str, Callable[[], None]]:
+def _fits(session: Any) -> Tests:
     """Tests of fits and means of frames, which are given this session."""
     fits = [fits_there.test_a_frame_of_spark_is_fitted_where_it_is]
     fits += [fits_there.test_truths_elements_and_a_loss_of_ones_own]
@@ -90,7 +92,7 @@ def _same_releases(address: str, folder: Path) -> None:
     assert found[0] == found[1]
 
 
-def _files(address: str, folder: Path) -> dict[str, Callable[[], None]]:
+def _files(address: str, folder: Path) -> Tests:
     tests = {"one file": _same_file, "a file of releases": _same_releases}
     return {name: partial(test, address, folder) for name, test in tests.items()}
 
@@ -102,7 +104,7 @@ def main(folder: Path, *names: str) -> None:
     port = free_port()
     with process(*_server(port, folder)):
         address = f"sc://127.0.0.1:{port}"
-        suites = {
+        suites: dict[str, Callable[[], Tests]] = {
             "contract": lambda: _contract(address),
             "fits": lambda: _fits(Session.at(address).spark),
             "files": lambda: _files(address, folder),
