@@ -11,8 +11,6 @@ from tests.releases import cases
 
 import dpgrain as dg
 
-TABLE = '[table]\nsource = "visits.parquet"\nuser = "who"\nn_users = 600\n'
-
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
@@ -21,7 +19,7 @@ def file(tmp_path: Path) -> Path:
     listed = "\n".join(
         cases.releases(f'share = 0.25\noutput = "{name}.json"', [name]) for name in kinds
     )
-    return cases.written(tmp_path, 'report = "all.html"\n' + TABLE + cases.BUDGET + listed)
+    return cases.written(tmp_path, 'report = "all.html"\n' + cases.TABLE + cases.BUDGET + listed)
 
 
 def test_a_dry_run_prints_the_plan_and_leaves_nothing(file: Path, command: Command) -> None:
@@ -118,3 +116,31 @@ def test_a_dry_run_tells_what_a_ledger_that_is_too_small_would_hold(
     assert "these releases take at most" in done.stdout
     assert len(dg.Ledger(place).entries) == 2
     assert command("run", file, "--ledger", place).stderr == done.stderr
+
+
+@pytest.mark.search(keep=0)
+@pytest.mark.usefixtures("spark")
+def test_a_file_whose_table_spark_reads(file: Path, tmp_path: Path, command: Command) -> None:
+    here = str(dg.plan_releases(file))
+    file.write_text(file.read_text().replace("[table]", '[table]\nengine = "spark"'))
+    place = tmp_path / "visits.ledger"
+    promise = dg.LastingPromise.of(dg.User(), 5.0, 1e-5)
+    dg.Ledger.create(place, name="visits", promises=[promise]).close()
+    words = ("run", file, "--where", "topic=t1", "--folder", tmp_path / "t1", "--ledger", place)
+    rows = (tmp_path / "visits.parquet").read_bytes()
+    cases.without_its_rows(tmp_path / "visits.parquet")
+    # The plan is that of any engine, and no row is asked for.
+    done = command("run", file, "--dry-run")
+    assert done.returncode == 0, done.stderr
+    assert here in done.stdout
+    done = command(*words, "--dry-run")
+    assert done.returncode == 0, done.stderr
+    assert dg.Ledger(place).left(1) == 1
+    (tmp_path / "visits.parquet").write_bytes(rows)
+    done = command(*words)
+    assert done.returncode == 0, done.stderr
+    assert "Only records of this region are read: topic t1." in done.stdout
+    assert dg.Ledger(place).left(1) < 1
+    for name in ("histogram", "count", "mean_of_users", "fit"):
+        told = (tmp_path / "t1" / f"{name}.json.guarantee.json").read_text(encoding="utf-8")
+        assert dg.Guarantee.from_json(told).private

@@ -42,6 +42,7 @@ KINDS: dict[str, str] = {
     "fit": 'fit = "logistic"\ntarget = "bought"\nfeatures = ["seconds", "age"]\nclasses = [0, 1]\n'
     "rounds = 5\nrange = {seconds = [0, 200], age = [0, 100]}",
 }
+TABLE = '[table]\nsource = "visits.parquet"\nuser = "who"\nn_users = 600\n'
 BUDGET = '[budget]\nunit = "user"\nepsilon = 2.0\ndelta = 1e-6\n'
 STATED = '[budget]\nunit = "user"\n'
 
@@ -70,6 +71,13 @@ def parquet(folder: Path) -> Path:
     path = folder / "visits.parquet"
     pq.write_table(ROWS, path)
     return path
+
+
+def without_its_rows(path: Path) -> None:
+    """Keep what a file of Parquet says of its columns, and none of their pages."""
+    held = path.read_bytes()
+    footer = 8 + int.from_bytes(held[-8:-4], "little")
+    path.write_bytes(held[:4] + bytes(len(held) - 4 - footer) + held[-footer:])
 
 
 class Counted(InMemory):

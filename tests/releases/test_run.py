@@ -75,6 +75,39 @@ def test_a_release_is_that_of_the_single_function(name: str, made: dg.Releases) 
     assert not made.guarantee.private
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("spark")
+def test_releases_that_spark_reads_are_those_of_duckdb(tmp_path: Path) -> None:
+    cases.parquet(tmp_path)
+    # A cluster fits exactly and with all blocks, whatever is asked for.
+    fit = 'rounds = 5\nexact = true\nsampling = "full"'
+    listed = cases.STATED + cases.releases(SPEND).replace("rounds = 5", fit)
+    made = []
+    for engine in ("spark", "duckdb"):
+        path = cases.written(tmp_path, f'{cases.TABLE}engine = "{engine}"\n{listed}')
+        made.append(dg.releases(path, random_state=5))
+    there, here = made
+    assert there.plan.file.table.engine == "spark"
+    for name in SINGLE:
+        assert np.array_equal(_numbers(there[name]), _numbers(here[name])), name
+    assert there.promise == here.promise
+
+
+@pytest.mark.search(keep=0)
+@pytest.mark.usefixtures("spark")
+def test_a_plan_asks_spark_for_no_rows_and_a_run_that_fails_stays_charged(tmp_path: Path) -> None:
+    cases.without_its_rows(cases.parquet(tmp_path))
+    text = cases.TABLE + 'engine = "spark"\n' + cases.STATED + cases.releases(SPEND, ["count"])
+    path = cases.written(tmp_path, text)
+    with dg.budget(2.0, 1e-5) as whole:
+        plan = dg.plan_releases(path)
+        assert rehearsed(lambda: dg.releases(path)) == plan.guarantee
+        assert whole.spent == Price()
+        with pytest.raises(dg.DataError, match="cannot be read to its end by Spark"):
+            plan.run()
+        assert whole.spent != Price()
+
+
 def test_outputs_are_written_with_their_guarantees(tmp_path: Path) -> None:
     endings = {"histogram": "csv", "count": "json", "mean": "parquet", "fit": "json"}
     endings |= {"mean_of_users": "csv"}

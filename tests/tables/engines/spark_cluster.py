@@ -68,17 +68,56 @@ def _children(parent: int) -> list[int]:
     return found
 
 
+def kill(worker: subprocess.Popen[bytes]) -> None:
+    """Kill a worker with its executors."""
+    for process in [worker.pid, *_children(worker.pid)]:
+        os.kill(process, signal.SIGKILL)
+    print("KILLED", flush=True)
+
+
 def _kill_when_busy(worker: subprocess.Popen[bytes], session: pyspark.sql.SparkSession) -> None:
-    """Kill a worker with its executors as soon as some tasks are done and others are not."""
+    """Kill a worker as soon as some tasks are done and others are not."""
     tracker = session.sparkContext.statusTracker()
     while True:
         stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
         if any(s is not None and 0 < s.numCompletedTasks < s.numTasks for s in stages):
             break
         time.sleep(0.02)
-    for process in [worker.pid, *_children(worker.pid)]:
-        os.kill(process, signal.SIGKILL)
-    print("KILLED", flush=True)
+    kill(worker)
+
+
+@contextmanager
+def cluster(
+    folder: Path, **settings: str
+) -> Iterator[tuple[pyspark.sql.SparkSession, list[subprocess.Popen[bytes]]]]:
+    """A session on a master with two workers, each a process of its own."""
+    spark_session.LOST_SECONDS = 5.0
+    master = f"spark://127.0.0.1:{free_port()}"
+    port, here = master.rpartition(":")[2], ("--host", "127.0.0.1")
+    at = ("--port", port, "--webui-port", "0")
+    one = ("org.apache.spark.deploy.worker.Worker", *here, "--cores", "1", "--memory", "1g")
+    ports = ("--webui-port", "0", "--work-dir", str(folder / "work"))
+    common = {
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.executor.memory": "512m",
+        "spark.log.level": "OFF",
+        "spark.sql.adaptive.coalescePartitions.enabled": "false",
+        "spark.sql.shuffle.partitions": "12",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+    }
+    with ExitStack() as stack:
+        stack.enter_context(process("org.apache.spark.deploy.master.Master", *here, *at))
+        workers = [stack.enter_context(process(*one, *ports, master)) for _ in range(2)]
+        builder = pyspark.sql.SparkSession.builder.master(master).appName("killed")
+        for name, value in {**common, **settings}.items():
+            builder = builder.config(name, value)
+        session = builder.getOrCreate()
+        try:
+            yield session, workers
+        finally:
+            session.stop()
 
 
 def rows(folder: Path) -> Path:
@@ -114,55 +153,25 @@ def main(folder: Path, kills: int) -> None:
     for book in books:
         dg.Ledger.create(book, name="rows", promises=promises, user="who")
     expected = released(str(where / "*.parquet"), "duckdb", books[0])
-    spark_session.LOST_SECONDS = 5.0
-    master = f"spark://127.0.0.1:{free_port()}"
-    port, here = master.rpartition(":")[2], ("--host", "127.0.0.1")
-    with ExitStack() as stack:
-        stack.enter_context(
-            process(
-                "org.apache.spark.deploy.master.Master", *here, "--port", port, "--webui-port", "0"
-            )
-        )
-        one = ("org.apache.spark.deploy.worker.Worker", *here, "--cores", "1", "--memory", "1g")
-        ports = ("--webui-port", "0", "--work-dir", str(folder / "work"))
-        workers = [stack.enter_context(process(*one, *ports, master)) for _ in range(2)]
-        settings = {
-            "spark.driver.bindAddress": "127.0.0.1",
-            "spark.driver.host": "127.0.0.1",
-            "spark.executor.memory": "512m",
-            "spark.log.level": "OFF",
-            # Every task that takes longer than others is run twice.
-            "spark.speculation": "true",
-            "spark.speculation.multiplier": "1.0",
-            "spark.speculation.quantile": "0.1",
-            "spark.speculation.minTaskRuntime": "1ms",
-            "spark.sql.adaptive.coalescePartitions.enabled": "false",
-            "spark.sql.shuffle.partitions": "12",
-            "spark.ui.enabled": "false",
-            "spark.ui.showConsoleProgress": "false",
-        }
-        builder = pyspark.sql.SparkSession.builder.master(master).appName("killed")
-        for name, value in settings.items():
-            builder = builder.config(name, value)
-        session = builder.getOrCreate()
+    # Every task that takes longer than others is run twice.
+    twice = {"multiplier": "1.0", "quantile": "0.1", "minTaskRuntime": "1ms"}
+    settings = {"spark.speculation": "true"}
+    settings |= {f"spark.speculation.{name}": value for name, value in twice.items()}
+    with cluster(folder, **settings) as (session, workers):
 
-        def kill() -> None:
+        def begin() -> None:
             for worker in workers[:kills]:
                 threading.Thread(
                     target=_kill_when_busy, args=(worker, session), daemon=True
                 ).start()
 
         try:
-            found = released(str(where), session, books[1], kill)
+            found = released(str(where), session, books[1], begin)
             print("SAME" if found == expected else f"OTHER {found} {expected}")
         except DataError as error:
             print(f"NOTHING RELEASED: {error}")
-        finally:
-            session.stop()
-        left = [
-            [ledger.left(number) for number in ledger.promises] for ledger in map(dg.Ledger, books)
-        ]
-        print("CHARGED" if left[0] == left[1] else f"CHARGED OTHERWISE {left}")
+    left = [[ledger.left(number) for number in ledger.promises] for ledger in map(dg.Ledger, books)]
+    print("CHARGED" if left[0] == left[1] else f"CHARGED OTHERWISE {left}")
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -362,14 +363,67 @@ def test_workers_that_are_killed_change_nothing(tmp_path: Path, kills: int) -> N
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("pyspark_and_java")
-def test_the_contract_is_kept_through_spark_connect(tmp_path: Path) -> None:
-    """A server in a process of its own, to which this interpreter is only a client."""
+@pytest.mark.parametrize("published", ["fit", "mean", "histogram"])
+def test_what_is_kept_and_lost_is_made_again_and_gives_the_same(
+    tmp_path: Path, published: str
+) -> None:
+    """A worker is killed between two looks at what both keep: rounds of a fit, passes of others."""
+    lines = _program("spark_lost", tmp_path, published, 1)
+    assert re.fullmatch(r"LOST [1-9]\d* of 12", lines[1]), lines
+    assert [lines[0], *lines[2:]] == ["KILLED", "SAME", "CHARGED"]
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("pyspark_and_java")
+def test_blocks_that_are_not_made_again_of_the_same_rows_are_told_of(tmp_path: Path) -> None:
+    """The seeded bug: a source gives other numbers when it is read again, so that blocks differ."""
+    lines = _program("spark_lost", tmp_path, "fit", 1, "changes")
+    assert lines[-2:] == ["OTHER", "CHARGED"], lines
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("pyspark_and_java")
+def test_a_fit_that_loses_all_workers_publishes_nothing_and_is_charged(tmp_path: Path) -> None:
+    lines = _program("spark_lost", tmp_path, "fit", 2)
+    assert "LOST 12 of 12" in lines, lines
+    assert lines[-2].startswith("NOTHING RELEASED: Spark has lost its executors"), lines
+    assert lines[-1] == "CHARGED"
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("pyspark_and_java")
+def test_a_checkpoint_whose_rows_are_lost_publishes_nothing(tmp_path: Path) -> None:
+    """Such rows cannot be made again, and a fit goes not on with those that are left."""
+    lines = _program("spark_lost", tmp_path, "fit", 1, "checkpoint")
+    assert lines[-2].startswith("NOTHING RELEASED: The frame of Spark cannot be read to"), lines
+    assert lines[-1] == "CHARGED"
+
+
+def _through_connect(folder: Path, *names: str) -> list[str]:
+    """The tests that are kept through a server, of which this interpreter is only a client."""
     if find_spec("grpc") is None:
         pytest.skip("Spark Connect is absent: pip install 'pyspark[connect]'")
-    lines = _program("spark_connect", tmp_path)
-    kept = [line for line in lines if line.startswith("KEPT test_releases")]
-    assert kept, lines
-    assert lines[-1] == "SAME FILE", lines
+    return [line.removeprefix("KEPT ") for line in _program("spark_connect", folder, *names)]
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("pyspark_and_java")
+def test_the_contract_is_kept_through_spark_connect(tmp_path: Path) -> None:
+    kept = _through_connect(tmp_path, "contract")
+    assert [name for name in kept if name.startswith("test_releases")], kept
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("pyspark_and_java")
+def test_fits_means_and_files_of_releases_go_through_spark_connect(tmp_path: Path) -> None:
+    assert _through_connect(tmp_path, "fits", "files") == [
+        "test_a_frame_of_spark_is_fitted_where_it_is",
+        "test_truths_elements_and_a_loss_of_ones_own",
+        "a mean by clip",
+        "a mean by recentred",
+        "one file",
+        "a file of releases",
+    ]
 
 
 @pytest.mark.slow

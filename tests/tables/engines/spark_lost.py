@@ -1,0 +1,175 @@
+"""A cluster of Spark that loses what it keeps between two looks at it, as a worker is killed then.
+
+Run as a program: it prints whether what was published is what one machine publishes, or the error.
+The arguments are a folder, what is published, how many of two workers are killed, and how rows come:
+"changes" gives other rows when they are read again, "checkpoint" gives them once.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pyspark
+from tests.tables.engines.spark_cluster import cluster, kill
+
+import dpgrain as dg
+from dpgrain._types import IntArray
+from dpgrain.errors import DataError
+from dpgrain.learn import LinearRegression
+from dpgrain.learn.features import Encoding, Number
+from dpgrain.releases.columns import fit_columns, mean_of_columns
+from dpgrain.tables.engines.spark import OnSpark, Spark
+from dpgrain.tables.engines.spark_session import quiet
+from dpgrain.tables.rows import Rows
+
+_ROWS, _USERS = 40_000, 3000
+_PROMISE: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6, "random_state": 3}
+# After so many looks something happens.
+_LOOKS = {"fit": 4, "mean": 3, "histogram": 1}
+
+
+def _fit(table: dg.UserTable) -> bytes:
+    encoding = Encoding((Number("a"), Number("b", (-3.0, 3.0))))
+    model = LinearRegression(rounds=8, exact=True, unit=dg.User(max_elements=3), **_PROMISE)
+    made = fit_columns(model, table, encoding, "y", "item")
+    return np.append(made.coef_, made.intercept_).tobytes()
+
+
+def _mean(table: dg.UserTable) -> bytes:
+    options: dict[str, Any] = {"bound": 9.0, "n_users": _USERS, "method": "recentred"}
+    return mean_of_columns(table, ["a", "b", "y"], **options, **_PROMISE).value.tobytes()
+
+
+def _histogram(table: dg.UserTable) -> bytes:
+    unit = dg.User(3, by="item")
+    return dg.histogram(table, "item", unit=unit, **_PROMISE).estimate.tobytes()
+
+
+WORKS: dict[str, Callable[[dg.UserTable], bytes]] = {
+    "fit": _fit,
+    "mean": _mean,
+    "histogram": _histogram,
+}
+
+
+@dataclass(frozen=True)
+class Losing(OnSpark):
+    """A session of Spark to which something happens once, after so many looks."""
+
+    looks: int = 0
+    happens: Callable[[], None] = field(default=lambda: None)
+
+    def __call__(self, rows: Rows) -> Spark:
+        opened = super().__call__(rows)
+        return _Losing(opened.table, opened._session, self)
+
+
+class _Losing(Spark):
+    def __init__(self, table: Rows, session: Any, losing: Losing) -> None:
+        super().__init__(table, session)
+        self._losing, self._looks = losing, 0
+
+    def added(self, frame: Any, shape: Sequence[int]) -> IntArray:
+        found = super().added(frame, shape)
+        self._looks += 1
+        if self._looks == self._losing.looks:
+            self._losing.happens()
+        return found
+
+
+def _kept(session: pyspark.sql.SparkSession) -> int:
+    """The number of parts that executors keep."""
+    jvm: Any = session.sparkContext._jsc
+    return sum(int(frame.numCachedPartitions()) for frame in jvm.sc().getRDDStorageInfo())
+
+
+def _lose(session: pyspark.sql.SparkSession, workers: list[Any]) -> None:
+    """Kill workers, and wait until Spark knows that parts are lost."""
+    before, until = _kept(session), time.monotonic() + 60
+    for worker in workers:
+        kill(worker)
+    while _kept(session) == before and time.monotonic() < until:
+        time.sleep(0.1)
+    print(f"LOST {before - _kept(session)} of {before}", flush=True)
+
+
+def _rows(folder: Path) -> Path:
+    rng = np.random.default_rng(3)
+    table = pa.table(
+        {
+            "who": np.where(rng.random(_ROWS) < 0.1, 0, rng.integers(1, _USERS, _ROWS)),
+            "item": rng.integers(0, 30, _ROWS).astype(str),
+            "a": rng.normal(size=_ROWS),
+            "b": rng.normal(size=_ROWS) * 10.0 ** rng.integers(-3, 4, _ROWS),
+            "y": rng.normal(size=_ROWS),
+        }
+    )
+    (folder / "rows").mkdir()
+    for place in range(8):
+        part = table.slice(place * _ROWS // 8, _ROWS // 8)
+        pq.write_table(part, folder / "rows" / f"{place}.parquet")
+    return folder / "rows"
+
+
+def _changing(session: pyspark.sql.SparkSession, where: Path, folder: Path) -> Any:
+    """A frame that gives each of its parts with other numbers when that part is read again."""
+
+    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from pyspark import TaskContext
+
+        mark = folder / f"read{TaskContext.get().partitionId()}"  # type: ignore[union-attr]
+        again = mark.exists()
+        for batch in batches:
+            numbers = batch["y"]
+            changed = pc.add(numbers, 5.0) if again else numbers
+            yield batch.set_column(batch.schema.get_field_index("y"), "y", changed)
+        mark.touch()
+
+    session.sparkContext.pythonExec = sys.executable
+    frame = session.read.parquet(str(where))
+    with quiet():
+        return frame.mapInArrow(read, frame.schema)
+
+
+def _checkpoint(session: pyspark.sql.SparkSession, where: Path, _: Path) -> Any:
+    """A frame whose rows lie with the workers alone."""
+    return session.read.parquet(str(where)).localCheckpoint()
+
+
+_COME: dict[str, Callable[[pyspark.sql.SparkSession, Path, Path], Any]] = {
+    "files": lambda _session, where, _folder: str(where),
+    "changes": _changing,
+    "checkpoint": _checkpoint,
+}
+
+
+def main(folder: Path, name: str, kills: int, come: str = "files") -> None:
+    """Publish, lose what is kept, and print what came out."""
+    where, book = _rows(folder), folder / "rows.ledger"
+    promises = [dg.LastingPromise.of(dg.User(), epsilon=4.0, delta=1e-5)]
+    dg.Ledger.create(book, name="rows", promises=promises, user="who")
+    expected = WORKS[name](dg.read(str(where / "*.parquet"), user="who"))
+    # Each file is read by a task of its own, so that rows come from both workers.
+    with cluster(folder, **{"spark.sql.files.openCostInBytes": "1g"}) as (session, workers):
+        losing = Losing(session, _LOOKS[name], lambda: _lose(session, workers[:kills]))
+        table = dg.read(_COME[come](session, where, folder), user="who", engine=losing)
+        try:
+            with dg.Ledger(book):
+                found = WORKS[name](table)
+            print("SAME" if found == expected else "OTHER")
+        except DataError as error:
+            print(f"NOTHING RELEASED: {error}")
+    print("CHARGED" if dg.Ledger(book).left(1) < 1 else "NOT CHARGED")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), *sys.argv[4:])
