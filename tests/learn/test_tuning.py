@@ -192,7 +192,7 @@ def test_a_missing_row_changes_no_other_margin_that_is_scored(labels: int) -> No
     # lies at an edge of a step would move a score.
     rng = np.random.default_rng(0)
     features = rng.normal(size=(420, 100))
-    model = LogisticRegression(classes=range(labels), rounds=2, feature_bound=20.0, random_state=0)
+    model = LogisticRegression(classes=range(labels), rounds=2, feature_bound=5.0, random_state=0)
     model.fit(features, rng.integers(0, labels, 420))
     whole = model.margins(features)
     by_column = np.asfortranarray(features)
