@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import unicodedata
 from collections.abc import Iterable, Sequence
-from decimal import ROUND_CEILING, Context
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
@@ -36,10 +36,23 @@ def rounded_up(value: float, digits: int = 4) -> str:
     >>> rounded_up(1.00001), rounded_up(0.25), rounded_up(1234.5)
     ('1.001', '0.25', '1,235')
     """
+    return _rounded(value, digits, ROUND_CEILING)
+
+
+def rounded_down(value: float, digits: int = 4) -> str:
+    """Write a number with a few significant digits, never above the true one; ∞ for infinity.
+
+    >>> rounded_down(1.99999), rounded_down(0.25), rounded_down(1234.5)
+    ('1.999', '0.25', '1,234')
+    """
+    return _rounded(value, digits, ROUND_FLOOR)
+
+
+def _rounded(value: float, digits: int, rounding: str) -> str:
     if math.isinf(value):
         return "∞"
     # repr gives the shortest decimal that stands for this number, so that 0.07 stays 0.07.
-    exact = Context(prec=digits, rounding=ROUND_CEILING).create_decimal(repr(float(value)))
+    exact = Context(prec=digits, rounding=rounding).create_decimal(repr(float(value)))
     return (
         f"{exact.normalize():,f}"
         if value == 0 or 1e-4 <= value < 1e7

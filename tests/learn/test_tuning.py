@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter
 from dataclasses import replace
@@ -183,6 +184,22 @@ def test_scores_are_bounded_by_unit_and_have_their_noise() -> None:
     moved = replace(data, fit=replace(data.fit, X=far))
     one, two = (tuning._scored(model, event, d, SeededSource(0)) for d in (data, moved))
     assert abs(one - two) <= 2.0
+
+
+@pytest.mark.parametrize("labels", [2, 3])
+def test_a_missing_row_changes_no_other_margin_that_is_scored(labels: int) -> None:
+    # A matrix product rounds rows by how many there are, and in tens of thousands of rows each that
+    # lies at an edge of a step would move a score.
+    rng = np.random.default_rng(0)
+    features = rng.normal(size=(420, 100))
+    model = LogisticRegression(classes=range(labels), rounds=2, feature_bound=5.0, random_state=0)
+    model.fit(features, rng.integers(0, labels, 420))
+    whole = model.margins(features)
+    by_column = np.asfortranarray(features)
+    np.testing.assert_array_equal(model.margins(by_column), whole)
+    for first, end in [*itertools.pairwise(range(20)), (0, 79), (0, 400), (0, 401), (1, 420)]:
+        np.testing.assert_array_equal(model.margins(features[first:end]), whole[first:end])
+        np.testing.assert_array_equal(model.margins(by_column[first:end]), whole[first:end])
 
 
 def test_best_by_score_and_no_other() -> None:

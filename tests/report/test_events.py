@@ -8,7 +8,19 @@ from dataclasses import dataclass
 import pytest
 from tests.accounting.events.test_base import EVENTS
 
-from dpgrain.accounting import Compose, Event, Gaussian
+from dpgrain.accounting import (
+    ZCDP,
+    ApproximateDP,
+    Binomial,
+    BoundedRange,
+    Compose,
+    Event,
+    ExponentialMechanism,
+    Gaussian,
+    Laplace,
+    SampledGaussian,
+    TruncatedGeometric,
+)
 from dpgrain.accounting.events import base
 from dpgrain.accounting.events.base import Asked
 from dpgrain.accounting.losses.loss import Loss
@@ -50,6 +62,24 @@ def test_an_event_is_told_in_sentences(name: str) -> None:
 )
 def test_its_public_numbers_are_in_them(name: str, words: str) -> None:
     assert words in " ".join(sentences(EVENTS[name]))
+
+
+@pytest.mark.parametrize(
+    ("event", "words"),
+    [
+        (BoundedRange(0.100049), "costs ε = 0.1001"),
+        (ApproximateDP(0.50004, 0.0), "ε = 0.5001"),
+        (ZCDP(0.0100049), "0.01001-zCDP"),
+        (TruncatedGeometric(0.100049, 60), "costs ε = 0.1001"),
+        (Gaussian(4.00097), "deviation of 4 clipping"),
+        (Laplace(1234.96), "a scale of 1,234 clipping"),
+        (ExponentialMechanism(9.99999, 0.10004), "of scale 9.999, where"),
+        (SampledGaussian(1.99999, 0.100049, 3), "with probability 0.1001"),
+        (Binomial(10**6, 0.400049, 10, 3, 1e-12), "coins with the probability 0.4 to"),
+    ],
+)
+def test_no_number_looks_safer_than_it_is(event: Event, words: str) -> None:
+    assert words in sentences(event)[0]
 
 
 def test_many_events_are_not_all_told() -> None:

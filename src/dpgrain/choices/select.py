@@ -318,7 +318,10 @@ class _Repeated:
         )
         if self.evaluation is None:
             return (drawn,)
-        return (drawn, f"evaluations that are {self.epsilon:.4g}-DP, as stated by the caller")
+        return (
+            drawn,
+            f"evaluations that are {rounded_up(self.epsilon)}-DP, as stated by the caller",
+        )
 
     def choose(self, losses: Losses, n: int | None, source: Source) -> _Chosen:
         """Choose a candidate: its index, and its noisy mean in bounds."""

@@ -37,6 +37,8 @@ def bounded(X: Any, bound: float) -> Any:
                 norms[large] = np.sqrt(np.asarray(X.multiply(X).sum(axis=1)).ravel())[large]
             by = np.where(large, norms, np.maximum(norms, bound))
             return (sparse.diags_array(1 / by) @ X).tocsr().astype(kind)
+        # A norm of a row is rounded in another way where rows are stored column by column.
+        X = np.ascontiguousarray(X)
         norms = np.linalg.norm(X, axis=1, keepdims=True)
         large = ~np.isfinite(norms[:, 0])
         X[large] /= np.abs(X[large]).max(axis=1, keepdims=True, initial=0.0)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -476,7 +477,7 @@ class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
         )
         bound = self.parameters_["feature_bound"]
         X = finite(X) if bound is None else bounded(X, bound).astype(np.float64) * bound
-        margins: FloatArray = X @ self.coef_.T + self.intercept_
+        margins: FloatArray = _row_by_row(X, self.coef_) + self.intercept_
         return margins
 
     def __str__(self) -> str:
@@ -536,6 +537,16 @@ class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
         tags.input_tags.string = True
         tags.non_deterministic = self.random_state is None
         return tags
+
+
+def _row_by_row(X: Any, coef: FloatArray) -> FloatArray:
+    """Return the products of rows with coefficients, each rounded alike whichever rows are beside it.
+
+    A matrix product rounds by the number of rows, and scores of tuning are made of margins.
+    """
+    if sparse.issparse(X):
+        return np.asarray(X @ coef.T)
+    return np.einsum("ij,...j->i...", np.ascontiguousarray(X, dtype=np.float64), coef)
 
 
 def _ask(parameters: Mapping[str, Any]) -> Ask:

@@ -1,12 +1,14 @@
-"""What happened to the data, in sentences: one for each kind of event, none of them a ``repr``."""
+"""What happened to the data, in sentences: one for each kind of event, none of them a ``repr``.
+
+No number looks safer than it is: noise and thresholds are rounded down, and what costs privacy up.
+"""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from dpgrain._wording import counted, powers, printed
+from dpgrain._wording import counted, powers, printed, rounded_down, rounded_up
 from dpgrain.accounting import Contribution, Event
 from dpgrain.units import Level
 
@@ -57,10 +59,6 @@ def _numbers_of(event: Event) -> str:
     return f"{type(event).__name__}: {told}."
 
 
-def _number(value: float) -> str:
-    return "∞" if math.isinf(value) else f"{value:,.4g}"
-
-
 def _times(count: int, noun: str) -> str:
     """Return ``a sum``, or ``each of 3 sums``."""
     return f"a {noun}" if count == 1 else f"each of {counted(count, noun)}"
@@ -79,15 +77,15 @@ def _clipped(contribution: Contribution) -> str:
 def _gaussian(event: Any) -> str:
     return (
         f"Gaussian noise was added to {_times(event.count, 'sum')}, with a standard deviation of "
-        f"{_number(event.noise_multiplier)} clipping bounds. {_clipped(event.contribution)}"
+        f"{rounded_down(event.noise_multiplier)} clipping bounds. {_clipped(event.contribution)}"
     )
 
 
 def _laplace(event: Any) -> str:
     return (
         f"Laplace noise (on whole numbers: two-sided geometric noise) was added to "
-        f"{_times(event.count, 'sum')}, with a scale of {_number(event.noise_multiplier)} clipping "
-        f"bounds. {_clipped(event.contribution)}"
+        f"{_times(event.count, 'sum')}, with a scale of "
+        f"{rounded_down(event.noise_multiplier)} clipping bounds. {_clipped(event.contribution)}"
     )
 
 
@@ -99,8 +97,8 @@ def _selection(event: Any) -> str:
     )
     return (
         f"Items were named where their noisy count of holders was at least "
-        f"{_number(event.threshold)}. {spread}; the Gaussian noise had a standard deviation of "
-        f"{_number(event.noise_multiplier)}."
+        f"{rounded_down(event.threshold)}. {spread}; the Gaussian noise had a standard deviation of "
+        f"{rounded_down(event.noise_multiplier)}."
     )
 
 
@@ -109,7 +107,7 @@ def _truncated_geometric(event: Any) -> str:
         f"Items were named, with their noisy counts of holders, where these were above "
         f"{event.cutoff:,}, which noise alone cannot pass. Each unit counted for at most "
         f"{counted(event.max_items, 'item')}; one count that changes by 1 costs ε = "
-        f"{_number(event.rate)}."
+        f"{rounded_up(event.rate)}."
     )
 
 
@@ -130,22 +128,22 @@ def _drawn(event: Any) -> str:
     what = (
         _BLOCKS[event.level] if event.sampling == "pairs" else "each user, with all data at once,"
     )
-    return f"{what} was in it with probability {_number(event.sampling_rate)}, drawn anew"
+    return f"{what} was in it with probability {rounded_up(event.sampling_rate)}, drawn anew"
 
 
 def _sampled(event: Any) -> str:
     runs = "" if event.count == 1 else f" There were {event.count:,} such runs."
     return (
         f"In {counted(event.rounds, 'round')}, Gaussian noise with a standard deviation of "
-        f"{_number(event.noise_multiplier)} clipping bounds was added to a clipped sum over a random "
-        f"sample: {_drawn(event)} in each round.{_kept(event)}{runs}"
+        f"{rounded_down(event.noise_multiplier)} clipping bounds was added to a clipped sum over a "
+        f"random sample: {_drawn(event)} in each round.{_kept(event)}{runs}"
     )
 
 
 def _participation(event: Any) -> str:
     runs = "" if event.count == 1 else f" There were {event.count:,} such runs."
     return (
-        f"Gaussian noise with a standard deviation of {_number(event.noise_multiplier)} clipping "
+        f"Gaussian noise with a standard deviation of {rounded_down(event.noise_multiplier)} clipping "
         f"bounds was added to clipped sums, of which {_BLOCKS[event.level]} entered at most "
         f"{event.rounds:,}.{_kept(event)}{runs}"
     )
@@ -155,8 +153,8 @@ def _banded(event: Any) -> str:
     return (
         f"In {counted(event.rounds, 'round')}, clipped sums over random samples got Gaussian noise "
         f"that cancels over {event.bands:,} rounds, of a standard deviation of "
-        f"{_number(event.noise_multiplier)} clipping bounds before that: {_drawn(event)} when the turn "
-        f"came to its part of the people.{_kept(event)}"
+        f"{rounded_down(event.noise_multiplier)} clipping bounds before that: {_drawn(event)} when "
+        f"the turn came to its part of the people.{_kept(event)}"
     )
 
 
@@ -167,9 +165,11 @@ def _kept(event: Any) -> str:
 
 def _bits(event: Any) -> str:
     if type(event).__name__ == "Binomial":
-        noise = f"{event.trials:,} coins with the probability {_number(event.probability)}"
+        # Coins hide the most at 1/2.
+        least = rounded_down if event.probability <= 0.5 else rounded_up
+        noise = f"{event.trials:,} coins with the probability {least(event.probability)}"
     else:
-        noise = f"Poisson noise of mean {_number(event.mean)}"
+        noise = f"Poisson noise of mean {rounded_down(event.mean)}"
     return (
         f"In {counted(event.rounds, 'round')}, devices added {noise} to each of "
         f"{counted(event.coordinates, 'coordinate')} of a sum of whole numbers, and only all of them "
@@ -181,7 +181,7 @@ def _bits(event: Any) -> str:
 def _best(event: Any) -> str:
     law = event.stopping.replace("_", " ")
     return (
-        f"A private candidate ran a random number of times ({law} law, {_number(event.mean)} on "
+        f"A private candidate ran a random number of times ({law} law, {rounded_up(event.mean)} on "
         f"average), and only the best result was published. Each run: {_inner(event)}"
     )
 
@@ -190,24 +190,24 @@ def _above_threshold(event: Any) -> str:
     runs = "a search" if event.count == 1 else f"each of {event.count:,} searches"
     return (
         f"In {runs}, the position of the first query was told that passed a noisy threshold: "
-        f"{event.noise} noise, of scale {_number(event.threshold_scale)} on the threshold and "
-        f"{_number(event.query_scale)} on each query, which one {event.level} moves by at most "
-        f"{_number(event.sensitivity)}."
+        f"{event.noise} noise, of scale {rounded_down(event.threshold_scale)} on the threshold and "
+        f"{rounded_down(event.query_scale)} on each query, which one {event.level} moves by at most "
+        f"{rounded_up(event.sensitivity)}."
     )
 
 
 def _exponential(event: Any) -> str:
     return (
         f"{_choices(event.count)} made by the largest of noisy scores: Gumbel noise of scale "
-        f"{_number(event.scale)}, where one {event.level} moves a score by at most "
-        f"{_number(event.sensitivity)}."
+        f"{rounded_down(event.scale)}, where one {event.level} moves a score by at most "
+        f"{rounded_up(event.sensitivity)}."
     )
 
 
 def _bounded_range(event: Any) -> str:
     return (
         f"{_choices(event.count)} made from the public list by noisy numbers of holders: one choice "
-        f"costs ε = {_number(event.rate)}, however many items one {event.level} holds."
+        f"costs ε = {rounded_up(event.rate)}, however many items one {event.level} holds."
     )
 
 
@@ -219,7 +219,7 @@ def _soft_core(event: Any) -> str:
     return (
         f"In at most {counted(event.rounds, 'round')}, the mean of those users was published who lie "
         f"close to most others of {event.users:,}, with Gaussian noise of "
-        f"{_number(event.noise_multiplier)} times the radius, as long as noisily about "
+        f"{rounded_down(event.noise_multiplier)} times the radius, as long as noisily about "
         f"{event.core:,} users agree."
     )
 
@@ -259,14 +259,14 @@ _WORDS: dict[str, Callable[[Any], str]] = {
     "TruncatedGeometric": _truncated_geometric,
     "ApproximateDP": _known(
         lambda event: (
-            f"ε = {_number(event.guaranteed_epsilon)}, δ = {powers(event.guaranteed_delta)}"
+            f"ε = {rounded_up(event.guaranteed_epsilon)}, δ = {powers(event.guaranteed_delta)}"
         )
     ),
-    "ZCDP": _known(lambda event: f"{_number(event.rho)}-zCDP"),
+    "ZCDP": _known(lambda event: f"{rounded_up(event.rho)}-zCDP"),
     "RDP": _known(
         lambda event: (
             f"Rényi divergences of {counted(len(event.orders), 'order')}, "
-            f"from α = {_number(min(event.orders))} to {_number(max(event.orders))}"
+            f"from α = {min(event.orders):.4g} to {max(event.orders):.4g}"
         )
     ),
     "SampledGaussian": _sampled,

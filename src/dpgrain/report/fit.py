@@ -11,7 +11,7 @@ import numpy as np
 from markupsafe import Markup
 from sklearn.utils.validation import check_is_fitted
 
-from dpgrain._wording import powers
+from dpgrain._wording import powers, rounded_up
 from dpgrain.accounting import SampledGaussian
 from dpgrain.learn import LinearModel
 from dpgrain.learn.rounds import History
@@ -283,7 +283,7 @@ def _settings(model: LinearModel) -> list[tuple[str, object]]:
         ("Partition into elements", guarantee.elements or "none"),
         ("Column of users", guarantee.user or "as passed"),
         ("Neighbouring relation", guarantee.relation),
-        ("ε", f"{ask.promise.epsilon:g}"),
+        ("ε", rounded_up(ask.promise.epsilon, 6)),
         ("δ", powers(ask.promise.delta)),
         ("Rounds", _rounds(model)),
         ("Clipping bound of a mean gradient", clip),

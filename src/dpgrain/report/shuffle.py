@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from dpgrain._wording import counted, powers
+from dpgrain._wording import counted, powers, rounded_up
 from dpgrain.planning.plan import Row
 from dpgrain.planning.shuffled import (
     Honest,
@@ -95,7 +95,7 @@ def _described(protocol: ShuffledSum) -> dict[str, object]:
         "bound": f"{protocol.encoding.bound:g}",
         "rounds": protocol.rounds,
         "shares_budget": protocol.beside is not None,
-        "asked": f"{protocol.epsilon:g}",
+        "asked": rounded_up(protocol.epsilon, 6),
     }
 
 
@@ -153,7 +153,7 @@ def _settings(protocol: ShuffledSum) -> list[tuple[str, object]]:
         ("Devices of a batch, n", f"{protocol.n_users:,}"),
         ("Coordinates, d", f"{protocol.encoding.dim:,}"),
         ("Bound of a vector" if protocol.centred else "Bound of a number", protocol.encoding.bound),
-        ("ε", f"{protocol.epsilon:g}"),
+        ("ε", rounded_up(protocol.epsilon, 6)),
         ("δ", powers(protocol.delta)),
         ("Neighbouring relation", protocol.relation),
         ("Rounds with the same users", f"{protocol.rounds:,}"),
