@@ -447,6 +447,29 @@ def test_processes_race_and_none_is_lost(place: str, charges: int) -> None:
     assert opened.left(1) < 1e-6
 
 
+def test_a_forked_process_goes_on_when_its_parent_closes_the_ledger(place: str) -> None:
+    """The last one to close a file of SQLite removes its log; a forked process must count as one."""
+    made = cases.made(place)
+    made.charge(cases.of_users())
+    context = multiprocessing.get_context("fork")
+    ours, theirs = context.Pipe()
+
+    def charges() -> None:
+        own = dg.Ledger(place)
+        for _ in range(2):
+            theirs.recv()
+            theirs.send(own.charge(cases.of_users()).number)
+
+    worker = context.Process(target=charges)
+    worker.start()
+    for number in (3, 4):
+        ours.send("charge")
+        assert ours.recv() == number
+        made.close()
+    worker.join(60)
+    assert dg.Ledger(place).verify().number == 4
+
+
 def marking(place: str, start: Any, marks: list[str], results: Any) -> None:
     opened, done = dg.Ledger(place), []
     start.wait(60)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import os
+import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 from dpgrain.ledger.stores.connections import Connections
@@ -73,3 +75,37 @@ def test_a_forked_process_neither_uses_nor_closes_what_it_inherits() -> None:
         assert os.waitpid(child, 0)[1] == 0
     with made.at_hand() as again:
         assert again is parents
+
+
+def test_none_is_open_while_a_process_is_forked() -> None:
+    made = Connections(Told)
+    with made.at_hand() as before:
+        pass
+    child = os.fork()
+    if child == 0:
+        with made.at_hand() as childs:
+            os._exit(0 if before.closed and not childs.closed else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert before.closed
+    with made.at_hand() as after:
+        assert after is not before
+
+
+def test_a_fork_waits_for_another_thread_that_has_the_connection() -> None:
+    made = Connections(Told)
+    entered, seen = threading.Event(), list[bool]()
+
+    def use() -> None:
+        with made.at_hand() as connection:
+            entered.set()
+            time.sleep(0.2)
+            seen.append(connection.closed)
+
+    thread = threading.Thread(target=use)
+    thread.start()
+    entered.wait()
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if seen == [False] else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    thread.join()

@@ -1,4 +1,8 @@
-"""One connection for each process: one that is forked begins without any."""
+"""One connection for each process: one that is forked begins without any.
+
+None is open while a process is forked. SQLite keeps in memory which locks a process holds: a forked one
+would take those of its parent for its own, and lose them, and what it writes, when the parent closes.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 
 class _Closed(Protocol):
@@ -33,7 +37,9 @@ class Connections(Generic[Connection]):
         # What a forked process inherits must be neither used nor closed there, so that it is kept.
         self._inherited: list[Connection | None] = []
         self._connection: Connection | None = None
+        self._user: int | None = None
         self._renew()
+        _all.add(self)
 
     @contextmanager
     def at_hand(self) -> Iterator[Connection]:
@@ -44,15 +50,35 @@ class Connections(Generic[Connection]):
             if self._connection is None or self._gone(self._connection):
                 self._connection = self._opened()
                 weakref.finalize(self, _close, self._connection, self._pid)
-            yield self._connection
+            self._user = threading.get_ident()
+            try:
+                yield self._connection
+            finally:
+                self._user = None
 
     def close(self) -> None:
         """Close this process's connection."""
         if self._pid == os.getpid():
             with self._lock:
-                connection, self._connection = self._connection, None
-                if connection is not None:
-                    connection.close()
+                self._shut()
+
+    def before_fork(self) -> Callable[[], None] | None:
+        """Close the connection, and keep it closed until what is returned is called.
+
+        Another thread that has it is waited for; where this one does, it is left, and None returned.
+        """
+        if self._pid != os.getpid() or self._user == threading.get_ident():
+            return None
+        lock = self._lock
+        lock.acquire()
+        self._shut()
+        return lock.release
+
+    def _shut(self) -> None:
+        """Close the connection, whose lock is held."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
 
     def _renew(self) -> None:
         """Begin without a connection, also in a process that was forked."""
@@ -62,6 +88,26 @@ class Connections(Generic[Connection]):
         # a lock that was held when the process was forked.
         self._lock = threading.Lock()
         self._pid = os.getpid()
+
+
+# All connections of this process, and what lets them be opened again after a fork.
+_all: weakref.WeakSet[Connections[Any]] = weakref.WeakSet()
+_held: list[Callable[[], None]] = []
+
+
+def _before_fork() -> None:
+    for each in list(_all):
+        if (release := each.before_fork()) is not None:
+            _held.append(release)
+
+
+def _after_fork() -> None:
+    while _held:
+        _held.pop()()
+
+
+# Locks are let go in the forked process, too; what uses them there takes new ones.
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)
 
 
 def _close(connection: _Closed, pid: int) -> None:
