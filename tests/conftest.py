@@ -45,6 +45,9 @@ def _part(config: pytest.Config) -> sampling.Part:
 
 def pytest_configure(config: pytest.Config) -> None:
     sampling.load(_part(config))
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # A shell lets what it starts in the background ignore interruptions, and so would what tests start.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(trylast=True)  # Of what is left when other marks are heeded.
