@@ -46,7 +46,7 @@ def _part(config: pytest.Config) -> sampling.Part:
 def pytest_configure(config: pytest.Config) -> None:
     sampling.load(_part(config))
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        # A shell lets what it starts in the background ignore interruptions, and so would what tests start.
+        # What a shell starts in the background ignores interruptions, and so would what tests start.
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
