@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from tests.learn import models
 
 from dpgrain import learn
 from dpgrain.errors import ParameterError
 from dpgrain.learn import load
-from dpgrain.learn.features import Category, Encoding, Number
+from dpgrain.learn.features import Category, Encoding, Number, Parts
 
 
 def test_the_encoding_is_kept(tmp_path: Path) -> None:
@@ -34,3 +36,20 @@ def test_encodings_refuse_what_they_cannot_be() -> None:
     ):
         with pytest.raises(ParameterError, match=sentence):
             Encoding(columns)
+
+
+def test_users_are_told_apart_by_names_that_are_longer_than_one_array_holds() -> None:
+    # All names together have more than 2 GiB, in pieces that share their memory.
+    long = pa.array(["a" * (1 << 24), "b" * (1 << 24)])
+    names = pa.chunked_array([pa.array(["c", None]), *[long] * 65])
+    rows = pa.table({"a": pa.array([1.0] * len(names)), "user": names})
+    loaded = Parts(Encoding((Number("a"),)), target=False, users=True).of(rows)
+    assert loaded.users is not None
+    np.testing.assert_array_equal(loaded.users[:6], [0, np.nan, 1, 2, 1, 2])
+
+
+def test_no_rows_have_no_users() -> None:
+    rows = pa.table({"a": pa.array([], pa.float64()), "user": pa.chunked_array([], pa.string())})
+    loaded = Parts(Encoding((Number("a"),)), target=False, users=True).of(rows)
+    assert loaded.users is not None
+    assert len(loaded.users) == 0

@@ -143,6 +143,13 @@ def test_a_file_of_releases_brings_no_rows_here(tmp_path: Path) -> None:
     assert cluster.dropped == 1
 
 
+def test_users_of_a_share_may_have_longer_names_than_one_array_holds() -> None:
+    # All names together have more than 2 GiB, in pieces that share their memory.
+    long = pa.RecordBatch.from_pydict({"x": [1.0, 3.0], "user": ["a" * (1 << 24), "b" * (1 << 24)]})
+    found = np.concatenate(list(runs_of(Average(1, 9.0, users=True)([long] * 65), 1)))
+    assert sorted(found.ravel()) == [1.0, 3.0]
+
+
 def test_vectors_are_kept_in_cells_and_come_back_in_order() -> None:
     """More users than a cell has room for, of whom each share makes the vectors once."""
     count = 40_000

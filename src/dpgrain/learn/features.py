@@ -360,7 +360,8 @@ def columns_for(
 def _users(column: pa.ChunkedArray, named: bool) -> NDArray[Any]:
     if named:
         return _objects(column)
-    return _floats(column.combine_chunks().dictionary_encode().indices)
+    # Names in one piece may be longer than Arrow can count, and their codes are not.
+    return _floats(column.dictionary_encode().combine_chunks().indices)
 
 
 def _objects(column: pa.ChunkedArray) -> NDArray[Any]:

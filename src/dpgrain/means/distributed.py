@@ -216,8 +216,9 @@ class Average:
         records[~np.isfinite(records)] = 0.0
         users = None
         if self.users:
-            codes = table.column(self.dimension).combine_chunks().dictionary_encode().indices
-            users = _numbers(codes)
+            # Names in one piece may be longer than Arrow can count, and their codes are not.
+            names = table.column(self.dimension).dictionary_encode()
+            users = _numbers(names.combine_chunks().indices)
         rows = by_user(records, users)
         vectors = user_means(records[rows.kept], rows.blocks, len(rows.owners), self.bound)
         most = max(1, _CELL_BYTES // (8 * self.dimension))
