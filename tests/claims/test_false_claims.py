@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,7 @@ import dpgrain as dg
 from dpgrain import DeltaWarning
 from dpgrain.accounting import ApproximateDP, SampledGaussian, calibrate
 from dpgrain.errors import ParameterError
+from dpgrain.units import Relation
 
 Array = NDArray[np.float64]
 
@@ -89,10 +91,13 @@ def test_many_elements_cost_what_participation_reveals(
     rounds: int, sd: float, exchanged: float, zeroed: float
 ) -> None:
     event = SampledGaussian(sd, RATE, rounds, sampling="users")
-    for reach, known in ((2, exchanged), (1, zeroed)):
-        limit = solve(lambda e, mu=reach / sd: participation(e, RATE, rounds, mu), DELTA)
+    costs: list[tuple[Relation, float, float]] = [
+        ("replace", 2 / sd, exchanged),
+        ("zero_out", 1 / sd, zeroed),
+    ]
+    for relation, mu, known in costs:
+        limit = solve(partial(participation, rate=RATE, count=rounds, mu=mu), DELTA)
         assert limit == pytest.approx(known, abs=0.005)
-        relation = "replace" if reach == 2 else "zero_out"
         assert event.epsilon(DELTA, relation=relation) == pytest.approx(limit, rel=1e-4)
 
 
@@ -182,7 +187,7 @@ def test_dropping_words_before_clipping_moves_a_user_by_ten_bounds() -> None:
     # and 99 others have one each. Then cell 0 is emptied.
     def bounded(cells: NDArray[np.int64]) -> Array:
         kept = np.bincount(cells[:99], minlength=100).astype(float)
-        return np.minimum(kept, 1.0)
+        return np.asarray(np.minimum(kept, 1.0))
 
     others = np.arange(1, 100)
     full = bounded(np.concatenate([np.zeros(99, dtype=np.int64), others]))

@@ -546,7 +546,7 @@ def _row_by_row(X: Any, coef: FloatArray) -> FloatArray:
     """
     if sparse.issparse(X):
         return np.asarray(X @ coef.T)
-    return np.einsum("ij,...j->i...", np.ascontiguousarray(X, dtype=np.float64), coef)
+    return np.asarray(np.einsum("ij,...j->i...", np.ascontiguousarray(X, dtype=np.float64), coef))
 
 
 def _ask(parameters: Mapping[str, Any]) -> Ask:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.sampling import examples
 
-from dpgrain._types import IntArray
+from dpgrain._types import BoolArray, IntArray
 from dpgrain.tables.engines import buckets as module
 from dpgrain.tables.engines.buckets import Bucketing, Buckets
 
@@ -54,6 +56,10 @@ def test_the_same_keys_come_back_sorted(
         assert sum(map(len, owners)) == len(set().union(*owners))
 
 
+def even_by(bit: int, keys: IntArray) -> BoolArray:
+    return np.asarray(keys >> bit & 1 == 0)
+
+
 @examples(40)
 @given(seed=st.integers(0, 2**32), rows=st.integers(1, 2000), times=st.integers(0, 3))
 def test_keys_that_are_kept_make_room_for_more(seed: int, rows: int, times: int) -> None:
@@ -67,9 +73,9 @@ def test_keys_that_are_kept_make_room_for_more(seed: int, rows: int, times: int)
         patch.setattr(module, "_PART_KEYS", 7)
         buckets = filled(keys, bucketing, 2 * rows, 170)
         for bit in range(times):
-            mine = (keys >> (shift + bit)) & 1 == 0
-            buckets.keep(lambda keys, bit=bit: (keys >> (shift + bit)) & 1 == 0)
-            keys = keys[mine]
+            even = partial(even_by, shift + bit)
+            buckets.keep(even)
+            keys = keys[even(keys)]
             assert buckets.size == keys.size
             more = generator.integers(0, users << shift, 2 * rows - keys.size)
             assert buckets.add(more)
