@@ -92,12 +92,13 @@ def _kept(session: pyspark.sql.SparkSession) -> int:
     return sum(int(frame.numCachedPartitions()) for frame in jvm.sc().getRDDStorageInfo())
 
 
-def _lose(session: pyspark.sql.SparkSession, workers: list[Any]) -> None:
-    """Kill workers, and wait until Spark knows that parts are lost."""
+def _lose(session: pyspark.sql.SparkSession, workers: list[Any], kills: int) -> None:
+    """Kill so many workers, and wait until Spark knows that parts, or all of them, are lost."""
     before, until = _kept(session), time.monotonic() + 60
-    for worker in workers:
+    most = before - 1 if kills < len(workers) else 0
+    for worker in workers[:kills]:
         kill(worker)
-    while _kept(session) == before and time.monotonic() < until:
+    while _kept(session) > most and time.monotonic() < until:
         time.sleep(0.1)
     print(f"LOST {before - _kept(session)} of {before}", flush=True)
 
@@ -160,7 +161,7 @@ def main(folder: Path, name: str, kills: int, come: str = "files") -> None:
     expected = WORKS[name](dg.read(str(where / "*.parquet"), user="who"))
     # Each file is read by a task of its own, so that rows come from both workers.
     with cluster(folder, **{"spark.sql.files.openCostInBytes": "1g"}) as (session, workers):
-        losing = Losing(session, _LOOKS[name], lambda: _lose(session, workers[:kills]))
+        losing = Losing(session, _LOOKS[name], lambda: _lose(session, workers, kills))
         table = dg.read(_COME[come](session, where, folder), user="who", engine=losing)
         try:
             with dg.Ledger(book):
