@@ -73,6 +73,16 @@ class RefusedError(ParameterError):
         message: the sentence.
         name: the parameter; empty where the sentence is about several.
         line: the line of the ledger that has charged the same before; None where that is not why.
+
+    >>> import dpgrain as dg
+    >>> import pyarrow as pa
+    >>> visits = dg.read(pa.table({"who": [1]}), user="who")
+    >>> with dg.budget(1.0):
+    ...     try:
+    ...         dg.count(visits, unit=dg.User(), epsilon=2.0)
+    ...     except dg.RefusedError as error:
+    ...         print(str(error).partition(":")[0])
+    the budget ε = 1, δ = 0 does not hold this release
     """
 
     def __init__(self, message: str, *, name: str = "", line: int | None = None) -> None:

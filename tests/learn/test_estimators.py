@@ -20,6 +20,7 @@ from sklearn.utils.estimator_checks import estimator_checks_generator
 from tests.learn import cases
 
 import dpgrain as dg
+from dpgrain._wording import rounded_up
 from dpgrain.errors import ParameterError
 from dpgrain.learn import (
     HuberRegressor,
@@ -145,7 +146,7 @@ def test_a_fit_changes_no_parameter(options: dict[str, Any], tmp_path: Path) -> 
     # What the fit used is told, whatever the parameters are now, and predicts and is written.
     page, shown = model.report(tmp_path / "page.html").read_text(encoding="utf-8"), str(model)
     told = model.asked_.promise.epsilon
-    assert f">{told:g}<" in page
+    assert f">{rounded_up(told, 6)}<" in page
     assert model.guarantee_.epsilon() == pytest.approx(told, rel=1e-3)
     predicted = model.predict_proba(FRAME[:9])
     model.set_params(l2=7.0, fit_intercept=False, feature_bound=0.1, epsilon=9.0, unit=Element())

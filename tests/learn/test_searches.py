@@ -8,18 +8,21 @@ from typing import Any
 
 import numpy as np
 import pytest
+from joblib import parallel_config
+from sklearn.base import clone
 from sklearn.model_selection import (
     GridSearchCV,
     RandomizedSearchCV,
     cross_val_score,
     train_test_split,
 )
+from sklearn.multioutput import MultiOutputRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
 import dpgrain as dg
 from dpgrain.accounting import SampledGaussian
-from dpgrain.learn import LogisticRegression
+from dpgrain.learn import LinearRegression, LogisticRegression
 
 X = np.random.default_rng(0).normal(size=(300, 2))
 Y = X[:, 0] > 0
@@ -69,6 +72,21 @@ def test_scores_are_warned_of_also_in_other_processes() -> None:
     with pytest.raises(ValueError, match="ScoreWarning: each fit of a fold is a release"):
         # A warning is an error in these tests, and scikit-learn tells what happened in its processes.
         cross_val_score(model(), X, Y, cv=2, n_jobs=2)
+
+
+def test_fits_in_threads_of_another_estimator_are_refused() -> None:
+    # Its threads have stacks of their own, on which no search is seen.
+    several = MultiOutputRegressor(LinearRegression(rounds=2, n_users=300), n_jobs=2)
+    search = GridSearchCV(several, {"estimator__l2": [0.0, 0.1]}, cv=2, error_score="raise")
+    targets = np.column_stack([X[:, 0], X[:, 1]])
+    with (
+        parallel_config(backend="threading"),
+        pytest.raises(dg.ParameterError, match="n_jobs must be None where a search holds"),
+    ):
+        search.fit(X, targets)
+    # Without a search they are fitted.
+    with parallel_config(backend="threading"):
+        assert len(clone(several).fit(X, targets).estimators_) == 2
 
 
 def test_a_share_is_warned_of_once() -> None:

@@ -34,7 +34,7 @@ from dpgrain.learn.files import Described, write
 from dpgrain.learn.fitted import Classes, Data, Fitted, Way
 from dpgrain.learn.reading import ridge_of, table, vector
 from dpgrain.learn.rounds import History
-from dpgrain.learn.searches import warn_if_scored
+from dpgrain.learn.searches import in_a_search, warn_if_scored
 from dpgrain.learn.summary import coefficients
 from dpgrain.learn.tuning import fit_tuned
 from dpgrain.noise import RandomState, source_of
@@ -158,6 +158,14 @@ class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
     random_state: RandomState = None
     verbose: bool = False
 
+    # A copy of a copy knows it, too. It is no parameter, and so has no type that would make it one.
+    _copied_in_a_search = False
+
+    def __sklearn_clone__(self) -> Self:
+        copy: Self = super().__sklearn_clone__()
+        copy._copied_in_a_search = self._copied_in_a_search or in_a_search()
+        return copy
+
     def fit(self, X: Any, y: Any, *, users: Any = None, elements: Any = None) -> Self:
         """Fit the model.
 
@@ -183,7 +191,7 @@ class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
         """
         self.forget()
         self.asked()
-        warn_if_scored()
+        warn_if_scored(copied=self._copied_in_a_search)
         if self.share is not None:
             return self._fit_of_share(self.share, X, y, users, elements)
         return self._fit(X, y, users, elements)
@@ -546,7 +554,9 @@ def _row_by_row(X: Any, coef: FloatArray) -> FloatArray:
     """
     if sparse.issparse(X):
         return np.asarray(X @ coef.T)
-    return np.asarray(np.einsum("ij,...j->i...", np.ascontiguousarray(X, dtype=np.float64), coef))
+    rows = np.ascontiguousarray(X, dtype=np.float64)
+    products: FloatArray = np.einsum("ij,...j->i...", rows, coef)
+    return products
 
 
 def _ask(parameters: Mapping[str, Any]) -> Ask:

@@ -4,7 +4,8 @@
 data. Each fit keeps its promise. The scores, and what they choose, are further outputs that no noise
 hides, and no (ε, δ) would be true of them. An estimator cannot see what its scores are used for. It can
 see that it is fitted inside :mod:`sklearn.model_selection`, in another process too, since the function
-that fits a fold is on the stack there.
+that fits a fold is on the stack there. Where another estimator fits it in threads or processes of its
+own, that function is not; but a search fits copies, and these know that it made them.
 """
 
 from __future__ import annotations
@@ -21,13 +22,23 @@ _SELECTION = "sklearn.model_selection."
 _REFITS = f"{_SELECTION}_search"
 
 
-def warn_if_scored() -> None:
+def warn_if_scored(*, copied: bool) -> None:
     """Warn of a fit that is made to be scored, and refuse one whose parameters scores have chosen.
 
+    Args:
+        copied: True if the model is a copy that was made in a search.
+
     Raises:
-        ParameterError: if a search fits with the parameters that it found, which no (ε, δ) covers.
+        ParameterError: if a search fits with the parameters that it found, which no (ε, δ) covers, or
+            if nothing tells whether it does.
     """
-    within = next((name for name in _callers() if name.startswith(_SELECTION)), None)
+    within = _selection()
+    if within is None and copied:
+        raise ParameterError(
+            "n_jobs must be None where a search holds the model inside another estimator: from its "
+            "threads and processes nobody sees whether scores without noise chose these parameters. "
+            "State n_jobs for the search; of a copy that a search has made, make a new model."
+        )
     if within == _REFITS:
         raise ParameterError(
             "refit must be False where the model is private: scores without noise chose these "
@@ -42,6 +53,16 @@ def warn_if_scored() -> None:
             ScoreWarning,
             stacklevel=3,
         )
+
+
+def in_a_search() -> bool:
+    """Return whether a function of scikit-learn's model selection is on the stack."""
+    return _selection() is not None
+
+
+def _selection() -> str | None:
+    """The innermost module of scikit-learn's model selection on the stack; None if there is none."""
+    return next((name for name in _callers() if name.startswith(_SELECTION)), None)
 
 
 def _callers() -> Iterator[str]:
