@@ -105,7 +105,10 @@ def test_fit_report_and_predict(visits: Path, tmp_path: Path, command: Command) 
         f"Written: {page}",
     ):
         assert word in done.stdout
-    assert "<summary>The training</summary>" in page.read_text(encoding="utf-8")
+    written = page.read_text(encoding="utf-8")
+    assert "<summary>The training</summary>" in written
+    # An intercept is per nothing.
+    assert "&#39;&#39;" not in written
 
     done = command("predict", model, visits, "--keep", "person", "--output", found)
     assert done.returncode == 0, done.stderr

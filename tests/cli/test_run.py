@@ -79,7 +79,7 @@ def test_a_ledger_a_window_and_a_folder(file: Path, tmp_path: Path, command: Com
     words = ("run", file, "--where", "topic=t1", "--folder", tmp_path / "t1", "--ledger", place)
     done = command(*words, "--dry-run")
     assert done.returncode == 0, done.stderr
-    assert "100.0% is left where least is, and these releases take at most " in done.stdout
+    assert "100% is left where least is, and these releases take at most " in done.stdout
     assert "was charged" not in done.stdout
     assert not (tmp_path / "t1").exists()
     done = command(*words)

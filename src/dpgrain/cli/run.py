@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dpgrain._later import later
-from dpgrain._wording import counted
+from dpgrain._wording import counted, rounded_down, rounded_up
 from dpgrain.cli import options as given
 from dpgrain.cli.command import command
 from dpgrain.cli.document import (
@@ -131,8 +131,8 @@ def _rehearse(plan: PlannedReleases, ledger: Ledger | None, *, again: bool, as_j
     if not as_json:
         for promise, left, taken in parts:
             say(
-                f"{promise}: {100 * left:.1f}% is left where least is, and these releases take at most "
-                f"{100 * taken:.1f}%."
+                f"{promise}: {rounded_down(100 * left, 3)}% is left where least is, and these releases "
+                f"take at most {rounded_up(100 * taken, 3)}%."
             )
     if ledger is not None:
         with running.told_of_outputs(plan):

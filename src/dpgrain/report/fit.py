@@ -144,7 +144,7 @@ def _estimated(found: Coefficients, salt: str = "") -> dict[str, object]:
         "kept": found.kept,
         "headings": found.headings,
         "lines": [
-            (text(row.name, 120), [text(cell, 60) for cell in found.cells(row)])
+            (text(row.name, 120), [text(cell, 60) if cell else "" for cell in found.cells(row)])
             for row in found.rows[:_LISTED_ROWS]
         ],
         "plotted": len(plotted),

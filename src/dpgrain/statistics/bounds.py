@@ -51,6 +51,9 @@ _WINDOW_RATIO = 16.0
 _ROUGH_NOISE = 4.0
 # Counts of so many standard deviations are believed to be of blocks, where only one is looked at.
 _VISIBLE = 3.0
+# Of what clipping takes from a ratio, so many standard deviations of noise are not told, nor a smaller
+# share than this, as it depends on where norms lie within a bin.
+_LOST_MARGIN, _LOST_KNOWN = 1.645, 0.01
 # Where nothing was seen, the second look raises a bound by at most this factor.
 _UNSEEN_MOST = 2.0
 # A tail is heavy if two bins beyond the top ones of several cells count so many standard deviations
@@ -178,7 +181,8 @@ class ChosenBounds:
         above: the estimated share of blocks that lie above their bound; None where too few are visible.
         lost: the estimated share of the sum of norms that clipping takes, or None. It holds little of
             what lies beyond the last visible bin, so that it is far too low where tails are heavy, and
-            it is no more exact than the bins: neither share is a guarantee.
+            it is no more exact than the bins: neither share is a guarantee. Of ratios, noise that may
+            look like blocks is taken off.
     """
 
     bounds: FloatArray
@@ -293,13 +297,29 @@ def bound_of_ratios(
     bound = candidates[error.argmin()]
     tail = _continued(noisy_counts, top, count_sd, edges, _OWN_ALLOWANCE, bins=edges.size)
     points, mass = _spread(tail, edges)
-    beyond = np.maximum(points - bound, 0.0)
     blocks, norms = _totals(noisy_counts, top, edges, count_sd)
-    above, lost = (
-        _share(float(mass[0] @ (beyond > 0)), blocks),
-        _share(float(mass[0] @ beyond), norms),
-    )
-    return ChosenBounds(np.array([bound]), top >= 0, above, lost)
+    above = _share(float(mass[0] @ (points > bound)), blocks)
+    lost = _share(_least_lost(noisy_counts[:, : top[0] + 1], edges, count_sd, bound), norms)
+    known = lost is not None and lost >= _LOST_KNOWN
+    return ChosenBounds(np.array([bound]), top >= 0, above, lost if known else None)
+
+
+def _least_lost(
+    noisy_counts: FloatArray, edges: FloatArray, count_sd: float, bound: float
+) -> float:
+    """Return about the least that clipping takes of blocks, whose noise may look like more of them.
+
+    Args:
+        noisy_counts: (1, B) noisy numbers of blocks, by norm, none of them raised to 0.
+        edges: at least B + 1 edges of bins.
+        count_sd: the standard deviation of the noise of a count.
+        bound: the clipping bound.
+    """
+    bins = noisy_counts.shape[1]
+    points, _ = _spread(noisy_counts, edges[: bins + 1])
+    beyond = np.maximum(points[::-1] - bound, 0.0).reshape(bins, -1).mean(axis=1)
+    noise = count_sd * float(np.linalg.norm(beyond))
+    return float(noisy_counts[0] @ beyond) - _LOST_MARGIN * noise
 
 
 def rough_bounds(

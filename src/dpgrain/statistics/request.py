@@ -173,8 +173,9 @@ class Request:
         )
         if request.domain.selected and noise == "laplace":
             raise ParameterError(
-                "domain must be given under Laplace noise: unknown items are selected with Gaussian "
-                "noise.",
+                "domain must be given under Laplace noise, which a release without delta has: unknown "
+                "items are selected with Gaussian noise. State delta (and no noise='laplace'), or the "
+                "domain.",
                 name="domain",
             )
         return request
