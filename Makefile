@@ -30,7 +30,7 @@ test-torch: $(VENV)/.dev
 
 # More of each search, spread evenly over its cases, and more random examples.
 audit: $(VENV)/.dev
-	$(BIN)/pytest -n auto --search=rest --most=50
+	$(BIN)/pytest -n auto --search=rest --most=10
 
 # All of both, the long statistical and scale tests, and the browser test (needs chromium).
 test-all: $(VENV)/.dev
