@@ -52,8 +52,8 @@ def _arranged(
 def test_cells_hold_the_blocks_that_were_put_in(
     cell: int, run: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(distributed_blocks, "_CELL_BYTES", cell)
-    monkeypatch.setattr(distributed_blocks, "_RUN_BYTES", run)
+    monkeypatch.setattr(distributed_blocks, "CELL_BYTES", cell)
+    monkeypatch.setattr(distributed_blocks, "RUN_BYTES", run)
     rng = np.random.default_rng(cell)
     for _ in range(40):
         sizes = np.sort(rng.integers(1, rng.integers(2, 30), rng.integers(0, 12)))

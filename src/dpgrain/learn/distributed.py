@@ -21,6 +21,7 @@ from dpgrain._progress import step
 from dpgrain._types import FloatArray, IntArray
 from dpgrain.arrays.blocks import arrange
 from dpgrain.arrays.guarantees import Sampling
+from dpgrain.arrays.shares import BRING_HERE
 from dpgrain.errors import ParameterError
 from dpgrain.gradients.norms import BINS
 from dpgrain.gradients.records import BlockVectors, RecordBlocks
@@ -50,8 +51,6 @@ if TYPE_CHECKING:
     from pyspark import cloudpickle
 else:
     cloudpickle = later("pyspark.cloudpickle")
-
-_HERE = "or bring the rows here (engine='duckdb' for files, frame.toPandas() for a frame of Spark)."
 
 
 @dataclass(frozen=True, eq=False)
@@ -320,12 +319,13 @@ def ask_there(ask: Ask) -> Ask:
         takes = "'auto' or a solver of dpgrain.optimize" if name == "algorithm" else "'central'"
         raise ParameterError(
             f"{name} must be {takes} for rows on a cluster, not {getattr(ask, name)!r}, which asks "
-            f"users in turn; change it, {_HERE}",
+            f"users in turn; change it, {BRING_HERE}",
             name=name,
         )
     if ask.intervals:
         raise ParameterError(
-            f"intervals must be 0 for rows on a cluster, not {ask.intervals!r}; leave it out, {_HERE}",
+            f"intervals must be 0 for rows on a cluster, not {ask.intervals!r}; leave it out, "
+            f"{BRING_HERE}",
             name="intervals",
         )
     require_all_blocks(ask.sampling, ask.sampling_rate)
@@ -345,13 +345,13 @@ def require_all_blocks(sampling: Sampling, rate: float | None) -> None:
     if sampling == "users":
         raise ParameterError(
             "sampling must be 'full' for rows on a cluster, not 'users', as all blocks are in every "
-            f"round; change it, {_HERE}",
+            f"round; change it, {BRING_HERE}",
             name="sampling",
         )
     if rate not in (None, 1, 1.0):
         raise ParameterError(
             f"sampling_rate must be 1 for rows on a cluster, not {rate!r}: all blocks are in every "
-            f"round; leave it out, {_HERE}",
+            f"round; leave it out, {BRING_HERE}",
             name="sampling_rate",
         )
 

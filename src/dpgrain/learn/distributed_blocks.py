@@ -7,7 +7,7 @@ its blocks are whole; they are kept as bytes, in cells of rows of one size.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol, TypeAlias
@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from dpgrain._types import FloatArray, IntArray
 from dpgrain.arrays.blocks import arrange
+from dpgrain.arrays.shares import CELL_BYTES, RUN_BYTES, Batches, tables_of
 from dpgrain.gradients.linear import LinearGradients
 from dpgrain.gradients.norms import BINS, counts_of
 from dpgrain.gradients.records import BlockVectors, RecordBlocks
@@ -28,12 +29,6 @@ from dpgrain.means.grid import added_in_steps
 from dpgrain.means.protocol import Contributions
 from dpgrain.optimize import MarginLoss
 from dpgrain.units import Unit
-
-# A cell holds about this many bytes of features, so that ten thousand of them, which come in one
-# batch, stay below the 2 GiB that a column of bytes may have …
-_CELL_BYTES = 1 << 17
-# … and so many are put together before they are added up.
-_RUN_BYTES = 1 << 22
 
 #: Blocks as they are kept: rows of features and targets one after the other, how many of them each
 #: block has, whether the last block goes on in the next cell, and how many users have rows.
@@ -47,7 +42,6 @@ BLOCKS = pa.schema(
     }
 )
 
-Batches: TypeAlias = Iterable[pa.RecordBatch]
 #: Rows of whole blocks: (m, p) features, (m,) targets, (g,) sizes of blocks.
 Run: TypeAlias = tuple[FloatArray, FloatArray, IntArray]
 
@@ -109,14 +103,8 @@ class Arrange:
 
     def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
         """Yield the blocks, of :data:`BLOCKS`."""
-        if not self.parts.users:
-            # Each row is a user of its own, and needs no others beside it.
-            for batch in batches:
-                yield from self._arranged(pa.Table.from_batches([batch]))
-            return
-        whole = list(batches)
-        if whole:
-            yield from self._arranged(pa.Table.from_batches(whole))
+        for table in tables_of(batches, users=self.parts.users):
+            yield from self._arranged(table)
 
     def _arranged(self, table: pa.Table) -> Iterator[pa.RecordBatch]:
         found = self.parts.of(table)
@@ -138,7 +126,7 @@ def cells(X: FloatArray, y: FloatArray, sizes: IntArray, *, users: int) -> Itera
         users: how many users have rows, which the first cell says.
     """
     ends = np.cumsum(sizes)
-    most = max(1, _CELL_BYTES // max(8 * X.shape[1], 1))
+    most = max(1, CELL_BYTES // max(8 * X.shape[1], 1))
     for first in range(0, max(len(y), 1), most):
         last = min(first + most, len(y))
         inside = ends[np.searchsorted(ends, first, "right") : np.searchsorted(ends, last)]
@@ -170,7 +158,7 @@ def runs(batches: Batches) -> Iterator[Run]:
             X = np.frombuffer(rows.as_buffer(), np.float64).reshape(len(y), -1)
             held.append(((X, y, np.frombuffer(sizes.as_buffer(), np.int64)), open_.as_py()))
             size += X.nbytes
-            if size >= _RUN_BYTES and not open_.as_py():
+            if size >= RUN_BYTES and not open_.as_py():
                 yield _joined(held)
                 held, size = [], 0
     if held:

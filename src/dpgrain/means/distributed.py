@@ -7,10 +7,10 @@ not depend on how rows are shared out, so that a mean is the one of the same row
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, TypeAlias, cast
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import pandas as pd
@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from dpgrain._progress import step
 from dpgrain._types import FloatArray, IntArray
+from dpgrain.arrays.shares import BRING_HERE, CELL_BYTES, RUN_BYTES, Batches, tables_of
 from dpgrain.errors import ParameterError
 from dpgrain.means import rules
 from dpgrain.means.grid import added_in_steps
@@ -27,15 +28,8 @@ from dpgrain.means.records import by_user, user_means
 from dpgrain.tables.engines.protocol import Form, Keeper, Kept
 from dpgrain.tables.table import UserTable, read
 
-# A cell holds about this many bytes of vectors, so that a batch stays far below 2 GiB …
-_CELL_BYTES = 1 << 17
-# … and so many are put together before they are added up.
-_RUN_BYTES = 1 << 22
-
 #: Users' vectors as they are kept, one after the other.
 VECTORS = pa.schema({"vectors": pa.binary()})
-
-Batches: TypeAlias = Iterable[pa.RecordBatch]
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,8 +124,7 @@ def require_sums(method: Method) -> None:
     if not method.distributed:
         raise ParameterError(
             f"method must be 'auto', 'clip' or 'recentred' for rows on a cluster, not {method.name!r}, "
-            "which takes users' vectors in one place; change it, or bring the rows here "
-            "(engine='duckdb' for files, frame.toPandas() for a frame of Spark).",
+            f"which takes users' vectors in one place; change it, {BRING_HERE}",
             name="method",
         )
 
@@ -201,14 +194,8 @@ class Average:
 
     def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
         """Yield the vectors, of :data:`VECTORS`."""
-        if not self.users:
-            # Each row is a user of its own, and needs no others beside it.
-            for batch in batches:
-                yield from self._averaged(pa.Table.from_batches([batch]))
-            return
-        whole = list(batches)
-        if whole:
-            yield from self._averaged(pa.Table.from_batches(whole))
+        for table in tables_of(batches, users=self.users):
+            yield from self._averaged(table)
 
     def _averaged(self, table: pa.Table) -> Iterator[pa.RecordBatch]:
         columns = [_numbers(column) for column in table.columns[: self.dimension]]
@@ -221,7 +208,7 @@ class Average:
             users = _numbers(names.combine_chunks().indices)
         rows = by_user(records, users)
         vectors = user_means(records[rows.kept], rows.blocks, len(rows.owners), self.bound)
-        most = max(1, _CELL_BYTES // (8 * self.dimension))
+        most = max(1, CELL_BYTES // (8 * self.dimension))
         for first in range(0, len(vectors), most):
             cell = {"vectors": vectors[first : first + most].tobytes()}
             yield pa.RecordBatch.from_pylist([cell], VECTORS)
@@ -240,14 +227,27 @@ def runs(batches: Batches, width: int) -> Iterator[FloatArray]:
         width: the length of a vector.
     """
     held: list[FloatArray] = []
-    for batch in batches:
-        for cell in batch.column(0):
-            held.append(np.frombuffer(cell.as_buffer(), np.float64).reshape(-1, width))
-            if sum(vectors.nbytes for vectors in held) >= _RUN_BYTES:
-                yield np.concatenate(held)
-                held = []
+    size = 0
+    for vectors in cells(batches, width):
+        held.append(vectors)
+        size += vectors.nbytes
+        if size >= RUN_BYTES:
+            yield np.concatenate(held)
+            held, size = [], 0
     if held:
         yield np.concatenate(held)
+
+
+def cells(batches: Batches, width: int) -> Iterator[FloatArray]:
+    """Yield the vectors of a share as they lie, none of them copied.
+
+    Args:
+        batches: as :class:`Average` made them.
+        width: the length of a vector.
+    """
+    for batch in batches:
+        for cell in batch.column(0):
+            yield np.frombuffer(cell.as_buffer(), np.float64).reshape(-1, width)
 
 
 @dataclass(frozen=True)
@@ -262,7 +262,7 @@ class Number:
 
     def __call__(self, batches: Batches) -> IntArray:
         """Count them."""
-        return np.array([sum(map(len, runs(batches, self.width)))], dtype=np.int64)
+        return np.array([sum(map(len, cells(batches, self.width)))], dtype=np.int64)
 
 
 @dataclass(frozen=True, eq=False)

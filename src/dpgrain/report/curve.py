@@ -101,7 +101,5 @@ def curve_table(guarantee: Guarantee) -> CurveTable:
         for place, delta in enumerate(deltas):
             epsilon = guarantee.epsilon(delta, units=units)
             least = above[place] = max(epsilon, above[place], least)
-        rows.append(
-            CurveRow(units, tuple(map(Odds, above, deltas))),
-        )
+        rows.append(CurveRow(units, tuple(map(Odds, above, deltas))))
     return CurveTable(guarantee.level, deltas, deltas.index(guarantee.delta), tuple(rows))

@@ -241,7 +241,8 @@ class Feed:
                 repeated = buckets.size > 0 and not buckets.differ(self._capacity // _FEW_PAIRS)
                 if repeated or buckets.lopsided:
                     # Pairs are fewer in one piece; a user who has most of the keys stays alone there.
-                    self._bucketing = None if repeated else self._bucketing
+                    if repeated:
+                        self._bucketing = None
                     buffer = _Buffer(self._capacity, self._shift, share, mine)
                     buffer.take(buckets, repeated)
                     del buckets

@@ -1,0 +1,41 @@
+"""Rows of whole users as they come to a task on a cluster, and how much of them is held at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TypeAlias
+
+import pyarrow as pa
+
+#: What a task keeps lies in cells of about this many bytes, so that ten thousand of them, which come in
+#: one batch, stay below the 2 GiB that a column of bytes may have …
+CELL_BYTES = 1 << 17
+#: … and so many bytes are put together before they are added up.
+RUN_BYTES = 1 << 22
+#: Sentences that refuse rows on a cluster end with this remedy.
+BRING_HERE = (
+    "or bring the rows here (engine='duckdb' for files, frame.toPandas() for a frame of Spark)."
+)
+
+Batches: TypeAlias = Iterable[pa.RecordBatch]
+
+
+def tables_of(batches: Batches, *, users: bool) -> Iterator[pa.Table]:
+    """Yield the rows of a share in tables, each of which holds all rows of its users.
+
+    Args:
+        batches: the rows, of which those of one user may come in several batches.
+        users: True if users are told apart; else each row is a user of its own.
+
+    >>> rows = pa.record_batch({"who": [1, 2]})
+    >>> [[len(table) for table in tables_of([rows, rows], users=users)] for users in (True, False)]
+    [[4], [2, 2]]
+    """
+    if not users:
+        # A row needs no others beside it, so that no more than a batch is held.
+        for batch in batches:
+            yield pa.Table.from_batches([batch])
+        return
+    whole = list(batches)
+    if whole:
+        yield pa.Table.from_batches(whole)
