@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from dpgrain import _validate
-from dpgrain._files import check_folder, check_outputs
+from dpgrain._files import check_folder, check_outputs, guarantee_beside
 from dpgrain.errors import DataError, DpgrainError, ParameterError
 from dpgrain.releases.keys import Key, check_keys, keys_of
 from dpgrain.releases.kinds import KINDS, Asked, Kind
@@ -158,11 +158,6 @@ _DAYS = {
     "of": Key("of", str, needed=True),
     "zone": Key("zone", str),
 }
-
-
-def guarantee_beside(output: Path) -> Path:
-    """Return the file with the guarantee of an output, which stands beside it."""
-    return output.with_name(f"{output.name}.guarantee.json")
 
 
 def read_file(

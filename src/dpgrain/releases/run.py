@@ -15,7 +15,6 @@ from dpgrain._shown import ShownReleases
 from dpgrain.errors import RefusedError
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.publish import reserved
-from dpgrain.releases.file import guarantee_beside
 from dpgrain.releases.plan import PlannedRelease, PlannedReleases, plan_releases
 from dpgrain.releases.writing import write
 from dpgrain.tables.table import UserTable
@@ -218,9 +217,8 @@ def _made(plan: PlannedReleases, each: PlannedRelease, random_state: Any) -> Any
     asked = plan.file.asked(entry, random_state)
     release = entry.kind.publish(asked, each.epsilon, each.delta)
     if entry.output is not None:
-        write(release, entry.own, entry.output)
-        with whole_file(guarantee_beside(entry.output)) as part:
-            part.write_text(guarantee_of(release).to_json(), encoding="utf-8")
+        with whole_file(entry.output, promise=guarantee_of(release).to_dict()) as part:
+            write(release, entry.own, part)
     return release
 
 
