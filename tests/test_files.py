@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -75,7 +76,7 @@ def test_a_killed_writer_leaves_no_guarantee_beside_other_numbers(
         path = folder / "pages.csv"
         if before is not None:
             before(path, OLD)
-        if killed.at(number, lambda path=path: write(path, NEW)):
+        if killed.at(number, partial(write, path, NEW)):
             seen.add(check_pair(path))
         else:
             break

@@ -7,9 +7,11 @@ import json
 import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+from contextvars import ContextVar
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from dpgrain._later import later
 from dpgrain.errors import DataError, ParameterError
@@ -22,6 +24,7 @@ else:
 
 # The SHA-256 hash of the numbers that a guarantee is about, in the file of that guarantee.
 NUMBERS = "numbers"
+_Known: TypeAlias = Path | tuple[int, int]
 
 
 @contextmanager
@@ -190,9 +193,48 @@ def check_writable(path: str | Path) -> None:
             pass
 
 
+@dataclass(frozen=True)
+class _Used:
+    """The files that a command has read so far, and those that it is to write."""
+
+    read: set[_Known] = field(default_factory=set)
+    written: set[_Known] = field(default_factory=set)
+
+
+_used: ContextVar[_Used | None] = ContextVar("_used", default=None)
+
+
+@contextmanager
+def no_output_is_read() -> Iterator[None]:
+    """Refuse, inside, to write a file that is read, and to read one that is to be written."""
+    if _used.get() is not None:
+        yield
+        return
+    before = _used.set(_Used())
+    try:
+        yield
+    finally:
+        _used.reset(before)
+
+
+def note_read(*paths: str | Path) -> None:
+    """Note that files are read, whoever reads a file that a caller names.
+
+    Raises:
+        ParameterError: if one of them is an output of the same command.
+    """
+    used = _used.get()
+    if used is None:
+        return
+    for path in map(Path, paths):
+        if (known := _known(path)) & used.written:
+            raise _used_twice(path)
+        used.read.update(known)
+
+
 def check_outputs(
     outputs: Sequence[Path | None],
-    inputs: Sequence[str | Path | None],
+    inputs: Sequence[str | Path | None] = (),
     *,
     new: Path | None = None,
 ) -> None:
@@ -200,24 +242,37 @@ def check_outputs(
 
     Args:
         outputs: the files to write.
-        inputs: the files that are read.
+        inputs: files that are read, besides those that :func:`note_read` has noted or is to note.
         new: a folder that is made before anything is written, where there is none yet.
 
     Raises:
-        ParameterError: if two of the files are the same.
+        ParameterError: if two of the files are the same, by whatever names.
         DataError: if an output cannot be written.
     """
-    taken = {Path(path).resolve() for path in inputs if path is not None}
+    used = _used.get() or _Used()
+    taken = used.read.union(*(_known(Path(path)) for path in inputs if path is not None))
     for path in outputs:
         if path is None:
             continue
-        if path.resolve() in taken:
-            raise ParameterError(
-                f"{str(path)!r} is already used in this command; name another file."
-            )
-        taken.add(path.resolve())
+        if (known := _known(path)) & taken:
+            raise _used_twice(path)
+        taken |= known
+        used.written.update(known)
         if path.parent != new or path.parent.exists():
             check_writable(path)
+
+
+def _known(path: Path) -> set[_Known]:
+    """Return what a file is known by: its path, and its device and number where there is one."""
+    known: set[_Known] = {path.resolve()}
+    with suppress(OSError):
+        found = path.stat()
+        known.add((found.st_dev, found.st_ino))
+    return known
+
+
+def _used_twice(path: Path) -> ParameterError:
+    return ParameterError(f"{str(path)!r} is already used in this command; name another file.")
 
 
 def data_folder(*names: str, stated: Path | None = None) -> Path:

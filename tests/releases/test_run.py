@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -256,7 +257,7 @@ def test_a_run_that_is_killed_while_it_replaces_leaves_no_foreign_guarantee(
     for number in itertools.count():
         folder = shutil.copytree(kept, tmp_path / str(number))
         path = folder / "releases.toml"
-        ended = not killed.at(number, lambda path=path: dg.releases(path, rows, again=True))
+        ended = not killed.at(number, partial(dg.releases, path, rows, again=True))
         for name, ending in endings.items():
             output = folder / f"{name}.{ending}"
             beside = guarantee_beside(output).exists()

@@ -304,7 +304,7 @@ def guarantee(
     It tells ε for 1, 2, 5, 10, … units of one person.
     """
     if plot is not None:
-        _check_picture(plot, release)
+        check_picture(plot)
     saved = promise = None
     if release is None:
         curve = _curve_of_mechanism(mechanism, delta, max_elements)
@@ -335,12 +335,6 @@ def guarantee(
         say(f"SHA-256 of groups, numbers and promise (not of the file): {saved.hash}")
     curve.print()
     written(plot)
-
-
-def _check_picture(plot: Path, release: Path | None) -> None:
-    if release is not None and plot.resolve() == release.resolve():
-        raise ParameterError(f"{str(plot)!r} is the release itself; name another file.")
-    check_picture(plot)
 
 
 def _curve_of_mechanism(

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dpgrain import _validate
-from dpgrain._files import make_folder, whole_file
+from dpgrain._files import check_outputs, make_folder, no_output_is_read, whole_file
 from dpgrain._progress import Progress
 from dpgrain._shown import ShownReleases
 from dpgrain.errors import RefusedError
@@ -161,6 +161,15 @@ def run(
     if not _validate.truth(again=again):
         _refuse_again(plan)
     make_folder(plan.file.folder)
+    with no_output_is_read():
+        check_outputs(plan.file.outputs)
+        return _charged(plan, again=again, random_state=random_state, progress=progress)
+
+
+def _charged(
+    plan: PlannedReleases, *, again: bool, random_state: Any, progress: bool | None
+) -> Releases:
+    """Charge all releases of a plan, then make and write them."""
     file, made = plan.file, dict[str, Any]()
     with (
         told_of_outputs(plan),

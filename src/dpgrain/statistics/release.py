@@ -16,7 +16,7 @@ import pyarrow as pa
 from numpy.typing import ArrayLike
 
 from dpgrain import _validate
-from dpgrain._files import promise_beside, whole_file
+from dpgrain._files import note_read, promise_beside, whole_file
 from dpgrain._shown import ShownRelease
 from dpgrain._types import FloatArray
 from dpgrain.errors import DataError, ParameterError
@@ -202,6 +202,7 @@ class Release(ShownRelease, ABC):
         """
         import pyarrow.parquet
 
+        note_read(path)
         promise_beside(Path(path))
         try:
             table = pyarrow.parquet.read_table(path)

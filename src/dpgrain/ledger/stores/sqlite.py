@@ -12,7 +12,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from dpgrain._files import on_disk
+from dpgrain._files import note_read, on_disk
 from dpgrain.errors import DataError, ParameterError
 from dpgrain.ledger.stores.connections import Connections
 from dpgrain.ledger.stores.protocol import Page
@@ -22,6 +22,8 @@ from dpgrain.ledger.stores.sql import TABLES, SqlPage
 _PATIENCE_SECONDS = 120.0
 # Seconds, at most, until it looks again whether others have closed a file of an earlier version.
 _PAUSE_SECONDS = 0.1
+# The names of files beside that of a ledger, which belong to it, end so.
+_BESIDE = ("-journal", "-wal", "-shm")
 # Each connection asks for this; a commit returns when file, journal and folder are on the disk.
 _ASKED = {
     "synchronous": "EXTRA",
@@ -66,7 +68,7 @@ class SqliteStore:
     @contextmanager
     def creating(self) -> Iterator[Page]:
         """Enter a transaction that makes the tables of a ledger."""
-        with self._telling():
+        with self._using():
             with closing(self._connected("rwc")) as connection:
                 connection.execute("BEGIN IMMEDIATE")
                 if _holds_anything(connection):
@@ -82,7 +84,7 @@ class SqliteStore:
     @contextmanager
     def writing(self) -> Iterator[Page]:
         """Enter a transaction that no other one overlaps, and that is on the disk when it is left."""
-        with self._telling():
+        with self._using():
             self._leave_log()
             with self._connections.at_hand() as connection:
                 connection.execute("BEGIN IMMEDIATE")
@@ -94,7 +96,7 @@ class SqliteStore:
     @contextmanager
     def reading(self) -> Iterator[Page]:
         """Enter a transaction that sees one state."""
-        with self._telling():
+        with self._using():
             with self._connections.at_hand() as connection:
                 connection.execute("BEGIN")
                 with _transaction(connection) as page:
@@ -131,7 +133,7 @@ class SqliteStore:
     def _connected_to_log(self) -> sqlite3.Connection | None:
         """Connect to a file of an earlier version where its log cannot be; None where it can."""
         real = self._path.resolve()
-        beside = [real.with_name(f"{real.name}{ending}") for ending in ("-wal", "-journal")]
+        beside = [real.with_name(f"{real.name}{ending}") for ending in _BESIDE]
         if os.access(real.parent, os.W_OK) or any(each.exists() for each in beside):
             return None
         connection = self._connected("ro&immutable=1")
@@ -193,8 +195,10 @@ class SqliteStore:
         )
 
     @contextmanager
-    def _telling(self) -> Iterator[None]:
-        """Turn errors of SQLite into one sentence each."""
+    def _using(self) -> Iterator[None]:
+        """Note that the files are in use, and turn errors of SQLite into one sentence each."""
+        real = self._path.resolve()
+        note_read(real, *(real.with_name(f"{real.name}{ending}") for ending in _BESIDE))
         try:
             yield
         except sqlite3.Error as error:
