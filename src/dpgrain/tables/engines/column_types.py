@@ -52,13 +52,13 @@ class ColumnType:
 
     Args:
         read_as: the type that all code but that of sources sees.
-        read: the SQL of a column as that type, null where it is unreadable; ``{}`` is the column.
+        read: the SQL of a column as that type, null where it is unreadable; ``{0}`` is the column.
         carried: the SQL of a column that leaves the caller's DuckDB, where Arrow lacks the type.
     """
 
     read_as: str
-    read: str = "{}"
-    carried: str = "{}"
+    read: str = "{0}"
+    carried: str = "{0}"
 
 
 def _time(read_as: str, time: str = "{0}") -> ColumnType:
@@ -79,7 +79,8 @@ def _nanoseconds(read_as: str, make: str) -> ColumnType:
 
 _AS_TEXT = ColumnType(TEXT, "TRY_CAST({0} AS VARCHAR)", "TRY_CAST({0} AS VARCHAR)")
 _TYPES = {
-    **{kind: ColumnType(kind) for kind in (*INTEGERS, "UBIGINT", *REALS, TRUTH, TEXT, DAY)},
+    **{kind: ColumnType(kind) for kind in (*INTEGERS, "UBIGINT", *REALS, TRUTH, DAY)},
+    TEXT: ColumnType(TEXT, carried=f"CASE WHEN strlen({{0}}) <= {LONGEST_LABEL} THEN {{0}} END"),
     # Arrow's widest numbers have 38 digits.
     **{
         kind: ColumnType(kind, f"TRY_CAST({{0}} AS {kind})", "CAST({0} AS VARCHAR)")
