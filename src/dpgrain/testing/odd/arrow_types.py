@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from decimal import Context, Decimal
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -43,7 +44,31 @@ UNITS: Mapping[str, int] = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 ZONES = ("UTC", "Europe/Paris", "+05:30")
 # Polars panics on these.
 _NOT_IN_POLARS = ("decimal256", "list_view", "run_end_encoded", "month_day_nano", "map")
+# No number here has more digits.
+_WIDE = Context(prec=100)
 Column = Callable[[Sequence[Any]], Any]
+
+
+def _decimal(bits: int, digits: int, places: int) -> Column:
+    """Return a function to a column of scaled numbers, which may have more digits than the type."""
+    kind = getattr(pa, f"decimal{bits}")(digits, places)
+    size = bits // 8
+
+    def column(raws: Sequence[Any]) -> pa.Array:
+        scaled = [0 if raw is None else int(raw.scaleb(places, _WIDE)) for raw in raws]
+        data = b"".join(number.to_bytes(size, "little", signed=True) for number in scaled)
+        there = pa.array([raw is not None for raw in raws]).buffers()[1]
+        return pa.Array.from_buffers(kind, len(raws), [there, pa.py_buffer(data)])
+
+    return column
+
+
+def _too_wide(bits: int, digits: int, places: int) -> Any:
+    """Return decimals, among them those that have more digits than the type says."""
+    plain, odd = decimals(digits, places)
+    ends = {"most stored": 2 ** (bits - 1) - 1, "least stored": -(2 ** (bits - 1))}
+    stored = {name: Cell(Decimal(end).scaleb(-places, _WIDE), UNSTATED) for name, end in ends.items()}
+    return plain, {**odd, **stored}
 
 
 def _plainly(kind: pa.DataType) -> Column:
@@ -115,9 +140,10 @@ def _kinds() -> Iterator[Kind]:
         made.append((name, "real", column, cells, name != "half"))
     for bits, digits in ((32, 9), (64, 18), (128, 38), (256, 76)):
         for places in (0, 2):
-            kind = getattr(pa, f"decimal{bits}")(digits, places)
             name = f"decimal{bits}({digits}, {places})"
-            made.append((name, "decimal", _plainly(kind), decimals(digits, places), bits == 128))
+            column = _decimal(bits, digits, places)
+            cells = _too_wide(bits, digits, places)
+            made.append((name, "decimal", column, cells, bits == 128))
     text: dict[str, Column] = {
         "string": _text(pa.string(), pa.binary()),
         "large string": _text(pa.large_string(), pa.large_binary()),
@@ -160,7 +186,8 @@ def _kinds() -> Iterator[Kind]:
     yield Kind("uuid", "text", _extension(pa.uuid(), pa.binary(16)), (named[0], named[1]), {"most": named[2]})
     json = _extension(pa.json_(), pa.string())
     yield Kind("json", "text", json, *_as_text('{"a": 1}', "2", "no json", "", "\x00"))
-    yield Kind("bool8", "truth", _extension(pa.bool8(), pa.int8()), *_bool8())
+    # Readers take it for what it is stored as.
+    yield Kind("bool8", "whole", _extension(pa.bool8(), pa.int8()), *_bool8())
 
 
 def _as_text(*raws: str) -> tuple[tuple[Cell, ...], dict[str, Cell]]:
@@ -169,7 +196,7 @@ def _as_text(*raws: str) -> tuple[tuple[Cell, ...], dict[str, Cell]]:
 
 
 def _bool8() -> tuple[tuple[Cell, ...], dict[str, Cell]]:
-    return (Cell(0, False), Cell(1, True)), {"two": Cell(2, True), "below": Cell(-1, True)}
+    return (Cell(0, 0), Cell(1, 1)), {"two": Cell(2, 2), "below": Cell(-1, -1)}
 
 
 def _date64() -> tuple[tuple[Cell, ...], dict[str, Cell]]:
@@ -215,7 +242,13 @@ def _reader(table: pa.Table, _: Path) -> pa.RecordBatchReader:
 
 
 def parquet(table: pa.Table, folder: Path) -> Path:
-    """Write a table into one Parquet file, and return its path."""
+    """Write a table into one Parquet file, and return its path.
+
+    Raises:
+        TypeError: if it has a type that Parquet stores as another one.
+    """
+    if any(map(pa.types.is_duration, table.schema.types)):
+        raise TypeError("Parquet has no spans of time, and keeps their whole numbers.")
     path = folder / "rows.parquet"
     pq.write_table(table, path)
     return path
@@ -223,7 +256,8 @@ def parquet(table: pa.Table, folder: Path) -> Path:
 
 def _several(table: pa.Table, folder: Path) -> list[Path]:
     """Write every fifth row into a file of its own, by row groups of one row."""
-    paths = [folder / f"rows{place}.parquet" for place in range(3)]
+    parquet(table, folder)
+    paths = [folder / f"part{place}.parquet" for place in range(3)]
     size = max(table.num_rows // 3, 1)
     for place, path in enumerate(paths):
         part = table.slice(place * size, size if place < 2 else None)

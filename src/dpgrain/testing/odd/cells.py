@@ -11,6 +11,8 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
+from dpgrain.tables.engines.column_types import LONGEST_LABEL
+
 #: The kind of things that a type holds. Nothing in a table is asked of what is "unusable".
 Meaning: TypeAlias = Literal[
     "whole", "real", "decimal", "text", "truth", "day", "time", "moment", "null", "unusable"
@@ -44,7 +46,7 @@ class Cell:
     or_missing: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Kind:
     """One type of a column, with plain cells and odd ones.
 
@@ -305,8 +307,10 @@ def instants(per_second: int) -> tuple[tuple[Cell, ...], dict[str, Cell]]:
 
     def at(ticks: int) -> Cell:
         value = ticks * 10**6 // per_second
-        reached = abs(value) < 2**63 - 1
-        return Cell(ticks, value if reached else None, or_missing=abs(value) > _REACH)
+        if abs(value) >= 2**63 - 1:
+            return Cell(ticks, None)
+        # Days are counted up to a few before the ends of the calendar.
+        return Cell(ticks, value if abs(value) < _REACH else UNSTATED)
 
     noon = 1_714_564_800 * per_second
     second = per_second
@@ -323,9 +327,10 @@ def instants(per_second: int) -> tuple[tuple[Cell, ...], dict[str, Cell]]:
         "nearly least": -(2**63) + 2,
         "beyond": 10**13 * second,
     }
-    inside = {name: ticks for name, ticks in named.items() if abs(ticks) < 2**63}
-    days = (at(noon), at(noon + 86_400 * second))
-    return days, {name: at(ticks) for name, ticks in inside.items()}
+    inside = {name: at(ticks) for name, ticks in named.items() if abs(ticks) < 2**63}
+    # The ends of 64 bits are infinite times of some systems.
+    inside |= {name: Cell(inside[name].raw, UNSTATED) for name in ("most", "least")}
+    return (at(noon), at(noon + 86_400 * second)), inside
 
 
 def days() -> tuple[tuple[Cell, ...], dict[str, Cell]]:
@@ -425,7 +430,8 @@ TEXTS: Mapping[str, bytes] = {
     "line ends": b"a\r\n",
     "no letter": "\ufffe\U0010ffff".encode(),
     "number": b"007",
-    "long": b"x" * 100_000,
+    "longest": b"x" * LONGEST_LABEL,
+    "too long": b"x" * (LONGEST_LABEL + 1),
 }
 
 
@@ -445,7 +451,7 @@ def texts(raw: Callable[[bytes], Any] = bytes) -> tuple[tuple[Cell, ...], dict[s
         except UnicodeError:
             return None
         try:
-            return Cell(stored, text.decode(), or_missing=len(text) > 1000)
+            return Cell(stored, text.decode() if len(text) <= LONGEST_LABEL else None)
         except UnicodeError:
             return Cell(stored, None)
 

@@ -96,13 +96,14 @@ def _kinds() -> Iterator[Kind]:
         for name, cells in ((f"int{bits}", wholes(bits)), (f"uint{bits}", wholes(bits, signed=False))):
             made.append((name, "whole", _array(name, 0), cells))
             nullable = f"{'UI' if name[0] == 'u' else 'I'}{name[2 if name[0] == 'u' else 1:]}"
-            made.append((nullable, "whole", _masked(nullable), cells))
+            made.append((f"nullable {nullable}", "whole", _masked(nullable), cells))
     for name in ("float16", "float32", "float64"):
         ends = np.finfo(name)
         cells = reals(float(ends.max), float(ends.smallest_subnormal))
         made.append((name, "real", _array(name, math.nan), cells))
         if name != "float16":
-            made.append((name.capitalize(), "real", _masked(name.capitalize()), cells))
+            column = _masked(name.capitalize())
+            made.append((f"nullable {name.capitalize()}", "real", column, cells))
     truths = (Cell(True, True), Cell(False, False))
     made += [
         ("bool", "truth", _array("bool", False), (truths, {})),
@@ -131,7 +132,7 @@ def _kinds() -> Iterator[Kind]:
     ]
     common = {
         *(f"int{bits}" for bits in (8, 16, 32, 64)),
-        *("Int64", "float32", "float64", "Float64", "bool", "boolean", "object", "category"),
+        *("nullable Int64", "float32", "float64", "nullable Float64", "bool", "boolean", "object", "category"),
         *("str", "string in Python", "string in Arrow"),
         *(f"datetime64[{unit}{zone}]" for unit in UNITS for zone in ("", ", UTC", ", Europe/Paris")),
     }
@@ -169,6 +170,8 @@ def _sparse(dtype: str, fill: Any) -> Callable[[Sequence[Any]], Any]:
 
 
 def _parquet(frame: pd.DataFrame, folder: Path) -> Path:
+    if any(dtype.kind == "m" for dtype in frame.dtypes):
+        raise TypeError("Parquet has no spans of time, and keeps their whole numbers.")
     path = folder / "rows.parquet"
     frame.to_parquet(path)
     return path

@@ -47,13 +47,13 @@ def _fit_of_names(
     table: UserTable,
     item: str,
     *,
-    domain: list[str],
+    domain: list[Any],
     unit: Any,
     epsilon: float,
     delta: float,
     random_state: int,
 ) -> Any:
-    levels = features.Category(item, tuple(domain))
+    levels = features.Category(item, tuple(map(str, domain)))
     return _fitted(levels, table, unit, epsilon, delta, random_state)
 
 
@@ -97,7 +97,7 @@ ROLES: Mapping[str, tuple[str, ...]] = {
     "cells": _LABELLED,
     "number": _NUMBERS,
     "weight": _NUMBERS,
-    "sum": _NUMBERS,
+    "sum": (*_NUMBERS, "truth"),
     "day": _TIMES,
     "region": (*_LABELLED, *_TIMES),
     "beside": (*_LABELLED, "real", *_TIMES, "unusable"),
