@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import warnings
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -68,12 +69,15 @@ class Given:
         broken = "Parquet" in self.way and isinstance(cell.raw, bytes) and cell.value is None
         if not broken or kind.meaning != "text" or len(cell.raw) > LONGEST_LABEL:
             return cell
-        return Cell(cell.raw, cell.raw.decode(errors="replace"))
+        return Cell(cell.raw, cell.raw.decode(errors="replace").replace("\ufffd", "?"))
 
     def source(self, rows: Rows, folder: Path) -> Any:
         """What ``dg.read`` takes."""
         folder.mkdir(parents=True, exist_ok=True)
-        return self.system.ways[self.way](self.system.make(rows), folder)
+        with warnings.catch_warnings():
+            # A library that makes the table may warn of what is in it.
+            warnings.simplefilter("ignore")
+            return self.system.ways[self.way](self.system.make(rows), folder)
 
     def refused(self, kinds: list[Kind], odd: bool | None, folder: Path) -> str:
         """What ``dg.read`` says of a table with these types; nothing, where it is read."""

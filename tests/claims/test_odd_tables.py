@@ -240,6 +240,52 @@ def test_one_odd_row_decides_nothing_and_is_read_as_the_definition_says(
     assert not wrong, "\n".join(wrong)
 
 
+#: What was read wrong once, or ended a release by one row: the way, the type, and what it was used for.
+SEEN = [
+    ("pandas", "frame", "datetime64[ns, UTC]", Use("count", "day")),
+    ("pandas", "frame", "datetime64[ns, UTC]", Use("count", "region")),
+    ("pandas", "Parquet of a frame", "datetime64[ns, UTC]", Use("count", "day")),
+    ("pandas", "frame", "datetime64[s]", Use("count", "day")),
+    ("Arrow", "table", "timestamp[s]", Use("count", "day")),
+    ("Arrow", "table", "timestamp[ms]", Use("count", "region")),
+    ("Arrow", "Parquet", "timestamp[ms]", Use("count", "day")),
+    ("Arrow", "Parquet", "timestamp[ms]", Use("count", "beside")),
+    ("Arrow", "Parquet", "timestamp[ms, UTC]", Use("count", "beside")),
+    ("Polars", "frame", "Datetime[ms]", Use("count", "day")),
+    ("Polars", "frame", "Int128", Use("count", "beside")),
+    ("DuckDB", "relation", "TIMESTAMPTZ_NS", Use("count", "day")),
+    ("DuckDB", "relation", "DOUBLE[2]", Use("count", "key")),
+    ("Arrow", "table", "decimal128(38, 2)", Use("count", "key")),
+    ("Arrow", "table", "decimal128(38, 2)", Use("sum", "number")),
+    ("Arrow", "Parquet", "decimal128(38, 2)", Use("count", "user")),
+    ("Arrow", "table", "runs of string", Use("count", "user")),
+    ("Arrow", "Parquet", "json", Use("count", "key")),
+]
+
+
+@pytest.mark.parametrize("engine", LOCAL)
+@pytest.mark.parametrize(
+    ("system", "way", "name", "use"), SEEN, ids=[f"{w}-{k}-{u.role}" for _, w, k, u in SEEN]
+)
+def test_what_was_read_wrong_once(
+    system: str, way: str, name: str, use: Use, engine: str, tmp_path: Path
+) -> None:
+    mine = given(system, way)
+    assert SYSTEMS[system].kinds[name] in mine.held[0]
+    assert not check(Case(mine, SYSTEMS[system].kinds[name], use, engine), tmp_path)
+
+
+@pytest.mark.parametrize("engine", LOCAL)
+def test_a_column_of_wider_integers_than_arrow_s_disturbs_no_other(
+    engine: str, tmp_path: Path
+) -> None:
+    mine = given("Polars", "Parquet of Polars")
+    kinds = [mine.system.kinds[name] for name in ("Int128", "Datetime[us]")]
+    source = mine.source(mine.rows(kinds, odd=True), tmp_path)
+    found = Use("count", "day").of(source, kinds[1], engine=engine)
+    assert found.published, found.said
+
+
 # -- one label that is long --
 
 LONG = 20 << 20

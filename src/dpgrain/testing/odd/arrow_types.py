@@ -186,8 +186,7 @@ def _kinds() -> Iterator[Kind]:
     yield Kind("uuid", "text", _extension(pa.uuid(), pa.binary(16)), (named[0], named[1]), {"most": named[2]})
     json = _extension(pa.json_(), pa.string())
     yield Kind("json", "text", json, *_as_text('{"a": 1}', "2", "no json", "", "\x00"))
-    # Readers take it for what it is stored as.
-    yield Kind("bool8", "whole", _extension(pa.bool8(), pa.int8()), *_bool8())
+    yield Kind("bool8", "truth", _extension(pa.bool8(), pa.int8()), *_bool8())
 
 
 def _as_text(*raws: str) -> tuple[tuple[Cell, ...], dict[str, Cell]]:
@@ -196,7 +195,7 @@ def _as_text(*raws: str) -> tuple[tuple[Cell, ...], dict[str, Cell]]:
 
 
 def _bool8() -> tuple[tuple[Cell, ...], dict[str, Cell]]:
-    return (Cell(0, 0), Cell(1, 1)), {"two": Cell(2, 2), "below": Cell(-1, -1)}
+    return (Cell(0, False), Cell(1, True)), {"two": Cell(2, True), "below": Cell(-1, True)}
 
 
 def _date64() -> tuple[tuple[Cell, ...], dict[str, Cell]]:
@@ -247,8 +246,8 @@ def parquet(table: pa.Table, folder: Path) -> Path:
     Raises:
         TypeError: if it has a type that Parquet stores as another one.
     """
-    if any(map(pa.types.is_duration, table.schema.types)):
-        raise TypeError("Parquet has no spans of time, and keeps their whole numbers.")
+    if any(pa.types.is_duration(kind) or kind == pa.bool8() for kind in table.schema.types):
+        raise TypeError("Parquet keeps the whole numbers of these types, and not the types.")
     path = folder / "rows.parquet"
     pq.write_table(table, path)
     return path
