@@ -225,7 +225,9 @@ def check(case: Case, folder: Path, *, brief: bool = False) -> str:
         and labels[None] != labels[True]
     ):
         return f"{case}: one person's row decides what is published: {labels}"
-    if not case.use.suits(case.kind) or case.kind.meaning == "unusable":
+    if not case.use.suits(case.kind):
+        return f"{case}: accepted, and the type suits no such use"
+    if case.kind.meaning == "unusable":
         return ""
     found, rows = case.of(True, folder / "stated", stated=True)
     expected = case.use.expected(rows, case.kind)
