@@ -14,7 +14,6 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import dpgrain as dg
-from dpgrain.tables.engines.column_types import LONGEST_LABEL
 from dpgrain.tables.engines.named import ENGINES
 from dpgrain.testing.odd import SYSTEMS, UNSTATED, Cell, Kind, Rows, System
 from dpgrain.testing.odd.cells import passing
@@ -77,8 +76,8 @@ class Given:
 
     def _read(self, kind: Kind, cell: Cell) -> Cell:
         """The cell with what it says in this way: Parquet has bytes replaced that are not UTF-8."""
-        broken = "Parquet" in self.way and isinstance(cell.raw, bytes) and cell.value is None
-        if not broken or kind.meaning != "text" or len(cell.raw) > LONGEST_LABEL:
+        told = kind.meaning == "text" and not kind.stated and isinstance(cell.raw, bytes)
+        if "Parquet" not in self.way or not told or cell.value is not None or _is_text(cell.raw):
             return cell
         return Cell(cell.raw, cell.raw.decode(errors="replace").replace("\ufffd", "?"))
 
@@ -110,6 +109,14 @@ class Given:
                     list(self.held[0]), lambda some: not self.refused(some, False, Path(folder))
                 )
         return _READABLE[key]
+
+
+def _is_text(raw: bytes) -> bool:
+    try:
+        raw.decode()
+    except UnicodeError:
+        return False
+    return True
 
 
 _READABLE: dict[tuple[str, str], list[Kind]] = {}

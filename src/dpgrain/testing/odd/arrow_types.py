@@ -42,8 +42,11 @@ else:
 UNITS: Mapping[str, int] = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 #: Zones of columns of moments.
 ZONES = ("UTC", "Europe/Paris", "+05:30")
-# Polars panics on these.
-_NOT_IN_POLARS = ("decimal256", "list_view", "run_end_encoded", "month_day_nano", "map")
+# Polars panics on these, or makes other values of them: it has no seconds.
+_NOT_IN_POLARS = (
+    *("decimal256", "list_view", "run_end_encoded", "month_day_nano", "map"),
+    *("date64", "timestamp[s", "duration[s", "time32[s"),
+)
 # No number here has more digits.
 _WIDE = Context(prec=100)
 Column = Callable[[Sequence[Any]], Any]
@@ -320,7 +323,7 @@ def _relation(table: pa.Table, _: Path) -> duckdb.DuckDBPyRelation:
 
 def _polars(table: pa.Table, _: Path) -> pl.DataFrame:
     if any(name.startswith(_NOT_IN_POLARS) for name in map(str, table.schema.types)):
-        raise TypeError("Polars prints, or ends the process, on these types.")
+        raise TypeError("Polars has no such type.")
     return pl.DataFrame(pl.from_arrow(table))
 
 

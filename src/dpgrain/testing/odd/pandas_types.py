@@ -49,11 +49,8 @@ def _ticks(unit: str, kind: str = "M8", zone: str = "") -> Callable[[Sequence[An
     def column(raws: Sequence[Any]) -> Any:
         ticks = np.array([_NOTHING if raw is None else raw for raw in raws], dtype=np.int64)
         found = pd.Series(ticks.view(f"{kind}[{unit}]"))
-        if not zone:
-            return found
-        return pd.Series(
-            _frame_array(ticks.view(f"{kind}[{unit}]"), dtype=f"datetime64[{unit}, {zone}]")
-        )
+        # The ticks are counted in UTC, whatever the zone shows.
+        return found.dt.tz_localize("UTC").dt.tz_convert(zone) if zone else found
 
     return column
 
@@ -121,7 +118,7 @@ def _kinds() -> Iterator[Kind]:
         ("boolean", "truth", _masked("boolean"), (truths, {})),
         ("complex128", "unusable", _array("complex128", 0), _unstated(1j, 2.0, math.inf)),
         ("object", "text", _objects, _of_objects()),
-        ("category of objects", "text", _categories, _of_objects()),
+        ("category of objects", "text", _categories, _different(_of_objects())),
         ("category", "text", _categories, _strings()),
     ]
     made.append(("string in Python", "text", _masked("string[python]"), _strings()))
@@ -166,6 +163,11 @@ def _kinds() -> Iterator[Kind]:
         # NumPy's whole numbers and truths have no null.
         full = name in _FULL
         yield Kind(name, what, column, *cells, common=name in common, nullable=not full)
+
+
+def _different(cells: Cells) -> Cells:
+    """Return cells without one that is equal to another, as names of a category are."""
+    return cells[0], {name: cell for name, cell in cells[1].items() if name != "numpy complex"}
 
 
 def _of_objects() -> Cells:
