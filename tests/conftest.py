@@ -71,6 +71,12 @@ def some_of(request: pytest.FixtureRequest) -> Callable[[Iterable[Any]], list[An
 
 
 @pytest.fixture
+def strength(request: pytest.FixtureRequest) -> int:
+    """How many options a product of options is covered by: pairs in a sample, triples in its rest."""
+    return {"sample": 2, "rest": 3, "all": 4}[_part(request.config)]
+
+
+@pytest.fixture
 def command(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Iterator[Command]:
