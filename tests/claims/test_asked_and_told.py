@@ -70,11 +70,10 @@ def _combinations(
 
 def _publishes(value: Any) -> bool:
     """Whether a public class or function publishes: a share of a budget may stand in place of ε."""
-    takes: set[str] = set()
-    if inspect.isfunction(value) or is_dataclass(value):
-        takes |= set(inspect.signature(value).parameters)
-    if hasattr(value, "simulate"):
-        takes |= set(inspect.signature(value.simulate).parameters)
+    if not (inspect.isfunction(value) or is_dataclass(value)):
+        return False
+    called: tuple[Any, ...] = (value, *filter(None, [getattr(value, "simulate", None)]))
+    takes = {name for each in called for name in inspect.signature(each).parameters}
     return {"epsilon", "share"} <= takes
 
 
