@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,15 +15,7 @@ from dpgrain import learn, means, recipes, shuffle
 from dpgrain.optimize import Ball, Constant, Last, Sgd, Squared
 from dpgrain.testing.promises import Publisher
 
-RNG = np.random.default_rng(0)
-USERS = np.repeat(np.arange(40), 3)
-CELLS = np.tile(["p", "q", "p"], 40)
-X = RNG.uniform(-1, 1, (len(USERS), 2))
-Y = (X[:, 0] > 0).astype(float)
-TABLE = pa.table({"who": USERS, "item": np.tile(["a", "b", "c"], 40), "cell": CELLS, "x": X[:, 0]})
 #: What every function is asked for; half of the promises are shares of a budget.
-UNITS = (dg.Record(), dg.Element("cell"), dg.User(), dg.User(2, by="cell"))
-RELATIONS = ("zero_out", "replace")
 PROMISES: tuple[Mapping[str, float], ...] = (
     {"epsilon": 0.1, "delta": 1e-6},
     {"epsilon": 1.0, "delta": 1e-9},
@@ -31,18 +25,6 @@ PROMISES: tuple[Mapping[str, float], ...] = (
     {"share": 1.0},
 )
 USER = (dg.User(),)
-
-
-def _table(publish: Any, *columns: str) -> Any:
-    def asked(n_users: int | None, where: bool = False, **options: Any) -> Any:
-        table = dg.read(TABLE, user="who", n_users=n_users)
-        if where:
-            table = table.where(item=["a", "b"])
-        return publish(table, *columns, **options)
-
-    return asked
-
-
 ROSTERS = (None, 50)
 STATED: Mapping[str, Sequence[Any]] = {
     "n_users": ROSTERS,
@@ -53,68 +35,6 @@ STATED: Mapping[str, Sequence[Any]] = {
 LAWS: Mapping[str, Sequence[Any]] = {**STATED, "noise": ("auto", "gaussian", "laplace")}
 GROUPED: Mapping[str, Sequence[Any]] = {**LAWS, "by": (None, "item")}
 BOUNDS: Mapping[str, Sequence[Any]] = {**GROUPED, "bounds": (None, (-1.0, 1.0), (0.0, 2.0))}
-
-
-def _moments(publish: Any) -> Publisher:
-    def asked(by: Any, domain: Any, **options: Any) -> Any:
-        return _table(publish, "x")(by=by, domain=domain if by else None, **options)
-
-    return Publisher(asked, BOUNDS)
-
-
-def _count(value: Any, by: Any, domain: Any, **options: Any) -> Any:
-    columns = () if value is None else (value,)
-    return _table(dg.count, *columns)(by=by, domain=domain if by else None, **options)
-
-
-def _distribution(by: Any, domain: Any, **options: Any) -> Any:
-    return _table(dg.distribution, "x")(by=by, domain=domain if by else None, **options)
-
-
-def _elements_per_user(unit: Any, **options: Any) -> Any:
-    by = None if isinstance(unit, dg.Element) else "cell"
-    return _table(dg.elements_per_user, *([by] if by else []))(unit=unit, **options)
-
-
-def _of_arrays(unit: Any) -> dict[str, Any]:
-    """The arguments of functions that take arrays, for a unit of a table."""
-    if isinstance(unit, dg.User) and unit.max_elements is not None:
-        return {"unit": dg.User(unit.max_elements), "elements": CELLS}
-    return (
-        {"unit": dg.Element(), "elements": CELLS}
-        if isinstance(unit, dg.Element)
-        else {"unit": unit}
-    )
-
-
-def _mean_of_users(**options: Any) -> Any:
-    return dg.mean_of_users(X[:, :1], users=USERS, bound=2.0, **options)
-
-
-def _select(unit: Any, **options: Any) -> Any:
-    def loss(candidate: float, rows: Any) -> Any:
-        return np.abs(rows - candidate)
-
-    return dg.select([0.0, 1.0, 2.0], loss, X[:, 0], USERS, **_of_arrays(unit), **options)
-
-
-def _release_mean(**options: Any) -> Any:
-    return means.release_mean(X, sensitivity=0.3, **options)
-
-
-def _typical(delta: float = 0.0, **options: Any) -> Any:
-    if delta:
-        raise dg.ParameterError("this choice is pure.")
-    return recipes.typical_records(USERS, **options)
-
-
-def _minimise(unit: Any, **options: Any) -> Any:
-    steps = Sgd(Constant(0.1), Ball(2.0), Last())
-    return learn.minimise(
-        Squared(), X, Y, np.zeros(2), solver=steps, users=USERS, **_of_arrays(unit), **options
-    )
-
-
 ESTIMATORS = (
     "HuberRegressor",
     "LinearRegression",
@@ -136,67 +56,176 @@ FITS: Mapping[str, Sequence[Any]] = {
 }
 
 
-def _fit(estimator: str, unit: Any, **options: Any) -> Any:
-    arrays = _of_arrays(unit)
-    kind = arrays.pop("unit")
-    return getattr(learn, estimator)(unit=kind, **options).fit(X, Y, users=USERS, **arrays)
+@dataclass(frozen=True, eq=False)
+class People:
+    """Rows of people, and the public functions that publish from them.
+
+    Args:
+        users: (m,) the user of each row.
+        items: (m,) the item of each row, ``"a"``, ``"b"`` or ``"c"``.
+        cells: (m,) its cell, ``"p"`` or ``"q"``.
+        X: (m, 2) its numbers.
+    """
+
+    users: Any
+    items: Any
+    cells: Any
+    X: Any
+
+    @staticmethod
+    def of(seed: int, rows: int = 120, each: int = 3) -> People:
+        """Some people, with so many rows each."""
+        rng = np.random.default_rng(seed)
+        items, cells = rng.choice(["a", "b", "c"], rows), rng.choice(["p", "q"], rows)
+        return People(np.arange(rows) // each, items, cells, rng.uniform(-1, 1, (rows, 2)))
+
+    @property
+    def y(self) -> Any:
+        """Targets of fits, 0 or 1."""
+        return (self.X[:, 0] > 0).astype(float)
+
+    def table(
+        self, publish: Any, *columns: str, n_users: int | None, where: bool = False, **options: Any
+    ) -> Any:
+        """Publish from a table of these rows, or of a region of it."""
+        rows = {"who": self.users, "item": self.items, "cell": self.cells, "x": self.X[:, 0]}
+        kinds = (pa.int64(), pa.string(), pa.string(), pa.float64())
+        schema = pa.schema(dict(zip(rows, kinds, strict=True)))
+        table = dg.read(pa.table(rows, schema), user="who", n_users=n_users)
+        if where:
+            table = table.where(item=["a", "b"])
+        return publish(table, *columns, **options)
+
+    def grouped(self, publish: Any, value: Any, by: Any, domain: Any, **options: Any) -> Any:
+        """Publish a statistic of a column, by items or over all."""
+        columns = () if value is None else (value,)
+        domain = domain if by else None
+        return self.table(publish, *columns, by=by, domain=domain, **options)
+
+    def elements_per_user(self, unit: Any, **options: Any) -> Any:
+        """Publish how many cells users have."""
+        by = () if isinstance(unit, dg.Element) else ("cell",)
+        return self.table(dg.elements_per_user, *by, unit=unit, **options)
+
+    def arrays(self, unit: Any) -> dict[str, Any]:
+        """The arguments of functions that take arrays, for a unit of a table."""
+        if unit.level == "record" or unit == dg.User():
+            return {"unit": unit, "users": self.users}
+        plain = dg.Element() if unit.level == "element" else dg.User(unit.max_elements)
+        return {"unit": plain, "users": self.users, "elements": self.cells}
+
+    def select(self, unit: Any, **options: Any) -> Any:
+        """Publish a choice."""
+
+        def loss(candidate: float, rows: Any) -> Any:
+            return np.abs(rows - candidate)
+
+        return dg.select([0.0, 1.0, 2.0], loss, self.X[:, 0], **self.arrays(unit), **options)
+
+    def typical(self, delta: float = 0.0, **options: Any) -> Any:
+        """Publish a typical number of records."""
+        if delta:
+            raise dg.ParameterError("this choice is pure.")
+        return recipes.typical_records(self.users, **options)
+
+    def minimise(self, unit: Any, **options: Any) -> Any:
+        """Publish a minimum."""
+        steps = Sgd(Constant(0.1), Ball(2.0), Last())
+        asked = {**self.arrays(unit), **options}
+        return learn.minimise(Squared(), self.X, self.y, np.zeros(2), solver=steps, **asked)
+
+    def fit(self, estimator: str, unit: Any, **options: Any) -> Any:
+        """Publish a model."""
+        arrays = self.arrays(unit)
+        model = getattr(learn, estimator)(unit=arrays.pop("unit"), **options)
+        return model.fit(self.X, self.y, **arrays)
+
+    def shuffled(self, protocol: Any, share: float | None = None, **options: Any) -> Any:
+        """Publish a shuffled sum of one vector of each user."""
+        rows = self.X[::3] / 2
+        numbers = {"epsilon": 1.0, "delta": 1e-6, "n_users": 40, **options}
+        if protocol is shuffle.ScalarSum:
+            return protocol(**numbers).simulate(rows[:, 0], share=share)
+        return protocol(dim=2, **numbers).simulate(rows, share=share)
 
 
-def _shuffled(protocol: Any, rows: Any, **fixed: Any) -> Publisher:
-    def asked(share: float | None = None, **options: Any) -> Any:
-        numbers = {"epsilon": 1.0, "delta": 1e-6, **options}
-        return protocol(n_users=len(rows), **fixed, **numbers).simulate(rows, share=share)
+def publishers(people: People) -> dict[str, Publisher]:
+    """The public functions that publish, by their names."""
 
-    return Publisher(asked, {"honest_fraction": (1.0, 0.8)}, (dg.User(),))
+    def grouped(publish: Any, value: Any = "x") -> Any:
+        return partial(people.grouped, publish, value)
+
+    def shuffled(protocol: Any) -> Publisher:
+        return Publisher(partial(people.shuffled, protocol), {"honest_fraction": (1.0, 0.8)}, USER)
+
+    return {
+        "dpgrain.histogram": Publisher(
+            partial(people.table, dg.histogram, "item"),
+            {**STATED, "weight": (None, "x"), "noise": ("gaussian", "laplace")},
+        ),
+        "dpgrain.count": Publisher(
+            partial(people.grouped, dg.count), {**GROUPED, "value": (None, "x")}
+        ),
+        "dpgrain.sum": Publisher(grouped(dg.sum), BOUNDS),
+        "dpgrain.mean": Publisher(grouped(dg.mean), BOUNDS),
+        "dpgrain.variance": Publisher(grouped(dg.variance), BOUNDS),
+        "dpgrain.quantiles": Publisher(
+            grouped(dg.quantiles), {**BOUNDS, "noise": ("gaussian", "laplace")}
+        ),
+        "dpgrain.distribution": Publisher(
+            grouped(dg.distribution), {**GROUPED, "at": (None, [0.0, 0.5])}
+        ),
+        "dpgrain.top": Publisher(
+            partial(people.table, dg.top, "item"),
+            {
+                **STATED,
+                "k": (None, 2),
+                "method": ("auto", "gaussian", "truncated", "laplace", "gumbel"),
+                "counts": (True, False),
+            },
+        ),
+        "dpgrain.elements_per_user": Publisher(
+            people.elements_per_user, {"n_users": ROSTERS, "noise": ("gaussian", "laplace")}
+        ),
+        "dpgrain.mean_of_users": Publisher(
+            partial(dg.mean_of_users, people.X[:, :1], users=people.users, bound=2.0),
+            {
+                "n_users": (None, 40, 20_000),
+                "radius": (None, 0.5),
+                "method": ("auto", "clip", "recentred", "winsorized", "softcore"),
+            },
+            USER,
+        ),
+        "dpgrain.select": Publisher(
+            people.select,
+            {
+                "n_users": ROSTERS,
+                "score": (False, True),
+                "method": ("auto", "permute_and_flip", "exponential", "repeat"),
+            },
+        ),
+        "dpgrain.means.release_mean": Publisher(
+            partial(means.release_mean, people.X, sensitivity=0.3),
+            {"noise": ("gaussian", "laplace")},
+            (dg.Element("cell"),),
+        ),
+        "dpgrain.recipes.typical_records": Publisher(people.typical, {"n_users": ROSTERS}, USER),
+        "dpgrain.learn.minimise": Publisher(
+            people.minimise,
+            {
+                **{name: FITS[name] for name in ("n_users", "sampling", "sampling_rate", "exact")},
+                "rounds": (1, 7),
+                "elements_per_user": (1.0, 2.0),
+            },
+        ),
+        "estimators": Publisher(people.fit, {"estimator": ESTIMATORS, **FITS}),
+        "dpgrain.shuffle.VectorSum": shuffled(shuffle.VectorSum),
+        "dpgrain.shuffle.PoissonSum": shuffled(shuffle.PoissonSum),
+        "dpgrain.shuffle.BlindSum": shuffled(shuffle.BlindSum),
+        "dpgrain.shuffle.ScalarSum": shuffled(shuffle.ScalarSum),
+    }
 
 
-VECTORS = X[:40] / 2
-
-PUBLISHERS: dict[str, Publisher] = {
-    "dpgrain.histogram": Publisher(
-        _table(dg.histogram, "item"),
-        {**STATED, "weight": (None, "x"), "noise": ("gaussian", "laplace")},
-    ),
-    "dpgrain.count": Publisher(_count, {**GROUPED, "value": (None, "x")}),
-    "dpgrain.sum": _moments(dg.sum),
-    "dpgrain.mean": _moments(dg.mean),
-    "dpgrain.variance": _moments(dg.variance),
-    "dpgrain.quantiles": _moments(dg.quantiles),
-    "dpgrain.distribution": Publisher(_distribution, {**GROUPED, "at": (None, [0.0, 0.5])}),
-    "dpgrain.top": Publisher(
-        _table(dg.top, "item"),
-        {**STATED, "k": (None, 2), "method": ("auto", "gaussian", "truncated", "laplace", "gumbel"),
-         "counts": (True, False)},
-    ),
-    "dpgrain.elements_per_user": Publisher(
-        _elements_per_user, {"n_users": ROSTERS, "noise": ("gaussian", "laplace")}
-    ),
-    "dpgrain.mean_of_users": Publisher(
-        _mean_of_users,
-        {"n_users": (None, 40, 20_000), "radius": (None, 0.5),
-         "method": ("auto", "clip", "recentred", "winsorized", "softcore")},
-        USER,
-    ),
-    "dpgrain.select": Publisher(
-        _select,
-        {"n_users": ROSTERS, "score": (False, True),
-         "method": ("auto", "permute_and_flip", "exponential", "repeat")},
-    ),
-    "dpgrain.means.release_mean": Publisher(
-        _release_mean, {"noise": ("gaussian", "laplace")}, (dg.Element("cell"),)
-    ),
-    "dpgrain.recipes.typical_records": Publisher(_typical, {"n_users": ROSTERS}, USER),
-    "dpgrain.learn.minimise": Publisher(
-        _minimise,
-        {name: FITS[name] for name in ("n_users", "sampling", "sampling_rate", "exact")}
-        | {"rounds": (1, 7), "elements_per_user": (1.0, 2.0)},
-    ),
-    "estimators": Publisher(_fit, {"estimator": ESTIMATORS, **FITS}),
-    "dpgrain.shuffle.VectorSum": _shuffled(shuffle.VectorSum, VECTORS, dim=2),
-    "dpgrain.shuffle.PoissonSum": _shuffled(shuffle.PoissonSum, VECTORS, dim=2),
-    "dpgrain.shuffle.BlindSum": _shuffled(shuffle.BlindSum, VECTORS, dim=2),
-    "dpgrain.shuffle.ScalarSum": _shuffled(shuffle.ScalarSum, VECTORS[:, 0]),
-}  # fmt: skip
-
+PUBLISHERS = publishers(People.of(0))
 #: The public names that are asked.
 NAMES = (PUBLISHERS.keys() - {"estimators"}) | {f"dpgrain.learn.{name}" for name in ESTIMATORS}
