@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 
 import dpgrain as dg
@@ -84,6 +85,11 @@ class People:
         """Targets of fits, 0 or 1."""
         return (self.X[:, 0] > 0).astype(float)
 
+    @property
+    def who(self) -> Any:
+        """The users as a column with a name, by which promises know them; an array has a token."""
+        return pd.Series(self.users, name="who")
+
     def table(
         self, publish: Any, *columns: str, n_users: int | None, where: bool = False, **options: Any
     ) -> Any:
@@ -110,9 +116,9 @@ class People:
     def arrays(self, unit: Any) -> dict[str, Any]:
         """The arguments of functions that take arrays, for a unit of a table."""
         if unit.level == "record" or unit == dg.User():
-            return {"unit": unit, "users": self.users}
+            return {"unit": unit, "users": self.who}
         plain = dg.Element() if unit.level == "element" else dg.User(unit.max_elements)
-        return {"unit": plain, "users": self.users, "elements": self.cells}
+        return {"unit": plain, "users": self.who, "elements": pd.Series(self.cells, name="cell")}
 
     def select(self, unit: Any, **options: Any) -> Any:
         """Publish a choice."""
@@ -126,7 +132,7 @@ class People:
         """Publish a typical number of records."""
         if delta:
             raise dg.ParameterError("this choice is pure.")
-        return recipes.typical_records(self.users, **options)
+        return recipes.typical_records(self.who, **options)
 
     def minimise(self, unit: Any, **options: Any) -> Any:
         """Publish a minimum."""
@@ -188,7 +194,7 @@ def publishers(people: People) -> dict[str, Publisher]:
             people.elements_per_user, {"n_users": ROSTERS, "noise": ("gaussian", "laplace")}
         ),
         "dpgrain.mean_of_users": Publisher(
-            partial(dg.mean_of_users, people.X[:, :1], users=people.users, bound=2.0),
+            partial(dg.mean_of_users, people.X[:, :1], users=people.who, bound=2.0),
             {
                 "n_users": (None, 40, 20_000),
                 "radius": (None, 0.5),
