@@ -71,9 +71,10 @@ def some_of(request: pytest.FixtureRequest) -> Callable[[Iterable[Any]], list[An
 
 
 @pytest.fixture
-def strength(request: pytest.FixtureRequest) -> int:
-    """How many options a product of options is covered by: pairs in a sample, triples in its rest."""
-    return {"sample": 2, "rest": 3, "all": 4}[_part(request.config)]
+def strength(request: pytest.FixtureRequest) -> int | None:
+    """How many options meet in every combination: pairs in a sample, triples in its rest, or all."""
+    strengths: dict[sampling.Part, int | None] = {"sample": 2, "rest": 3, "all": None}
+    return strengths[_part(request.config)]
 
 
 @pytest.fixture

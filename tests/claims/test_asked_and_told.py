@@ -31,7 +31,7 @@ def _budget() -> Any:
     return dg.budget(epsilon=3.0, delta=1e-5, pure=0.5)
 
 
-def _wrong(publisher: Publisher, strength: int) -> list[str]:
+def _wrong(publisher: Publisher, strength: int | None) -> list[str]:
     """Return the combinations whose promise is another than was asked for, and values that none has."""
     wrong = []
     product = publisher.product(PROMISES)
@@ -55,7 +55,7 @@ def _wrong(publisher: Publisher, strength: int) -> list[str]:
 
 
 def _combinations(
-    product: Mapping[str, Sequence[Any]], strength: int, unseen: set[tuple[str, int]]
+    product: Mapping[str, Sequence[Any]], strength: int | None, unseen: set[tuple[str, int]]
 ) -> Iterator[dict[str, Any]]:
     """Yield a covering array, and then combinations of values that were refused with all others."""
     yield from covering(product, strength)
@@ -83,8 +83,8 @@ def test_every_function_that_publishes_is_asked() -> None:
 
 
 @pytest.mark.parametrize("name", PUBLISHERS)
-def test_what_is_told_is_what_was_asked(name: str, strength: int) -> None:
-    assert not _wrong(PUBLISHERS[name], strength)
+def test_what_is_told_is_what_was_asked(name: str, strength: int | None) -> None:
+    assert not _wrong(PUBLISHERS[name], strength or 4)
 
 
 def test_a_promise_for_another_relation_is_seen() -> None:

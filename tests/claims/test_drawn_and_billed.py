@@ -108,8 +108,8 @@ def _product(name: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_all_draws_together_are_billed(name: str, strength: int) -> None:
-    tried = covering(_product(name), strength)
+def test_all_draws_together_are_billed(name: str, strength: int | None) -> None:
+    tried = covering(_product(name), strength or 4)
     random.Random(name).shuffle(tried)
     shares = ((share, asked) for asked in tried if (share := _found(name, asked)) is not None)
     found = list(itertools.islice(shares, _FEW if strength == 2 else None))

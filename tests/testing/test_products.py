@@ -7,6 +7,7 @@ import math
 
 import pytest
 
+from dpgrain.errors import ParameterError
 from dpgrain.testing.products import covering
 
 
@@ -32,7 +33,26 @@ def test_runs_are_alike() -> None:
 
 
 def test_what_cannot_be_covered_is_refused() -> None:
-    with pytest.raises(ValueError, match="strength"):
+    with pytest.raises(ParameterError, match="strength"):
         covering({"a": [1]}, 0)
-    with pytest.raises(ValueError, match="value"):
+    with pytest.raises(ParameterError, match="'a' has none"):
         covering({"a": []})
+
+
+@pytest.mark.parametrize("strength", [1, 2, 3, None])
+def test_cases_that_are_not_allowed_are_left_out(strength: int | None) -> None:
+    options = {"a": [1, 2, 3], "b": "xyz", "c": [True, False], "d": "pq"}
+
+    def allowed(a: int, b: str, **_: object) -> bool:
+        return (a, b) != (2, "y")
+
+    found = covering(options, strength, allowed=allowed)
+    assert all(allowed(**each) for each in found)
+    assert {each["a"] for each in found} == {1, 2, 3}
+    if strength != 1:
+        assert len({(each["a"], each["b"]) for each in found}) == 8
+
+
+def test_the_whole_product_is_every_case_once() -> None:
+    found = covering({"a": [1, 2], "b": "xyz"}, None)
+    assert [(each["a"], each["b"]) for each in found] == list(itertools.product([1, 2], "xyz"))
