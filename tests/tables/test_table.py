@@ -183,7 +183,7 @@ def test_times_do_not_name_things(kind: pa.DataType) -> None:
     table = dg.read(rows, user="who")
     with pytest.raises(
         dg.SchemaError,
-        match=r"which cannot name things; (name its days: table.with_days|cast it to text)",
+        match=r"which cannot name things; (name its days: table.with_days|cast it to integer or text)",
     ):
         sums(table, dg.Element("cell"), item="item", domain=["x"], clip=1.0)
 
