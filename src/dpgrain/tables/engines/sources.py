@@ -119,10 +119,14 @@ def reading(name: str) -> Iterator[None]:
         raise
     except (duckdb.Error, pa.ArrowException, OSError):
         # A stream of batches raises Arrow's exceptions, or OSError.
-        raise DataError(
-            f"{name} cannot be read to its end; check that every file is whole, or that the query "
-            "that it comes from runs to its end."
-        ) from None
+        raise _broken_off(name) from None
+
+
+def _broken_off(name: str) -> DataError:
+    return DataError(
+        f"{name} cannot be read to its end; check that every file is whole, or that the query "
+        "that it comes from runs to its end."
+    )
 
 
 def _unwritable(name: str) -> DataError:
@@ -532,17 +536,36 @@ def source_of(data: Any, *, delimiter: str = ",") -> Source:
     if isinstance(data, pa.Table):
         return ArrowSource(valid_texts(data))
     if isinstance(data, pa.RecordBatchReader):
-        return ArrowSource(valid_texts(data.read_all()))
+        with _run_by_its_author("The stream"):
+            return ArrowSource(valid_texts(data.read_all()))
     module = type(data).__module__.partition(".")[0]
     if module == "pandas":
         return ArrowSource(_from_pandas(data), "The data frame")
     if module == "polars":
-        frame = data.collect() if hasattr(data, "collect") else data
+        with _run_by_its_author("The data frame"):
+            frame = data.collect() if hasattr(data, "collect") else data
         return ArrowSource(valid_texts(frame.to_arrow()), "The data frame")
-    raise ParameterError(
+    raise unreadable(data)
+
+
+def unreadable(data: Any) -> ParameterError:
+    """Return the error about something that is no source."""
+    return ParameterError(
         "source must be a path or glob of Parquet or CSV files, an Arrow table, a pandas or Polars "
         f"data frame or a DuckDB relation, not {type(data).__name__}."
     )
+
+
+@contextmanager
+def _run_by_its_author(name: str) -> Iterator[None]:
+    """Turn whatever a caller's query raises into one sentence: its own text may quote a row."""
+    try:
+        with reading(name):
+            yield
+    except DpgrainError:
+        raise
+    except Exception:
+        raise _broken_off(name) from None
 
 
 def _paths(patterns: Sequence[str | Path]) -> tuple[str, ...]:
