@@ -473,8 +473,8 @@ def test_what_is_not_supported_is_refused_with_its_remedy(
     }
 
     def release() -> None:
-        rows = "as given" if source == "duckdb" else None
-        table = dg.read(tables[source](), user="who", engine="spark", rows=rows)
+        options: dict[str, Any] = {"rows": "as given"} if source == "duckdb" else {}
+        table = dg.read(tables[source](), user="who", engine="spark", **options)
         dg.count(table, by="at", unit=User(), epsilon=1.0, delta=1e-6, random_state=1)
 
     with pytest.raises((ParameterError, SchemaError), match=remedy):
