@@ -24,7 +24,7 @@ from tests.torch.library import torch
 import dpgrain as dg
 from dpgrain.errors import DataError, ParameterError
 from dpgrain.means import ClippedRounds, Recentred
-from dpgrain.publishing.scope import arrays_of
+from dpgrain.publishing.scope import Origin, arrays_of
 from dpgrain.regions import Among, Region, Side
 from dpgrain.torch.adaptive import AdaptiveNorm
 from dpgrain.torch.checkpoint import Checkpoint
@@ -691,7 +691,7 @@ def test_records_of_another_region_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "last.pt"
     begun(seed=None)[0].save(path)
     with (
-        arrays_of(Region((Side("shop", Among(("a",))),))),
+        arrays_of(Origin(Region((Side("shop", Among(("a",))),)))),
         pytest.raises(ParameterError, match="region and the partition"),
     ):
         resumed(path)

@@ -189,7 +189,14 @@ def release_mean(
         f"the element sensitivity {sensitivity:g}, as stated by the caller",
     )
     guarantee = Guarantee(
-        promise.level, elements, relation, promise.delta, event, public, source.private
+        promise.level,
+        elements,
+        relation,
+        promise.delta,
+        event,
+        public,
+        source.private,
+        provenance="as given",
     )
     guarantee = before_publishing(guarantee)
     if noise == "laplace":
