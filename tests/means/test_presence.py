@@ -104,7 +104,7 @@ def test_a_zero_counts_as_what_is_hardly_more(
         run = mean.start(SeededSource(3), np.arange(there))
         found.append([run.estimate(Vectors(given)) for _ in range(mean.rounds)])
     same = _SURE_SDS * mean.noise_sd if name in NOT_CONTINUOUS else SAME
-    assert np.allclose(*found, rtol=0, atol=same)
+    assert np.allclose(found[0], found[1], rtol=0, atol=same)
 
 
 @pytest.mark.search

@@ -272,7 +272,8 @@ class Columns:
         self.values, self.dimension, self.blocks = np.array(values), dimension, len(values)
 
     def vectors(self, drawn: NDArray[np.intp] | None = None) -> Array:
-        return np.broadcast_to(self.values[:, None], (self.blocks, self.dimension)).copy()
+        values = self.values if drawn is None else self.values[drawn]
+        return np.broadcast_to(values[:, None], (len(values), self.dimension)).copy()
 
     def clipped_sum(self, clip: float, drawn: NDArray[np.intp] | None = None) -> Array:
         raise NotImplementedError("means that compare vectors do not ask for it")

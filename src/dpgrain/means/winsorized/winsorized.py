@@ -265,8 +265,8 @@ class Winsorized(Central):
     def by_chance(self) -> str:
         """The number of users that the intervals need, in words."""
         return (
-            f"intervals that lie anywhere where fewer than about {self.least_users:,} users of the "
-            "roster have a vector"
+            f"intervals that lie anywhere where fewer than about {self.least_users:,} users have a "
+            "vector"
         )
 
     def start(
