@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dpgrain._later import later
 from dpgrain._types import FloatArray, IntArray
 from dpgrain._wording import shown
 from dpgrain.errors import ParameterError
@@ -16,6 +17,12 @@ from dpgrain.noise import RandomState, Source, source_of
 from dpgrain.noise.counts import counts_of
 from dpgrain.shuffle.device_noise import DeviceNoise
 from dpgrain.shuffle.encoding import Device, Encoding, Packing, name_of
+
+if TYPE_CHECKING:
+    from dpgrain.inputs import numbers
+else:
+    # Devices have arrays, and need not load what reads tables.
+    numbers = later("dpgrain.inputs.numbers")
 
 _WORD_BYTES = 8
 # The bytes of a tag: fewer would fit by chance, and a hash has no more.
@@ -181,13 +188,14 @@ class Bag:
             dim: d, the number of coordinates.
             tag: the protocol and round.
 
-        Messages that are no bits, or for no coordinate, are malformed. For each coordinate, messages
+        Messages that are no bits, or for no coordinate, are malformed, as are those of a list that are
+        no pairs of numbers. For each coordinate, messages
         after the first ``reports·most`` are surplus. Both are dropped, and their numbers kept.
 
         Raises:
-            ParameterError: if messages are not numbers of shape (k, 2).
+            ParameterError: if messages are an array of another shape.
         """
-        array = np.asarray(messages)
+        array = numbers.cells(messages, 2, name="messages")
         if array.ndim != 2 or array.shape[1] != 2 or array.dtype.kind not in "fiub":
             raise ParameterError(
                 f"messages must be numbers of shape (k, 2), not {array.shape} of {array.dtype}."
