@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -24,3 +24,8 @@ def test_vectors_of_any_size_are_clipped() -> None:
 def test_vectors_must_be_numbers(bad: Any) -> None:
     with pytest.raises(ParameterError, match="vectors must be numbers"):
         Vectors(bad)
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_vectors_lie_row_by_row(order: Literal["C", "F"]) -> None:
+    assert Vectors(np.ones((7, 5), order=order)).vectors().flags.c_contiguous

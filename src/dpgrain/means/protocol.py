@@ -287,7 +287,8 @@ class Vectors:
                 f"vectors must be numbers of shape (blocks, dimension), not {array.shape} of "
                 f"{array.dtype}."
             )
-        array = array.astype(np.float64)
+        # Row by row in memory: sums along a row must not depend on how many rows there are.
+        array = array.astype(np.float64, order="C")
         self._vectors = np.where(np.isfinite(array).all(axis=1)[:, None], array, 0.0)
 
     @property
