@@ -18,6 +18,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dpgrain import recipes
 from dpgrain._later import later
+from dpgrain._rows import products
 from dpgrain._shown import ShownModel
 from dpgrain._types import FloatArray
 from dpgrain.arrays.blocks import arrange
@@ -554,9 +555,8 @@ def _row_by_row(X: Any, coef: FloatArray) -> FloatArray:
     """
     if sparse.issparse(X):
         return np.asarray(X @ coef.T)
-    rows = np.ascontiguousarray(X, dtype=np.float64)
-    products: FloatArray = np.einsum("ij,...j->i...", rows, coef)
-    return products
+    found = products(np.ascontiguousarray(X, dtype=np.float64), np.atleast_2d(coef))
+    return found[:, 0] if coef.ndim == 1 else found
 
 
 def _ask(parameters: Mapping[str, Any]) -> Ask:
