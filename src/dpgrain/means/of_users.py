@@ -158,8 +158,9 @@ def mean_of_users(
         X: (m, d) records: an array, a data frame, an Arrow table; or a list of rows. What is not
             a finite number counts as 0, as all of a list's row does that has not d cells. Rows of a
             data frame of Spark stay there: sums and counts over all users are what comes from it.
-        users: (m,) whose each record is; None for one record per user. A record without user is left
-            out. Of a data frame of Spark, the name of that column; all others are the record.
+        users: (m,) whose each record is; None states that each record is all that one user has, as
+            the guarantee then says. A record without user is left out. Of a data frame of Spark, the
+            name of that column; all others are the record.
         bound: the public bound B on the l2 norm of a record; longer ones are shortened to it.
         epsilon: the promised ε.
         delta: the promised δ.
