@@ -17,6 +17,7 @@ from dpgrain.errors import ParameterError
 from dpgrain.torch.layers import Rule, rule_of
 from dpgrain.torch.layout import Layout
 from dpgrain.torch.library import torch
+from dpgrain.torch.outputs import Pass, Reduction, alone
 from dpgrain.torch.precision import half_mean, halves_inputs, is_half, precisely
 from dpgrain.torch.randomness import randomness_from
 from dpgrain.torch.trial import (
@@ -25,7 +26,7 @@ from dpgrain.torch.trial import (
     check_apart,
     made_up,
     probe_of,
-    tensors_of,
+    rows_of,
 )
 from dpgrain.torch.uses import Uses, add_use
 
@@ -40,7 +41,7 @@ class Call:
         rule: how its parameters are used.
         layout: the blocks of the batch.
         uses: where to leave what blocks add to each parameter.
-        half: whether gradients may come in half precision.
+        of: the pass, whose backward pass alone may bring gradients.
     """
 
     name: str
@@ -48,7 +49,7 @@ class Call:
     rule: Rule
     layout: Layout
     uses: Uses
-    half: bool = True
+    of: Pass
 
     def arrive(self, x: Any, gradient: Any) -> None:
         """Leave what blocks add to the parameters of the layer that are trained.
@@ -58,9 +59,12 @@ class Call:
             gradient: (rows, …) the gradient of the loss by what came out.
 
         Raises:
-            ParameterError: if the gradient has half precision, and must not.
+            ParameterError: if the gradient has half precision, and must not; or if no backward pass of
+                a loss that keeps records apart has brought it.
         """
-        if is_half(gradient.dtype) and not self.half:
+        if not self.of.is_running:
+            raise alone()
+        if is_half(gradient.dtype) and self.of.reduction == "mean":
             raise half_mean(f"layer {self.name!r} returns {gradient.dtype}")
         with precisely():
             x, b = (_at_least_single(t.detach()) for t in (x, gradient))
@@ -149,7 +153,7 @@ class Recorder:
         apart: types of layers that treat records apart, as the caller states.
         begin: what is called before each forward pass that is recorded; it returns the blocks of the
             batch, or refuses the pass.
-        half: whether gradients may come in half precision.
+        reduction: how the loop's loss adds up the losses of records.
 
     Attributes:
         uses: what blocks add to each parameter, after a backward pass of the loss.
@@ -164,10 +168,11 @@ class Recorder:
         apart: tuple[type, ...],
         begin: Callable[[], Layout],
         *,
-        half: bool = True,
+        reduction: Reduction = "sum",
     ) -> None:
-        self.module, self.begin, self._half = module, begin, half
+        self.module, self.begin = module, begin
         self.uses: Uses = {}
+        self._pass = Pass(0, reduction)
         self._layout = Layout(())
         self._recording = False
         self._looks: list[Look] | None = None
@@ -237,11 +242,10 @@ class Recorder:
         try:
             with randomness_from(seed), torch.enable_grad():
                 _ = self.module if training else self.module.eval()
-                out = tensors_of(self.module(*given, **keywords))
-                loss = probe_of(out, records)
-                torch.autograd.grad(loss, self._anchors, allow_unused=True)
+                out = rows_of(self.module(*given, **keywords), records)
+                torch.autograd.grad(probe_of(out), self._anchors, allow_unused=True)
             looks = [(look.name, look.x, look.gradient) for look in self._looks]
-            return Seen(looks, [tensor.detach() for tensor in out], records)
+            return Seen(looks, [tensor.detach() for tensor in out])
         finally:
             self._looks = None
             for part, mode in modes.items():
@@ -251,22 +255,24 @@ class Recorder:
         if self._looks is None:
             if not (module.training and torch.is_grad_enabled()):
                 return
-            if halves_inputs() and not self._half:
+            _check_plain_pass()
+            if halves_inputs() and self._pass.reduction == "mean":
                 raise half_mean("the module is called under torch.autocast")
             layout = self.begin()
             # One record alone cannot be mixed with others.
             if not self._was_tried and layout.rows > 1:
                 self._try_on_shapes((inputs, keywords), layout.rows)
             self._layout, self.uses = layout, {}
+            self._pass = Pass(layout.rows, self._pass.reduction)
         self._recording = True
         # Contents are compared in the first pass over made-up records, and in the first over a batch.
         made_up = self._looks is not None
         self._before = _states_of(module, contents=made_up not in self._compared)
         self._compared.add(made_up)
 
-    def _leave(self, module: Any, _inputs: Any, _output: Any) -> None:
+    def _leave(self, module: Any, _inputs: Any, output: Any) -> Any:
         if not self._recording:
-            return
+            return None
         self._recording = False
         # A layer that raised has left its parameters as they were while it ran.
         for parameter in self._asleep:
@@ -281,6 +287,7 @@ class Recorder:
                 "what records were, outside of any promise.",
                 name="module",
             )
+        return output if self._looks is not None else self._pass.returned(output)
 
     def _hooks_of(self, layer: Any, name: str, rule: Rule) -> list[Any]:
         """Hook one layer: its parameters ask for no gradient while it runs, and its call is kept."""
@@ -319,7 +326,7 @@ class Recorder:
                 )
             anchor, x = torch.zeros((), device=out.device, requires_grad=True), inputs[0].detach()
             if self._looks is None:
-                call = Call(name, layer, rule, self._layout, self.uses, self._half)
+                call = Call(name, layer, rule, self._layout, self.uses, self._pass)
                 return _Tap.apply(out, anchor, x, call)
             look = Look(name, x.clone(), torch.zeros_like(out))
             self._looks.append(look)
@@ -350,6 +357,12 @@ def _leaves(
     else:
         for child_name, child in module.named_children():
             yield from _leaves(f"{name}.{child_name}" if name else child_name, child, apart)
+
+
+def _check_plain_pass() -> None:
+    """Refuse a pass inside transforms of functions, and one that carries derivatives forwards."""
+    if torch._C._are_functorch_transforms_active() or torch.autograd.forward_ad._current_level >= 0:
+        raise alone()
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,7 +21,7 @@ from dpgrain.torch.adaptive import AdaptiveNorm
 from dpgrain.torch.engine import PrivacyEngine, check_dataset
 from dpgrain.torch.library import torch
 from dpgrain.torch.loader import PrivateLoader
-from dpgrain.torch.losses import Loss, inputs_and_target, moved, summed_loss
+from dpgrain.torch.losses import Loss, inputs_and_target, moved, record_losses
 from dpgrain.torch.observer import Evaluate, Observer, evaluating
 from dpgrain.torch.trained import Training
 from dpgrain.units import Relation, Unit, User
@@ -273,7 +273,7 @@ def _follow(
     for batch in loader if len(loader) else ():
         inputs, target = inputs_and_target(moved(batch, module))
         optimizer.zero_grad()
-        summed_loss(loss, module(*inputs), target).backward()
+        record_losses(loss, module(*inputs), target).backward()
         if optimizer.step():
             keep.after_step()
 
@@ -376,7 +376,7 @@ def _rehearse(
     try:
         with evaluating(module):
             outputs = module(*(torch.zeros_like(part) for part in inputs))
-            summed_loss(loss, outputs, torch.zeros_like(target))
+            record_losses(loss, outputs, torch.zeros_like(target))
     except ParameterError:
         raise
     except Exception as error:
