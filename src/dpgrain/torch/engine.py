@@ -19,7 +19,7 @@ from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.publish import before_resuming
 from dpgrain.torch import resuming
 from dpgrain.torch.adaptive import AdaptiveNorm
-from dpgrain.torch.asked import Asked, Numbers, clipped_run, given_mean
+from dpgrain.torch.asked import Asked, Numbers, clipped_run, given_mean, unit_of
 from dpgrain.torch.batches import Blocks
 from dpgrain.torch.checkpoint import Checkpoint, Plan
 from dpgrain.torch.library import torch
@@ -36,8 +36,9 @@ class PrivacyEngine:
     """Private training of one network, with a promise for records, elements or users.
 
     Args:
-        unit: what is protected: ``Record()``, ``Element()``, ``User()`` (the default), each of which is
-            one block; or ``User(max_elements=M)``, whose first M elements are blocks.
+        unit: what is protected: ``Record()``, ``Element()``, ``User()``, each of which is one block; or
+            ``User(max_elements=M)``, whose first M elements are blocks. By default ``User()`` where
+            users are passed, and ``Record()`` where they are not.
         relation: the neighbouring relation.
         random_state: a seed for tests and research, which makes the run not private.
 
@@ -72,9 +73,9 @@ class PrivacyEngine:
         relation: Relation = "zero_out",
         random_state: RandomState = None,
     ) -> None:
-        self._unit: Unit = User() if unit is None else unit
+        self._unit = unit
         # Making a promise checks the unit and the relation.
-        _ = Promise(self._unit, 1.0, 1e-6, relation)
+        _ = Promise(User() if unit is None else unit, 1.0, 1e-6, relation)
         self._relation, self._source = relation, source_of(random_state)
         self._guarantee: Guarantee | None = None
         self._run: Run | None = None
@@ -123,7 +124,7 @@ class PrivacyEngine:
             sampling_rate: the public probability q that a block, or a user, is in a step.
             max_grad_norm: the clipping bound of a block's mean gradient, l2 over all parameters; or an
                 ``AdaptiveNorm``, which follows a quantile of them.
-            users: (records,) whose each record is; None for one user per record.
+            users: (records,) whose each record is; None where records are protected.
             elements: (records,) the cell of each record, by a public partition.
             noise_multiplier: noise sd ÷ clipping bound; or in its place
             target_epsilon: the promised ε of the whole run.
@@ -158,11 +159,13 @@ class PrivacyEngine:
             has seeded them: dropout would otherwise follow from a record's place among others.
 
         Raises:
-            ParameterError: if a parameter is out of range, a layer mixes records or is not known, or
-                the open budget does not hold the run; nothing is charged then.
+            ParameterError: if a parameter is out of range, users are left out where more than records
+                is protected, a layer mixes records or is not known, or the open budget does not hold
+                the run; nothing is charged then.
         """
         if self._run is not None:
             raise ParameterError("an engine has one run: make another PrivacyEngine for another.")
+        unit = unit_of(self._unit, users)
         module, processes = Processes.of(module)
         check_dataset(dataset)
         _check_optimizer(module, optimizer)
@@ -179,7 +182,7 @@ class PrivacyEngine:
         )
         if mean is None:
             asked = clipped_run(
-                self._promise(noise_multiplier, target_epsilon, target_delta, share),
+                self._promise(unit, noise_multiplier, target_epsilon, target_delta, share),
                 numbers,
                 sampling=sampling,
                 elements_per_user=elements_per_user,
@@ -187,13 +190,13 @@ class PrivacyEngine:
                 noise=noise,
             )
         else:
-            promise = Promise(self._unit, 1.0, target_delta, self._relation)
+            promise = Promise(unit, 1.0, target_delta, self._relation)
             asked = given_mean(promise, mean, numbers, noise=noise)
         run, blocks = self._start(
             asked,
             module,
             optimizer,
-            arrange(len(dataset), users, elements, self._unit, places=asked.mean.fresh),
+            arrange(len(dataset), users, elements, unit, places=asked.mean.fresh),
             users,
             apart=tuple(records_apart),
             loss_reduction=loss_reduction,
@@ -305,7 +308,8 @@ class PrivacyEngine:
         path = Path(path)
         checkpoint = processes.told(lambda: Checkpoint.read(path))
         plan = checkpoint.plan
-        unit = OWN_UNIT[plan.level] if plan.max_elements is None else User(plan.max_elements)
+        stated = OWN_UNIT[plan.level] if plan.max_elements is None else User(plan.max_elements)
+        unit = unit_of(stated, users)
         engine = cls(unit=unit, relation=plan.guarantee.relation)
         engine._source, engine._extra = resuming.source_of(checkpoint), checkpoint.extra
         check_dataset(dataset)
@@ -428,7 +432,7 @@ class PrivacyEngine:
         return guarantee_of(
             asked.promise,
             asked.mean.event,
-            asked.facts(collated=collated),
+            asked.facts(named=users is not None, collated=collated),
             private=self._source.private,
             users=users,
             elements=elements,
@@ -449,6 +453,7 @@ class PrivacyEngine:
 
     def _promise(
         self,
+        unit: Unit,
         noise_multiplier: float | None,
         epsilon: float | None,
         delta: float,
@@ -465,7 +470,7 @@ class PrivacyEngine:
         if epsilon is not None:
             _validate.positive(target_epsilon=epsilon)
         at = 1.0 if noise_multiplier is not None else epsilon
-        return Promise.of(self._unit, at, delta, self._relation, share)
+        return Promise.of(unit, at, delta, self._relation, share)
 
 
 def _no_run() -> ParameterError:

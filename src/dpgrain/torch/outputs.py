@@ -9,7 +9,7 @@ there. A gradient that reaches a layer in any other way is refused where it arri
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
@@ -126,6 +126,11 @@ class Output(torch.Tensor):
     """A tensor that a network has made of a batch, or that was made of such."""
 
     origin: Origin | None = None
+
+    def __format__(self, spec: str) -> str:
+        """Write a number as PyTorch does."""
+        with torch._C.DisableTorchFunctionSubclass():
+            return format(self.detach().as_subclass(torch.Tensor), spec)
 
     @classmethod
     def __torch_function__(
@@ -522,7 +527,7 @@ def _lost(
     raise _MixesError(f"has reduction={reduction!r}")
 
 
-# The names of functions of single entries, in torch, torch.Tensor and torch.nn.functional.
+# The names of functions of single entries.
 _ENTRIES = """
     sub subtract rsub mul multiply div divide true_divide neg negative abs absolute exp expm1 log log1p
     log2 log10 sqrt rsqrt square pow reciprocal sigmoid tanh sin cos erf relu relu6 gelu silu mish elu
@@ -531,6 +536,11 @@ _ENTRIES = """
     bfloat16 to type clone detach contiguous cpu cuda eq ne lt le gt ge logical_not logical_and
     logical_or __sub__ __rsub__ __mul__ __rmul__ __truediv__ __rtruediv__ __div__ __rdiv__ __pow__
     __rpow__ __neg__ __pos__ __abs__ __eq__ __ne__ __lt__ __le__ __gt__ __ge__ __invert__ __and__ __or__
+"""
+# Losses of torch.nn.functional, entry by entry.
+_LOSSES = """
+    mse_loss l1_loss smooth_l1_loss huber_loss binary_cross_entropy binary_cross_entropy_with_logits
+    kl_div poisson_nll_loss soft_margin_loss
 """
 _RULES_BY_NAME: Mapping[str, Rule] = {
     **dict.fromkeys(_ENTRIES.split(), _by_entry),
@@ -544,15 +554,25 @@ _RULES_BY_NAME: Mapping[str, Rule] = {
     **dict.fromkeys(("transpose", "swapaxes", "permute"), _turned),
     "__getitem__": _picked,
     "gather": _gathered,
-    **dict.fromkeys(("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"), _loss),
-    **dict.fromkeys(("binary_cross_entropy", "binary_cross_entropy_with_logits"), _loss),
-    **dict.fromkeys(("kl_div", "poisson_nll_loss", "soft_margin_loss"), _loss),
+    **dict.fromkeys(_LOSSES.split(), _loss),
     **dict.fromkeys(("cross_entropy", "nll_loss"), _loss_of_classes),
 }
+
+
+def _functions(name: str, rule: Rule) -> Iterator[Any]:
+    """Yield the functions of a name: operators of tensors, losses, and others in all places."""
+    if rule not in (_loss, _loss_of_classes):
+        yield getattr(torch.Tensor, name, None)
+    if not name.startswith("__"):
+        yield getattr(functional, name, None)
+        yield None if rule in (_loss, _loss_of_classes) else getattr(torch, name, None)
+
+
 #: The functions that keep records apart, and what each must be called with to do so.
 RULES: Mapping[Any, Rule] = {
-    getattr(place, name): rule
+    func: rule
     for name, rule in _RULES_BY_NAME.items()
-    for place in (torch, torch.Tensor, functional)
-    if hasattr(place, name)
+    for func in _functions(name, rule)
+    # Some names are those of types of numbers, and of modules, as well.
+    if callable(func)
 }
