@@ -22,6 +22,7 @@ from dpgrain.torch.adaptive import AdaptiveNorm
 from dpgrain.torch.asked import Asked, Numbers, clipped_run, given_mean, unit_of
 from dpgrain.torch.batches import Blocks
 from dpgrain.torch.checkpoint import Checkpoint, Plan
+from dpgrain.torch.held import Held
 from dpgrain.torch.library import torch
 from dpgrain.torch.loader import PrivateLoader
 from dpgrain.torch.optimizer import PrivateOptimizer
@@ -81,6 +82,7 @@ class PrivacyEngine:
         self._run: Run | None = None
         self._plan: Plan | None = None
         self._draws: Draws
+        self._held: Held
         self._extra: Mapping[str, Any] = {}
 
     def make_private(
@@ -192,12 +194,14 @@ class PrivacyEngine:
         else:
             promise = Promise(unit, 1.0, target_delta, self._relation)
             asked = given_mean(promise, mean, numbers, noise=noise)
-        run, blocks = self._start(
+        run, held = self._start(
             asked,
             module,
             optimizer,
+            dataset,
             arrange(len(dataset), users, elements, unit, places=asked.mean.fresh),
             users,
+            elements,
             apart=tuple(records_apart),
             loss_reduction=loss_reduction,
             processes=processes,
@@ -208,14 +212,14 @@ class PrivacyEngine:
                 run.try_on(example)
             guarantee = self._charged(
                 run,
-                blocks,
+                held,
                 lambda: before_publishing(
                     guarantee, n_users=asked.mean.n_users, budget=asked.promise.budget
                 ),
             )
-        self._run, self._guarantee = run, guarantee
+        self._run, self._guarantee, self._held = run, guarantee, held
         self._plan = resuming.plan_of(asked, guarantee, loss_reduction, users, elements)
-        loader = PrivateLoader(run, dataset, blocks, self._draws, max_rows, collate_fn)
+        loader = PrivateLoader(run, dataset, held.blocks, self._draws, max_rows, collate_fn)
         return module, PrivateOptimizer(run), loader
 
     def save(self, path: str | Path, *, extra: Mapping[str, Any] | None = None) -> None:
@@ -234,13 +238,18 @@ class PrivacyEngine:
             DataError: if a file cannot be written.
 
         The file of a private run holds what was published, and nothing that only the curator may know.
+        The journal has a hash of users and elements, by which :meth:`resume` knows them; its key is in
+        the checkpoint. Neither file alone tells anything of the data; both together show whether a
+        guess of all labels is right, so the journal stays with whoever holds the data.
         Of several processes the first one writes.
         """
         run = self._begun()
         with run.between():
             if run.processes.first:
-                held = {} if extra is None else extra
-                resuming.save(run, self._plan, self._source, self._draws, Path(path), held)
+                added = {} if extra is None else extra
+                resuming.save(
+                    run, self._plan, self._held, self._source, self._draws, Path(path), added
+                )
 
     @classmethod
     def resume(
@@ -273,8 +282,8 @@ class PrivacyEngine:
             an engine with the run, the module, the optimizer and the loader of the steps that are left.
 
         Raises:
-            ParameterError: if module, optimizer or labels are others than when the run began, or the
-                open budget does not hold the run.
+            ParameterError: if module, optimizer, labels or the number of records are others than when
+                the run began, or the open budget does not hold the run.
             DataError: if the checkpoint, or the journal beside it, is missing or damaged.
 
         A ledger that has charged the run is not charged again; another one, or a budget that is open,
@@ -322,25 +331,27 @@ class PrivacyEngine:
         resuming.check_alike(plan, guarantee, users, elements)
         rows = arrange(len(dataset), users, elements, unit)
         resuming.load(checkpoint, module, optimizer)
-        run, blocks = engine._start(
+        run, held = engine._start(
             asked,
             module,
             optimizer,
+            dataset,
             rows,
             users,
+            elements,
             apart=tuple(records_apart),
             loss_reduction=plan.loss_reduction,
             processes=processes,
         )
         guarantee = replace(guarantee, receipts=plan.guarantee.receipts)
         with run.hooked():
-            resuming.go_on(run, engine._draws, checkpoint, path)
+            resuming.go_on(run, held, engine._draws, checkpoint, path)
             guarantee = engine._charged(
-                run, blocks, lambda: before_resuming(guarantee, n_users=plan.mean.n_users)
+                run, held, lambda: before_resuming(guarantee, n_users=plan.mean.n_users)
             )
-        engine._run, engine._guarantee = run, guarantee
+        engine._run, engine._guarantee, engine._held = run, guarantee, held
         engine._plan = replace(plan, guarantee=guarantee)
-        loader = PrivateLoader(run, dataset, blocks, engine._draws, max_rows, collate_fn)
+        loader = PrivateLoader(run, dataset, held.blocks, engine._draws, max_rows, collate_fn)
         return engine, module, PrivateOptimizer(run), loader
 
     @property
@@ -403,14 +414,16 @@ class PrivacyEngine:
         asked: Asked,
         module: Any,
         optimizer: Any,
+        dataset: Any,
         rows: Rows,
         users: Any,
+        elements: Any,
         *,
         apart: tuple[type, ...],
         loss_reduction: Literal["mean", "sum"],
         processes: Processes,
-    ) -> tuple[Run, Blocks]:
-        """Return a run that is not charged yet, and its blocks."""
+    ) -> tuple[Run, Held]:
+        """Return a run that is not charged yet, and the records that it reads."""
         blocks, owners = Blocks.arrange(rows), owners_of(asked.mean, rows, users)
         parameters = [p for p in module.parameters() if p.requires_grad]
         steps, self._draws = steps_of(
@@ -425,7 +438,7 @@ class PrivacyEngine:
             processes=processes,
             private=self._source.private,
         )
-        return run, blocks
+        return run, Held(dataset, users, elements, blocks)
 
     def _promised(self, asked: Asked, users: Any, elements: Any, *, collated: bool) -> Guarantee:
         """Return the guarantee of a run, before it is charged."""
@@ -438,14 +451,16 @@ class PrivacyEngine:
             elements=elements,
         )
 
-    def _charged(self, run: Run, blocks: Blocks, charge: Callable[[], Guarantee]) -> Guarantee:
+    def _charged(self, run: Run, held: Held, charge: Callable[[], Guarantee]) -> Guarantee:
         """Charge a run once, in the first of its processes, and return its guarantee."""
         processes = run.processes
-        processes.check_alike(
-            module=[tuple(parameter.shape) for parameter in run.parameters],
-            noise_multiplier=repr(run.mean),
-            users=blocks.digest(),
-        )
+        if not processes.alone:
+            # The key is kept nowhere, so that hashes tell nothing when the run has begun.
+            processes.check_alike(
+                module=[tuple(parameter.shape) for parameter in run.parameters],
+                noise_multiplier=repr(run.mean),
+                **held.hashes(processes.told(Held.key)),
+            )
         charged = processes.told(charge)
         if not processes.first and (budget := open_budget()) is not None:
             budget.charge(charged)

@@ -17,6 +17,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from dpgrain.errors import ParameterError
 from dpgrain.torch.library import torch
+from dpgrain.torch.precision import half_mean, is_half
 
 functional = torch.nn.functional
 
@@ -65,6 +66,22 @@ class Pass:
             total.backward()
         finally:
             self.is_running = False
+
+    def check_gradient(self, layer: str, gradient: Any) -> None:
+        """Refuse a gradient that reached a layer in another way, or lost digits on its way.
+
+        Args:
+            layer: the name of the layer.
+            gradient: the gradient by what came out of it.
+
+        Raises:
+            ParameterError: if no backward pass from this batch's loss has brought it; or if it has half
+                precision, and the loss is a mean.
+        """
+        if not self.is_running:
+            raise alone()
+        if is_half(gradient.dtype) and self.reduction == "mean":
+            raise half_mean(f"layer {layer!r} returns {gradient.dtype}")
 
     def output(self, tensor: Any, form: Form, why: str = "") -> Output:
         """Return a tensor that knows what it is made of.

@@ -20,6 +20,7 @@ from dpgrain.torch.library import torch
 from dpgrain.torch.outputs import Pass, Reduction, alone
 from dpgrain.torch.precision import half_mean, halves_inputs, is_half, precisely
 from dpgrain.torch.randomness import randomness_from
+from dpgrain.torch.structure import form_of, structure_of
 from dpgrain.torch.trial import (
     FEW_RECORDS,
     Seen,
@@ -62,10 +63,7 @@ class Call:
             ParameterError: if the gradient has half precision, and must not; or if no backward pass of
                 a loss that keeps records apart has brought it.
         """
-        if not self.of.is_running:
-            raise alone()
-        if is_half(gradient.dtype) and self.of.reduction == "mean":
-            raise half_mean(f"layer {self.name!r} returns {gradient.dtype}")
+        self.of.check_gradient(self.name, gradient)
         with precisely():
             x, b = (_at_least_single(t.detach()) for t in (x, gradient))
             uses = self.rule(self.layer, x, b, self.layout)
@@ -177,7 +175,8 @@ class Recorder:
         self._recording = False
         self._looks: list[Look] | None = None
         self._anchors: list[Any] = []
-        self._was_tried = False
+        self._tried: Any = None
+        self._example: Any = None, 0
         self._asleep: list[Any] = []
         self._before: Mapping[str, _State] = {}
         self._compared: set[bool] = set()
@@ -209,7 +208,19 @@ class Recorder:
             ParameterError: if it mixes records, or does what a pass over a batch may not do.
         """
         check_apart(self._looked_at, inputs, records, half=halves_inputs())
-        self._was_tried = True
+        self._example = inputs, records
+        self._tried = structure_of(self.module, inputs)
+
+    def _try_again(self, inputs: Any, rows: int) -> None:
+        """Try the module before its first batch, and before each one for which it was changed."""
+        if self._tried is not None and structure_of(self.module, inputs) == self._tried:
+            return
+        example, records = self._example
+        if example and form_of(self.module, example) == form_of(self.module, inputs):
+            check_apart(self._looked_at, example, records, half=halves_inputs())
+        else:
+            self._try_on_shapes(inputs, rows)
+        self._tried = structure_of(self.module, inputs)
 
     def _try_on_shapes(self, inputs: Any, rows: int) -> None:
         """Try the module on a few made-up records in the shapes of a batch; on as many, if need be."""
@@ -218,7 +229,8 @@ class Recorder:
         tables = [part.num_embeddings for part in parts if hasattr(part, "num_embeddings")]
         for whole, records in product((min(tables, default=2), 2), (FEW_RECORDS, rows)):
             try:
-                self.try_on(made_up(inputs, rows, records, whole), records)
+                made = made_up(inputs, rows, records, whole)
+                check_apart(self._looked_at, made, records, half=halves_inputs())
             except ParameterError:
                 raise
             except Exception as error:
@@ -240,12 +252,13 @@ class Recorder:
         self._layout, self._looks, self._anchors = Layout((1,) * records), [], []
         modes = {part: part.training for part in self.module.modules()}
         try:
-            with randomness_from(seed), torch.enable_grad():
+            with randomness_from(seed) as has_drawn, torch.enable_grad():
                 _ = self.module if training else self.module.eval()
                 out = rows_of(self.module(*given, **keywords), records)
                 torch.autograd.grad(probe_of(out), self._anchors, allow_unused=True)
+                draws = has_drawn()
             looks = [(look.name, look.x, look.gradient) for look in self._looks]
-            return Seen(looks, [tensor.detach() for tensor in out])
+            return Seen(looks, [tensor.detach() for tensor in out], draws)
         finally:
             self._looks = None
             for part, mode in modes.items():
@@ -260,8 +273,8 @@ class Recorder:
                 raise half_mean("the module is called under torch.autocast")
             layout = self.begin()
             # One record alone cannot be mixed with others.
-            if not self._was_tried and layout.rows > 1:
-                self._try_on_shapes((inputs, keywords), layout.rows)
+            if layout.rows > 1:
+                self._try_again((inputs, keywords), layout.rows)
             self._layout, self.uses = layout, {}
             self._pass = Pass(layout.rows, self._pass.reduction)
         self._recording = True
