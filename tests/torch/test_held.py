@@ -32,7 +32,7 @@ OTHER: dict[str, Held] = {
     "no cells": held(elements=None),
     "length": held([*USERS, "ann"], [*ELEMENTS, "x"], rows=5),
     "a number for a text": held([1, 2, 1, 2]),
-    "cells that are users": held(ELEMENTS[:3] + ["z"], USERS),
+    "cells that are users": held([*ELEMENTS[:3], "z"], USERS),
 }
 
 

@@ -1,4 +1,4 @@
-"""From a loss that mixes records no backward pass starts; from others each record's gradient is its own."""
+"""A backward pass starts from losses that keep records apart, and from no others."""
 
 from __future__ import annotations
 
@@ -51,7 +51,11 @@ def batch(tokens: bool, left_out: bool, seed: int = 1) -> Batch:
     if tokens:
         mask = (torch.arange(TOKENS) <= torch.arange(RECORDS)[:, None] % TOKENS).to(DOUBLE)
     if left_out:
-        labels = labels.masked_fill(mask == 0, -100) if tokens else labels.index_fill(0, torch.tensor(1), -100)
+        labels = (
+            labels.masked_fill(mask == 0, -100)
+            if tokens
+            else labels.index_fill(0, torch.tensor(1), -100)
+        )
     return Batch(out, numbers, shares.softmax(-1), labels, mask)
 
 
@@ -179,11 +183,12 @@ def passed(found: Batch, reduction: Reduction, write: Callable[[Batch], Any]) ->
     of = Pass(RECORDS, reduction)
     known = of.returned({"out": leaf * 1.0})["out"]
     try:
-        write(Batch(known, *list(vars(found).values())[1:])).backward()
+        loss = write(Batch(known, *list(vars(found).values())[1:]))
     except (RuntimeError, IndexError):
         return None  # Shapes that do not go together.
-    except ParameterError as refusal:
-        assert "the loss is not known" in str(refusal) or "loss_reduction" in str(refusal)
+    try:
+        loss.backward()
+    except ParameterError:
         return None
     return leaf.grad * (RECORDS if reduction == "mean" else 1)
 
@@ -221,6 +226,7 @@ def test_what_is_accepted_is_a_loop_over_records(
 ) -> None:
     found, accepted = batch(tokens, left_out), set()
     for (own, end), scale in product(WRITTEN, SCALES):
+
         def write(on: Batch, own: str = own, end: str = end, scale: str = scale) -> Any:
             return written(kind, own, end, scale, on)
 
@@ -275,7 +281,9 @@ X, Y = (2 + torch.rand(2, RECORDS, TOKENS, CLASSES, dtype=DOUBLE)).unbind(0)
 PLACES = torch.randint(0, TOKENS, (RECORDS, 2, CLASSES))
 #: How functions are called that take more than one tensor, or more than the place of a dimension.
 CALLS: dict[str, Callable[[Any, Any, Any], Any]] = {
-    **dict.fromkeys(["softmax", "log_softmax", "logsumexp", "cumsum", "amax", "amin"], lambda f, x, y: f(x, 1)),
+    **dict.fromkeys(
+        ["softmax", "log_softmax", "logsumexp", "cumsum", "amax", "amin"], lambda f, x, y: f(x, 1)
+    ),
     **dict.fromkeys(["sum", "mean"], lambda f, x, y: f(x, -1)),
     **dict.fromkeys(["chunk", "split"], lambda f, x, y: f(x, 2, 1)[0]),
     **dict.fromkeys(["clamp", "clip", "clamp_min"], lambda f, x, y: f(x, 2.5)),
@@ -297,20 +305,31 @@ CALLS: dict[str, Callable[[Any, Any, Any], Any]] = {
     "cross_entropy": lambda f, x, y: f(x, PLACES[:, 0, :], reduction="none"),
     "nll_loss": lambda f, x, y: f(x, PLACES[:, 0, :], reduction="none"),
     "binary_cross_entropy": lambda f, x, y: f(x / 4, y / 4, reduction="none"),
-    **dict.fromkeys(["logical_and", "logical_or", "__and__", "__or__"], lambda f, x, y: f(x > 2, y > 2)),
+    **dict.fromkeys(
+        ["logical_and", "logical_or", "__and__", "__or__"], lambda f, x, y: f(x > 2, y > 2)
+    ),
     **dict.fromkeys(["logical_not", "__invert__"], lambda f, x, y: f(x > 2.5)),
     "normalize": lambda f, x, y: f(x),
 }
 CALLS |= dict.fromkeys(
-    "mse_loss l1_loss smooth_l1_loss huber_loss binary_cross_entropy_with_logits kl_div "
-    "poisson_nll_loss soft_margin_loss".split(),
+    [
+        "mse_loss",
+        "l1_loss",
+        "smooth_l1_loss",
+        "huber_loss",
+        "binary_cross_entropy_with_logits",
+        "kl_div",
+        "poisson_nll_loss",
+        "soft_margin_loss",
+    ],
     lambda f, x, y: f(x, y, reduction="none"),
 )
-PAIRS = set(
-    "sub subtract rsub mul multiply div divide true_divide pow maximum minimum fmax fmin eq ne lt le gt "
-    "ge add __add__ __radd__ __sub__ __rsub__ __mul__ __rmul__ __truediv__ __rtruediv__ __div__ __rdiv__ "
-    "__pow__ __rpow__ __eq__ __ne__ __lt__ __le__ __gt__ __ge__".split()
-)
+_PAIRS = """
+    sub subtract rsub mul multiply div divide true_divide pow maximum minimum fmax fmin eq ne lt le gt
+    ge add __add__ __radd__ __sub__ __rsub__ __mul__ __rmul__ __truediv__ __rtruediv__ __div__ __rdiv__
+    __pow__ __rpow__ __eq__ __ne__ __lt__ __le__ __gt__ __ge__
+"""
+PAIRS = set(_PAIRS.split())
 
 
 @pytest.mark.parametrize("func", [f for f in RULES if f is not torch.Tensor.cuda])
@@ -349,7 +368,9 @@ class Speaking(torch.nn.Module):
     def forward(self, input_ids: Any, labels: Any = None) -> Any:
         logits, loss = self.out(torch.tanh(self.table(input_ids))), None
         if labels is not None:
-            loss = functional.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=-100)
+            loss = functional.cross_entropy(
+                logits.flatten(0, 1), labels.flatten(), ignore_index=-100
+            )
         return types.SimpleNamespace(loss=loss, logits=logits)
 
 
@@ -446,10 +467,14 @@ WAYS: dict[str, Callable[[Any, Any], Any]] = {
     "gradient penalty": penalty,
     "autograd.grad": lambda m, x: torch.autograd.grad(m(x.requires_grad_(True)).mean(), x),
     "autograd.backward": lambda m, x: torch.autograd.backward(m(x).mean()),
-    "autograd.backward of records": lambda m, x: torch.autograd.backward(m(x), torch.ones(RECORDS, 2)),
+    "autograd.backward of records": lambda m, x: torch.autograd.backward(
+        m(x), torch.ones(RECORDS, 2)
+    ),
     "jacobian": lambda m, x: torch.autograd.functional.jacobian(m, x),
     "hessian": lambda m, x: torch.autograd.functional.hessian(lambda z: m(z).sum(), x),
-    "autograd.functional.vjp": lambda m, x: torch.autograd.functional.vjp(m, x, torch.ones(RECORDS, 2)),
+    "autograd.functional.vjp": lambda m, x: torch.autograd.functional.vjp(
+        m, x, torch.ones(RECORDS, 2)
+    ),
     "func.grad": lambda m, x: func.grad(lambda z: m(z).sum())(x),
     "func.vjp": lambda m, x: func.vjp(m, x)[1](torch.ones(RECORDS, 2)),
     "func.jvp": lambda m, x: func.jvp(m, (x,), (x,)),
@@ -502,7 +527,11 @@ def test_outputs_of_another_batch_are_refused() -> None:
         Pass(RECORDS, "mean").returned(torch.randn(RECORDS, 2, requires_grad=True) * 1.0)
         for _ in range(2)
     )
-    for loss in ((first + second).mean(), first.mean() + second.mean(), (first * second.detach()).mean()):
+    for loss in (
+        (first + second).mean(),
+        first.mean() + second.mean(),
+        (first * second.detach()).mean(),
+    ):
         with pytest.raises(ParameterError, match="several batches"):
             loss.backward()
 

@@ -273,7 +273,11 @@ def test_randomness_is_as_before() -> None:
 
 def mixed_up(x: Any, share: float, kind: str) -> Any:
     """Records with others mixed into them, in a share of all runs (mixup)."""
-    draw = {"torch": lambda: torch.rand(()).item(), "numpy": np.random.rand, "python": random.random}
+    draw = {
+        "torch": lambda: torch.rand(()).item(),
+        "numpy": np.random.rand,
+        "python": random.random,
+    }
     if draw[kind]() >= share:
         return x
     return 0.7 * x + 0.3 * x[torch.randperm(len(x))]
@@ -295,7 +299,7 @@ def test_mixing_in_some_runs_is_found_out(share: float, kind: str, dropout: floa
                 if self.training:
                     torch.rand(self.shift)
                     for _ in range(self.shift):
-                        np.random.rand()
+                        np.random.rand()  # noqa: NPY002 - what modules may use
                         random.random()
                     x = mixed_up(x, share, kind)
                 return self.map(functional.dropout(x, dropout, self.training))
@@ -315,7 +319,9 @@ def test_a_network_without_draws_is_run_from_one_seed(monkeypatch: pytest.Monkey
     monkeypatch.setattr(Recorder, "_looked_at", counted)
     for layers, most in (((), 10), ((nn.Dropout(0.5),), 10 + 2 * SEEDS)):
         runs.clear()
-        tried(nn.Sequential(nn.Linear(WIDTH, 9), *layers, nn.Linear(9, 2)), torch.zeros(ROWS, WIDTH))
+        tried(
+            nn.Sequential(nn.Linear(WIDTH, 9), *layers, nn.Linear(9, 2)), torch.zeros(ROWS, WIDTH)
+        )
         assert most // 3 < len(runs) <= most
 
 

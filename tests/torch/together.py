@@ -91,11 +91,14 @@ def held(rank: int) -> dict[str, tuple[str, dict[str, Any]]]:
     return {
         "shards of equal length": ("record", {"dataset": table(values + rank)}),
         "rows in another order": ("user", {"dataset": table(turned if rank else values)}),
-        "one number": ("user", {"dataset": table(values + 1e-9 * rank * torch.from_numpy(last)[:, None])}),
+        "one number": (
+            "user",
+            {"dataset": table(values + 1e-9 * rank * torch.from_numpy(last)[:, None])},
+        ),
         "shards, one by one": ("user", {"dataset": OneByOne(values + rank)}),
         "another order, one by one": ("user", {"dataset": OneByOne(turned if rank else values)}),
         "ids of a shard": ("user", {"users": USERS + 1000 * rank}),
-        "ids in another order": ("user", {"users": np.where(USERS == 3 * rank, -1, USERS)}),
+        "ids in another order": ("user", {"users": np.where(3 * rank == USERS, -1, USERS)}),
         "users of records": ("record", {"users": USERS + rank}),
         "cells of a shard": ("element", {"elements": ELEMENTS + 3 * rank}),
         "the same, one by one": ("user", {"dataset": OneByOne(values)}),

@@ -150,9 +150,7 @@ class Output(torch.Tensor):
             return format(self.detach().as_subclass(torch.Tensor), spec)
 
     @classmethod
-    def __torch_function__(
-        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Call a function of PyTorch, and say what its result is made of.
 
         Raises:
@@ -363,8 +361,8 @@ def _check_constant(tensor: Any) -> None:
     """Refuse a tensor that asks for a gradient, and did not come out of the module."""
     if tensor.requires_grad and not isinstance(tensor, Output):
         raise _MixesError(
-            "has a tensor that asks for a gradient and that the module did not return, such as a penalty "
-            "(weight_decay of the optimizer takes its place)"
+            "has a tensor that asks for a gradient and that the module did not return, such as a "
+            "penalty (weight_decay of the optimizer takes its place)"
         )
 
 
@@ -382,7 +380,7 @@ def _by_entry(of: Pass, func: Any, args: Any, kwargs: Any) -> Any:
     tensors = _tensors(args, kwargs)
     for tensor in tensors:
         _check_constant(tensor)
-    if any(t.origin.form != "rows" for t in tensors if isinstance(t, Output)):
+    if any(_origin_of(t).form != "rows" for t in tensors if isinstance(t, Output)):
         raise _MixesError("comes after records were added up: do it to each record's loss before")
     result = func(*args, **kwargs)
     _check_beside(result, tensors)
@@ -392,9 +390,9 @@ def _by_entry(of: Pass, func: Any, args: Any, kwargs: Any) -> Any:
 def _added(of: Pass, func: Any, args: Any, kwargs: Any) -> Any:
     """Add numbers or rows of records, or sums over records to each other."""
     tensors = _tensors(args, kwargs)
-    forms = {t.origin.form if isinstance(t, Output) else "neither" for t in tensors}
+    forms = {_origin_of(t).form if isinstance(t, Output) else "neither" for t in tensors}
     if forms in ({"sum"}, {"mean"}) and not kwargs:
-        return of.output(func(*args), forms.pop())  # type: ignore[arg-type]
+        return of.output(func(*args), forms.pop())
     return _by_entry(of, func, args, kwargs)
 
 
@@ -440,7 +438,7 @@ def _reshaped(of: Pass, func: Any, args: Any, kwargs: Any) -> Any:
     return of.output(result, "rows")
 
 
-def _squeezed(of: Pass, func: Any, args: Any, kwargs: Any) -> Any:
+def _squeezed(of: Pass, _func: Any, args: Any, kwargs: Any) -> Any:
     """Leave out dimensions of size 1, but never that of records, also where there is one record."""
     x = _first(args)
     stated = kwargs.get("dim", args[1] if len(args) > 1 else range(1, x.dim()))
@@ -512,9 +510,7 @@ def _loss_of_classes(of: Pass, func: Any, args: Any, kwargs: Any) -> Any:
     return _lost(of, func, args, kwargs, lambda _each: None)
 
 
-def _lost(
-    of: Pass, func: Any, args: Any, kwargs: Any, check: Callable[[Any], None]
-) -> Any:
+def _lost(of: Pass, func: Any, args: Any, kwargs: Any, check: Callable[[Any], None]) -> Any:
     reduction = kwargs.get("reduction", "mean")
     if any(kwargs.get(old) is not None for old in ("size_average", "reduce")):
         raise _MixesError("has size_average or reduce: state reduction")
@@ -548,9 +544,9 @@ def _lost(
 _ENTRIES = """
     sub subtract rsub mul multiply div divide true_divide neg negative abs absolute exp expm1 log log1p
     log2 log10 sqrt rsqrt square pow reciprocal sigmoid tanh sin cos erf relu relu6 gelu silu mish elu
-    selu celu softplus softsign logsigmoid leaky_relu hardtanh hardsigmoid hardswish tanhshrink clamp clip
-    clamp_min clamp_max maximum minimum fmax fmin where masked_fill nan_to_num sign float double half
-    bfloat16 to type clone detach contiguous cpu cuda eq ne lt le gt ge logical_not logical_and
+    selu celu softplus softsign logsigmoid leaky_relu hardtanh hardsigmoid hardswish tanhshrink clamp
+    clip clamp_min clamp_max maximum minimum fmax fmin where masked_fill nan_to_num sign float double
+    half bfloat16 to type clone detach contiguous cpu cuda eq ne lt le gt ge logical_not logical_and
     logical_or __sub__ __rsub__ __mul__ __rmul__ __truediv__ __rtruediv__ __div__ __rdiv__ __pow__
     __rpow__ __neg__ __pos__ __abs__ __eq__ __ne__ __lt__ __le__ __gt__ __ge__ __invert__ __and__ __or__
 """

@@ -215,7 +215,9 @@ def go_on(run: Run, held: Held, draws: Any, checkpoint: Checkpoint, path: Path) 
     run.steps.load_state(dict(checkpoint.steps))
     seeded, people = checkpoint.seeded, _people(held, checkpoint.plan)
     if seeded is None:
-        run.stand(checkpoint.done, run.processes.told(lambda: _counted(run, checkpoint, path, people)))
+        run.stand(
+            checkpoint.done, run.processes.told(lambda: _counted(run, checkpoint, path, people))
+        )
         return
     if seeded["people"] != people:
         raise other_people()

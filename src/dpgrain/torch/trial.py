@@ -138,7 +138,7 @@ def check_apart(run: Runner, inputs: Any, records: int, *, half: bool) -> None:
 
 
 def _check_seeds(run: Runner, inputs: Any, records: int, half: bool) -> None:
-    """Exchange half of the records, from seed to seed other ones, and compare what is seen of the rest."""
+    """Compare what is seen of half of the records while the rest is exchanged, from seed to seed."""
     for seed in range(1, SEEDS):
         exchanged = [(place + seed) % records for place in range(records // 2)]
         others = [place for place in range(records) if place not in exchanged]
@@ -147,7 +147,14 @@ def _check_seeds(run: Runner, inputs: Any, records: int, half: bool) -> None:
             rows[place] = other
         first = run(inputs, records, seed=seed)
         found = run(_rows_of(inputs, records, rows), records, seed=seed)
-        _compare(first, found, others, others, half, "depends on other records of the batch, in some runs")
+        _compare(
+            first,
+            found,
+            others,
+            others,
+            half,
+            "depends on other records of the batch, in some runs",
+        )
 
 
 def _compare(one: Seen, other: Seen, rows: Any, places: Any, half: bool, why: str) -> None:
