@@ -30,16 +30,16 @@ SHUFFLE = (
     "Table 1, Definitions 2.1 to 2.2, Facts 2.3 to 2.4, Definitions 2.5 to 2.12, Algorithm 1, "
     "Lemma 3.1, Algorithm 2, Theorem 3.2, Lemma 3.3, Algorithm 3, Theorem 4.1, Lemma 4.2, Theorem 4.3, "
     "Algorithm 4, Lemma 4.4, Definition 4.5, Lemma 4.6, Theorems 4.7 to 4.8, Algorithm 5, Theorem 4.9, "
-    "Lemma A.1, Equation 1, Lemmas A.2 to A.3, Definition A.4, Lemma A.5, Theorem A.6, Equations 2 to 3, "
-    "Definition A.7, Claim A.8, Corollary A.9, Definition B.1, Lemma B.2, Equations 4 to 5, Lemma B.3, "
-    "Equation 6, Lemmas B.4 to B.7, Corollaries B.8 to B.11, Definitions C.1 to C.2, Equation 7, "
-    "Theorem C.3, Lemma C.4, Algorithm 6, Lemma C.5"
+    "Lemma A.1, Equation 1, Lemmas A.2 to A.3, Definition A.4, Lemma A.5, Theorem A.6, "
+    "Equations 2 to 3, Definition A.7, Claim A.8, Corollary A.9, Definition B.1, Lemma B.2, "
+    "Equations 4 to 5, Lemma B.3, Equation 6, Lemmas B.4 to B.7, Corollaries B.8 to B.11, "
+    "Definitions C.1 to C.2, Equation 7, Theorem C.3, Lemma C.4, Algorithm 6, Lemma C.5"
 )
 SCO = (
     "Equation 1, Table 1, Definitions 2.1 to 2.3, Lemmas 2.4 to 2.5, Definition 2.6, Lemma 2.7, "
-    "Definition 3.1, Equation 2, Algorithm 1, Theorem 3.2, Lemmas 3.3 to 3.7, Theorem 4.1, Algorithm 2, "
-    "Remarks 4.2 to 4.3, Equation 3, Lemmas 4.4 to 4.9, Proposition 4.10, Algorithm 3, Theorem 4.11, "
-    "Lemma A.1, Algorithm 4, Equation 4"
+    "Definition 3.1, Equation 2, Algorithm 1, Theorem 3.2, Lemmas 3.3 to 3.7, Theorem 4.1, "
+    "Algorithm 2, Remarks 4.2 to 4.3, Equation 3, Lemmas 4.4 to 4.9, Proposition 4.10, "
+    "Algorithm 3, Theorem 4.11, Lemma A.1, Algorithm 4, Equation 4"
 )
 #: By page, then by the heading of the table that lists them.
 CONTENTS = {

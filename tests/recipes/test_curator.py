@@ -579,7 +579,9 @@ def test_accelerated_steps_need_as_many_rounds_as_the_root_of_the_records() -> N
 def test_a_run_that_ends_early_says_so(tmp_path: Any) -> None:
     # Nobody lies within a millionth of anybody: the test of the soft core fails in its first round.
     recipe = UserLevelSgd(replace(cases.KNOWN, radius=1e-6), rounds=7)
-    model = learn.LogisticRegression(epsilon=8.0, algorithm=recipe, n_users=400, random_state=0)
+    model = learn.LogisticRegression(
+        epsilon=8.0, algorithm=recipe, n_users=400, classes=[0, 1], random_state=0
+    )
     with pytest.warns(dg.EndedWarning, match="ended in round 1 of 7, so that the start is all"):
         model.fit(cases.X, cases.Y, users=cases.USERS)
     assert "Take care: the run ended in round 1 of 7" in str(coefficients(model))
