@@ -172,6 +172,7 @@ BY_RECIPE: dict[str, Any] = {
 }
 
 
+@pytest.mark.filterwarnings("ignore::dpgrain.EndedWarning")
 @pytest.mark.search(keep=3)
 @pytest.mark.parametrize("name", BY_RECIPE)
 def test_models_of_recipes_are_written(name: str, tmp_path: Path) -> None:
