@@ -283,7 +283,7 @@ def export(
     """Write the promises and all lines of a ledger as JSON, or an entry for a public registry."""
     if decided_by and not registry:
         raise ParameterError("--decided-by goes with --registry.")
-    check_outputs([output], [place])
+    check_outputs([output])
     opened = ledgers.Ledger(place)
     if registry:
         told = registries.registry_entry(opened, decided_by=decided_by)
@@ -308,7 +308,7 @@ def report(
     as_json: given.Json = False,
 ) -> None:
     """Write one HTML page for a privacy officer: promises, what is left, releases over time."""
-    check_outputs([output], [place])
+    check_outputs([output])
     ledgers.Ledger(place).report(output)
     if as_json:
         tell_json({}, output)

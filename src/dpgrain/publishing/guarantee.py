@@ -8,14 +8,16 @@ import json
 import math
 import warnings
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any, TypeAlias
 
 from dpgrain import _fields, _validate
+from dpgrain._files import NUMBERS, promise_beside
 from dpgrain._shown import ShownGuarantee
 from dpgrain._wording import powers, rounded_up
 from dpgrain.accounting import Event, Scoped
 from dpgrain.accounting.losses.rounding import sum_up
-from dpgrain.errors import DeltaWarning, ParameterError
+from dpgrain.errors import DataError, DeltaWarning, ParameterError
 from dpgrain.partitions import Partition
 from dpgrain.provenance import Stated, together
 from dpgrain.publishing.receipt import Receipt
@@ -279,12 +281,43 @@ class Guarantee(ShownGuarantee):
 
     @staticmethod
     def from_json(text: str) -> Guarantee:
-        """Read the guarantee that :meth:`to_json` wrote.
+        """Read the guarantee that :meth:`to_json` wrote, or that stood beside an output.
 
         Raises:
             ParameterError: if the text does not describe a guarantee.
+
+        Whether an output has the numbers that it is about, :meth:`beside` alone checks.
         """
-        return Guarantee.from_dict(_fields.loads(text, "a guarantee"))
+        values = _fields.loads(text, "a guarantee")
+        if isinstance(values, dict):
+            values.pop(NUMBERS, None)
+        return Guarantee.from_dict(values)
+
+    @staticmethod
+    def beside(path: str | Path) -> Guarantee:
+        """Read the guarantee that stands beside an output of a file of releases.
+
+        Args:
+            path: the output, such as ``pages.csv``, beside which is ``pages.csv.guarantee.json``.
+
+        Raises:
+            DataError: if there is none, or it is about other numbers than those in the output.
+            ParameterError: if it does not describe a guarantee.
+
+        >>> from tempfile import TemporaryDirectory
+        >>> with TemporaryDirectory() as folder:
+        ...     try:
+        ...         Guarantee.beside(Path(folder) / "pages.csv")
+        ...     except DataError:
+        ...         print("no guarantee")
+        no guarantee
+        """
+        about = promise_beside(Path(path))
+        if about is None:
+            raise DataError(
+                f"{str(path)!r} has no guarantee beside it; give an output of dpgrain run."
+            )
+        return Guarantee.from_dict(about)
 
 
 _Part: TypeAlias = tuple[Event, Region, int | None]

@@ -22,6 +22,7 @@ from typing import Any, Protocol
 import duckdb
 import pyarrow as pa
 
+from dpgrain._files import note_read
 from dpgrain._progress import step
 from dpgrain._wording import first_repeated, named_like
 from dpgrain.errors import DataError, DpgrainError, ParameterError, SchemaError
@@ -738,6 +739,7 @@ def _paths(patterns: Sequence[str | Path]) -> tuple[str, ...]:
         found = sorted(glob.glob(pattern, recursive=True)) or [pattern]  # noqa: PTH207
         paths.extend([pattern] if Path(pattern).is_file() else found)
     paths = list(dict.fromkeys(paths))
+    note_read(*paths)
     for path in paths:
         if not path.lower().endswith(_PARQUET + CSV):
             raise ParameterError(
