@@ -15,18 +15,29 @@ from typing import Any
 
 import dpgrain as dg
 from dpgrain.tables.engines.column_types import LONGEST_LABEL
+from dpgrain.tables.engines.named import ENGINES
 from dpgrain.testing.odd import SYSTEMS, UNSTATED, Cell, Kind, Rows, System
 from dpgrain.testing.odd.cells import passing
 from dpgrain.testing.odd.uses import FUNCTIONS, ROLES, Outcome, Use, uses
 from dpgrain.testing.products import covering
-from dpgrain.tables.engines.named import ENGINES
 
 #: Engines of this process.
 LOCAL = [name for name in ENGINES if name != "spark"]
 #: Every way to give a table: the name of its system of types, and the way.
 WAYS = [(name, way) for name, system in SYSTEMS.items() for way in system.ways]
 #: What a column that is not read has to suffer.
-MEANINGS = ("whole", "real", "decimal", "text", "truth", "day", "time", "moment", "null", "unusable")
+MEANINGS = (
+    "whole",
+    "real",
+    "decimal",
+    "text",
+    "truth",
+    "day",
+    "time",
+    "moment",
+    "null",
+    "unusable",
+)
 
 
 @dataclass(frozen=True)
@@ -119,7 +130,8 @@ class Case:
     engine: str
 
     def __str__(self) -> str:
-        return f"{self.given.way} {self.kind.name}: {self.use.role} of {self.use.function}, {self.engine}"
+        use = f"{self.use.role} of {self.use.function}"
+        return f"{self.given.way} {self.kind.name}: {use}, {self.engine}"
 
     def of(self, odd: bool | None, folder: Path, *, stated: bool = False) -> tuple[Outcome, Rows]:
         """What comes of it where one person's rows are odd, plain or absent."""
@@ -142,7 +154,10 @@ USES = _uses()
 
 
 def cases(
-    strength: int | None, system: str, way: str, givens: Mapping[tuple[str, str], Given] | None = None
+    strength: int | None,
+    system: str,
+    way: str,
+    givens: Mapping[tuple[str, str], Given] | None = None,
 ) -> list[Case]:
     """The cases of one way: all pairs or triples of way, role, engine and meaning, or all types.
 
@@ -166,9 +181,7 @@ def cases(
         some = [use for use in USES[case["role"]] if case["meaning"] in _meanings(use)]
         own = kinds[case["meaning"]]
         if own and some:
-            found.append(
-                Case(mine, own[place % len(own)], some[place % len(some)], case["engine"])
-            )
+            found.append(Case(mine, own[place % len(own)], some[place % len(some)], case["engine"]))
     return found
 
 

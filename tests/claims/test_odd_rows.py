@@ -17,7 +17,6 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
-from fractions import Fraction
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -53,66 +52,13 @@ from dpgrain.noise import SeededSource
 from dpgrain.optimize import Constant, Sgd, Squared
 from dpgrain.optimize.models import Truncated
 from dpgrain.tables.engines.duckdb import DuckDB
+from dpgrain.testing.odd import Hostile, objects
 from dpgrain.units import Element, Record, User
 
 Array = NDArray[Any]
 
 
-class Hostile:
-    """An object that raises whatever it is asked, and warns before."""
-
-    def _fails(self, *_: Any) -> Any:
-        warnings.warn("somebody's row", UserWarning, stacklevel=2)
-        raise RuntimeError("somebody's row")
-
-    __float__ = __int__ = __eq__ = __hash__ = __str__ = __repr__ = _fails
-    __len__ = __iter__ = __index__ = __bool__ = __complex__ = _fails
-
-
-class Loud:
-    """A number that is none, with a warning."""
-
-    def __float__(self) -> float:
-        warnings.warn("somebody's row", UserWarning, stacklevel=2)
-        return 1.0
-
-    def __str__(self) -> str:
-        warnings.warn("somebody's row", UserWarning, stacklevel=2)
-        return "word"
-
-
-CELLS: dict[str, Any] = {
-    "None": None,
-    "NaN": float("nan"),
-    "inf": float("inf"),
-    "text": "somebody",
-    "long text": "x" * 100_000,
-    "surrogate": "\ud800",
-    "NUL": "\x00",
-    "return": "x\r",
-    "complex": 1 + 1j,
-    "numpy complex": np.complex128(1 + 1j),
-    "list": [1.0],
-    "tuple": (1.0, 2.0),
-    "dict": {"a": 1},
-    "huge": 10**400,
-    "digits": 10**5000,
-    "above int64": 2**70,
-    "Decimal": Decimal("1E+400"),
-    "signalling": Decimal("sNaN"),
-    "fraction": Fraction(10**400, 3),
-    "date": datetime.date(1, 1, 1),
-    "time": datetime.datetime(9999, 12, 31, 23, 59, 59, 999999),
-    "datetime64": np.datetime64("2020-01-01"),
-    "timedelta64": np.timedelta64(3, "D"),
-    "NaT": pd.NaT,
-    "NA": pd.NA,
-    "bytes": b"\xff",
-    "bool": True,
-    "array": np.ones((2, 2)),
-    "hostile": Hostile(),
-    "loud": Loud(),
-}
+CELLS = dict(objects())
 
 
 def silently(call: Callable[..., Any], *args: Any, **options: Any) -> Any:

@@ -67,7 +67,9 @@ def _too_wide(bits: int, digits: int, places: int) -> Any:
     """Return decimals, among them those that have more digits than the type says."""
     plain, odd = decimals(digits, places)
     ends = {"most stored": 2 ** (bits - 1) - 1, "least stored": -(2 ** (bits - 1))}
-    stored = {name: Cell(Decimal(end).scaleb(-places, _WIDE), UNSTATED) for name, end in ends.items()}
+    stored = {
+        name: Cell(Decimal(end).scaleb(-places, _WIDE), UNSTATED) for name, end in ends.items()
+    }
     return plain, {**odd, **stored}
 
 
@@ -161,7 +163,13 @@ def _kinds() -> Iterator[Kind]:
             made.append((name, "moment", column, instants(ticks), True))
         far = (1, 2, 2**62, -(2**62))
         made.append(
-            (f"duration[{unit}]", "unusable", _stored(pa.duration(unit), pa.int64()), _some(*far), False)
+            (
+                f"duration[{unit}]",
+                "unusable",
+                _stored(pa.duration(unit), pa.int64()),
+                _some(*far),
+                False,
+            )
         )
     for unit in ("s", "ms"):
         column = _stored(pa.time32(unit), pa.int32())
@@ -179,11 +187,19 @@ def _kinds() -> Iterator[Kind]:
         ("fixed-size binary", pa.binary(2)),
     ):
         made.append((name, "unusable", _plainly(kind), bytes_, False))
-    yield from (Kind(name, what, column, *cells, common) for name, what, column, cells, common in made)
+    yield from (
+        Kind(name, what, column, *cells, common) for name, what, column, cells, common in made
+    )
     yield from _encoded({name: (what, column, cells) for name, what, column, cells, _ in made})
     ids = [uuid.UUID(int=number) for number in (1, 2, 2**128 - 1)]
     named = [Cell(each.bytes, str(each)) for each in ids]
-    yield Kind("uuid", "text", _extension(pa.uuid(), pa.binary(16)), (named[0], named[1]), {"most": named[2]})
+    yield Kind(
+        "uuid",
+        "text",
+        _extension(pa.uuid(), pa.binary(16)),
+        (named[0], named[1]),
+        {"most": named[2]},
+    )
     json = _extension(pa.json_(), pa.string())
     yield Kind("json", "text", json, *_as_text('{"a": 1}', "2", "no json", "", "\x00"))
     yield Kind("bool8", "truth", _extension(pa.bool8(), pa.int8()), *_bool8())
@@ -202,10 +218,12 @@ def _date64() -> tuple[tuple[Cell, ...], dict[str, Cell]]:
     """Return days that are stored as milliseconds; those that are no whole days have no reading."""
     day = 86_400_000
     plain, odd = days()
-    stored = {
-        name: Cell(cell.raw * day, cell.value, cell.or_missing) for name, cell in odd.items()
+    stored = {name: Cell(cell.raw * day, cell.value, cell.or_missing) for name, cell in odd.items()}
+    stored |= {
+        "no day": Cell(-1, UNSTATED),
+        "beyond": Cell(2**62, UNSTATED),
+        "most": Cell(2**63 - 1, UNSTATED),
     }
-    stored |= {"no day": Cell(-1, UNSTATED), "beyond": Cell(2**62, UNSTATED), "most": Cell(2**63 - 1, UNSTATED)}
     return tuple(Cell(cell.raw * day, cell.value) for cell in plain), stored
 
 
@@ -222,7 +240,9 @@ def _encoded(made: Mapping[str, tuple[Meaning, Column, Any]]) -> Iterator[Kind]:
         "list": _lists,
         "large list": lambda values: _lists(values).cast(pa.large_list(values.type)),
         "list view": lambda values: pa.ListViewArray.from_arrays(
-            pa.array(range(len(values)), pa.int32()), pa.array([1] * len(values), pa.int32()), values
+            pa.array(range(len(values)), pa.int32()),
+            pa.array([1] * len(values), pa.int32()),
+            values,
         ),
         "fixed-size list": lambda values: pa.FixedSizeListArray.from_arrays(values, 1),
         "struct": lambda values: pa.StructArray.from_arrays([values], ["a"]),

@@ -1,4 +1,4 @@
-"""Odd tables: the cells of one type, with what each says in Python, and tables that are made of them."""
+"""Cells of one type, with what each says in Python, and the tables that are made of them."""
 
 from __future__ import annotations
 
@@ -155,7 +155,11 @@ class System:
     )
 
     def rows(
-        self, kinds: Sequence[Kind], *, odd: bool | None, but: frozenset[tuple[str, str]] = frozenset()
+        self,
+        kinds: Sequence[Kind],
+        *,
+        odd: bool | None,
+        but: frozenset[tuple[str, str]] = frozenset(),
     ) -> Rows:
         """Return rows of others, and between them those of one person, with a column of each type.
 
@@ -203,9 +207,8 @@ class System:
         }
         return self.table(made)
 
-
     def held(self, way: str, folder: Path) -> tuple[tuple[Kind, ...], frozenset[tuple[str, str]]]:
-        """Return the types that tables can have that are given in a way, and odd cells they cannot hold.
+        """Return the types that tables given in a way can have, and odd cells that they cannot hold.
 
         Args:
             way: the name of the way.
@@ -358,7 +361,9 @@ def days() -> tuple[tuple[Cell, ...], dict[str, Cell]]:
     }
     odd = {name: at(day) for name, day in named.items()}
     # The ends of 32 bits are the infinite days of some systems, and days or nothing in others.
-    odd |= {name: Cell(odd[name].raw, UNSTATED) for name in named if "most" in name or "least" in name}
+    odd |= {
+        name: Cell(odd[name].raw, UNSTATED) for name in named if "most" in name or "least" in name
+    }
     return (at(19_844), at(19_845)), odd
 
 

@@ -47,7 +47,9 @@ def _ticks(unit: str, kind: str = "M8", zone: str = "") -> Callable[[Sequence[An
         found = pd.Series(ticks.view(f"{kind}[{unit}]"))
         if not zone:
             return found
-        return pd.Series(pd.array(ticks.view(f"{kind}[{unit}]"), dtype=f"datetime64[{unit}, {zone}]"))
+        return pd.Series(
+            pd.array(ticks.view(f"{kind}[{unit}]"), dtype=f"datetime64[{unit}, {zone}]")
+        )
 
     return column
 
@@ -93,9 +95,12 @@ def _strings() -> Cells:
 def _kinds() -> Iterator[Kind]:
     made: list[tuple[str, Meaning, Callable[[Sequence[Any]], Any], Cells]] = []
     for bits in (8, 16, 32, 64):
-        for name, cells in ((f"int{bits}", wholes(bits)), (f"uint{bits}", wholes(bits, signed=False))):
+        for name, cells in (
+            (f"int{bits}", wholes(bits)),
+            (f"uint{bits}", wholes(bits, signed=False)),
+        ):
             made.append((name, "whole", _array(name, 0), cells))
-            nullable = f"{'UI' if name[0] == 'u' else 'I'}{name[2 if name[0] == 'u' else 1:]}"
+            nullable = f"{'UI' if name[0] == 'u' else 'I'}{name[2 if name[0] == 'u' else 1 :]}"
             made.append((f"nullable {nullable}", "whole", _masked(nullable), cells))
     for name in ("float16", "float32", "float64"):
         ends = np.finfo(name)
@@ -115,7 +120,9 @@ def _kinds() -> Iterator[Kind]:
     ]
     made.append(("string in Python", "text", _masked("string[python]"), _strings()))
     made.append(("string in Arrow", "text", _masked("string[pyarrow]"), texts(bytes.decode)))
-    made.append(("str", "text", lambda raws: pd.Series(list(raws), dtype="str"), texts(bytes.decode)))
+    made.append(
+        ("str", "text", lambda raws: pd.Series(list(raws), dtype="str"), texts(bytes.decode))
+    )
     for unit, per_second in UNITS.items():
         cells = instants(per_second)
         made.append((f"datetime64[{unit}]", "time", _ticks(unit), cells))
@@ -132,9 +139,22 @@ def _kinds() -> Iterator[Kind]:
     ]
     common = {
         *(f"int{bits}" for bits in (8, 16, 32, 64)),
-        *("nullable Int64", "float32", "float64", "nullable Float64", "bool", "boolean", "object", "category"),
+        *(
+            "nullable Int64",
+            "float32",
+            "float64",
+            "nullable Float64",
+            "bool",
+            "boolean",
+            "object",
+            "category",
+        ),
         *("str", "string in Python", "string in Arrow"),
-        *(f"datetime64[{unit}{zone}]" for unit in UNITS for zone in ("", ", UTC", ", Europe/Paris")),
+        *(
+            f"datetime64[{unit}{zone}]"
+            for unit in UNITS
+            for zone in ("", ", UTC", ", Europe/Paris")
+        ),
     }
     for name, what, column, cells in made:
         # NumPy's whole numbers and truths have no null.
@@ -172,6 +192,8 @@ def _sparse(dtype: str, fill: Any) -> Callable[[Sequence[Any]], Any]:
 def _parquet(frame: pd.DataFrame, folder: Path) -> Path:
     if any(dtype.kind == "m" for dtype in frame.dtypes):
         raise TypeError("Parquet has no spans of time, and keeps their whole numbers.")
+    if any(name in frame for name in ("object", "category of objects")):
+        raise TypeError("pandas takes the type of objects in a file from their values.")
     path = folder / "rows.parquet"
     frame.to_parquet(path)
     return path
