@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import warnings
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -149,7 +150,7 @@ def test_the_form_of_what_is_published_follows_from_no_row(
 ) -> None:
     call, stated = DOORS[door]
     forms = {
-        form_of(lambda odd=odd: call(container(odd), **stated))
+        form_of(partial(call, container(odd), **stated))
         for few in range(M + 1)
         for odd in ([ROWS[row]] * few + [[0.5] * D] * (M - few),)
     }
@@ -160,4 +161,4 @@ def test_the_form_of_what_is_published_follows_from_no_row(
 def test_what_a_list_does_not_say_is_asked_for_whatever_its_rows_are(door: str, row: str) -> None:
     call, _ = DOORS[door]
     for odd in ([], [ROWS[row]] * M, [[0.5] * D] * M, [0.5] * M):
-        assert "dimension must be stated for a list" in form_of(lambda odd=odd: call(odd))
+        assert "dimension must be stated for a list" in form_of(partial(call, odd))
