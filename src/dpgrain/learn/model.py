@@ -125,8 +125,7 @@ class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
         n_features_in_: the number of features.
         n_users_: the number of users that sums are divided by: as stated, or as released with noise.
         parameters_: the parameters that the fit used: as stated, but for the setting that ``tune``
-            chose, the unit where none is stated, and the ε and δ that a ``share`` took. The model's own
-            stay as they are.
+            chose, and the ε and δ that a ``share`` took. The model's own stay as they are.
 
     >>> from dpgrain.learn import LinearRegression
     >>> rng, users = np.random.default_rng(0), np.repeat(np.arange(2000), 2)
@@ -376,7 +375,9 @@ class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
     def asked_(self) -> Ask:
         """The parameters that the fit used."""
         check_is_fitted(self)
-        return _ask(self.parameters_)
+        stated = self.parameters_["unit"]
+        unit = OWN_UNIT[self.guarantee_.level] if stated is None else stated
+        return _ask({**self.parameters_, "unit": unit})
 
     def adopt(
         self,
@@ -393,8 +394,6 @@ class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
             tuned: the setting that was chosen.
         """
         self.parameters_ = {**self.get_params(deep=False), **(tuned or {})}
-        if self.unit is None and guarantee is not None:
-            self.parameters_["unit"] = OWN_UNIT[guarantee.level]
         intercept, bound = self.parameters_["fit_intercept"], self.parameters_["feature_bound"]
         self.n_features_in_ = fitted.theta.size // fitted.outputs - intercept
         self._set(*fitted.coefficients(self.n_features_in_, bound, intercept=intercept))
