@@ -63,7 +63,7 @@ def test_records_are_compared_number_by_number(values: Any) -> None:
     assert held().hash(KEY) == held(values=values).hash(KEY)
 
 
-class Records(torch.utils.data.Dataset):  # type: ignore[misc]
+class Records(torch.utils.data.Dataset):
     """Records of several parts, read one by one."""
 
     def __init__(self, last: Any) -> None:

@@ -105,6 +105,8 @@ KINDS: dict[str, Kind] = {
     "contrastive": lambda b, r: _reduced(b.out.flatten(1) @ b.out.flatten(1).T, r),
     "centred": lambda b, r: _reduced((b.out - b.out.mean(0)).square(), r),
     "centred by what has no gradient": lambda b, r: _reduced(b.out - b.out.detach().mean(0), r),
+    "centred by targets": lambda b, r: _reduced(b.out - b.numbers.mean(0), r),
+    "times what others have": lambda b, r: _reduced(b.out * b.numbers.sum(0, keepdim=True), r),
     "softmax over records": lambda b, r: _reduced(b.out.softmax(0), r),
     "largest of all": lambda b, r: _reduced(b.out / b.out.abs().max(), r),
     "weighed by others": lambda b, r: _reduced(b.out * torch.softmax(b.out.detach(), 0), r),
@@ -153,6 +155,7 @@ ENDS: dict[str, Callable[[Any, Any], Any]] = {
     "counted of each": lambda each, mask: _own(each, mask).mean(),
     "counted of all": _batch,
     "counted of all, as a number": lambda each, mask: each.sum() / mask.sum(),
+    "counted of all, before": lambda each, mask: (each / mask.sum()).sum(),
     "by the number": lambda each, mask: each.sum() / len(each),
     "some": lambda each, mask: each[mask > 0].mean() if each.shape == mask.shape else each[0],
 }
@@ -262,6 +265,7 @@ MIXING = {
     "weights of classes": ("weighted classes", "mean", "", False),
     "counted of all": ("classes", "none", "counted of all", True),
     "divided by what counts": ("classes", "none", "counted of all, as a number", True),
+    "divided by what counts before": ("classes", "none", "counted of all, before", True),
     "divided by the number of records": ("squares", "none", "by the number", False),
     "picked by a mask": ("classes", "none", "some", True),
 }

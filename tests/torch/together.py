@@ -62,7 +62,7 @@ class Image(torch.nn.Module):
         return self.last(torch.tanh(self.first(picture)).flatten(1))
 
 
-class OneByOne(torch.utils.data.Dataset):  # type: ignore[misc]
+class OneByOne(torch.utils.data.Dataset):
     """Records that are read one by one, and changed at random in that."""
 
     def __init__(self, values: Any, turned: float = 0.1) -> None:
