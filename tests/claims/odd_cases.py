@@ -6,7 +6,7 @@ import itertools
 import math
 import warnings
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -53,7 +53,7 @@ class Given:
         with TemporaryDirectory() as folder:
             return self.system.held(self.way, Path(folder))
 
-    def rows(self, kinds: list[Kind], *, odd: bool | None, stated: bool = False) -> Rows:
+    def rows(self, kinds: Sequence[Kind], *, odd: bool | None, stated: bool = False) -> Rows:
         """Rows of these types; with stated readings alone, if asked."""
         but = self.held[1]
         if stated:
@@ -90,7 +90,7 @@ class Given:
             warnings.simplefilter("ignore")
             return self.system.ways[self.way](self.system.make(rows), folder)
 
-    def refused(self, kinds: list[Kind], odd: bool | None, folder: Path) -> str:
+    def refused(self, kinds: Sequence[Kind], odd: bool | None, folder: Path) -> str:
         """What ``dg.read`` says of a table with these types; nothing, where it is read."""
         rows = self.rows(kinds, odd=odd)
         source = self.source(rows, folder)
@@ -195,7 +195,12 @@ def _covered(strength: int) -> list[dict[str, Any]]:
         (system, way): {kind.meaning for kind in SYSTEMS[system].kinds.values()}
         for system, way in WAYS
     }
-    options = {"way": WAYS, "role": [*ROLES], "engine": LOCAL, "meaning": MEANINGS}
+    options: dict[str, Sequence[Any]] = {
+        "way": WAYS,
+        "role": [*ROLES],
+        "engine": LOCAL,
+        "meaning": MEANINGS,
+    }
     return covering(
         options,
         strength,

@@ -138,14 +138,14 @@ def test_cells_are_read_as_the_definition_says(system: str, way: str, tmp_path: 
 
 def read_in(table: dg.UserTable, kinds: Sequence[Kind]) -> tuple[dg.UserTable, list[Reading]]:
     """The roles in which each type is read, and the table with days of all times."""
-    keys = [
-        kind for kind in kinds if accepts(lambda kind=kind: table.require_key(kind.name, "key"))
-    ]
-    numbers = [
-        kind
-        for kind in kinds
-        if accepts(lambda kind=kind: table.require_numbers([kind.name], "number", also=["BOOLEAN"]))
-    ]
+    keys, numbers = [], []
+    for kind in kinds:
+        with suppress(dg.SchemaError):
+            table.require_key(kind.name, "key")
+            keys.append(kind)
+        with suppress(dg.SchemaError):
+            table.require_numbers([kind.name], "number", also=["BOOLEAN"])
+            numbers.append(kind)
     times = []
     for kind in kinds:
         with suppress(dg.SchemaError):
@@ -156,14 +156,6 @@ def read_in(table: dg.UserTable, kinds: Sequence[Kind]) -> tuple[dg.UserTable, l
         Reading("number", numbers, "number", Kind.number),
         Reading("day", times, "key", Kind.day, "day of {}"),
     ]
-
-
-def accepts(asked: Callable[[], object]) -> bool:
-    try:
-        asked()
-    except dg.SchemaError:
-        return False
-    return True
 
 
 def read_all(table: dg.UserTable, reading: Reading) -> tuple[dict[Kind, list[Any]], list[str]]:
@@ -187,10 +179,10 @@ def agrees(found: Any, kind: Kind, cell: Cell, stated: Callable[[Kind, Cell], An
         return True
     expected = stated(kind, cell)
     if found is None or expected is None:
-        return found is expected or (found is None and cell.or_missing)
+        return bool(found is expected or (found is None and cell.or_missing))
     if isinstance(expected, float):
-        return found == pytest.approx(expected, rel=5e-16, abs=0, nan_ok=True)
-    return str(found) == expected
+        return bool(found == pytest.approx(expected, rel=5e-16, abs=0, nan_ok=True))
+    return bool(str(found) == expected)
 
 
 def read_error(table: dg.UserTable, columns: list[tuple[str, Form]]) -> str:
@@ -417,7 +409,12 @@ def test_a_column_is_the_one_of_its_name_or_refused(
             wrong.append(f"{form}: {type(error).__name__}: {error}")
             continue
         for place, name in enumerate(names):
-            asked = {"bounds": (0, 4), "unit": dg.User(), "clip": 4.0, "epsilon": 1e6}
+            asked: dict[str, Any] = {
+                "bounds": (0, 4),
+                "unit": dg.User(),
+                "clip": 4.0,
+                "epsilon": 1e6,
+            }
             try:
                 found = dg.sum(table, name, **asked).estimate[0]
             except dg.SchemaError:
@@ -469,7 +466,7 @@ def test_a_table_that_is_kept_open_reads_the_file_as_it_is(
     path, write = before_and_after(kind, tmp_path)
 
     def counted(table: dg.UserTable) -> float:
-        asked = {"unit": dg.User(), "clip": 1.0, "epsilon": 1e6}
+        asked: dict[str, Any] = {"unit": dg.User(), "clip": 1.0, "epsilon": 1e6}
         return round(float(dg.count(table, **asked).estimate[0]))
 
     write(first)

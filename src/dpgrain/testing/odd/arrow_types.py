@@ -188,7 +188,8 @@ def _kinds() -> Iterator[Kind]:
     ):
         made.append((name, "unusable", _plainly(kind), bytes_, False))
     yield from (
-        Kind(name, what, column, *cells, common) for name, what, column, cells, common in made
+        Kind(name, what, column, plain, odd, common)
+        for name, what, column, (plain, odd), common in made
     )
     yield from _encoded({name: (what, column, cells) for name, what, column, cells, _ in made})
     ids = [uuid.UUID(int=number) for number in (1, 2, 2**128 - 1)]
@@ -230,12 +231,12 @@ def _date64() -> tuple[tuple[Cell, ...], dict[str, Cell]]:
 def _encoded(made: Mapping[str, tuple[Meaning, Column, Any]]) -> Iterator[Kind]:
     """Yield the types that hold another one: dictionaries, runs, lists and the like."""
     for inner in ("int64", "string", "double", "date32", "timestamp[ns, UTC]", "timestamp[ms]"):
-        what, column, cells = made[inner]
+        what, column, (plain, odd) = made[inner]
         common = inner == "string"
         encoded = _of(column, pa.Array.dictionary_encode)
         # An encoding of its own is text in some readers, and what it holds in others.
-        yield Kind(f"dictionary of {inner}", what, encoded, *cells, common=common)
-        yield Kind(f"runs of {inner}", what, _of(column, pc.run_end_encode), *cells)
+        yield Kind(f"dictionary of {inner}", what, encoded, plain, odd, common)
+        yield Kind(f"runs of {inner}", what, _of(column, pc.run_end_encode), plain, odd)
     nested: dict[str, Callable[[pa.Array], pa.Array]] = {
         "list": _lists,
         "large list": lambda values: _lists(values).cast(pa.large_list(values.type)),

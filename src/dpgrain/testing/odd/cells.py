@@ -281,13 +281,13 @@ class Rows:
         return {name: kind.stated for name, (kind, _) in self.columns.items() if kind.stated}
 
 
-def calendar_day(day: float) -> str:
+def calendar_day(day: Any) -> str:
     """Return the text of a day of the Gregorian calendar, in any year, as SQL writes it.
 
     Args:
         day: days since 1970, or ±∞.
 
-    >>> calendar_day(0), calendar_day(-719529), calendar_day(2932897), calendar_day(math.inf)
+    >>> calendar_day(0), calendar_day(-719163), calendar_day(2932897), calendar_day(math.inf)
     ('1970-01-01', '0001-12-31 (BC)', '10000-01-01', 'infinity')
     """
     if isinstance(day, float):

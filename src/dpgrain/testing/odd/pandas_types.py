@@ -34,6 +34,10 @@ _NOTHING = -(2**63)  # the ticks of NaT
 _FULL = {"bool", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))}
 
 
+def _frame_array(values: Any, dtype: Any) -> Any:
+    return pd.array(values, dtype=dtype)
+
+
 def _array(dtype: str, nothing: Any) -> Callable[[Sequence[Any]], Any]:
     """Return a function to a column of NumPy, which has no null but one of its own values."""
     return lambda raws: pd.Series(
@@ -48,14 +52,16 @@ def _ticks(unit: str, kind: str = "M8", zone: str = "") -> Callable[[Sequence[An
         if not zone:
             return found
         return pd.Series(
-            pd.array(ticks.view(f"{kind}[{unit}]"), dtype=f"datetime64[{unit}, {zone}]")
+            _frame_array(ticks.view(f"{kind}[{unit}]"), dtype=f"datetime64[{unit}, {zone}]")
         )
 
     return column
 
 
 def _masked(dtype: str) -> Callable[[Sequence[Any]], Any]:
-    return lambda raws: pd.Series(pd.array([pd.NA if r is None else r for r in raws], dtype=dtype))
+    return lambda raws: pd.Series(
+        _frame_array([pd.NA if r is None else r for r in raws], dtype=dtype)
+    )
 
 
 def _objects(raws: Sequence[Any]) -> Any:
@@ -158,8 +164,8 @@ def _kinds() -> Iterator[Kind]:
     }
     for name, what, column, cells in made:
         # NumPy's whole numbers and truths have no null.
-        nullable = name not in _FULL
-        yield Kind(name, what, column, *cells, common=name in common, nullable=nullable)
+        full = name in _FULL
+        yield Kind(name, what, column, *cells, common=name in common, nullable=not full)
 
 
 def _of_objects() -> Cells:
@@ -173,7 +179,7 @@ def _of_objects() -> Cells:
 
 def _periods(raws: Sequence[Any]) -> Any:
     ordinals = [pd.NaT if raw is None else pd.Period(ordinal=raw, freq="M") for raw in raws]
-    return pd.Series(pd.array(ordinals, dtype="period[M]"))
+    return pd.Series(_frame_array(ordinals, dtype="period[M]"))
 
 
 def _intervals(raws: Sequence[Any]) -> Any:

@@ -6,7 +6,7 @@ import datetime
 from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -32,7 +32,7 @@ else:
 
 Cells = tuple[tuple[Cell, ...], dict[str, Cell]]
 Column = Callable[[Sequence[Any]], Any]
-UNITS = {"ms": 10**3, "us": 10**6, "ns": 10**9}
+UNITS: dict[Literal["ms", "us", "ns"], int] = {"ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
 def _plainly(dtype: Any) -> Column:
