@@ -22,6 +22,7 @@ from typing import Any, Protocol
 import duckdb
 import pyarrow as pa
 
+from dpgrain._files import note_read
 from dpgrain._progress import step
 from dpgrain._wording import first_repeated, named_like
 from dpgrain.errors import DataError, DpgrainError, ParameterError, SchemaError
@@ -138,10 +139,14 @@ def reading(name: str) -> Iterator[None]:
         raise
     except (duckdb.Error, pa.ArrowException, OSError):
         # A stream of batches raises Arrow's exceptions, or OSError.
-        raise DataError(
-            f"{name} cannot be read to its end; check that every file is whole, or that the query "
-            "that it comes from runs to its end."
-        ) from None
+        raise _broken_off(name) from None
+
+
+def _broken_off(name: str) -> DataError:
+    return DataError(
+        f"{name} cannot be read to its end; check that every file is whole, or that the query "
+        "that it comes from runs to its end."
+    )
 
 
 def _unwritable(name: str) -> DataError:
@@ -691,17 +696,40 @@ def source_of(data: Any, *, delimiter: str = ",") -> Source:
         return RelationSource(data)
     if isinstance(data, pa.Table | pa.RecordBatchReader):
         require_different(data.schema.names, "The table")
-        return ArrowSource(valid_texts(data if isinstance(data, pa.Table) else data.read_all()))
+        return ArrowSource(valid_texts(data if isinstance(data, pa.Table) else _run(data)))
     module = type(data).__module__.partition(".")[0]
     if module in ("pandas", "polars"):
-        frame = data.collect() if hasattr(data, "collect") else data
+        frame = _run(data)
         columns = of_pandas(frame) if module == "pandas" else of_polars(frame)
         require_different(columns.table.schema.names, "The data frame")
         return ArrowSource(columns.table, "The data frame", unread=columns.unread)
-    raise ParameterError(
+    raise unreadable(data)
+
+
+def unreadable(data: Any) -> ParameterError:
+    """Return the error about something that is no source."""
+    return ParameterError(
         "source must be a path or glob of Parquet or CSV files, an Arrow table, a pandas or Polars "
         f"data frame or a DuckDB relation, not {type(data).__name__}."
     )
+
+
+def _run(query: Any) -> Any:
+    """Return the rows of a stream or a lazy frame; what stands in memory already is returned as it is.
+
+    Whatever a caller's query raises becomes one sentence: its own text may quote a row.
+    """
+    stream = isinstance(query, pa.RecordBatchReader)
+    if not stream and not hasattr(query, "collect"):
+        return query
+    name = "The stream" if stream else "The data frame"
+    try:
+        with reading(name):
+            return query.read_all() if stream else query.collect()
+    except DpgrainError:
+        raise
+    except Exception:
+        raise _broken_off(name) from None
 
 
 def _paths(patterns: Sequence[str | Path]) -> tuple[str, ...]:
@@ -711,6 +739,7 @@ def _paths(patterns: Sequence[str | Path]) -> tuple[str, ...]:
         found = sorted(glob.glob(pattern, recursive=True)) or [pattern]  # noqa: PTH207
         paths.extend([pattern] if Path(pattern).is_file() else found)
     paths = list(dict.fromkeys(paths))
+    note_read(*paths)
     for path in paths:
         if not path.lower().endswith(_PARQUET + CSV):
             raise ParameterError(
