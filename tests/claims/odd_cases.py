@@ -89,12 +89,17 @@ class Given:
             warnings.simplefilter("ignore")
             return self.system.ways[self.way](self.system.make(rows), folder)
 
+    def options(self, rows: Rows) -> dict[str, Any]:
+        """What ``dg.read`` is told besides."""
+        asked: dict[str, Any] = {"types": rows.types, "threads": 1}
+        return {**asked, "rows": "as given"} if self.way in self.system.queries else asked
+
     def refused(self, kinds: Sequence[Kind], odd: bool | None, folder: Path) -> str:
         """What ``dg.read`` says of a table with these types; nothing, where it is read."""
         rows = self.rows(kinds, odd=odd)
         source = self.source(rows, folder)
         try:
-            dg.read(source, user="who", types=rows.types, threads=1)
+            dg.read(source, user="who", **self.options(rows))
         except Exception as error:
             return f"{type(error).__name__}: {error}"
         return ""
@@ -145,7 +150,7 @@ class Case:
         rows = self.given.rows([self.kind], odd=odd, stated=stated)
         source = self.given.source(rows, folder / str(odd))
         return (
-            self.use.of(source, self.kind, types=rows.types, engine=self.engine),
+            self.use.of(source, self.kind, engine=self.engine, **self.given.options(rows)),
             rows,
         )
 

@@ -59,7 +59,7 @@ def test_a_type_is_refused_by_the_schema_or_suits_its_use(
     for odd in (None, False, True):
         rows = mine.rows(readable, odd=odd)
         source = mine.source(rows, tmp_path / f"schema {odd}")
-        schemas.append(dg.read(source, user="who", types=rows.types, threads=1).schema)
+        schemas.append(dg.read(source, user="who", **mine.options(rows)).schema)
     assert schemas[0] == schemas[1] == schemas[2]
     for kind in mine.held[0]:
         if kind in readable:
@@ -73,7 +73,7 @@ def test_a_type_is_refused_by_the_schema_or_suits_its_use(
         assert not kind.common, kind.name
     wrong = []
     rows = mine.rows(readable, odd=True)
-    table = dg.read(mine.source(rows, tmp_path), user="who", types=rows.types, threads=1)
+    table = dg.read(mine.source(rows, tmp_path), user="who", **mine.options(rows))
     for place, kind in enumerate(readable):
         for use in ASKED[place % 3 :: 3] if strength == 2 else ASKED:
             found = use.asked_of(table, kind)
@@ -115,7 +115,7 @@ def test_cells_are_read_as_the_definition_says(system: str, way: str, tmp_path: 
     found: dict[str, dict[str, list[Any]]] = {}
     for engine in LOCAL:
         source = mine.source(rows, tmp_path)
-        table = dg.read(source, user="who", types=rows.types, engine=engine, threads=1)
+        table = dg.read(source, user="who", engine=engine, **mine.options(rows))
         table, readings = read_in(table, mine.readable)
         found[engine] = {}
         for reading in readings:
@@ -320,7 +320,9 @@ def test_one_long_label_ends_no_release(
     for is_odd in (False, True):
         rows = mine.system.rows([case.kind], odd=is_odd)
         source = mine.source(rows, tmp_path / str(is_odd))
-        said[is_odd] = case.use.of(source, case.kind, engine=engine, memory="256MB")
+        said[is_odd] = case.use.of(
+            source, case.kind, engine=engine, memory="256MB", **mine.options(rows)
+        )
     assert said[True].published, said[True].said
     expected = case.use.expected(rows, case.kind)
     assert same(said[True].numbers, expected.numbers)

@@ -136,6 +136,7 @@ class System:
         table: a function from columns by their names to a table of the system.
         ways: the ways in which such a table is given: functions of the table and an empty folder to
             what ``dg.read`` takes.
+        queries: the ways that are queries, whose rows ``dg.read`` takes as given.
 
     >>> from dpgrain.testing.odd import SYSTEMS
     >>> system = SYSTEMS["Arrow"]
@@ -150,6 +151,7 @@ class System:
     raw: Callable[[Any], Any]
     table: Callable[[Mapping[str, Any]], Any]
     ways: Mapping[str, Callable[[Any, Path], Any]]
+    queries: tuple[str, ...] = ()
     _known: dict[str, tuple[tuple[Kind, ...], frozenset[tuple[str, str]]]] = field(
         default_factory=dict, init=False, repr=False
     )

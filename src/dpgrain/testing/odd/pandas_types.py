@@ -166,8 +166,9 @@ def _kinds() -> Iterator[Kind]:
 
 
 def _different(cells: Cells) -> Cells:
-    """Return cells without one that is equal to another, as names of a category are."""
-    return cells[0], {name: cell for name, cell in cells[1].items() if name != "numpy complex"}
+    """Return cells of which no two are equal, as names of a category are."""
+    equal = ("numpy complex", "Decimal")
+    return cells[0], {name: cell for name, cell in cells[1].items() if name not in equal}
 
 
 def _of_objects() -> Cells:
@@ -198,8 +199,8 @@ def _sparse(dtype: str, fill: Any) -> Callable[[Sequence[Any]], Any]:
 
 
 def _parquet(frame: pd.DataFrame, folder: Path) -> Path:
-    if any(dtype.kind == "m" for dtype in frame.dtypes):
-        raise TypeError("Parquet has no spans of time, and keeps their whole numbers.")
+    if any(dtype.kind == "m" or str(dtype).startswith("period") for dtype in frame.dtypes):
+        raise TypeError("Parquet keeps the whole numbers of these types, and not the types.")
     if any(name in frame for name in ("object", "category of objects")):
         raise TypeError("pandas takes the type of objects in a file from their values.")
     path = folder / "rows.parquet"

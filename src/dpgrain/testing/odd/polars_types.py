@@ -141,4 +141,5 @@ def polars_system() -> System:
             "lazy": lambda frame, _: frame.lazy(),
             "Parquet of Polars": _parquet,
         },
+        queries=("lazy",),
     )

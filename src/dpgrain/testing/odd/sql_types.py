@@ -485,4 +485,5 @@ def spark_system(session: Any) -> System:
         _literal,
         table,
         {"Spark": lambda frame, _: frame},
+        queries=("Spark",),
     )

@@ -264,6 +264,8 @@ def _plain_numbers(kind: Kind, cells: list[Cell], *, narrow: bool) -> tuple[list
     ends = -(2**63), 2**63 - 1
     known = [cell.value for cell in kind.odd.values() if isinstance(cell.value, int)]
     wide = not all(ends[0] <= value <= ends[1] for value in known)
+    if kind.meaning == "truth":
+        return [None if cell.value is None else int(cell.value) for cell in cells], pa.int64()
     if kind.meaning != "whole" or (narrow and wide):
         return [kind.number(cell) for cell in cells], pa.float64()
     cut = [None if c.value is None else min(max(c.value, ends[0]), ends[1]) for c in cells]
