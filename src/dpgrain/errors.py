@@ -149,7 +149,7 @@ class EndedWarning(UserWarning):
 
 
 class ScoreWarning(UserWarning):
-    """A private fit is made to be scored without noise: no (ε, δ) covers what the scores choose.
+    """A private fit is made for more than its (ε, δ) covers: scores, several copies, or other steps.
 
     >>> import warnings
     >>> import numpy as np

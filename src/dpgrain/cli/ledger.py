@@ -17,6 +17,7 @@ from dpgrain.cli.command import Group, command
 from dpgrain.cli.document import tell_json
 from dpgrain.cli.printing import console, grid, say, written
 from dpgrain.errors import ParameterError
+from dpgrain.provenance import IN_WORDS
 from dpgrain.units import OWN_UNIT, Element, Level, Unit
 
 if TYPE_CHECKING:
@@ -282,7 +283,7 @@ def export(
     """Write the promises and all lines of a ledger as JSON, or an entry for a public registry."""
     if decided_by and not registry:
         raise ParameterError("--decided-by goes with --registry.")
-    check_outputs([output], [place])
+    check_outputs([output])
     opened = ledgers.Ledger(place)
     if registry:
         told = registries.registry_entry(opened, decided_by=decided_by)
@@ -307,7 +308,7 @@ def report(
     as_json: given.Json = False,
 ) -> None:
     """Write one HTML page for a privacy officer: promises, what is left, releases over time."""
-    check_outputs([output], [place])
+    check_outputs([output])
     ledgers.Ledger(place).report(output)
     if as_json:
         tell_json({}, output)
@@ -364,3 +365,11 @@ def _tell_lines(entries: list[Entry], top: int) -> None:
         count = str(len(entry.guarantees))
         table.add_row("; ".join(regions), str(entry.number), entry.at, count, epsilons)
     console().print(table)
+    given = [
+        str(entry.number)
+        for entry in entries[-top:]
+        if any(one.provenance == "as given" for one in entry.guarantees)
+    ]
+    if given:
+        lines = "line" if len(given) == 1 else "lines"
+        say(f"Rows of {lines} {', '.join(given)} are {IN_WORDS['as given']}.")

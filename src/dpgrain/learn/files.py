@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpgrain import __version__, optimize, recipes, units
-from dpgrain._files import whole_file
+from dpgrain._files import note_read, promise_beside, whole_file
 from dpgrain._later import later
 from dpgrain._types import FloatArray
 from dpgrain.errors import DataError, ParameterError
@@ -107,9 +107,11 @@ def read(path: str | Path) -> Described:
         path: the file.
 
     Raises:
-        DataError: if the file cannot be read.
+        DataError: if the file cannot be read, or has the guarantee of another model beside it.
         ParameterError: if it is no model, is damaged, or comes from a later version.
     """
+    note_read(path)
+    promise_beside(Path(path))
     try:
         values = json.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
