@@ -64,10 +64,10 @@ class Basin:
         if isinstance(stage.smoothing, RandomizedBall):
             way = rng.normal(size=(_AROUND, len(theta)))
             way /= np.linalg.norm(way, axis=1, keepdims=True)
-            far = stage.smoothing.radius * rng.random((_AROUND, 1)) ** (1 / len(theta))
-            return self._at(theta + far * way).mean(axis=0)
+            reach = stage.smoothing.radius * rng.random((_AROUND, 1)) ** (1 / len(theta))
+            return np.asarray(self._at(theta + reach * way).mean(axis=0))
         if stage.smoothing is None:
-            return self._at(theta[None])[0]
+            return np.asarray(self._at(theta[None])[0])
         # The envelope's: β(θ − prox), by the way to the tip.
         step, away = 1 / stage.smoothing, theta - self.truth
         far = float(np.linalg.norm(away))

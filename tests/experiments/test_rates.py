@@ -35,4 +35,5 @@ def test_the_gradient_of_an_envelope_is_that_of_a_cone_far_away() -> None:
     rng = np.random.default_rng(0)
     assert basin.gradient(np.array([3.0, 4.0]), stage, rng).round(9).tolist() == [0.3, 0.4]
     near = basin.gradient(np.array([1e-3, 0.0]), stage, rng)
+    assert isinstance(stage.smoothing, float)
     assert near.round(9).tolist() == [round(1e-3 * stage.smoothing, 9), 0.0]

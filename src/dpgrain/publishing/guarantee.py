@@ -342,6 +342,23 @@ def _named(level: str, elements: str, relation: str, user: str) -> str:
     return f"{level} ({elements or 'no partition'}, {relation}{whose})"
 
 
+def check_guarantee(guarantee: object) -> None:
+    """Refuse to charge what is no guarantee, such as an event, naming the way to make one.
+
+    Args:
+        guarantee: what was passed to be charged.
+
+    Raises:
+        ParameterError: if it is no :class:`Guarantee`.
+    """
+    if not isinstance(guarantee, Guarantee):
+        raise ParameterError(
+            f"guarantee must be a Guarantee, not {type(guarantee).__name__}: of an event it is "
+            'dg.Guarantee(level, elements, relation, delta, event), such as dg.Guarantee("user", "", '
+            '"zero_out", 1e-6, event).'
+        )
+
+
 def warn_of_delta(delta: float, level: Level, n_users: int | None, cells: int) -> None:
     """Warn of a δ so large that it allows publishing somebody's data outright with real odds.
 
