@@ -752,8 +752,8 @@ def test_the_types_of_the_value_that_does_not_fit_are_named_and_no_value(tmp_pat
 
     relation: Any = duckdb.sql("SELECT * FROM (VALUES (1, 'a'), (2, 'secret')) t(u, w)")
     broken = relation.query("t", "SELECT u, CAST(w AS INTEGER) AS w FROM t")
+    read = dg.read(broken.select("u AS who, w AS word"), user="who", rows="as given")
     with pytest.raises(dg.DataError) as caught:
-        read = dg.read(broken.select("u AS who, w AS word"), user="who", rows="as given")
         dg.count(read, by="word", domain=[1], unit=User(), clip=1.0, **COUNTED)
     shown = "".join(traceback.format_exception(caught.value))
     assert "secret" not in shown
