@@ -9,7 +9,7 @@ read as                        key  number  days  region   unreadable
 ``TINYINT`` … ``BIGINT``       yes  yes           yes      –
 ``UTINYINT`` … ``UINTEGER``    yes  yes           yes      –
 ``UBIGINT``, (U)``HUGEINT``    yes  yes           labels   –
-``DECIMAL(p,s)``               yes  yes           labels   –
+``DECIMAL(p,s)``               yes  yes           labels   more than p digits
 ``FLOAT``, ``DOUBLE``               yes                    NaN and ±∞ are no numbers
 ``BOOLEAN``                    yes  0, 1          labels   –
 ``VARCHAR``                    yes                labels   longer than :data:`LONGEST_LABEL` bytes
@@ -40,7 +40,7 @@ WHOLE = (*INTEGERS, "UBIGINT", "HUGEINT", "UHUGEINT")
 REALS = ("FLOAT", "DOUBLE")
 #: Microseconds since 1970 of the first and the last time; those at ±(2⁶³ − 1) are infinite.
 FIRST_TIME, LAST_TIME = -9_223_372_022_400_000_000, 2**63 - 2
-_DECIMAL = re.compile(r"DECIMAL\(\d+, ?(\d+)\)")
+_DECIMAL = re.compile(r"DECIMAL\((\d+), ?(\d+)\)")
 # The values of an ENUM are data, and no part of its name.
 _VALUES = re.compile(r"ENUM\(.*\)", re.DOTALL)
 _NOTHING = '"NULL"'
@@ -77,6 +77,13 @@ def _nanoseconds(read_as: str, make: str) -> ColumnType:
     return ColumnType(read_as, f"CASE WHEN isfinite({cast}) THEN {make}({ticks}) ELSE {cast} END")
 
 
+def _decimal(kind: str, digits: int, places: int) -> ColumnType:
+    """Return a type of decimal numbers; one with more digits than the type has ends a query."""
+    most = f"{'9' * (digits - places)}.{'9' * places}"
+    ends = (f"CAST('{sign}{most}' AS {kind})" for sign in ("-", ""))
+    return ColumnType(kind, f"CASE WHEN {{0}} BETWEEN {' AND '.join(ends)} THEN {{0}} END")
+
+
 _AS_TEXT = ColumnType(TEXT, "TRY_CAST({0} AS VARCHAR)", "TRY_CAST({0} AS VARCHAR)")
 _TYPES = {
     **{kind: ColumnType(kind) for kind in (*INTEGERS, "UBIGINT", *REALS, TRUTH, DAY)},
@@ -86,7 +93,7 @@ _TYPES = {
         kind: ColumnType(kind, f"TRY_CAST({{0}} AS {kind})", "CAST({0} AS VARCHAR)")
         for kind in ("HUGEINT", "UHUGEINT")
     },
-    **dict.fromkeys(("ENUM", "UUID", "JSON", _NOTHING), _AS_TEXT),
+    **dict.fromkeys(("ENUM", "UUID", _NOTHING), _AS_TEXT),
     TIME: _time(TIME),
     MOMENT: _time(MOMENT),
     **dict.fromkeys(("TIMESTAMP_S", "TIMESTAMP_MS"), _time(TIME, f"TRY_CAST({{0}} AS {TIME})")),
@@ -101,8 +108,8 @@ def type_of(kind: str) -> ColumnType | None:
     >>> type_of("TIMESTAMPTZ_NS").read_as, type_of("ENUM('a', 'b')").read_as, type_of("DOUBLE[2]")
     ('TIMESTAMP WITH TIME ZONE', 'VARCHAR', None)
     """
-    if _DECIMAL.fullmatch(kind):
-        return ColumnType(kind)
+    if found := _DECIMAL.fullmatch(kind):
+        return _decimal(kind, int(found[1]), int(found[2]))
     return _TYPES.get(_VALUES.sub("ENUM", kind))
 
 
@@ -127,7 +134,7 @@ def carrying_of(column: str, kind: str) -> str:
 def decimals(kind: str) -> int | None:
     """Return the number of digits behind the point of a DECIMAL; None for other types."""
     found = _DECIMAL.fullmatch(kind)
-    return None if found is None else int(found[1])
+    return None if found is None else int(found[2])
 
 
 def is_number(kind: str) -> bool:

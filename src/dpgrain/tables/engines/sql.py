@@ -24,9 +24,23 @@ def key(column: str, kind: str, *, of: str = "") -> str:
         of: the query's name for the table, where it must be said.
     """
     named = f"{of}.{quoted(column)}" if of else quoted(column)
-    if kind == TEXT:
-        return label(named)
+    return label(named) if kind == TEXT else held_key(column, kind, of=of)
+
+
+def held_key(column: str, kind: str, *, of: str = "") -> str:
+    """Return the SQL of a column used as a key, in rows of which :func:`holds` says that they have it.
+
+    To compare a length costs less than to choose between a text and a null.
+    """
+    named = f"{of}.{quoted(column)}" if of else quoted(column)
     return f"CAST({named} AS {'BIGINT' if kind in INTEGERS else 'VARCHAR'})"
+
+
+def holds(column: str, kind: str) -> str:
+    """Return the SQL condition that a row has a key in a column."""
+    if kind == TEXT:
+        return f"strlen({quoted(column)}) <= {LONGEST_LABEL}"
+    return f"{key(column, kind)} IS NOT NULL"
 
 
 def label(sql: str) -> str:
