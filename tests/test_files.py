@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
+from tests import killed
 
 from dpgrain import _files
 from dpgrain.errors import DataError, ParameterError
@@ -27,6 +34,89 @@ def test_a_file_is_replaced_only_if_all_went_well(tmp_path: Path) -> None:
         part.write_text("new")
     assert path.read_text() == "new"
     assert path.stat().st_mode & 0o777 == 0o644
+
+
+OLD, NEW = "1.0", "2.0"
+
+
+def pair(path: Path, numbers: str) -> None:
+    """Write numbers whose guarantee names them."""
+    with _files.whole_file(path, promise={"about": numbers}) as part:
+        part.write_text(numbers)
+
+
+def alone(path: Path, numbers: str) -> None:
+    """Write numbers without a guarantee beside them."""
+    with _files.whole_file(path) as part:
+        part.write_text(numbers)
+
+
+def check_pair(path: Path) -> str:
+    """Check that no guarantee stands beside other numbers; return what stands there."""
+    beside = _files.guarantee_beside(path)
+    numbers = path.read_text() if path.exists() else ""
+    promised = ""
+    if beside.exists():
+        promised = json.loads(beside.read_text())["about"]
+    if numbers and promised:
+        assert _files.promise_beside(path) == {"about": numbers}
+    return f"{numbers} {promised}".strip()
+
+
+@pytest.mark.parametrize("write", [pair, alone])
+@pytest.mark.parametrize("before", [pair, alone, None])
+def test_a_killed_writer_leaves_no_guarantee_beside_other_numbers(
+    before: Callable[[Path, str], None] | None, write: Callable[[Path, str], None], tmp_path: Path
+) -> None:
+    """Killed before it opens, removes or renames a file, each in its turn."""
+    seen = set()
+    for number in itertools.count():
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        path = folder / "pages.csv"
+        if before is not None:
+            before(path, OLD)
+        if killed.at(number, partial(write, path, NEW)):
+            seen.add(check_pair(path))
+        else:
+            break
+    assert number > 3
+    assert check_pair(path) == (f"{NEW} {NEW}" if write is pair else NEW)
+    # What was there stands until all that takes its place is written.
+    assert ("" if before is None else f"{OLD} {OLD}" if before is pair else OLD) in seen
+
+
+def test_a_full_disk_leaves_the_numbers_and_the_guarantee_that_were_there(tmp_path: Path) -> None:
+    path = tmp_path / "pages.csv"
+    pair(path, OLD)
+    code = (
+        "import resource, sys; from pathlib import Path; from tests import test_files; "
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100)); "
+        "test_files.pair(Path(sys.argv[1]), sys.argv[2])"
+    )
+    # The numbers do not fit in, or they do and the guarantee does not.
+    for numbers in ("3" * 200, "4" * 90):
+        command = [sys.executable, "-c", code, str(path), numbers]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert "cannot be written" in done.stderr
+        assert check_pair(path) == f"{OLD} {OLD}"
+        assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_a_guarantee_of_other_numbers_is_refused(tmp_path: Path) -> None:
+    path, other = tmp_path / "pages.csv", tmp_path / "other.csv"
+    pair(path, OLD)
+    pair(other, NEW)
+    path.write_text(NEW)
+    with pytest.raises(DataError, match="has the guarantee of other numbers beside it"):
+        _files.promise_beside(path)
+    _files.guarantee_beside(other).rename(_files.guarantee_beside(path))
+    assert _files.promise_beside(path) == {"about": NEW}
+    assert _files.promise_beside(other) is None
+    for broken in ("", "[]", '"text"'):
+        _files.guarantee_beside(path).write_text(broken)
+        with pytest.raises(DataError, match="cannot be read"):
+            _files.promise_beside(path)
 
 
 def test_outputs_are_no_inputs_and_differ(tmp_path: Path) -> None:

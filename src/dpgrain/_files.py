@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from contextvars import ContextVar
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from dpgrain._later import later
 from dpgrain.errors import DataError, ParameterError
@@ -17,6 +21,10 @@ if TYPE_CHECKING:
     import pyarrow.parquet as arrow_parquet
 else:
     arrow_csv, arrow_parquet = later("pyarrow.csv"), later("pyarrow.parquet")
+
+# The SHA-256 hash of the numbers that a guarantee is about, in the file of that guarantee.
+NUMBERS = "numbers"
+_Known: TypeAlias = Path | tuple[int, int]
 
 
 @contextmanager
@@ -30,22 +38,93 @@ def _writing(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def whole_file(path: Path) -> Iterator[Path]:
+def whole_file(path: Path, *, promise: Mapping[str, Any] | None = None) -> Iterator[Path]:
     """Yield a path beside ``path`` to write to; that file replaces ``path`` only if all went well.
+
+    Args:
+        path: the file to write.
+        promise: the guarantee of the numbers in it, which is written to a file beside it with their
+            hash; without it none stands there, since an earlier one was about other numbers.
 
     Raises:
         DataError: if the file cannot be written.
+
+    Whatever ends the process, no guarantee of other numbers stands beside a file: both are on the disk
+    under other names first; then the old guarantee goes, then the old numbers, and the new guarantee
+    comes before the new numbers.
     """
     with _writing(path), ExitStack() as stack:
-        with tempfile.NamedTemporaryFile(
-            dir=path.parent, prefix=f".{path.name}.", suffix=path.suffix, delete=False
-        ) as file:
-            part = Path(file.name)
-        stack.callback(part.unlink, missing_ok=True)
+        part = stack.enter_context(_part_of(path))
         yield part
+        beside = guarantee_beside(path)
+        if promise is None:
+            if beside.exists():
+                _remove(beside)
+        else:
+            said = stack.enter_context(_part_of(beside))
+            about = {**promise, NUMBERS: _hash(part)}
+            said.write_text(json.dumps(about, ensure_ascii=False), encoding="utf-8")
+            for each in (part, said):
+                on_disk(each)
+            _remove(beside, path)
+            said.replace(beside)
+        part.replace(path)
+
+
+@contextmanager
+def _part_of(path: Path) -> Iterator[Path]:
+    """Yield a new file beside ``path``, which is gone at the end unless it has another name then."""
+    with tempfile.NamedTemporaryFile(
+        dir=path.parent, prefix=f".{path.name}.", suffix=path.suffix, delete=False
+    ) as file:
+        part = Path(file.name)
+    try:
         # A temporary file is readable by its owner only; a release is public.
         part.chmod(0o644)
-        part.replace(path)
+        yield part
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _remove(*files: Path) -> None:
+    """Remove files in this order, each for good before the next."""
+    for file in files:
+        file.unlink(missing_ok=True)
+        on_disk(file.parent)
+
+
+def guarantee_beside(output: Path) -> Path:
+    """Return the file with the guarantee of an output, which stands beside it."""
+    return output.with_name(f"{output.name}.guarantee.json")
+
+
+def promise_beside(path: Path) -> dict[str, Any] | None:
+    """Return the guarantee that stands beside a file, as JSON's values; None where none does.
+
+    Raises:
+        DataError: if it is about other numbers than those in the file, or a file cannot be read.
+    """
+    beside = guarantee_beside(path)
+    if not beside.exists():
+        return None
+    try:
+        about = json.loads(beside.read_text(encoding="utf-8"))
+        numbers = about.pop(NUMBERS, None)
+        own = _hash(path)
+    except (OSError, ValueError, AttributeError, TypeError) as error:
+        raise DataError(f"{str(path)!r} or the guarantee beside it cannot be read.") from error
+    if numbers is not None and numbers != own:
+        raise DataError(
+            f"{str(path)!r} has the guarantee of other numbers beside it, as a file that was copied or "
+            "written over has: nothing says what these numbers promise; look for their own guarantee, "
+            "or publish anew."
+        )
+    return dict(about)
+
+
+def _hash(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def on_disk(place: Path) -> None:
@@ -114,9 +193,48 @@ def check_writable(path: str | Path) -> None:
             pass
 
 
+@dataclass(frozen=True)
+class _Used:
+    """The files that a command has read so far, and those that it is to write."""
+
+    read: set[_Known] = field(default_factory=set)
+    written: set[_Known] = field(default_factory=set)
+
+
+_used: ContextVar[_Used | None] = ContextVar("_used", default=None)
+
+
+@contextmanager
+def no_output_is_read() -> Iterator[None]:
+    """Refuse, inside, to write a file that is read, and to read one that is to be written."""
+    if _used.get() is not None:
+        yield
+        return
+    before = _used.set(_Used())
+    try:
+        yield
+    finally:
+        _used.reset(before)
+
+
+def note_read(*paths: str | Path) -> None:
+    """Note that files are read, whoever reads a file that a caller names.
+
+    Raises:
+        ParameterError: if one of them is an output of the same command.
+    """
+    used = _used.get()
+    if used is None:
+        return
+    for path in map(Path, paths):
+        if (known := _known(path)) & used.written:
+            raise _used_twice(path)
+        used.read.update(known)
+
+
 def check_outputs(
     outputs: Sequence[Path | None],
-    inputs: Sequence[str | Path | None],
+    inputs: Sequence[str | Path | None] = (),
     *,
     new: Path | None = None,
 ) -> None:
@@ -124,24 +242,37 @@ def check_outputs(
 
     Args:
         outputs: the files to write.
-        inputs: the files that are read.
+        inputs: files that are read, besides those that :func:`note_read` has noted or is to note.
         new: a folder that is made before anything is written, where there is none yet.
 
     Raises:
-        ParameterError: if two of the files are the same.
+        ParameterError: if two of the files are the same, by whatever names.
         DataError: if an output cannot be written.
     """
-    taken = {Path(path).resolve() for path in inputs if path is not None}
+    used = _used.get() or _Used()
+    taken = used.read.union(*(_known(Path(path)) for path in inputs if path is not None))
     for path in outputs:
         if path is None:
             continue
-        if path.resolve() in taken:
-            raise ParameterError(
-                f"{str(path)!r} is already used in this command; name another file."
-            )
-        taken.add(path.resolve())
+        if (known := _known(path)) & taken:
+            raise _used_twice(path)
+        taken |= known
+        used.written.update(known)
         if path.parent != new or path.parent.exists():
             check_writable(path)
+
+
+def _known(path: Path) -> set[_Known]:
+    """Return what a file is known by: its path, and its device and number where there is one."""
+    known: set[_Known] = {path.resolve()}
+    with suppress(OSError):
+        found = path.stat()
+        known.add((found.st_dev, found.st_ino))
+    return known
+
+
+def _used_twice(path: Path) -> ParameterError:
+    return ParameterError(f"{str(path)!r} is already used in this command; name another file.")
 
 
 def data_folder(*names: str, stated: Path | None = None) -> Path:

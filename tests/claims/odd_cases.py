@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import itertools
 import math
+import warnings
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -13,19 +14,29 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import dpgrain as dg
-from dpgrain.tables.engines.column_types import LONGEST_LABEL
+from dpgrain.tables.engines.named import ENGINES
 from dpgrain.testing.odd import SYSTEMS, UNSTATED, Cell, Kind, Rows, System
 from dpgrain.testing.odd.cells import passing
 from dpgrain.testing.odd.uses import FUNCTIONS, ROLES, Outcome, Use, uses
 from dpgrain.testing.products import covering
-from dpgrain.tables.engines.named import ENGINES
 
 #: Engines of this process.
 LOCAL = [name for name in ENGINES if name != "spark"]
 #: Every way to give a table: the name of its system of types, and the way.
 WAYS = [(name, way) for name, system in SYSTEMS.items() for way in system.ways]
 #: What a column that is not read has to suffer.
-MEANINGS = ("whole", "real", "decimal", "text", "truth", "day", "time", "moment", "null", "unusable")
+MEANINGS = (
+    "whole",
+    "real",
+    "decimal",
+    "text",
+    "truth",
+    "day",
+    "time",
+    "moment",
+    "null",
+    "unusable",
+)
 
 
 @dataclass(frozen=True)
@@ -41,7 +52,7 @@ class Given:
         with TemporaryDirectory() as folder:
             return self.system.held(self.way, Path(folder))
 
-    def rows(self, kinds: list[Kind], *, odd: bool | None, stated: bool = False) -> Rows:
+    def rows(self, kinds: Sequence[Kind], *, odd: bool | None, stated: bool = False) -> Rows:
         """Rows of these types; with stated readings alone, if asked."""
         but = self.held[1]
         if stated:
@@ -65,22 +76,30 @@ class Given:
 
     def _read(self, kind: Kind, cell: Cell) -> Cell:
         """The cell with what it says in this way: Parquet has bytes replaced that are not UTF-8."""
-        broken = "Parquet" in self.way and isinstance(cell.raw, bytes) and cell.value is None
-        if not broken or kind.meaning != "text" or len(cell.raw) > LONGEST_LABEL:
+        told = kind.meaning == "text" and not kind.stated and isinstance(cell.raw, bytes)
+        if "Parquet" not in self.way or not told or cell.value is not None or _is_text(cell.raw):
             return cell
-        return Cell(cell.raw, cell.raw.decode(errors="replace"))
+        return Cell(cell.raw, cell.raw.decode(errors="replace").replace("\ufffd", "?"))
 
     def source(self, rows: Rows, folder: Path) -> Any:
         """What ``dg.read`` takes."""
         folder.mkdir(parents=True, exist_ok=True)
-        return self.system.ways[self.way](self.system.make(rows), folder)
+        with warnings.catch_warnings():
+            # A library that makes the table may warn of what is in it.
+            warnings.simplefilter("ignore")
+            return self.system.ways[self.way](self.system.make(rows), folder)
 
-    def refused(self, kinds: list[Kind], odd: bool | None, folder: Path) -> str:
+    def options(self, rows: Rows) -> dict[str, Any]:
+        """What ``dg.read`` is told besides."""
+        asked: dict[str, Any] = {"types": rows.types, "threads": 1}
+        return {**asked, "rows": "as given"} if self.way in self.system.queries else asked
+
+    def refused(self, kinds: Sequence[Kind], odd: bool | None, folder: Path) -> str:
         """What ``dg.read`` says of a table with these types; nothing, where it is read."""
         rows = self.rows(kinds, odd=odd)
         source = self.source(rows, folder)
         try:
-            dg.read(source, user="who", types=rows.types, threads=1)
+            dg.read(source, user="who", **self.options(rows))
         except Exception as error:
             return f"{type(error).__name__}: {error}"
         return ""
@@ -95,6 +114,14 @@ class Given:
                     list(self.held[0]), lambda some: not self.refused(some, False, Path(folder))
                 )
         return _READABLE[key]
+
+
+def _is_text(raw: bytes) -> bool:
+    try:
+        raw.decode()
+    except UnicodeError:
+        return False
+    return True
 
 
 _READABLE: dict[tuple[str, str], list[Kind]] = {}
@@ -115,14 +142,15 @@ class Case:
     engine: str
 
     def __str__(self) -> str:
-        return f"{self.given.way} {self.kind.name}: {self.use.role} of {self.use.function}, {self.engine}"
+        use = f"{self.use.role} of {self.use.function}"
+        return f"{self.given.way} {self.kind.name}: {use}, {self.engine}"
 
     def of(self, odd: bool | None, folder: Path, *, stated: bool = False) -> tuple[Outcome, Rows]:
         """What comes of it where one person's rows are odd, plain or absent."""
         rows = self.given.rows([self.kind], odd=odd, stated=stated)
         source = self.given.source(rows, folder / str(odd))
         return (
-            self.use.of(source, self.kind, types=rows.types, engine=self.engine),
+            self.use.of(source, self.kind, engine=self.engine, **self.given.options(rows)),
             rows,
         )
 
@@ -138,7 +166,10 @@ USES = _uses()
 
 
 def cases(
-    strength: int | None, system: str, way: str, givens: Mapping[tuple[str, str], Given] | None = None
+    strength: int | None,
+    system: str,
+    way: str,
+    givens: Mapping[tuple[str, str], Given] | None = None,
 ) -> list[Case]:
     """The cases of one way: all pairs or triples of way, role, engine and meaning, or all types.
 
@@ -162,9 +193,7 @@ def cases(
         some = [use for use in USES[case["role"]] if case["meaning"] in _meanings(use)]
         own = kinds[case["meaning"]]
         if own and some:
-            found.append(
-                Case(mine, own[place % len(own)], some[place % len(some)], case["engine"])
-            )
+            found.append(Case(mine, own[place % len(own)], some[place % len(some)], case["engine"]))
     return found
 
 
@@ -178,7 +207,12 @@ def _covered(strength: int) -> list[dict[str, Any]]:
         (system, way): {kind.meaning for kind in SYSTEMS[system].kinds.values()}
         for system, way in WAYS
     }
-    options = {"way": WAYS, "role": [*ROLES], "engine": LOCAL, "meaning": MEANINGS}
+    options: dict[str, Sequence[Any]] = {
+        "way": WAYS,
+        "role": [*ROLES],
+        "engine": LOCAL,
+        "meaning": MEANINGS,
+    }
     return covering(
         options,
         strength,

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tests.conftest import Command
+from tests.ledger import cases
 
 import dpgrain as dg
 from dpgrain.ledger import AnyDays, AnyHours, LastingPromise
@@ -69,6 +70,24 @@ def test_a_promise_is_stated_by_options(
     done = command("ledger", "init", tmp_path / "l", *asked)
     assert done.returncode == 0, done.stderr
     assert list(dg.Ledger(tmp_path / "l").promises.values()) == [promise]
+
+
+@pytest.mark.parametrize("private", [True, False])
+def test_a_release_that_had_a_seed_is_shown_as_not_private(
+    private: bool, tmp_path: Path, command: Command
+) -> None:
+    place = tmp_path / "l"
+    with cases.made(place) as opened:
+        opened.charge(cases.of_users())
+        opened.charge(cases.of_users(private=private))
+        opened.charge(cases.of_users())
+    for name in ("show", "verify"):
+        done = command("ledger", name, place)
+        assert done.returncode == 0, done.stderr
+        assert ("NOT PRIVATE: seeded noise in line 3, so that" in done.stdout) == (not private)
+        told = json.loads(command("ledger", name, place, "--json").stdout)
+        assert told["seeded"] == ([] if private else [3])
+    assert command("ledger", "show", place).stdout.count("(NOT PRIVATE") == (not private)
 
 
 @pytest.mark.parametrize(

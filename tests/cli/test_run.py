@@ -55,6 +55,17 @@ def test_a_run_writes_all_and_is_not_repeated_unasked(file: Path, command: Comma
     assert (file.parent / "all.html").read_text(encoding="utf-8") != page
 
 
+def test_a_guarantee_is_shown_of_its_own_numbers_alone(file: Path, command: Command) -> None:
+    command("run", file)
+    shown = command("guarantee", file.parent / "count.json")
+    assert shown.returncode == 0, shown.stderr
+    assert str(dg.Guarantee.beside(file.parent / "count.json")) in shown.stdout
+    (file.parent / "count.json").write_bytes((file.parent / "histogram.json").read_bytes())
+    refused = command("guarantee", file.parent / "count.json")
+    assert refused.returncode == 1
+    assert "has the guarantee of other numbers beside it" in refused.stderr
+
+
 def test_all_mistakes_are_printed(file: Path, command: Command) -> None:
     text = file.read_text(encoding="utf-8")
     file.write_text(text.replace("item =", "itm =").replace("bound =", "bond ="), encoding="utf-8")

@@ -6,6 +6,7 @@ import os
 import secrets
 import shutil
 import socket
+import sqlite3
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -58,6 +59,30 @@ def tamper(ledger: dg.Ledger, statement: str) -> None:
     with ledger._store.writing() as page:
         assert isinstance(page, SqlPage)
         page._execute(statement, ())
+
+
+# ------------------------------------------------------------------------- ledgers of earlier versions
+
+
+def with_log(place: Path, releases: int) -> sqlite3.Connection:
+    """Make a ledger as earlier versions did, and keep it open, so that its log stays beside it."""
+    made(place).close()
+    held = sqlite3.connect(place, isolation_level=None)
+    assert held.execute("PRAGMA journal_mode = WAL").fetchone() == ("wal",)
+    # Who has read something has the log open.
+    held.execute("SELECT max(number) FROM lines").fetchall()
+    charged_to_log(place, releases)
+    return held
+
+
+def charged_to_log(place: Path, releases: int) -> list[str]:
+    """Charge a ledger as earlier versions did; return the hashes of the lines."""
+    opened = dg.Ledger(place)
+    store: Any = opened._store
+    # This alone moves a ledger out of its log.
+    store._leave_log = lambda: None
+    with opened:
+        return [opened.charge(of_users()).hash for _ in range(releases)]
 
 
 # ------------------------------------------------------------------------------------ PostgreSQL

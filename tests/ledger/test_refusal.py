@@ -96,3 +96,19 @@ def test_text_in_place_of_days_is_charged_to_all_of_time_and_says_so(tmp_path: P
         "; 'day' is read as VARCHAR, not as days or times, so that all of time is charged: state its "
         "type."
     )
+
+
+def test_lines_that_had_a_seed_are_named(tmp_path: Path) -> None:
+    made = cases.made(tmp_path / "l")
+    whole = cases.of_users(1 / cases.USERS.caps.mu)
+    made.charge(cases.of_users(), mark="first")
+    for lines in ("line 3", *(f"lines 3, {last}" for last in ("4", "4, 5", "4, 5, 6"))):
+        made.charge(cases.of_users(private=False), mark="a seed")
+        assert f" NOT PRIVATE: seeded noise in {lines}, so that nothing" in refused(made, whole)
+    made.charge(cases.of_users(private=False))
+    made.charge(cases.of_users(private=False))
+    assert "in lines 3, 4, 5, 6, 7 and 1 more, so that" in refused(made, whole)
+    for mark, seeded in (("first", False), ("a seed", True)):
+        with pytest.raises(dg.RefusedError) as caught:
+            made.charge(cases.of_users(), mark=mark, again=False)
+        assert ("NOT PRIVATE: seeded noise in line 6" in str(caught.value)) == seeded

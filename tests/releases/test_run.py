@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import shutil
 import signal
 import subprocess
 import sys
 import textwrap
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from tests import killed
 from tests.releases import cases
 
 import dpgrain as dg
 from dpgrain import learn
+from dpgrain._files import guarantee_beside
 from dpgrain.learn.features import Encoding, Number
 from dpgrain.publishing import Price
 from dpgrain.publishing.rehearsal import rehearsed
 from dpgrain.releases.columns import fit_columns, mean_of_columns
-from dpgrain.releases.file import guarantee_beside
 
 SPEND = "epsilon = 0.5\ndelta = 1e-7"
 PROMISE: dict[str, Any] = {"epsilon": 0.5, "delta": 1e-7, "random_state": 5}
@@ -121,7 +125,7 @@ def test_outputs_are_written_with_their_guarantees(tmp_path: Path) -> None:
         path = tmp_path / f"{name}.{ending}"
         told = guarantee_beside(path).read_text(encoding="utf-8")
         own = made[name].guarantee_ if name == "fit" else made[name].guarantee
-        assert dg.Guarantee.from_json(told) == own
+        assert dg.Guarantee.from_json(told) == dg.Guarantee.beside(path) == own
     rows = pq.read_table(tmp_path / "mean.parquet")
     assert rows.column("estimate").to_pylist() == made["mean"].estimate.tolist()
     assert json.loads((tmp_path / "count.json").read_text())[0]["topic"] == "t0"
@@ -230,6 +234,64 @@ def test_a_killed_run_leaves_whole_files_and_is_not_run_again_unasked(tmp_path: 
     assert not (tmp_path / "mean.csv").exists()
     with pytest.raises(dg.ParameterError, match="is there already"):
         dg.releases(path, cases.table())
+
+
+def test_a_run_that_is_killed_while_it_replaces_leaves_no_foreign_guarantee(
+    tmp_path: Path,
+) -> None:
+    """Each table and model has its own guarantee beside it, or none, wherever the run ends."""
+    endings = {"count": "csv", "fit": "json"}
+    rows, kept = cases.table(engine="in_memory"), tmp_path / "kept"
+    kept.mkdir()
+
+    def asked(epsilon: float) -> str:
+        spend = f"epsilon = {epsilon}\ndelta = 1e-6"
+        return cases.STATED + "\n".join(
+            cases.releases(f'{spend}\noutput = "{name}.{ending}"', [name])
+            for name, ending in endings.items()
+        )
+
+    dg.releases(cases.written(kept, asked(0.4)), rows)
+    cases.written(kept, asked(3.0))
+    states = set()
+    for number in itertools.count():
+        folder = shutil.copytree(kept, tmp_path / str(number))
+        path = folder / "releases.toml"
+        ended = not killed.at(number, partial(dg.releases, path, rows, again=True))
+        for name, ending in endings.items():
+            output = folder / f"{name}.{ending}"
+            beside = guarantee_beside(output).exists()
+            state = "none"
+            if output.exists():
+                state = "new" if output.read_bytes() != (kept / output.name).read_bytes() else "old"
+            epsilon = "no"
+            if beside and output.exists():
+                epsilon = str(round(dg.Guarantee.beside(output).epsilon(), 1))
+            states.add((state, epsilon))
+        if ended:
+            break
+    assert states == {("old", "0.4"), ("old", "no"), ("none", "no"), ("new", "3.0")}
+
+
+def test_an_output_beside_the_guarantee_of_another_is_refused_when_it_is_read(
+    tmp_path: Path,
+) -> None:
+    text = cases.STATED + cases.releases(f'{SPEND}\noutput = "fit.json"', ["fit"])
+    path = cases.written(tmp_path, text)
+    made = dg.releases(path, cases.table(), folder=tmp_path / "one")["fit"]
+    dg.releases(path, cases.table(), folder=tmp_path / "two")
+    one, two = tmp_path / "one" / "fit.json", tmp_path / "two" / "fit.json"
+    shutil.copy(one, two)
+    for read in (dg.Guarantee.beside, learn.load):
+        with pytest.raises(dg.DataError, match="guarantee of other numbers"):
+            read(two)
+        read(one)
+    # Who writes something else in its place takes the guarantee away.
+    made.save(two)
+    assert not guarantee_beside(two).exists()
+    learn.load(two)
+    with pytest.raises(dg.DataError, match="has no guarantee beside it"):
+        dg.Guarantee.beside(two)
 
 
 def test_releases_are_a_mapping(made: dg.Releases) -> None:

@@ -20,6 +20,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
+from dpgrain._files import no_output_is_read
 from dpgrain.cli.document import running
 from dpgrain.cli.printing import errors
 from dpgrain.cli.spelling import options, options_of, spelled
@@ -313,7 +314,8 @@ def _flat(function: Callable[..., None]) -> Callable[..., None]:
             name: kind(**{part.name: values.pop(part.name) for part in fields(kind)})
             for name, kind in shared.items()
         }
-        function(**made, **values)
+        with no_output_is_read():
+            function(**made, **values)
 
     run.__doc__ = function.__doc__
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]

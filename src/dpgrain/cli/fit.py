@@ -18,7 +18,7 @@ from dpgrain.cli.document import model_as_json, tell_json
 from dpgrain.cli.options import clip_of, columns_of, level_of, number
 from dpgrain.cli.printing import console, grid, plain, say, written
 from dpgrain.cli.spelling import spelled_inside
-from dpgrain.cli.table import People, Publishing, files_of, tell_curator
+from dpgrain.cli.table import People, Publishing, tell_curator
 from dpgrain.errors import ParameterError
 from dpgrain.learn.kinds import KINDS
 from dpgrain.units import OWN_UNIT, Trust, Unit, User
@@ -325,7 +325,7 @@ def fit(
     parameters = {**promise.parameters(), **training.parameters(), **_own(kind, own)}
     if classes is not None:
         parameters["classes"] = _labels(classes, target, data)
-    check_outputs([output, report], [reading.ledger, *files_of(data)])
+    check_outputs([output, report])
     estimator: LinearModel = getattr(learn, KINDS[kind])(**parameters)
     with reading.charging():
         model = columns_of_tables.fit_columns(estimator, data, encoding, target, promise.element)

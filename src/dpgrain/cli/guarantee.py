@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 import typer
 
 from dpgrain import accounting
+from dpgrain._files import guarantee_beside
 from dpgrain._later import later
 from dpgrain._progress import Progress
 from dpgrain._wording import powers
@@ -24,10 +25,11 @@ if TYPE_CHECKING:
     import rich.table as rich_table
 
     from dpgrain.accounting import Event
+    from dpgrain.publishing import guarantee as guarantees
     from dpgrain.report import plots
     from dpgrain.statistics import release as releases
 else:
-    plots = later("dpgrain.report.plots")
+    guarantees, plots = later("dpgrain.publishing.guarantee"), later("dpgrain.report.plots")
     releases, rich_table = later("dpgrain.statistics.release"), later("rich.table")
 
 MechanismName: TypeAlias = Literal["gaussian", "laplace", "pure", "zcdp"]
@@ -280,7 +282,10 @@ def guarantee(
     mechanism: Mechanism,
     release: Annotated[
         Path | None,
-        typer.Argument(help="A release saved with --save, or leave out.", metavar="RELEASE"),
+        typer.Argument(
+            help="A release saved with --save, or an output of run; or leave out.",
+            metavar="RELEASE",
+        ),
     ] = None,
     delta: Annotated[
         float | None, typer.Option(metavar="δ", help="The δ at which to answer.")
@@ -299,8 +304,8 @@ def guarantee(
     It tells ε for 1, 2, 5, 10, … units of one person.
     """
     if plot is not None:
-        _check_picture(plot, release)
-    saved = None
+        check_picture(plot)
+    saved = promise = None
     if release is None:
         curve = _curve_of_mechanism(mechanism, delta, max_elements)
     elif mechanism.is_stated:
@@ -308,30 +313,28 @@ def guarantee(
             "Give either a saved release or a mechanism, such as --noise-multiplier 4."
         )
     else:
-        saved = releases.Release.load(release)
-        promise = saved.guarantee
+        if guarantee_beside(release).exists():
+            promise = guarantees.Guarantee.beside(release)
+        else:
+            saved = releases.Release.load(release)
+            promise = saved.guarantee
         asked = promise.delta if delta is None else delta
         curve = Curve.of(promise.event, asked, promise.level, max_elements)
     if plot is not None:
         curve.save_plot(plot)
     if as_json:
-        told: dict[str, Any] = {}
+        told: dict[str, Any] = {} if promise is None else promise_as_json(promise)
         if saved is not None:
-            told = {**promise_as_json(saved.guarantee), "hash": saved.hash}
+            told["hash"] = saved.hash
         tell_json({**curve.to_dict(), **told}, plot)
         return
+    if promise is not None:
+        say(str(promise))
     if saved is not None:
-        say(str(saved.guarantee))
         # Whoever was handed the file compares this with what a report or a sheet shows.
         say(f"SHA-256 of groups, numbers and promise (not of the file): {saved.hash}")
     curve.print()
     written(plot)
-
-
-def _check_picture(plot: Path, release: Path | None) -> None:
-    if release is not None and plot.resolve() == release.resolve():
-        raise ParameterError(f"{str(plot)!r} is the release itself; name another file.")
-    check_picture(plot)
 
 
 def _curve_of_mechanism(

@@ -17,10 +17,12 @@ from dpgrain.cli.command import Group, command
 from dpgrain.cli.document import tell_json
 from dpgrain.cli.printing import console, grid, say, written
 from dpgrain.errors import ParameterError
+from dpgrain.provenance import IN_WORDS
 from dpgrain.units import OWN_UNIT, Element, Level, Unit
 
 if TYPE_CHECKING:
     from dpgrain import partitions
+    from dpgrain.ledger import entries
     from dpgrain.ledger import ledger as ledgers
     from dpgrain.ledger import promise as promises
     from dpgrain.ledger import registry as registries
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from dpgrain.ledger.window import Window
     from dpgrain.releases import plan as plans
 else:
+    entries = later("dpgrain.ledger.entries")
     ledgers, promises = later("dpgrain.ledger.ledger"), later("dpgrain.ledger.promise")
     registries, plans = later("dpgrain.ledger.registry"), later("dpgrain.releases.plan")
     partitions, windows = later("dpgrain.partitions"), later("dpgrain.ledger.window")
@@ -235,12 +238,14 @@ def show(
     _tell(opened, as_json=as_json)
     if as_json:
         return
-    entries = opened.entries
-    for entry in entries:
+    lines = opened.entries
+    for entry in lines:
         if entry.renews is not None:
             say(f"Line {entry.number} {opened.renewed_with(entry.number)}")
-    _tell_lines([entry for entry in entries if entry.guarantees], top)
-    say(f"Last line: {entries[-1].receipt}")
+    _tell_lines([entry for entry in lines if entry.guarantees], top)
+    if seeded := entries.told_of_seeds(lines):
+        say(seeded, style="yellow")
+    say(f"Last line: {lines[-1].receipt}")
     say(_ASSUMED)
 
 
@@ -254,12 +259,14 @@ def verify(
     as_json: given.Json = False,
 ) -> None:
     """Check that no line was changed or is missing, and that the accounts follow from the lines."""
-    receipt = ledgers.Ledger(place, expected=expected).verify()
-    said = "Every line follows from the one before."
+    opened = ledgers.Ledger(place, expected=expected)
+    receipt, seeded = opened.verify(), entries.told_of_seeds(opened.entries)
+    said = f"Every line follows from the one before. {receipt} {seeded}".rstrip()
     if as_json:
-        tell_json({"verified": True, "receipt": asdict(receipt), "sentence": f"{said} {receipt}"})
+        told = {"verified": True, "receipt": asdict(receipt), "seeded": _seeded(opened)}
+        tell_json({**told, "sentence": said})
         return
-    say(f"{said} {receipt}")
+    say(said)
 
 
 @command(
@@ -282,7 +289,7 @@ def export(
     """Write the promises and all lines of a ledger as JSON, or an entry for a public registry."""
     if decided_by and not registry:
         raise ParameterError("--decided-by goes with --registry.")
-    check_outputs([output], [place])
+    check_outputs([output])
     opened = ledgers.Ledger(place)
     if registry:
         told = registries.registry_entry(opened, decided_by=decided_by)
@@ -307,7 +314,7 @@ def report(
     as_json: given.Json = False,
 ) -> None:
     """Write one HTML page for a privacy officer: promises, what is left, releases over time."""
-    check_outputs([output], [place])
+    check_outputs([output])
     ledgers.Ledger(place).report(output)
     if as_json:
         tell_json({}, output)
@@ -325,9 +332,15 @@ def _described(opened: Ledger) -> dict[str, Any]:
         "id": opened.id,
         "name": opened.name,
         "promises": promised,
+        "seeded": _seeded(opened),
         "assumed": _ASSUMED,
         "receipt": asdict(opened.entries[-1].receipt),
     }
+
+
+def _seeded(opened: Ledger) -> list[int]:
+    """Return the lines that charge releases which had a seed."""
+    return [entry.number for entry in opened.entries if not entry.private]
 
 
 def _tell(opened: Ledger, *, as_json: bool) -> None:
@@ -345,22 +358,31 @@ def _tell(opened: Ledger, *, as_json: bool) -> None:
             say(f"Least is left of line {number} for: {there}.")
 
 
-def _tell_lines(entries: list[Entry], top: int) -> None:
+def _tell_lines(lines: list[Entry], top: int) -> None:
     """Print the last lines with releases, the latest first."""
-    if not entries:
+    if not lines:
         say("Nothing was charged yet.")
         return
     table = grid(
-        f"Last {min(top, len(entries))} of {counted(len(entries), 'line')} with releases",
+        f"Last {min(top, len(lines))} of {counted(len(lines), 'line')} with releases",
         "region",
         "line",
         "at",
         "releases",
         "ε of its own",
     )
-    for entry in reversed(entries[-top:]):
+    for entry in reversed(lines[-top:]):
         regions = dict.fromkeys(str(one.scope) for one in entry.guarantees)
         epsilons = ", ".join(rounded_up(one.epsilon()) for one in entry.guarantees)
         count = str(len(entry.guarantees))
-        table.add_row("; ".join(regions), str(entry.number), entry.at, count, epsilons)
+        seeded = "" if entry.private else f" ({entries.SEEDED})"
+        table.add_row("; ".join(regions), str(entry.number), entry.at, count, epsilons + seeded)
     console().print(table)
+    given = [
+        str(entry.number)
+        for entry in entries[-top:]
+        if any(one.provenance == "as given" for one in entry.guarantees)
+    ]
+    if given:
+        lines = "line" if len(given) == 1 else "lines"
+        say(f"Rows of {lines} {', '.join(given)} are {IN_WORDS['as given']}.")

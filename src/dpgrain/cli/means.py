@@ -12,7 +12,7 @@ from dpgrain._wording import first_repeated
 from dpgrain.cli.document import mean_as_json, tell_json
 from dpgrain.cli.options import columns_of
 from dpgrain.cli.printing import console, grid, plain, say, written
-from dpgrain.cli.table import files_of, tell_curator
+from dpgrain.cli.table import tell_curator
 from dpgrain.errors import ParameterError
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ def _check(asked: OfNumbers, table: UserTable) -> None:
         raise ParameterError(
             f"--output must end in {', '.join(_ENDINGS)}, not {str(asked.output)!r}."
         )
-    check_outputs([asked.output], [asked.ledger, *files_of(table)])
+    check_outputs([asked.output])
 
 
 def _named(columns: Sequence[str], table: UserTable) -> list[str]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 import typer
 
 from dpgrain import accounting, planning, statistics
-from dpgrain._files import check_writable
+from dpgrain._files import check_outputs
 from dpgrain._later import later
 from dpgrain._wording import powers
 from dpgrain.cli import options as given
@@ -355,7 +355,7 @@ def shuffle(
 ) -> None:
     """Plan a sum without a curator, through a shuffler: what is sent, and how exact it will be."""
     if report is not None:
-        check_writable(report)
+        check_outputs([report])
     protocol = shuffled.plan_shuffle(**vars(asked))
     made, curve = shuffled.deployment(protocol), shuffled.honest_curve(protocol)
     if report is not None:

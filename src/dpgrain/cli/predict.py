@@ -14,7 +14,7 @@ from dpgrain.cli import options as given
 from dpgrain.cli.command import PEOPLE, RESULTS, command, seldom
 from dpgrain.cli.document import tell_json
 from dpgrain.cli.printing import say, written
-from dpgrain.cli.table import People, Reading, files_of, tell_curator
+from dpgrain.cli.table import People, Reading, tell_curator
 from dpgrain.errors import ParameterError
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def predict(
     if reading.check or output is None:
         tell_curator(data, as_json=reading.as_json, values=columns.numbers)
         return
-    check_outputs([output], [model, *files_of(data)])
+    check_outputs([output])
     rows = features.load_rows(data, columns, keep=keep or [])
     kept: dict[str, Any] = {name: rows.kept.column(name) for name in rows.kept.column_names}
     added = _predictions(fitted, rows)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpgrain._files import check_writable, whole_file
+from dpgrain._files import check_outputs, whole_file
 from dpgrain._later import later
 from dpgrain._wording import rounded_up
 from dpgrain.cli.spelling import spelled_inside
@@ -64,7 +64,7 @@ def check_picture(path: Path) -> None:
     """Raise unless a picture can be written there."""
     if path.suffix.lower() not in _PICTURES:
         raise ParameterError(f"--plot must end in .png, .svg or .pdf, not {str(path)!r}.")
-    check_writable(path)
+    check_outputs([path])
 
 
 def write_plot(axes: Axes, path: Path) -> None:

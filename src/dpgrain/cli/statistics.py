@@ -126,7 +126,7 @@ class Asked(Publishing, People):
                 f"--plot must end in {', '.join(_PICTURES)}, not {str(self.plot)!r}."
             )
         outputs = [self.output, self.report, self.save, self.plot]
-        check_outputs(outputs, self.inputs())
+        check_outputs(outputs)
         promise = {"epsilon": self.epsilon, "delta": self.delta, "relation": self.relation}
         with self.charging(), self._delta_is_named("noise" in more):
             release = statistic(table, *subject, **promise, **more)
@@ -159,11 +159,6 @@ class Asked(Publishing, People):
                 other = ", with which groups are selected; or --domain, the public list of them"
             raise ParameterError(f"Give --delta, such as --delta 1e-6{other}.") from error
 
-    def inputs(self) -> list[str | Path | None]:
-        """Return the files that are read, which no output may overwrite."""
-        files = [text.partition(":")[2] for text in self.cells or []]
-        return [self.source, self.element, self.ledger, *files]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Clipped(Asked):
@@ -173,11 +168,6 @@ class Clipped(Asked):
     clip: given.Clip = "auto"
     domain: given.Domain = None
     max_items: given.MaxItems = 1000
-
-    def inputs(self) -> list[str | Path | None]:
-        """Return the files that are read; a path may itself hold "=", so both readings count."""
-        listed = [text.partition("=")[2] or text for text in self.domain or []]
-        return [*super().inputs(), *listed, *(self.domain or [])]
 
     def run(
         self,

@@ -215,11 +215,6 @@ def with_cells(rows: UserTable, cells: Sequence[str]) -> UserTable:
     return rows
 
 
-def files_of(rows: UserTable) -> list[str]:
-    """Return the files that a table is read from."""
-    return list(getattr(rows.source, "paths", ()))
-
-
 def tell_curator(
     rows: UserTable,
     *,

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpgrain import __version__, optimize, recipes, units
-from dpgrain._files import whole_file
+from dpgrain._files import note_read, promise_beside, whole_file
 from dpgrain._later import later
 from dpgrain._types import FloatArray
 from dpgrain.errors import DataError, ParameterError
@@ -107,9 +107,11 @@ def read(path: str | Path) -> Described:
         path: the file.
 
     Raises:
-        DataError: if the file cannot be read.
+        DataError: if the file cannot be read, or has the guarantee of another model beside it.
         ParameterError: if it is no model, is damaged, or comes from a later version.
     """
+    note_read(path)
+    promise_beside(Path(path))
     try:
         values = json.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
@@ -171,6 +173,7 @@ def _values(described: Described, shown: Intervals | None) -> dict[str, Any]:
         "history": {
             **history.to_dict(),
             "noise_sd": history.noise_sd,
+            "planned": history.planned,
             "points": history.points.tolist(),
             "gradients": history.gradients.tolist(),
         },
@@ -314,7 +317,13 @@ def _fitted(values: dict[str, Any], outputs: int) -> Fitted:
     return Fitted(
         _array(values["theta"]),
         outputs,
-        History(points, gradients, float(history["noise_sd"]), float(history["clip"])),
+        History(
+            points,
+            gradients,
+            float(history["noise_sd"]),
+            float(history["clip"]),
+            history.get("planned"),
+        ),
         int(history["rounds"]),
         None if n_users is None else int(n_users),
         bool(values["sampled"]),

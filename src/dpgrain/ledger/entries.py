@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -53,6 +54,12 @@ class Entry:
         return tuple(map(Guarantee.from_dict, self.line.values.get("releases", ())))
 
     @property
+    def private(self) -> bool:
+        """False where a release of this line had a seed, so that its noise can be predicted."""
+        # Guarantees of many lines take long to read, and this is asked of all of them.
+        return all(one["private"] for one in self.line.values.get("releases", ()))
+
+    @property
     def mark(self) -> str:
         """The mark that the caller has given the line; empty without one."""
         return str(self.line.values.get("mark", ""))
@@ -77,3 +84,26 @@ class Entry:
     def to_dict(self) -> dict[str, Any]:
         """Return the line as plain JSON values, with its hash."""
         return {**self.line.values, "hash": self.line.hash}
+
+
+#: What is said of a release whose noise can be predicted.
+SEEDED = "NOT PRIVATE: seeded noise"
+# So many lines are named.
+_NAMED = 5
+
+
+def told_of_seeds(entries: Iterable[Entry]) -> str:
+    """Say which lines charge releases that had a seed; empty if none does.
+
+    Args:
+        entries: the lines of a ledger.
+    """
+    numbers = [f"{entry.number:,}" for entry in entries if not entry.private]
+    if not numbers:
+        return ""
+    more = f" and {len(numbers) - _NAMED:,} more" if len(numbers) > _NAMED else ""
+    lines = "line" if len(numbers) == 1 else "lines"
+    return (
+        f"{SEEDED} in {lines} {', '.join(numbers[:_NAMED])}{more}, so that nothing is promised for "
+        "what was published there."
+    )

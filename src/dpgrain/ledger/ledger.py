@@ -14,7 +14,7 @@ from dpgrain._wording import powers, rounded_up
 from dpgrain.errors import DataError, ParameterError, RefusedError
 from dpgrain.ledger import accounts, plans
 from dpgrain.ledger.accounts import Charged, DoesNotFitError, TakenError
-from dpgrain.ledger.entries import Entry
+from dpgrain.ledger.entries import Entry, told_of_seeds
 from dpgrain.ledger.lines import Line, checked
 from dpgrain.ledger.promise import LastingPromise
 from dpgrain.ledger.refusal import refusal
@@ -25,7 +25,7 @@ from dpgrain.ledger.units import Units
 from dpgrain.ledger.window import Meeting
 from dpgrain.publishing import ledgers
 from dpgrain.publishing.budget import open_budget
-from dpgrain.publishing.guarantee import Guarantee
+from dpgrain.publishing.guarantee import Guarantee, check_guarantee
 from dpgrain.publishing.prices import Price
 from dpgrain.publishing.receipt import Receipt
 from dpgrain.regions import EVERYTHING, Region
@@ -239,6 +239,8 @@ class Ledger(ShownLedger):
         """Return the line that charges releases, written unless it is to be taken back."""
         if not guarantees:
             raise ParameterError("guarantees must be those of at least one release.")
+        for guarantee in guarantees:
+            check_guarantee(guarantee)
         _check_users(self._user, guarantees)
         # Prices take a while to find, and are found before others have to wait.
         promises = self.promises
@@ -253,7 +255,7 @@ class Ledger(ShownLedger):
                 raise _RenewedMeanwhile
             before = None if again else page.marked(mark)
             if before is not None:
-                raise _charged_before(mark, before)
+                raise self._charged_before(page, mark, before)
             for each in charged:
                 accounts.charge(page, promises[each.promise], each)
             released = [guarantee.to_dict() for guarantee in guarantees]
@@ -493,6 +495,15 @@ class Ledger(ShownLedger):
                     )
         return self._entry(last).receipt
 
+    def _charged_before(self, page: Page, mark: str, number: int) -> RefusedError:
+        line = page.line(number)
+        seeded = "" if line is None else told_of_seeds([self._entry(line)])
+        said = (
+            f"{mark!r} was charged before, in line {number:,} of the ledger, whatever became of it; "
+            "state again=True (--again) to publish anew, which is charged anew."
+        )
+        return RefusedError(f"{said} {seeded}".rstrip(), line=number)
+
     def _entry(self, line: Line) -> Entry:
         return Entry(self.id, self.name, line)
 
@@ -559,14 +570,6 @@ def _promised(page: Page, last: Line, promise: LastingPromise, renews: int | Non
     line = Line.after(last, _now(), "promise", promise=promise.to_dict(), **noted)
     accounts.put_in_force(page, line.number, renews)
     return line
-
-
-def _charged_before(mark: str, number: int) -> RefusedError:
-    return RefusedError(
-        f"{mark!r} was charged before, in line {number:,} of the ledger, whatever became of it; state "
-        "again=True (--again) to publish anew, which is charged anew.",
-        line=number,
-    )
 
 
 def _kept(page: Page) -> tuple[object, ...]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from dpgrain._wording import powers, rounded_up
 from dpgrain.accounting import gaussian_epsilon
 from dpgrain.ledger.accounts import Charged, DoesNotFitError
-from dpgrain.ledger.entries import Entry
+from dpgrain.ledger.entries import Entry, told_of_seeds
 from dpgrain.ledger.promise import LastingPromise
 from dpgrain.ledger.units import WHOLE, Units
 from dpgrain.regions import Among
@@ -18,7 +18,7 @@ _MANY_TIMES = 100
 
 
 def refusal(
-    ledger: str, promise: LastingPromise, error: DoesNotFitError, entries: Iterable[Entry] = ()
+    ledger: str, promise: LastingPromise, error: DoesNotFitError, entries: Sequence[Entry] = ()
 ) -> str:
     """Say why a promise does not hold a release, and what would fit.
 
@@ -36,7 +36,13 @@ def refusal(
         f"{what}: it would take {needs} of it, and of what it meets {_percent(left, up=False)} is "
         f"left; {_fitting(promise, error.spent)}{_more_noise(promise, error)}"
         f"{_all_of_time(promise, error.charged) or _read_otherwise(error.charged, entries)}."
+        f"{_after(told_of_seeds(entries))}"
     )
+
+
+def _after(sentence: str) -> str:
+    """Return a sentence that follows another one, if there is one."""
+    return f" {sentence}" if sentence else ""
 
 
 def _all_of_time(promise: LastingPromise, charged: Charged) -> str:

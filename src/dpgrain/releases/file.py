@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from dpgrain import _validate
-from dpgrain._files import check_folder, check_outputs
+from dpgrain._files import check_folder, check_outputs, guarantee_beside, note_read
 from dpgrain.errors import DataError, DpgrainError, ParameterError
 from dpgrain.releases.keys import Key, check_keys, keys_of
 from dpgrain.releases.kinds import KINDS, Asked, Kind
@@ -160,11 +160,6 @@ _DAYS = {
 }
 
 
-def guarantee_beside(output: Path) -> Path:
-    """Return the file with the guarantee of an output, which stands beside it."""
-    return output.with_name(f"{output.name}.guarantee.json")
-
-
 def read_file(
     path: Path,
     table: UserTable | None,
@@ -233,6 +228,7 @@ def read_file(
 
 
 def _text(path: Path) -> str:
+    note_read(path)
     try:
         return path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
@@ -440,7 +436,7 @@ def _checked(entry: Entry, rows: UserTable, mistakes: Mistakes) -> Entry:
 
 def _check_outputs(file: File, mistakes: Mistakes) -> None:
     """Note outputs that could not be written, or would overwrite one another or what is read."""
-    taken: list[Path | str] = [file.path, *getattr(file.table.source, "paths", ())]
+    taken: list[Path | str] = list(getattr(file.table.source, "paths", ()))
     try:
         check_folder(file.folder)
     except DpgrainError as error:

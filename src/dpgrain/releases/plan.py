@@ -9,6 +9,7 @@ from operator import add
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dpgrain._files import no_output_is_read
 from dpgrain._later import later
 from dpgrain._wording import aligned, powers, rounded_up
 from dpgrain.accounting import Loss, gaussian_epsilon, gaussian_mu
@@ -216,8 +217,16 @@ def plan_releases(
     Together: ε = 1 at δ = 10⁻⁶, composed exactly; the budget holds ε = 1.
     """
     path = Path(path)
-    mistakes = Mistakes(path)
     folder = None if folder is None else Path(folder)
+    with no_output_is_read():
+        return _plan(path, table, where, folder)
+
+
+def _plan(
+    path: Path, table: UserTable | None, where: Mapping[str, Any] | None, folder: Path | None
+) -> PlannedReleases:
+    """Read a file of releases and all that it names, and plan it."""
+    mistakes = Mistakes(path)
     file = read_file(path, table, mistakes, where=where, folder=folder)
     if file is not None:
         for entry in file.entries:

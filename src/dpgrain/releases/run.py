@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from dpgrain import _validate
-from dpgrain._files import make_folder, whole_file
+from dpgrain._files import check_outputs, make_folder, no_output_is_read, whole_file
 from dpgrain._progress import Progress
 from dpgrain._shown import ShownReleases
 from dpgrain.errors import RefusedError
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.publish import reserved
-from dpgrain.releases.file import guarantee_beside
 from dpgrain.releases.plan import PlannedRelease, PlannedReleases, plan_releases
 from dpgrain.releases.writing import write
 from dpgrain.tables.table import UserTable
@@ -162,6 +161,15 @@ def run(
     if not _validate.truth(again=again):
         _refuse_again(plan)
     make_folder(plan.file.folder)
+    with no_output_is_read():
+        check_outputs(plan.file.outputs)
+        return _charged(plan, again=again, random_state=random_state, progress=progress)
+
+
+def _charged(
+    plan: PlannedReleases, *, again: bool, random_state: Any, progress: bool | None
+) -> Releases:
+    """Charge all releases of a plan, then make and write them."""
     file, made = plan.file, dict[str, Any]()
     with (
         told_of_outputs(plan),
@@ -218,9 +226,8 @@ def _made(plan: PlannedReleases, each: PlannedRelease, random_state: Any) -> Any
     asked = plan.file.asked(entry, random_state)
     release = entry.kind.publish(asked, each.epsilon, each.delta)
     if entry.output is not None:
-        write(release, entry.own, entry.output)
-        with whole_file(guarantee_beside(entry.output)) as part:
-            part.write_text(guarantee_of(release).to_json(), encoding="utf-8")
+        with whole_file(entry.output, promise=guarantee_of(release).to_dict()) as part:
+            write(release, entry.own, part)
     return release
 
 

@@ -151,7 +151,7 @@ def _released(entry: Entry, promises: dict[int, LastingPromise]) -> _Released:
         _share(max(shares), up=True) if shares else "–",
         text(entry.mark, 100) if entry.mark else "",
         tuple(text(one, 5000) for one in entry.guarantees),
-        all(one.private for one in entry.guarantees),
+        entry.private,
     )
 
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 from numpy.typing import ArrayLike
 
 from dpgrain import _validate
-from dpgrain._files import whole_file
+from dpgrain._files import note_read, promise_beside, whole_file
 from dpgrain._shown import ShownRelease
 from dpgrain._types import FloatArray
 from dpgrain.errors import DataError, ParameterError
@@ -197,10 +197,13 @@ class Release(ShownRelease, ABC):
         """Load a release that :meth:`save` wrote.
 
         Raises:
-            DataError: if the file is missing, broken or not a saved release.
+            DataError: if the file is missing, broken or not a saved release, or has the guarantee of
+                other numbers beside it.
         """
         import pyarrow.parquet
 
+        note_read(path)
+        promise_beside(Path(path))
         try:
             table = pyarrow.parquet.read_table(path)
             about = json.loads((table.schema.metadata or {})[_METADATA])

@@ -22,6 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from dpgrain import _validate
 from dpgrain._arrow import numbers, texts
+from dpgrain._files import note_read
 from dpgrain._wording import counted
 from dpgrain.errors import DataError, ParameterError, SchemaError
 from dpgrain.inputs.calls import silent
@@ -340,6 +341,7 @@ def read_file(path: Path) -> pa.Table:
     """
     import pyarrow.parquet
 
+    note_read(path)
     try:
         if path.suffix.lower() == ".csv":
             # Cells are read as text: whether 007 is a number depends on what it is compared with.

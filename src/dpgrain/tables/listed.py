@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from dpgrain._files import note_read
 from dpgrain.errors import DataError, ParameterError
 from dpgrain.inputs import labels
 from dpgrain.tables.elements import read_file
@@ -52,6 +53,7 @@ def _first_column(path: Path, integers: bool) -> list[Any]:
         )
     if path.suffix.lower() in (".parquet", ".csv"):
         return _typed(read_file(path).column(0).to_pylist(), integers, path)
+    note_read(path)
     try:
         # Some editors put a mark of the encoding before the first item, which is no part of it.
         lines = path.read_text(encoding="utf-8-sig").splitlines()

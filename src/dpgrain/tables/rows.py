@@ -13,6 +13,7 @@ import pyarrow as pa
 from dpgrain._wording import named_like, shorten
 from dpgrain.errors import ParameterError, SchemaError
 from dpgrain.inputs.labels import exact, whole, written
+from dpgrain.provenance import Provenance, checked
 from dpgrain.regions import EVERYTHING, Region
 from dpgrain.tables.elements import NAMED, Elements, as_elements
 from dpgrain.tables.engines.column_types import (
@@ -81,6 +82,7 @@ class Rows:
         threads: threads that a release may use.
         cells: the columns that were added by :meth:`with_cells`.
         days: the columns that were added by :meth:`with_days`.
+        provenance: where the rows come from, which every guarantee says.
     """
 
     source: Source
@@ -91,6 +93,7 @@ class Rows:
     threads: int
     cells: Mapping[str, CellColumn] = field(default_factory=dict)
     days: Mapping[str, DayColumn] = field(default_factory=dict)
+    provenance: Provenance = "as given"
 
     def with_cells(self, name: str, of: str, by: Any) -> Self:
         """Return the same table with a column of cells: a public function of another column.
@@ -124,7 +127,11 @@ class Rows:
                 "or 'drop'."
             )
         cells = {**self.cells, name: CellColumn(of, elements)}
-        return replace(self, schema={**self.schema, name: TEXT}, cells=cells)
+        return self.made(schema={**self.schema, name: TEXT}, cells=cells)
+
+    def made(self, **parts: Any) -> Self:
+        """Return rows that are made of these, each of one row or of one person's rows alone."""
+        return replace(self, **parts, provenance=checked(self.provenance))
 
     def partition_of(self, of: str, by: Any) -> Elements:
         """Return a partition of the values of a column, as :meth:`with_cells` takes it.
@@ -198,7 +205,7 @@ class Rows:
         if not self.scope.everything:
             source = ScopedSource(source, self.scope, self.schema, {})
         days = {**self.days, name: DayColumn(of, clocks)}
-        return replace(self, source=source, schema={**self.schema, name: DAY}, days=days)
+        return self.made(source=source, schema={**self.schema, name: DAY}, days=days)
 
     @property
     def scope(self) -> Region:
@@ -244,7 +251,7 @@ class Rows:
         self.require_records()
         region = region_of(self, {**(columns or {}), **more})
         region = narrowed(self.scope, region)
-        return replace(self, source=ScopedSource(all_rows(self.source), region, self.schema, {}))
+        return self.made(source=ScopedSource(all_rows(self.source), region, self.schema, {}))
 
     def has(self, name: str) -> bool:
         """Return whether a column has the name; queries do not tell capital from small letters."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+import traceback
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,20 +16,69 @@ from tests.ledger import cases
 import dpgrain as dg
 from dpgrain.ledger.stores.postgres import PostgresStore
 
+SECRET = "hush%40hush"
+SHOWN = (
+    "postgresql://me@127.0.0.1:1/db?options=-csearch_path%3Dv",
+    "postgresql://me@127.0.0.1:1/db",
+    "postgresql://127.0.0.1:1/db",
+)
+
 
 @pytest.mark.parametrize(
     ("place", "shown"),
     [
         ("postgresql://host/db", "postgresql://host/db"),
         ("postgresql://me@host:1/db", "postgresql://me@host:1/db"),
-        ("postgres://me:secret@host/db?a=b", "postgres://me@host/db?a=b"),
-        ("postgresql://me:a@b@host/db", "postgresql://me@host/db"),
+        ("postgresql://a:1,b:2/db", "postgresql://a,b:1,2/db"),
+        ("postgres://me:secret@host/db?sslmode=require", "postgresql://me@host/db"),
+        ("postgresql:///db?host=/run/here&user=me", "postgresql://me@/run/here/db"),
+        # Where a password was not escaped, a part of it stands in the place of another word.
+        ("postgresql://me:a@b@host/db", "postgresql://…"),
+        ("postgresql://me:12/34@host/db", "postgresql://…"),
     ],
 )
-def test_messages_show_no_password(place: str, shown: str) -> None:
+def test_messages_show_what_is_public_of_an_address(place: str, shown: str) -> None:
     pytest.importorskip("psycopg")
     store = PostgresStore(place)
     assert (store.name, store.place) == (shown, place)
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        f"postgresql://me:{SECRET}@127.0.0.1:1/db?options=-csearch_path%3Dv",
+        f"postgresql://127.0.0.1:1/db?user=me&password={SECRET}&options=-csearch_path%3Dv",
+        f"postgresql://me@127.0.0.1:1/db?sslpassword={SECRET}&options=-csearch_path%3Dv",
+        f"postgresql://me@127.0.0.1:1/db?passfile={SECRET}&options=-csearch_path%3Dv",
+        f"postgresql://me@127.0.0.1:1/db?options=-csearch_path%3Dv%20-cmy.secret%3D{SECRET}",
+        f"postgresql://127.0.0.1:1/db?dbname=postgresql://me:{SECRET}@127.0.0.1:1/db",
+        f"postgresql://127.0.0.1:1/db?hostaddr={SECRET}",
+        f"postgresql://127.0.0.1:{SECRET}/db",
+        f"postgresql://127.0.0.1:1/{SECRET}",
+        f"postgresql://{SECRET}:x@127.0.0.1:1/db",
+        f"postgresql://me:{SECRET}%zz@127.0.0.1:1/db",
+        f"postgresql://me:x@127.0.0.1:1/db?{SECRET}=1",
+        f"postgresql://me:x@127.0.0.1:1/db?connect_timeout={SECRET}",
+    ],
+)
+def test_no_error_holds_a_secret_wherever_it_stands_in_an_address(place: str) -> None:
+    """Neither its sentence, nor what a traceback prints below it, nor what is shown of the object."""
+    pytest.importorskip("psycopg")
+    with pytest.raises(dg.DpgrainError) as caught:
+        dg.Ledger(place)
+    told = "".join(traceback.format_exception(caught.value))
+    assert "hush" not in told
+    with suppress(dg.DpgrainError):
+        store = PostgresStore(place)
+        assert "hush" not in f"{store!r}{store}{store.name}"
+        assert store.name in (*SHOWN, "postgresql://…")
+
+
+def test_the_reason_of_a_server_without_a_secret_is_shown() -> None:
+    pytest.importorskip("psycopg")
+    with pytest.raises(dg.DataError, match="could not be reached") as caught:
+        dg.Ledger("postgresql://me:hush@127.0.0.1:1/db")
+    assert "Connection refused" in str(caught.value.__cause__)
 
 
 def test_where_there_is_a_server_there_is_its_library() -> None:
@@ -59,6 +110,54 @@ def _sql(server: str, *statements: str) -> None:
     with psycopg.connect(server, autocommit=True) as connection:
         for statement in statements:
             connection.execute(statement.encode())
+
+
+@pytest.mark.parametrize("table", ["lines", "accounts", "about"])
+def test_tables_that_lose_their_rows_at_a_restart_are_refused(server: str, table: str) -> None:
+    place = cases.schema_of(server)
+    schema = place.rpartition("%3D")[2]
+    made = cases.made(place)
+    made.charge(cases.of_users())
+    # Tables that refer to one another are altered one by one.
+    _sql(server, f"ALTER TABLE {schema}.{table} SET UNLOGGED")
+    said = f"the table '{table}' of .* is unlogged, temporary or a view"
+    for use in (lambda: made.charge(cases.of_users()), lambda: dg.Ledger(place)):
+        with pytest.raises(dg.DataError, match=said):
+            use()
+    _sql(server, f"ALTER TABLE {schema}.{table} SET LOGGED")
+    assert made.charge(cases.of_users()).number == 3
+    made.close()
+
+
+@pytest.mark.parametrize("table", ["lines", "accounts", "marks"])
+def test_a_table_of_somebody_else_is_named(server: str, table: str) -> None:
+    place = cases.schema_of(server)
+    schema = place.rpartition("%3D")[2]
+    _sql(server, f"CREATE TABLE {schema}.{table} (owner text, balance numeric)")
+    with pytest.raises(dg.ParameterError, match=f"has a table '{table}' already"):
+        cases.made(place)
+    with pytest.raises(dg.DataError, match="holds no ledger"):
+        dg.Ledger(place)
+    _sql(server, f"CREATE TABLE IF NOT EXISTS {schema}.about (format text)")
+    _sql(server, f"CREATE TABLE IF NOT EXISTS {schema}.lines (owner text, balance numeric)")
+    _sql(server, f"INSERT INTO {schema}.about VALUES (4)")
+    with pytest.raises(
+        dg.DataError, match=r"no ledger has made them|hold what no ledger has written"
+    ):
+        dg.Ledger(place)
+
+
+def test_a_database_without_an_encoding_is_named(server: str) -> None:
+    _sql(
+        server,
+        "DROP DATABASE IF EXISTS plain",
+        "CREATE DATABASE plain ENCODING 'SQL_ASCII' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0",
+    )
+    place = server.rpartition("/")[0] + "/plain"
+    with pytest.raises(
+        dg.DataError, match="has the encoding SQL_ASCII, which gives texts no meaning"
+    ):
+        cases.made(place)
 
 
 @pytest.mark.parametrize("setting", ["fsync", "full_page_writes"])

@@ -6,10 +6,13 @@ import itertools
 import os
 import re
 import shutil
+import signal
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -58,21 +61,295 @@ def test_publishers_killed_at_200_points_leave_no_release_unrecorded(tmp_path: P
     assert 20 < published < recorded
 
 
+# -- seams ---
+
+
+@pytest.fixture(params=["of this version", "of an earlier version"])
+def left(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, set[str]]:
+    """A folder that holds a ledger with all its files, and the hashes that were confirmed."""
+    folder = tmp_path / "left"
+    folder.mkdir()
+    if request.param == "of this version":
+        with cases.made(tmp_path / "l") as opened:
+            confirmed = {opened.charge(cases.of_users()).hash for _ in range(2)}
+        shutil.copy(tmp_path / "l", folder)
+    else:
+        held = cases.with_log(tmp_path / "l", 0)
+        confirmed = set(cases.charged_to_log(tmp_path / "l", 2))
+        for name in ("l", "l-wal"):
+            shutil.copy(tmp_path / name, folder)
+        held.close()
+    return folder, confirmed
+
+
+class Dying(sqlite3.Connection):
+    """A connection whose process is killed before the statement of a number, once that is stated."""
+
+    left: int | None = None
+
+    def execute(self, *words: Any) -> sqlite3.Cursor:
+        if Dying.left is not None:
+            if Dying.left == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+            Dying.left -= 1
+        return super().execute(*words)
+
+
+def charged_and_killed(place: Path, statement: int) -> str | None:
+    """Charge a ledger in a process that is killed before a statement; return what it has confirmed."""
+    reads, writes = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            connect = sqlite3.connect
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(sqlite3, "connect", lambda *w, **o: connect(*w, factory=Dying, **o))
+                opened = dg.Ledger(place)
+                Dying.left = statement
+                receipt = opened.charge(cases.of_users())
+                os.write(writes, receipt.hash.encode())
+        finally:
+            os._exit(1)
+    os.close(writes)
+    with os.fdopen(reads) as pipe:
+        told = pipe.read()
+    os.waitpid(child, 0)
+    return told or None
+
+
+def hashes(place: Path) -> set[str]:
+    """The hashes of a ledger that is whole."""
+    opened = dg.Ledger(place)
+    opened.verify()
+    found = {entry.line.hash for entry in opened.entries}
+    opened.close()
+    return found
+
+
+def test_a_charge_killed_before_any_statement_loses_nothing_confirmed(
+    left: tuple[Path, set[str]], tmp_path: Path
+) -> None:
+    """After BEGIN, after the line, before and after COMMIT, before the reply; and while it converts."""
+    folder, confirmed = left
+    lengths = []
+    for statement in itertools.count():
+        place = shutil.copytree(folder, tmp_path / str(statement)) / "l"
+        told = charged_and_killed(place, statement)
+        moved = shutil.copytree(place.parent, tmp_path / f"{statement}-moved") / "l"
+        found = hashes(place)
+        assert confirmed | ({told} if told else set()) <= found
+        # What is moved with all its files is the same ledger.
+        assert hashes(moved) == found
+        lengths.append(len(found))
+        if told:
+            break
+    assert len(lengths) > 5
+    # Nothing is there of a line until its transaction is committed.
+    assert lengths == sorted(lengths)
+    assert set(lengths) == {4, 5}
+
+
+def killed_at_system_call(place: Path, name: str, number: int) -> bool:
+    """Charge in a process that is killed at a system call on the ledger's files; False if it ends."""
+    code = (
+        "import sys, dpgrain as dg; from tests.ledger import cases; "
+        "opened = dg.Ledger(sys.argv[1]); opened.charge(cases.of_users())"
+    )
+    files = [word for end in ("", "-journal", "-wal", "-shm") for word in ("-P", f"{place}{end}")]
+    rule = f"inject={name}:signal=KILL:when={number}"
+    words = ("strace", "-f", *files, "-P", str(place.parent), "-e", rule, "-o", os.devnull)
+    done = python(code, place, before=words)
+    assert done.returncode in (0, -signal.SIGKILL, 128 + signal.SIGKILL), done.stderr
+    return bool(done.returncode)
+
+
+CALLS = ("pwrite64", "fdatasync,fsync", "unlink", "openat")
+
+
+def check_a_charge_killed_at(name: str, numbers: Iterable[int], left: Any, tmp_path: Path) -> int:
+    folder, confirmed = left
+    journals = 0
+    for number in numbers:
+        place = shutil.copytree(folder, tmp_path / str(number)) / "l"
+        if not killed_at_system_call(place, name, number):
+            break
+        journals += (place.parent / "l-journal").exists()
+        moved = shutil.copytree(place.parent, tmp_path / f"{number}-moved") / "l"
+        found = hashes(place)
+        assert confirmed <= found
+        assert hashes(moved) == found
+    return journals
+
+
+needs_strace = pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
+
+
+@needs_strace
+@pytest.mark.parametrize("left", ["of this version"], indirect=True)
+def test_a_journal_that_a_killed_process_has_left_is_part_of_the_ledger(
+    left: tuple[Path, set[str]], tmp_path: Path
+) -> None:
+    assert check_a_charge_killed_at("unlink", [1], left, tmp_path) == 1
+
+
+@needs_strace
+@pytest.mark.search(keep=0)
+@pytest.mark.parametrize("name", CALLS)
+def test_a_charge_killed_at_any_system_call_loses_nothing_confirmed(
+    name: str, left: tuple[Path, set[str]], tmp_path: Path
+) -> None:
+    journals = check_a_charge_killed_at(name, itertools.count(1), left, tmp_path)
+    assert journals > 0 or name == "openat"
+
+
+def test_a_copy_of_the_file_alone_holds_all_that_was_confirmed(
+    left: tuple[Path, set[str]], tmp_path: Path
+) -> None:
+    """Between charges there is no other file, however many have the ledger open."""
+    folder, confirmed = left
+    first, second = dg.Ledger(folder / "l"), dg.Ledger(folder / "l")
+    for number in range(6):
+        confirmed.add((first, second)[number % 2].charge(cases.of_users()).hash)
+        assert confirmed <= {entry.line.hash for entry in first.entries}
+        assert [each.name for each in folder.iterdir()] == ["l"]
+        shutil.copy(folder / "l", tmp_path / "copy")
+        assert confirmed <= hashes(tmp_path / "copy")
+
+
+def test_an_opening_that_only_reads_leaves_an_earlier_ledger_as_it_is(tmp_path: Path) -> None:
+    held = cases.with_log(tmp_path / "l", 0)
+    confirmed = set(cases.charged_to_log(tmp_path / "l", 2))
+    before = (tmp_path / "l").read_bytes()
+    assert confirmed <= hashes(tmp_path / "l")
+    assert (tmp_path / "l").read_bytes() == before
+    # As long as it is open elsewhere nothing can be charged, and the reason is stated.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys.modules[sqlite.SqliteStore.__module__], "_PATIENCE_SECONDS", 0.2)
+        with pytest.raises(dg.DataError, match="open in a process of an earlier version"):
+            dg.Ledger(tmp_path / "l").charge(cases.of_users())
+    held.close()
+    dg.Ledger(tmp_path / "l").charge(cases.of_users())
+    assert confirmed < hashes(tmp_path / "l")
+    assert has_no_log(tmp_path / "l")
+
+
+def has_no_log(place: Path) -> bool:
+    with closing(sqlite3.connect(place)) as connection:
+        return bool(connection.execute("PRAGMA journal_mode").fetchone() == ("delete",))
+
+
+def test_many_who_have_an_earlier_ledger_open_charge_it_at_once(tmp_path: Path) -> None:
+    cases.with_log(tmp_path / "l", 2).close()
+    children = []
+    for _ in range(4):
+        children.append(os.fork())
+        if children[-1] == 0:
+            try:
+                opened = dg.Ledger(tmp_path / "l")
+                for _ in range(3):
+                    opened.charge(cases.of_users())
+                opened.close()
+                os._exit(0)
+            finally:
+                os._exit(1)
+    assert [os.waitpid(child, 0)[1] for child in children] == [0] * 4
+    assert len(hashes(tmp_path / "l")) == 16
+    assert has_no_log(tmp_path / "l")
+
+
+# -- names ---
+
+
+def replaced(place: Path) -> None:
+    shutil.copy(place, place.with_name("copy"))
+    place.with_name("copy").rename(place)
+
+
+def folder_moved(place: Path) -> None:
+    place.parent.rename(place.parent.with_name("elsewhere"))
+
+
+@pytest.mark.parametrize("linked", [False, True], ids=["file", "symbolic link"])
+@pytest.mark.parametrize(
+    "used",
+    [
+        lambda opened: opened.charge(cases.of_users()),
+        lambda opened: opened.rehearse(cases.of_users()),
+        lambda opened: opened._store.writing().__enter__(),
+    ],
+    ids=["charge", "rehearse", "begin"],
+)
+@pytest.mark.parametrize(
+    "change",
+    [Path.unlink, lambda place: place.rename(place.with_name("other")), replaced, folder_moved],
+    ids=["deleted", "moved", "replaced", "folder moved"],
+)
+def test_a_file_that_is_gone_while_it_is_open_charges_nothing(
+    change: Callable[[Path], Any], used: Callable[[Any], Any], linked: bool, tmp_path: Path
+) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    place = folder / "l"
+    if linked:
+        place = tmp_path / "link"
+        place.symlink_to(folder / "l")
+    with cases.made(place) as opened:
+        opened.charge(cases.of_users())
+        change(folder / "l")
+        with pytest.raises(dg.DataError, match="was deleted, moved or replaced while it was open"):
+            used(opened)
+        for left in tmp_path.rglob("*"):
+            if left.is_file() and not left.is_symlink():
+                assert len(dg.Ledger(left).entries) == 3
+
+
+def test_a_file_that_is_put_back_is_charged_again(tmp_path: Path) -> None:
+    with cases.made(tmp_path / "l") as opened:
+        opened.charge(cases.of_users())
+        (tmp_path / "l").rename(tmp_path / "other")
+        with pytest.raises(dg.DataError, match="was deleted, moved or replaced"):
+            opened.charge(cases.of_users())
+        (tmp_path / "other").rename(tmp_path / "l")
+        opened.charge(cases.of_users())
+    assert len(hashes(tmp_path / "l")) == 4
+
+
+def test_a_file_of_two_names_is_refused(tmp_path: Path) -> None:
+    """What a killed process leaves beside one name is not found by the other."""
+    opened = cases.made(tmp_path / "l")
+    (tmp_path / "m").hardlink_to(tmp_path / "l")
+    for use in (lambda: opened.charge(cases.of_users()), lambda: dg.Ledger(tmp_path / "m")):
+        with pytest.raises(dg.DataError, match=r"has 2 names \(hard links\)"):
+            use()
+    (tmp_path / "m").unlink()
+    opened.charge(cases.of_users())
+
+
+def test_a_symbolic_link_has_the_journal_of_its_file(
+    left: tuple[Path, set[str]], tmp_path: Path
+) -> None:
+    folder, confirmed = left
+    link = tmp_path / "link"
+    link.symlink_to(folder / "l")
+    confirmed.add(dg.Ledger(link).charge(cases.of_users()).hash)
+    assert confirmed <= hashes(folder / "l")
+
+
 # -- prefixes ---
 
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[tuple[int, str]]]:
-    """A ledger with its log, and the length of the log when each release was published."""
+    """A ledger as earlier versions wrote it, and the length of its log at each release."""
     folder = tmp_path_factory.mktemp("written")
-    made = cases.made(folder / "l")
+    held = cases.with_log(folder / "l", 0)
     log, lengths = folder / "l-wal", []
-    with made:
-        for _ in range(2):
-            receipt = made.charge(cases.of_users())
-            lengths.append((log.stat().st_size, receipt.hash))
-        for name in ("l", "l-wal"):
-            shutil.copy(folder / name, folder / f"copy-{name}")
+    for _ in range(2):
+        (digest,) = cases.charged_to_log(folder / "l", 1)
+        lengths.append((log.stat().st_size, digest))
+    for name in ("l", "l-wal"):
+        shutil.copy(folder / name, folder / f"copy-{name}")
+    held.close()
     return folder, lengths
 
 
@@ -185,7 +462,8 @@ class Rows:
         raise OSError
 
 if sys.argv[2] == "unsafe":
-    import_module("dpgrain.ledger.stores.sqlite")._SAFELY = ("PRAGMA synchronous = OFF",)
+    store = import_module("dpgrain.ledger.stores.sqlite")
+    store._ASKED, store._ANSWERED = {"synchronous": "OFF"}, {}
 place = sys.argv[1]
 os.path.exists("/begun")
 cases.made(place)
@@ -203,7 +481,7 @@ with dg.Ledger(place):
 
 def traced(place: Path, how: str) -> list[str]:
     log = place.with_suffix(".trace")
-    calls = "trace=fsync,fdatasync,pwrite64,write,openat,stat,newfstatat"
+    calls = "trace=fsync,fdatasync,pwrite64,write,openat,stat,newfstatat,unlink,unlinkat"
     done = python(TRACED, place, how, before=("strace", "-f", "-y", "-e", calls, "-o", str(log)))
     assert done.returncode == 0, done.stderr
     return log.read_text(errors="replace").splitlines()
@@ -231,11 +509,21 @@ def test_a_charge_is_on_the_disk_before_the_first_row_is_read(how: str, tmp_path
     place = tmp_path / "visits.ledger"
     lines = traced(place, how)
     charged = between(lines, "/open", "/rows-are-read")
-    assert any("visits.ledger-wal>" in line and "write" in line for line in charged)
-    assert is_on_the_disk(charged, "visits.ledger-wal") == (how == "safe")
-    made = between(lines, "/begun", "/made")
+    assert any("visits.ledger>" in line and "write" in line for line in charged)
+    for name in ("visits.ledger", "visits.ledger-journal"):
+        assert is_on_the_disk(charged, name) == (how == "safe")
     folder = re.escape(str(tmp_path))
-    assert any(re.search(rf"fsync\(\d+<{folder}>\) += 0", line) for line in made)
+    for part in (between(lines, "/begun", "/made"), charged):
+        # That the journal is gone is on the disk as well: without it, it would be taken back.
+        gone = [i for i, line in enumerate(part) if re.search(r"unlink\w*\(.*-journal", line)]
+        synced = [
+            i for i, line in enumerate(part) if re.search(rf"sync\(\d+<{folder}>\) += 0", line)
+        ]
+        if part is charged:
+            assert len(gone) == 1
+            assert any(i > gone[0] for i in synced) == (how == "safe")
+        else:
+            assert synced
 
 
 # -- disks ---
@@ -349,6 +637,37 @@ def test_a_file_that_must_not_be_written_can_be_read(closed: int, tmp_path: Path
         shutil.rmtree(folder)
 
 
+def test_a_journal_that_only_its_owner_can_take_back_is_named(tmp_path: Path) -> None:
+    """A transaction that fills the memory of a connection is on the disk in part, with its journal."""
+    cases.made(tmp_path / "l").close()
+    code = """
+import os, sys
+import dpgrain as dg
+from tests.ledger import cases
+cases.of_users()
+os.setgroups([]); os.setgid(65534); os.setuid(65534)
+try: dg.Ledger(sys.argv[1])
+except dg.DataError as error: print(error)
+"""
+    with closing(sqlite3.connect(tmp_path / "l", isolation_level=None)) as writer:
+        writer.execute("PRAGMA cache_size = 2")
+        writer.execute("BEGIN IMMEDIATE")
+        rows = [(f"{number:064}", number) for number in range(3000)]
+        writer.executemany("INSERT INTO marks VALUES (?, ?)", rows)
+        folder = Path(tempfile.mkdtemp())
+        for name in ("l", "l-journal"):
+            shutil.copy(tmp_path / name, folder)
+    try:
+        folder.chmod(0o755)
+        if os.geteuid() == 0:
+            (said,) = python(code, folder / "l").stdout.splitlines()
+            assert "beside the journal or log of a process that was killed" in said
+        assert len(hashes(folder / "l")) == 2
+        assert [each.name for each in folder.iterdir()] == ["l"]
+    finally:
+        shutil.rmtree(folder)
+
+
 # -- damage ---
 
 
@@ -411,4 +730,4 @@ def test_a_connection_waits_for_what_is_committed(tmp_path: Path) -> None:
         assert connection is not None
         names = ("synchronous", "journal_mode")
         settings = [connection.execute(f"PRAGMA {name}").fetchone()[0] for name in names]
-    assert settings == [2, "wal"]
+    assert settings == [3, "delete"]

@@ -2,28 +2,47 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
+from urllib.parse import quote
 
 from dpgrain.errors import DataError, ParameterError
 from dpgrain.ledger.stores.connections import Connections
 from dpgrain.ledger.stores.protocol import Page
 from dpgrain.ledger.stores.sql import TABLES, SqlPage
 
+_SCHEME = "postgresql://"
 # Only one transaction at a time has this lock on the lines; others read them meanwhile.
 _LOCK = "LOCK TABLE lines IN EXCLUSIVE MODE"
-# A commit returns when it is on the server's disk, whatever the server does by default.
-_SAFELY = "SET synchronous_commit TO on"
+# A commit returns when it is on the server's disk, and texts are Unicode, whatever the server does by
+# default.
+_SAFELY = ("SET synchronous_commit TO on", "SET client_encoding TO 'UTF8'")
+# What messages show of an address, where all of it has this form, and nothing else: a password may
+# stand in any other part, and in these, too, where it was not escaped.
+_PUBLIC = {
+    "user": r"[\w.+-]+",
+    "host": r"[\w.,:/-]+",
+    "port": r"[\d,]+",
+    "dbname": r"[\w.+-]+",
+    "options": r"-c ?search_path=[\w.,]+",
+}
+# The tables of a ledger as the server knows them: ordinary ones, whose rows outlast a restart.
+_NAMES = tuple(words.split()[-1] for words in (table.partition(" (")[0] for table in TABLES))
+_KEPT = (
+    "SELECT name, relkind = 'r' AND relpersistence = 'p' "
+    "FROM unnest(%s::text[]) AS name JOIN pg_class ON pg_class.oid = to_regclass(name)"
+)
 
 
 class PostgresStore:
     """A database of PostgreSQL, whose search path names the schema of the tables.
 
     Args:
-        place: the address, such as ``postgresql://user@host/database``. It may hold a password, which
-            messages do not show.
+        place: the address, such as ``postgresql://user@host/database``. It may hold a password; only
+            user, host, port, database and schema are shown in messages.
     """
 
     def __init__(self, place: str) -> None:
@@ -34,18 +53,18 @@ class PostgresStore:
                 "a ledger in PostgreSQL needs psycopg: pip install 'dpgrain[postgres]'."
             ) from error
         self.place = place
-        self.name = _without_password(place)
+        self.name, self._secrets = _shown(place, self._library)
         self._connections = Connections(self._opened, lambda connection: connection.closed)
 
     @contextmanager
     def creating(self) -> Iterator[Page]:
         """Enter a transaction that makes the tables of a ledger."""
         with self._at_hand() as connection:
-            found = connection.execute("SELECT to_regclass('lines')").fetchone()
-            if found[0] is not None:
+            found = [name for name, _ in connection.execute(_KEPT, [list(_NAMES)])]
+            if found:
                 raise ParameterError(
-                    f"{self.name!r} holds a table of lines already; open it, or name another schema by "
-                    "?options=-csearch_path%3Dvisits."
+                    f"{self.name!r} has a table {found[0]!r} already; where that is a ledger's, open "
+                    "it, or else name another schema by ?options=-csearch_path%3Dvisits."
                 )
             for table in TABLES:
                 connection.execute(table)
@@ -56,6 +75,7 @@ class PostgresStore:
         """Enter a transaction that no other one overlaps, and that is on the disk when it is left."""
         with self._at_hand() as connection:
             connection.execute(_LOCK)
+            self._check_kept(connection)
             yield _page(connection)
 
     @contextmanager
@@ -63,6 +83,7 @@ class PostgresStore:
         """Enter a transaction that sees one state."""
         with self._at_hand() as connection:
             connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+            self._check_kept(connection)
             yield _page(connection)
 
     @contextmanager
@@ -75,6 +96,16 @@ class PostgresStore:
         ):
             yield connection
 
+    def _check_kept(self, connection: Any) -> None:
+        """Refuse tables that lose their rows when the server stops, or are none."""
+        for name, kept in connection.execute(_KEPT, [list(_NAMES)]):
+            if not kept:
+                raise DataError(
+                    f"the table {name!r} of {self.name!r} is unlogged, temporary or a view, and loses "
+                    "what it holds when the server stops: count what was charged as charged, and run "
+                    f"ALTER TABLE {name} SET LOGGED if it was the ledger's."
+                )
+
     def close(self) -> None:
         """Close this process's connection."""
         self._connections.close()
@@ -83,7 +114,14 @@ class PostgresStore:
         """Connect to a server that keeps what it has committed."""
         connection = self._library.connect(self.place, autocommit=True)
         try:
-            connection.execute(_SAFELY)
+            for each in _SAFELY:
+                connection.execute(each)
+            encoding = connection.info.parameter_status("server_encoding")
+            if encoding == "SQL_ASCII":
+                raise DataError(
+                    f"the database of {self.name!r} has the encoding SQL_ASCII, which gives texts no "
+                    "meaning; make one with: createdb --encoding=UTF8 --template=template0."
+                )
             for setting in ("fsync", "full_page_writes"):
                 (value,) = connection.execute(f"SHOW {setting}").fetchone() or ("",)
                 if value != "on":
@@ -98,27 +136,43 @@ class PostgresStore:
 
     @contextmanager
     def _telling(self) -> Iterator[None]:
-        """Turn errors of PostgreSQL into one sentence each."""
-        told = self._library.errors
+        """Turn errors of PostgreSQL into one sentence each, whose cause holds no secret either."""
         try:
             yield
-        except told.UndefinedTable as error:
-            raise DataError(
-                f"{self.name!r} holds no ledger; make one with: dpgrain ledger init {self.name}."
-            ) from error
-        except (
-            told.ReadOnlySqlTransaction,
-            told.InsufficientPrivilege,
-        ) as error:
-            raise DataError(
+        except self._library.Error as error:
+            secret = any(each in str(error) for each in self._secrets)
+            raise DataError(self._sentence(error)) from (None if secret else error)
+
+    def _sentence(self, error: Exception) -> str:
+        """Say what is wrong with the database of a ledger, and what to do."""
+        told = self._library.errors
+        if isinstance(error, told.UndefinedTable):
+            return f"{self.name!r} holds no ledger; make one with: dpgrain ledger init {self.name}."
+        strange = (
+            told.UndefinedColumn,
+            told.UndefinedFunction,
+            told.DatatypeMismatch,
+            told.WrongObjectType,
+        )
+        if isinstance(error, strange):
+            return (
+                f"{self.name!r} has tables with the names of a ledger's, and no ledger has made them; "
+                "name the schema of the ledger by ?options=-csearch_path%3Dvisits."
+            )
+        if isinstance(error, told.ReadOnlySqlTransaction | told.InsufficientPrivilege):
+            return (
                 f"{self.name!r} cannot be written, so that nothing can be charged; check the rights of "
                 "the user, and that the server is the primary one."
-            ) from error
-        except told.Error as error:
-            raise DataError(
-                f"{self.name!r} could not be reached or written; check the server and its disk: "
-                "nothing is published, and what was charged before is kept."
-            ) from error
+            )
+        if isinstance(error, told.UntranslatableCharacter):
+            return (
+                f"the encoding of the database of {self.name!r} lacks a letter of a column's name; "
+                "make a database with: createdb --encoding=UTF8 --template=template0."
+            )
+        return (
+            f"{self.name!r} could not be reached or written; check the server and its disk: nothing is "
+            "published, and what was charged before is kept."
+        )
 
 
 def _page(connection: Any) -> Page:
@@ -129,8 +183,27 @@ def _page(connection: Any) -> Page:
     return SqlPage(execute)
 
 
-def _without_password(place: str) -> str:
-    """Return an address without the password between the first ``:`` of its user and the ``@``."""
-    scheme, _, rest = place.partition("://")
-    login, at, host = rest.rpartition("@")
-    return f"{scheme}://{login.partition(':')[0]}{at}{host}"
+def _shown(place: str, library: Any) -> tuple[str, tuple[str, ...]]:
+    """Return an address as messages show it, and what must not be in them.
+
+    Raises:
+        ParameterError: if it is no address; the reason that the library gives may hold a password.
+    """
+    try:
+        stated = library.conninfo.conninfo_to_dict(place)
+    except library.Error:
+        raise ParameterError(
+            "the address of a ledger in PostgreSQL must be such as postgresql://user@host/database, "
+            "with %40 for @ and %2F for / in a password."
+        ) from None
+    texts = {name: str(value) for name, value in stated.items() if value}
+    public = {name: text for name, text in texts.items() if name in _PUBLIC}
+    if not all(re.fullmatch(_PUBLIC[name], text) for name, text in public.items()):
+        return f"{_SCHEME}…", tuple(texts.values())
+    secrets = tuple(text for name, text in texts.items() if name not in _PUBLIC)
+    shown = {name: quote(text, safe="/,:") for name, text in public.items()}
+    user = f"{shown['user']}@" if "user" in shown else ""
+    port = f":{shown['port']}" if "port" in shown else ""
+    schema = f"?options={shown['options']}" if "options" in shown else ""
+    where = f"{shown.get('host', '')}{port}/{shown.get('dbname', '')}{schema}"
+    return f"{_SCHEME}{user}{where}", secrets

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import os
+import random
 import sqlite3
+import stat
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
+from dpgrain._files import note_read, on_disk
 from dpgrain.errors import DataError, ParameterError
 from dpgrain.ledger.stores.connections import Connections
 from dpgrain.ledger.stores.protocol import Page
@@ -15,27 +20,45 @@ from dpgrain.ledger.stores.sql import TABLES, SqlPage
 
 # A process waits so many seconds for others that write.
 _PATIENCE_SECONDS = 120.0
-# Each connection asks for a write-ahead log, and for a commit to return when that is on the disk.
-_SAFELY = (
-    "PRAGMA synchronous = FULL",
-    "PRAGMA fullfsync = 1",
-    "PRAGMA checkpoint_fullfsync = 1",
+# Seconds, at most, until it looks again whether others have closed a file of an earlier version.
+_PAUSE_SECONDS = 0.1
+# The names of files beside that of a ledger, which belong to it, end so.
+_BESIDE = ("-journal", "-wal", "-shm")
+# Each connection asks for this; a commit returns when file, journal and folder are on the disk.
+_ASKED = {
+    "synchronous": "EXTRA",
+    "fullfsync": "1",
+    "checkpoint_fullfsync": "1",
     # A value that somebody else has put into the file is not run.
-    "PRAGMA trusted_schema = 0",
+    "trusted_schema": "0",
+}
+# And each must answer this before it is used: 3 is EXTRA.
+_ANSWERED = {"synchronous": 3, "locking_mode": "normal"}
+# What a process that was killed has left can only be taken back by whoever may write.
+_CUT_OFF = (
+    sqlite3.SQLITE_READONLY_ROLLBACK,
+    sqlite3.SQLITE_READONLY_RECOVERY,
+    sqlite3.SQLITE_READONLY_CANTINIT,
 )
 
 
 class SqliteStore:
-    """A file of SQLite.
+    """A file of SQLite, with a journal beside it (``-journal``) while something is written.
 
     Args:
         place: the file.
+
+    A journal that a killed process has left is part of the ledger: whoever opens the file next takes
+    back by it what was not committed. Ledgers of earlier versions have a write-ahead log (``-wal``,
+    ``-shm``) in its place, until something is written.
     """
 
     def __init__(self, place: str | Path) -> None:
         self._path = Path(place).absolute()
         self.name = str(place)
         self._connections = Connections(self._opened)
+        # The device and number of the file that the connection is open to.
+        self._file: tuple[int, int] | None = None
 
     @property
     def place(self) -> str:
@@ -45,9 +68,9 @@ class SqliteStore:
     @contextmanager
     def creating(self) -> Iterator[Page]:
         """Enter a transaction that makes the tables of a ledger."""
-        with self._telling():
-            with self._closed_after(self._connected("rwc")) as connection:
-                _begin(connection, "BEGIN IMMEDIATE")
+        with self._using():
+            with closing(self._connected("rwc")) as connection:
+                connection.execute("BEGIN IMMEDIATE")
                 if _holds_anything(connection):
                     raise ParameterError(
                         f"{self.name!r} exists already; open it, or choose another name."
@@ -56,51 +79,68 @@ class SqliteStore:
                     for table in TABLES:
                         connection.execute(table)
                     yield page
-            _sync_folder(self._path.parent)
+            on_disk(self._path.resolve().parent)
 
     @contextmanager
     def writing(self) -> Iterator[Page]:
         """Enter a transaction that no other one overlaps, and that is on the disk when it is left."""
-        with self._at_hand("BEGIN IMMEDIATE") as page:
-            yield page
+        with self._using():
+            self._leave_log()
+            with self._connections.at_hand() as connection:
+                connection.execute("BEGIN IMMEDIATE")
+                with _transaction(connection) as page:
+                    if _only_file(self._path, self.name) != self._file:
+                        raise self._moved()
+                    yield page
 
     @contextmanager
     def reading(self) -> Iterator[Page]:
         """Enter a transaction that sees one state."""
-        with self._at_hand("BEGIN") as page:
-            yield page
-
-    @contextmanager
-    def _at_hand(self, begin: str) -> Iterator[Page]:
-        with self._telling(), self._connections.at_hand() as connection:
-            _begin(connection, begin)
-            with _transaction(connection) as page:
-                yield page
+        with self._using():
+            with self._connections.at_hand() as connection:
+                connection.execute("BEGIN")
+                with _transaction(connection) as page:
+                    yield page
+                logged = _has_log(connection)
+            if logged:
+                # Whoever writes next can leave the log when nobody has it open.
+                self._connections.close()
 
     def close(self) -> None:
         """Close this process's connection."""
         self._connections.close()
 
     def _opened(self) -> sqlite3.Connection:
-        """Connect to a file that exists; to one that nobody may write without its log."""
-        if not self._path.is_file():
+        """Connect to a file that exists, and that has one name alone."""
+        file = _only_file(self._path, self.name)
+        if file is None:
             raise DataError(
                 f"{self.name!r} is no file; make a ledger there first: dpgrain ledger init --help "
                 "shows how."
             )
+        connection = self._connected_to_log() or self._connected("rw")
         try:
-            connection = self._connected("rw")
-        except sqlite3.OperationalError:
-            log = self._path.with_name(f"{self._path.name}-wal")
-            if os.access(self._path, os.W_OK) or log.exists():
-                raise
-            connection = self._connected("ro&immutable=1")
-        try:
-            _check_whole(connection)
+            if file != self._file:
+                _check_whole(connection)
+            if _only_file(self._path, self.name) != file:
+                raise self._moved()
         except BaseException:
             connection.close()
             raise
+        self._file = file
         return connection
+
+    def _connected_to_log(self) -> sqlite3.Connection | None:
+        """Connect to a file of an earlier version where its log cannot be; None where it can."""
+        real = self._path.resolve()
+        beside = [real.with_name(f"{real.name}{ending}") for ending in _BESIDE]
+        if os.access(real.parent, os.W_OK) or any(each.exists() for each in beside):
+            return None
+        connection = self._connected("ro&immutable=1")
+        if _has_log(connection):
+            return connection
+        connection.close()
+        return None
 
     def _connected(self, mode: str) -> sqlite3.Connection:
         connection = sqlite3.connect(
@@ -111,40 +151,112 @@ class SqliteStore:
             check_same_thread=False,
         )
         try:
-            for each in _SAFELY:
-                connection.execute(each)
-            if mode == "rwc":
-                connection.execute("PRAGMA journal_mode = WAL")
-            (journal,) = connection.execute("PRAGMA journal_mode").fetchone()
-            if journal != "wal" and "immutable" not in mode:
-                raise DataError(
-                    f"{self.name!r} cannot have a write-ahead log, which a ledger needs; put it on a "
-                    "disk of this machine, or into PostgreSQL."
-                )
+            for name, value in _ASKED.items():
+                connection.execute(f"PRAGMA {name} = {value}")
+            for name, answer in _ANSWERED.items():
+                if _pragma(connection, name) != answer:
+                    raise DataError(
+                        f"{self.name!r} needs an SQLite that waits for the disk, and this one answers "
+                        f"{name} = {_pragma(connection, name)}; use the SQLite of python.org's Python."
+                    )
+            if not _has_log(connection):
+                connection.execute("PRAGMA journal_mode = DELETE")
         except BaseException:
             connection.close()
             raise
         return connection
 
-    @contextmanager
-    def _closed_after(self, connection: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
-        try:
-            yield connection
-        finally:
-            connection.close()
+    def _leave_log(self) -> None:
+        """Move all that stands in the log of an earlier version to the file, which has none then."""
+        until = time.monotonic() + _PATIENCE_SECONDS
+        while True:
+            with self._connections.at_hand() as connection:
+                if not _has_log(connection):
+                    return
+                try:
+                    connection.execute("PRAGMA journal_mode = DELETE")
+                except sqlite3.OperationalError as error:
+                    if _code(error) != sqlite3.SQLITE_BUSY:
+                        raise
+            # Of two that wait for each other to close it, each closes it for a while.
+            self._connections.close()
+            if time.monotonic() > until:
+                raise DataError(
+                    f"{self.name!r} is open in a process of an earlier version of dpgrain, which keeps "
+                    "a log beside it; end that process, and try again."
+                )
+            time.sleep(random.uniform(0, _PAUSE_SECONDS))
+
+    def _moved(self) -> DataError:
+        return DataError(
+            f"{self.name!r} was deleted, moved or replaced while it was open, so that nothing is "
+            "charged or published; put back the file that was open, or count every promise that it "
+            "held as used up."
+        )
 
     @contextmanager
-    def _telling(self) -> Iterator[None]:
-        """Turn errors of SQLite into one sentence each."""
+    def _using(self) -> Iterator[None]:
+        """Note that the files are in use, and turn errors of SQLite into one sentence each."""
+        real = self._path.resolve()
+        note_read(real, *(real.with_name(f"{real.name}{ending}") for ending in _BESIDE))
         try:
             yield
         except sqlite3.Error as error:
+            if _whole_code(error) == sqlite3.SQLITE_READONLY_DBMOVED:
+                raise self._moved() from error
             raise DataError(_sentence(self.name, error)) from error
+
+
+def _only_file(path: Path, name: str) -> tuple[int, int] | None:
+    """Return the device and number of a file, None where there is none.
+
+    Raises:
+        DataError: if it has a second name, beside which a journal is not found.
+    """
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    if not stat.S_ISREG(found.st_mode):
+        return None
+    if found.st_nlink > 1:
+        raise DataError(
+            f"{name!r} has {found.st_nlink} names (hard links), and a ledger must have one: what a "
+            "process that was killed leaves beside one name is not found by another; delete the "
+            "others, or make them copies."
+        )
+    return found.st_dev, found.st_ino
+
+
+def _pragma(connection: sqlite3.Connection, name: str) -> Any:
+    """Return the value of a setting."""
+    (value,) = connection.execute(f"PRAGMA {name}").fetchone()
+    return value
+
+
+def _has_log(connection: sqlite3.Connection) -> bool:
+    """Return True if a file is one of an earlier version, with a write-ahead log."""
+    return bool(_pragma(connection, "journal_mode") == "wal")
+
+
+def _whole_code(error: sqlite3.Error) -> int:
+    """Return which error SQLite has met."""
+    return int(getattr(error, "sqlite_errorcode", 0))
+
+
+def _code(error: sqlite3.Error) -> int:
+    """Return what kind of error SQLite has met."""
+    return _whole_code(error) & 0xFF
 
 
 def _sentence(name: str, error: sqlite3.Error) -> str:
     """Say what is wrong with the file of a ledger, and what to do."""
-    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    code = _code(error)
+    if _whole_code(error) in _CUT_OFF:
+        return (
+            f"{name!r} lies beside the journal or log of a process that was killed, which only who may "
+            "write both and their folder can take back; open it once with those rights."
+        )
     if code == sqlite3.SQLITE_READONLY:
         return f"{name!r} cannot be written, so that nothing can be charged; check its permissions."
     if code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):
@@ -176,10 +288,6 @@ def _transaction(connection: sqlite3.Connection) -> Iterator[Page]:
         raise
 
 
-def _begin(connection: sqlite3.Connection, begin: str) -> None:
-    connection.execute(begin)
-
-
 def _check_whole(connection: sqlite3.Connection) -> None:
     """Read every page of a file, as damage may lie in one that the next charge alone looks at."""
     (found,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
@@ -193,12 +301,3 @@ def _holds_anything(connection: sqlite3.Connection) -> bool:
     if tables:
         connection.execute("ROLLBACK")
     return bool(tables)
-
-
-def _sync_folder(folder: Path) -> None:
-    """Wait until the name of a new file is on the disk."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

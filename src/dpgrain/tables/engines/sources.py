@@ -22,6 +22,7 @@ from typing import Any, Protocol
 import duckdb
 import pyarrow as pa
 
+from dpgrain._files import note_read
 from dpgrain._progress import step
 from dpgrain._wording import first_repeated, named_like
 from dpgrain.errors import DataError, DpgrainError, ParameterError, SchemaError
@@ -138,10 +139,14 @@ def reading(name: str) -> Iterator[None]:
         raise
     except (duckdb.Error, pa.ArrowException, OSError):
         # A stream of batches raises Arrow's exceptions, or OSError.
-        raise DataError(
-            f"{name} cannot be read to its end; check that every file is whole, or that the query "
-            "that it comes from runs to its end."
-        ) from None
+        raise _broken_off(name) from None
+
+
+def _broken_off(name: str) -> DataError:
+    return DataError(
+        f"{name} cannot be read to its end; check that every file is whole, or that the query "
+        "that it comes from runs to its end."
+    )
 
 
 def _unwritable(name: str) -> DataError:
@@ -235,6 +240,9 @@ class FileSource:
         """
         with reading(self.name):
             kinds = {path: self._footers.of(path) for path in self.paths}
+            for path, own in kinds.items():
+                if any(read_as(kind) in TIMES for kind in own.values()):
+                    self._odd_times.of(path)
         names = list(kinds[self.paths[0]])
         return {path: self._renamed(path, names, own) for path, own in kinds.items()}
 
@@ -433,17 +441,22 @@ def _footer(path: str) -> dict[str, str]:
         kinds = described(connection, _parquet([path]))
     if any(_RENAMED.search(name) for name in kinds):
         # DuckDB renames the second of two names that it holds to be one.
-        require_different(names_of(path), f"The file {path!r}")
+        require_names(names_of(path), f"The file {path!r}")
     return kinds
 
 
-def require_different(names: Iterable[str], source: str) -> None:
-    """Raise if two columns have one name; queries do not tell capital from small letters.
+def require_names(names: Iterable[str], source: str) -> None:
+    """Raise unless queries tell all columns apart by their names, capital letters as small ones.
 
     Raises:
-        SchemaError: if they do.
+        SchemaError: if two have one name, or one has none that a query can state.
     """
     names = list(names)
+    nameless = next((name for name in names if not name or "\0" in name), None)
+    if nameless is not None:
+        raise SchemaError(
+            f"{source} names a column {nameless!r}, which no query can state; rename it."
+        )
     twice = first_repeated(name.casefold() for name in names)
     if twice is not None:
         alike = [name for name in names if name.casefold() == twice]
@@ -687,21 +700,44 @@ def source_of(data: Any, *, delimiter: str = ",") -> Source:
     if isinstance(data, Sequence) and data and all(isinstance(p, str | Path) for p in data):
         return FileSource(_paths(data), delimiter)
     if isinstance(data, duckdb.DuckDBPyRelation):
-        require_different(data.columns, "The relation")
+        require_names(data.columns, "The relation")
         return RelationSource(data)
     if isinstance(data, pa.Table | pa.RecordBatchReader):
-        require_different(data.schema.names, "The table")
-        return ArrowSource(valid_texts(data if isinstance(data, pa.Table) else data.read_all()))
+        require_names(data.schema.names, "The table")
+        return ArrowSource(valid_texts(data if isinstance(data, pa.Table) else _run(data)))
     module = type(data).__module__.partition(".")[0]
     if module in ("pandas", "polars"):
-        frame = data.collect() if hasattr(data, "collect") else data
+        frame = _run(data)
         columns = of_pandas(frame) if module == "pandas" else of_polars(frame)
-        require_different(columns.table.schema.names, "The data frame")
+        require_names(columns.table.schema.names, "The data frame")
         return ArrowSource(columns.table, "The data frame", unread=columns.unread)
-    raise ParameterError(
+    raise unreadable(data)
+
+
+def unreadable(data: Any) -> ParameterError:
+    """Return the error about something that is no source."""
+    return ParameterError(
         "source must be a path or glob of Parquet or CSV files, an Arrow table, a pandas or Polars "
         f"data frame or a DuckDB relation, not {type(data).__name__}."
     )
+
+
+def _run(query: Any) -> Any:
+    """Return the rows of a stream or a lazy frame; what stands in memory already is returned as it is.
+
+    Whatever a caller's query raises becomes one sentence: its own text may quote a row.
+    """
+    stream = isinstance(query, pa.RecordBatchReader)
+    if not stream and not hasattr(query, "collect"):
+        return query
+    name = "The stream" if stream else "The data frame"
+    try:
+        with reading(name):
+            return query.read_all() if stream else query.collect()
+    except DpgrainError:
+        raise
+    except Exception:
+        raise _broken_off(name) from None
 
 
 def _paths(patterns: Sequence[str | Path]) -> tuple[str, ...]:
@@ -711,6 +747,7 @@ def _paths(patterns: Sequence[str | Path]) -> tuple[str, ...]:
         found = sorted(glob.glob(pattern, recursive=True)) or [pattern]  # noqa: PTH207
         paths.extend([pattern] if Path(pattern).is_file() else found)
     paths = list(dict.fromkeys(paths))
+    note_read(*paths)
     for path in paths:
         if not path.lower().endswith(_PARQUET + CSV):
             raise ParameterError(
@@ -741,7 +778,7 @@ def _csv_header(path: str, delimiter: str) -> list[str]:
         )
     if not header:
         raise SchemaError(f"The file {path!r} is empty; its first line must name the columns.")
-    require_different(header, f"The file {path!r}")
+    require_names(header, f"The file {path!r}")
     return header
 
 

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from dpgrain.testing.odd.objects import Hostile, Loud, objects
     from dpgrain.testing.odd.sql_types import spark_system
     from dpgrain.testing.odd.systems import SYSTEMS
+    from dpgrain.testing.odd.uses import Outcome, Use, uses
 
 __all__ = [
     "SYSTEMS",
@@ -19,10 +20,13 @@ __all__ = [
     "Hostile",
     "Kind",
     "Loud",
+    "Outcome",
     "Rows",
     "System",
+    "Use",
     "objects",
     "spark_system",
+    "uses",
 ]
 
 face(
@@ -32,5 +36,6 @@ face(
         "dpgrain.testing.odd.objects": ("Hostile", "Loud", "objects"),
         "dpgrain.testing.odd.sql_types": ("spark_system",),
         "dpgrain.testing.odd.systems": ("SYSTEMS",),
+        "dpgrain.testing.odd.uses": ("Outcome", "Use", "uses"),
     },
 )

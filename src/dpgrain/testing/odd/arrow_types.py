@@ -42,8 +42,11 @@ else:
 UNITS: Mapping[str, int] = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 #: Zones of columns of moments.
 ZONES = ("UTC", "Europe/Paris", "+05:30")
-# Polars panics on these.
-_NOT_IN_POLARS = ("decimal256", "list_view", "run_end_encoded", "month_day_nano", "map")
+# Polars panics on these, or makes other values of them: it has no seconds.
+_NOT_IN_POLARS = (
+    *("decimal256", "list_view", "run_end_encoded", "month_day_nano", "map"),
+    *("date64", "timestamp[s", "duration[s", "time32[s"),
+)
 # No number here has more digits.
 _WIDE = Context(prec=100)
 Column = Callable[[Sequence[Any]], Any]
@@ -67,7 +70,9 @@ def _too_wide(bits: int, digits: int, places: int) -> Any:
     """Return decimals, among them those that have more digits than the type says."""
     plain, odd = decimals(digits, places)
     ends = {"most stored": 2 ** (bits - 1) - 1, "least stored": -(2 ** (bits - 1))}
-    stored = {name: Cell(Decimal(end).scaleb(-places, _WIDE), UNSTATED) for name, end in ends.items()}
+    stored = {
+        name: Cell(Decimal(end).scaleb(-places, _WIDE), UNSTATED) for name, end in ends.items()
+    }
     return plain, {**odd, **stored}
 
 
@@ -161,7 +166,13 @@ def _kinds() -> Iterator[Kind]:
             made.append((name, "moment", column, instants(ticks), True))
         far = (1, 2, 2**62, -(2**62))
         made.append(
-            (f"duration[{unit}]", "unusable", _stored(pa.duration(unit), pa.int64()), _some(*far), False)
+            (
+                f"duration[{unit}]",
+                "unusable",
+                _stored(pa.duration(unit), pa.int64()),
+                _some(*far),
+                False,
+            )
         )
     for unit in ("s", "ms"):
         column = _stored(pa.time32(unit), pa.int32())
@@ -179,15 +190,23 @@ def _kinds() -> Iterator[Kind]:
         ("fixed-size binary", pa.binary(2)),
     ):
         made.append((name, "unusable", _plainly(kind), bytes_, False))
-    yield from (Kind(name, what, column, *cells, common) for name, what, column, cells, common in made)
+    yield from (
+        Kind(name, what, column, plain, odd, common)
+        for name, what, column, (plain, odd), common in made
+    )
     yield from _encoded({name: (what, column, cells) for name, what, column, cells, _ in made})
     ids = [uuid.UUID(int=number) for number in (1, 2, 2**128 - 1)]
     named = [Cell(each.bytes, str(each)) for each in ids]
-    yield Kind("uuid", "text", _extension(pa.uuid(), pa.binary(16)), (named[0], named[1]), {"most": named[2]})
+    yield Kind(
+        "uuid",
+        "text",
+        _extension(pa.uuid(), pa.binary(16)),
+        (named[0], named[1]),
+        {"most": named[2]},
+    )
     json = _extension(pa.json_(), pa.string())
     yield Kind("json", "text", json, *_as_text('{"a": 1}', "2", "no json", "", "\x00"))
-    # Readers take it for what it is stored as.
-    yield Kind("bool8", "whole", _extension(pa.bool8(), pa.int8()), *_bool8())
+    yield Kind("bool8", "truth", _extension(pa.bool8(), pa.int8()), *_bool8())
 
 
 def _as_text(*raws: str) -> tuple[tuple[Cell, ...], dict[str, Cell]]:
@@ -196,34 +215,38 @@ def _as_text(*raws: str) -> tuple[tuple[Cell, ...], dict[str, Cell]]:
 
 
 def _bool8() -> tuple[tuple[Cell, ...], dict[str, Cell]]:
-    return (Cell(0, 0), Cell(1, 1)), {"two": Cell(2, 2), "below": Cell(-1, -1)}
+    return (Cell(0, False), Cell(1, True)), {"two": Cell(2, True), "below": Cell(-1, True)}
 
 
 def _date64() -> tuple[tuple[Cell, ...], dict[str, Cell]]:
     """Return days that are stored as milliseconds; those that are no whole days have no reading."""
     day = 86_400_000
     plain, odd = days()
-    stored = {
-        name: Cell(cell.raw * day, cell.value, cell.or_missing) for name, cell in odd.items()
+    stored = {name: Cell(cell.raw * day, cell.value, cell.or_missing) for name, cell in odd.items()}
+    stored |= {
+        "no day": Cell(-1, UNSTATED),
+        "beyond": Cell(2**62, UNSTATED),
+        "most": Cell(2**63 - 1, UNSTATED),
     }
-    stored |= {"no day": Cell(-1, UNSTATED), "beyond": Cell(2**62, UNSTATED), "most": Cell(2**63 - 1, UNSTATED)}
     return tuple(Cell(cell.raw * day, cell.value) for cell in plain), stored
 
 
 def _encoded(made: Mapping[str, tuple[Meaning, Column, Any]]) -> Iterator[Kind]:
     """Yield the types that hold another one: dictionaries, runs, lists and the like."""
     for inner in ("int64", "string", "double", "date32", "timestamp[ns, UTC]", "timestamp[ms]"):
-        what, column, cells = made[inner]
+        what, column, (plain, odd) = made[inner]
         common = inner == "string"
         encoded = _of(column, pa.Array.dictionary_encode)
         # An encoding of its own is text in some readers, and what it holds in others.
-        yield Kind(f"dictionary of {inner}", what, encoded, *cells, common=common)
-        yield Kind(f"runs of {inner}", what, _of(column, pc.run_end_encode), *cells)
+        yield Kind(f"dictionary of {inner}", what, encoded, plain, odd, common)
+        yield Kind(f"runs of {inner}", what, _of(column, pc.run_end_encode), plain, odd)
     nested: dict[str, Callable[[pa.Array], pa.Array]] = {
         "list": _lists,
         "large list": lambda values: _lists(values).cast(pa.large_list(values.type)),
         "list view": lambda values: pa.ListViewArray.from_arrays(
-            pa.array(range(len(values)), pa.int32()), pa.array([1] * len(values), pa.int32()), values
+            pa.array(range(len(values)), pa.int32()),
+            pa.array([1] * len(values), pa.int32()),
+            values,
         ),
         "fixed-size list": lambda values: pa.FixedSizeListArray.from_arrays(values, 1),
         "struct": lambda values: pa.StructArray.from_arrays([values], ["a"]),
@@ -247,8 +270,8 @@ def parquet(table: pa.Table, folder: Path) -> Path:
     Raises:
         TypeError: if it has a type that Parquet stores as another one.
     """
-    if any(map(pa.types.is_duration, table.schema.types)):
-        raise TypeError("Parquet has no spans of time, and keeps their whole numbers.")
+    if any(pa.types.is_duration(kind) or kind == pa.bool8() for kind in table.schema.types):
+        raise TypeError("Parquet keeps the whole numbers of these types, and not the types.")
     path = folder / "rows.parquet"
     pq.write_table(table, path)
     return path
@@ -300,7 +323,7 @@ def _relation(table: pa.Table, _: Path) -> duckdb.DuckDBPyRelation:
 
 def _polars(table: pa.Table, _: Path) -> pl.DataFrame:
     if any(name.startswith(_NOT_IN_POLARS) for name in map(str, table.schema.types)):
-        raise TypeError("Polars prints, or ends the process, on these types.")
+        raise TypeError("Polars has no such type.")
     return pl.DataFrame(pl.from_arrow(table))
 
 

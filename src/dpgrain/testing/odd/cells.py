@@ -1,8 +1,9 @@
-"""Odd tables: the cells of one type, with what each says in Python, and tables that are made of them."""
+"""Cells of one type, with what each says in Python, and the tables that are made of them."""
 
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
@@ -135,6 +136,7 @@ class System:
         table: a function from columns by their names to a table of the system.
         ways: the ways in which such a table is given: functions of the table and an empty folder to
             what ``dg.read`` takes.
+        queries: the ways that are queries, whose rows ``dg.read`` takes as given.
 
     >>> from dpgrain.testing.odd import SYSTEMS
     >>> system = SYSTEMS["Arrow"]
@@ -149,12 +151,17 @@ class System:
     raw: Callable[[Any], Any]
     table: Callable[[Mapping[str, Any]], Any]
     ways: Mapping[str, Callable[[Any, Path], Any]]
+    queries: tuple[str, ...] = ()
     _known: dict[str, tuple[tuple[Kind, ...], frozenset[tuple[str, str]]]] = field(
         default_factory=dict, init=False, repr=False
     )
 
     def rows(
-        self, kinds: Sequence[Kind], *, odd: bool | None, but: frozenset[tuple[str, str]] = frozenset()
+        self,
+        kinds: Sequence[Kind],
+        *,
+        odd: bool | None,
+        but: frozenset[tuple[str, str]] = frozenset(),
     ) -> Rows:
         """Return rows of others, and between them those of one person, with a column of each type.
 
@@ -202,9 +209,8 @@ class System:
         }
         return self.table(made)
 
-
     def held(self, way: str, folder: Path) -> tuple[tuple[Kind, ...], frozenset[tuple[str, str]]]:
-        """Return the types that tables can have that are given in a way, and odd cells they cannot hold.
+        """Return the types that tables given in a way can have, and odd cells that they cannot hold.
 
         Args:
             way: the name of the way.
@@ -218,10 +224,12 @@ class System:
         self, give: Callable[[Any, Path], Any], folder: Path
     ) -> tuple[tuple[Kind, ...], frozenset[tuple[str, str]]]:
         def gives(kinds: Sequence[Kind], odd: bool, but: frozenset[tuple[str, str]]) -> bool:
-            try:
-                give(self.make(self.rows(kinds, odd=odd, but=but)), folder)
-            except Exception:
-                return False
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                try:
+                    give(self.make(self.rows(kinds, odd=odd, but=but)), folder)
+                except Exception:
+                    return False
             return True
 
         kinds = passing([*self.kinds.values()], lambda some: gives(some, False, frozenset()))
@@ -275,13 +283,13 @@ class Rows:
         return {name: kind.stated for name, (kind, _) in self.columns.items() if kind.stated}
 
 
-def calendar_day(day: float) -> str:
+def calendar_day(day: Any) -> str:
     """Return the text of a day of the Gregorian calendar, in any year, as SQL writes it.
 
     Args:
         day: days since 1970, or ±∞.
 
-    >>> calendar_day(0), calendar_day(-719529), calendar_day(2932897), calendar_day(math.inf)
+    >>> calendar_day(0), calendar_day(-719163), calendar_day(2932897), calendar_day(math.inf)
     ('1970-01-01', '0001-12-31 (BC)', '10000-01-01', 'infinity')
     """
     if isinstance(day, float):
@@ -355,7 +363,9 @@ def days() -> tuple[tuple[Cell, ...], dict[str, Cell]]:
     }
     odd = {name: at(day) for name, day in named.items()}
     # The ends of 32 bits are the infinite days of some systems, and days or nothing in others.
-    odd |= {name: Cell(odd[name].raw, UNSTATED) for name in named if "most" in name or "least" in name}
+    odd |= {
+        name: Cell(odd[name].raw, UNSTATED) for name in named if "most" in name or "least" in name
+    }
     return (at(19_844), at(19_845)), odd
 
 

@@ -34,6 +34,10 @@ _NOTHING = -(2**63)  # the ticks of NaT
 _FULL = {"bool", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))}
 
 
+def _frame_array(values: Any, dtype: Any) -> Any:
+    return pd.array(values, dtype=dtype)
+
+
 def _array(dtype: str, nothing: Any) -> Callable[[Sequence[Any]], Any]:
     """Return a function to a column of NumPy, which has no null but one of its own values."""
     return lambda raws: pd.Series(
@@ -45,15 +49,16 @@ def _ticks(unit: str, kind: str = "M8", zone: str = "") -> Callable[[Sequence[An
     def column(raws: Sequence[Any]) -> Any:
         ticks = np.array([_NOTHING if raw is None else raw for raw in raws], dtype=np.int64)
         found = pd.Series(ticks.view(f"{kind}[{unit}]"))
-        if not zone:
-            return found
-        return pd.Series(pd.array(ticks.view(f"{kind}[{unit}]"), dtype=f"datetime64[{unit}, {zone}]"))
+        # The ticks are counted in UTC, whatever the zone shows.
+        return found.dt.tz_localize("UTC").dt.tz_convert(zone) if zone else found
 
     return column
 
 
 def _masked(dtype: str) -> Callable[[Sequence[Any]], Any]:
-    return lambda raws: pd.Series(pd.array([pd.NA if r is None else r for r in raws], dtype=dtype))
+    return lambda raws: pd.Series(
+        _frame_array([pd.NA if r is None else r for r in raws], dtype=dtype)
+    )
 
 
 def _objects(raws: Sequence[Any]) -> Any:
@@ -93,9 +98,12 @@ def _strings() -> Cells:
 def _kinds() -> Iterator[Kind]:
     made: list[tuple[str, Meaning, Callable[[Sequence[Any]], Any], Cells]] = []
     for bits in (8, 16, 32, 64):
-        for name, cells in ((f"int{bits}", wholes(bits)), (f"uint{bits}", wholes(bits, signed=False))):
+        for name, cells in (
+            (f"int{bits}", wholes(bits)),
+            (f"uint{bits}", wholes(bits, signed=False)),
+        ):
             made.append((name, "whole", _array(name, 0), cells))
-            nullable = f"{'UI' if name[0] == 'u' else 'I'}{name[2 if name[0] == 'u' else 1:]}"
+            nullable = f"{'UI' if name[0] == 'u' else 'I'}{name[2 if name[0] == 'u' else 1 :]}"
             made.append((f"nullable {nullable}", "whole", _masked(nullable), cells))
     for name in ("float16", "float32", "float64"):
         ends = np.finfo(name)
@@ -110,12 +118,14 @@ def _kinds() -> Iterator[Kind]:
         ("boolean", "truth", _masked("boolean"), (truths, {})),
         ("complex128", "unusable", _array("complex128", 0), _unstated(1j, 2.0, math.inf)),
         ("object", "text", _objects, _of_objects()),
-        ("category of objects", "text", _categories, _of_objects()),
+        ("category of objects", "text", _categories, _different(_of_objects())),
         ("category", "text", _categories, _strings()),
     ]
     made.append(("string in Python", "text", _masked("string[python]"), _strings()))
     made.append(("string in Arrow", "text", _masked("string[pyarrow]"), texts(bytes.decode)))
-    made.append(("str", "text", lambda raws: pd.Series(list(raws), dtype="str"), texts(bytes.decode)))
+    made.append(
+        ("str", "text", lambda raws: pd.Series(list(raws), dtype="str"), texts(bytes.decode))
+    )
     for unit, per_second in UNITS.items():
         cells = instants(per_second)
         made.append((f"datetime64[{unit}]", "time", _ticks(unit), cells))
@@ -132,14 +142,33 @@ def _kinds() -> Iterator[Kind]:
     ]
     common = {
         *(f"int{bits}" for bits in (8, 16, 32, 64)),
-        *("nullable Int64", "float32", "float64", "nullable Float64", "bool", "boolean", "object", "category"),
+        *(
+            "nullable Int64",
+            "float32",
+            "float64",
+            "nullable Float64",
+            "bool",
+            "boolean",
+            "object",
+            "category",
+        ),
         *("str", "string in Python", "string in Arrow"),
-        *(f"datetime64[{unit}{zone}]" for unit in UNITS for zone in ("", ", UTC", ", Europe/Paris")),
+        *(
+            f"datetime64[{unit}{zone}]"
+            for unit in UNITS
+            for zone in ("", ", UTC", ", Europe/Paris")
+        ),
     }
     for name, what, column, cells in made:
         # NumPy's whole numbers and truths have no null.
-        nullable = name not in _FULL
-        yield Kind(name, what, column, *cells, common=name in common, nullable=nullable)
+        full = name in _FULL
+        yield Kind(name, what, column, *cells, common=name in common, nullable=not full)
+
+
+def _different(cells: Cells) -> Cells:
+    """Return cells of which no two are equal, as names of a category are."""
+    equal = ("numpy complex", "Decimal")
+    return cells[0], {name: cell for name, cell in cells[1].items() if name not in equal}
 
 
 def _of_objects() -> Cells:
@@ -153,7 +182,7 @@ def _of_objects() -> Cells:
 
 def _periods(raws: Sequence[Any]) -> Any:
     ordinals = [pd.NaT if raw is None else pd.Period(ordinal=raw, freq="M") for raw in raws]
-    return pd.Series(pd.array(ordinals, dtype="period[M]"))
+    return pd.Series(_frame_array(ordinals, dtype="period[M]"))
 
 
 def _intervals(raws: Sequence[Any]) -> Any:
@@ -170,8 +199,10 @@ def _sparse(dtype: str, fill: Any) -> Callable[[Sequence[Any]], Any]:
 
 
 def _parquet(frame: pd.DataFrame, folder: Path) -> Path:
-    if any(dtype.kind == "m" for dtype in frame.dtypes):
-        raise TypeError("Parquet has no spans of time, and keeps their whole numbers.")
+    if any(dtype.kind == "m" or str(dtype).startswith("period") for dtype in frame.dtypes):
+        raise TypeError("Parquet keeps the whole numbers of these types, and not the types.")
+    if any(name in frame for name in ("object", "category of objects")):
+        raise TypeError("pandas takes the type of objects in a file from their values.")
     path = folder / "rows.parquet"
     frame.to_parquet(path)
     return path

@@ -6,7 +6,7 @@ import datetime
 from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -32,7 +32,7 @@ else:
 
 Cells = tuple[tuple[Cell, ...], dict[str, Cell]]
 Column = Callable[[Sequence[Any]], Any]
-UNITS = {"ms": 10**3, "us": 10**6, "ns": 10**9}
+UNITS: dict[Literal["ms", "us", "ns"], int] = {"ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
 def _plainly(dtype: Any) -> Column:
@@ -52,7 +52,13 @@ def _unstated(*raws: Any) -> Cells:
 def _kinds() -> Iterator[Kind]:
     made: list[tuple[str, Meaning, Column, Cells, bool]] = [
         ("Null", "null", _plainly(pl.Null), ((Cell(None), Cell(None)), {}), False),
-        ("Boolean", "truth", _plainly(pl.Boolean), ((Cell(True, True), Cell(False, False)), {}), True),
+        (
+            "Boolean",
+            "truth",
+            _plainly(pl.Boolean),
+            ((Cell(True, True), Cell(False, False)), {}),
+            True,
+        ),
         ("String", "text", _plainly(pl.String), texts(bytes.decode), True),
         ("Date", "day", _stored(pl.Date, pl.Int32), days(), True),
         ("Binary", "unusable", _plainly(pl.Binary), _unstated(b"a", b"b", b"\xff"), False),
@@ -66,7 +72,9 @@ def _kinds() -> Iterator[Kind]:
     for bits, number in ((16, np.float16), (32, np.float32), (64, np.float64)):
         ends = np.finfo(number)
         cells = reals(float(ends.max), float(ends.smallest_subnormal))
-        made.append((f"Float{bits}", "real", _plainly(getattr(pl, f"Float{bits}")), cells, bits > 16))
+        made.append(
+            (f"Float{bits}", "real", _plainly(getattr(pl, f"Float{bits}")), cells, bits > 16)
+        )
     for digits, places in ((9, 2), (38, 0), (38, 10)):
         name = f"Decimal({digits}, {places})"
         made.append(
@@ -78,7 +86,9 @@ def _kinds() -> Iterator[Kind]:
     made.append(("Categorical", "text", _plainly(pl.Categorical), texts(bytes.decode), True))
     for unit, per_second in UNITS.items():
         cells = instants(per_second)
-        made.append((f"Datetime[{unit}]", "time", _stored(pl.Datetime(unit), pl.Int64), cells, True))
+        made.append(
+            (f"Datetime[{unit}]", "time", _stored(pl.Datetime(unit), pl.Int64), cells, True)
+        )
         for zone in ("UTC", "Europe/Paris"):
             column = _stored(pl.Datetime(unit, zone), pl.Int64)
             made.append((f"Datetime[{unit}, {zone}]", "moment", column, cells, True))
@@ -86,8 +96,20 @@ def _kinds() -> Iterator[Kind]:
         made.append((f"Duration[{unit}]", "unusable", spans, _unstated(1, 2, 2**62), False))
     made += [
         ("List", "unusable", _plainly(pl.List(pl.Float64)), _unstated([1.0], [2.0], []), False),
-        ("Array", "unusable", _plainly(pl.Array(pl.Float64, 2)), _unstated([1.0, 2.0], [2.0, 2.0]), False),
-        ("Struct", "unusable", _plainly(pl.Struct({"a": pl.Int64})), _unstated({"a": 1}, {"a": 2}), False),
+        (
+            "Array",
+            "unusable",
+            _plainly(pl.Array(pl.Float64, 2)),
+            _unstated([1.0, 2.0], [2.0, 2.0]),
+            False,
+        ),
+        (
+            "Struct",
+            "unusable",
+            _plainly(pl.Struct({"a": pl.Int64})),
+            _unstated({"a": 1}, {"a": 2}),
+            False,
+        ),
         ("Object", "unusable", _plainly(pl.Object), _unstated(Decimal(1), Decimal(2), {}), False),
     ]
     for name, what, column, cells, common in made:
@@ -97,6 +119,8 @@ def _kinds() -> Iterator[Kind]:
 def _parquet(frame: pl.DataFrame, folder: Path) -> Path:
     if any(dtype == pl.Duration for dtype in frame.dtypes):
         raise TypeError("Parquet has no spans of time, and keeps their whole numbers.")
+    if any(dtype in (pl.Int128, pl.UInt128) for dtype in frame.dtypes):
+        raise TypeError("Nothing but Polars reads such integers from Parquet.")
     path = folder / "rows.parquet"
     frame.write_parquet(path)
     return path
@@ -119,4 +143,5 @@ def polars_system() -> System:
             "lazy": lambda frame, _: frame.lazy(),
             "Parquet of Polars": _parquet,
         },
+        queries=("lazy",),
     )

@@ -94,15 +94,59 @@ def _duckdb_kinds() -> Iterator[Kind]:
         ("BOOLEAN", "truth", _stated(("true", True), ("false", False)), True),
         ("FLOAT", "real", _reals(), True),
         ("DOUBLE", "real", _reals(), True),
-        ("DECIMAL(4, 1)", "decimal", _stated(("1.0", Decimal("1.0")), ("2.5", Decimal("2.5")), ("999.9", Decimal("999.9"))), True),
-        ("DECIMAL(38, 10)", "decimal", _stated(("1", Decimal("1.0000000000")), ("2.5", Decimal("2.5000000000"))), True),
-        ("VARCHAR", "text", _stated(("'a'", "a"), ("'b'", "b"), ("''", ""), ("chr(0)", "\x00"), ("'\U0010ffff'", "\U0010ffff")), True),
+        (
+            "DECIMAL(4, 1)",
+            "decimal",
+            _stated(("1.0", Decimal("1.0")), ("2.5", Decimal("2.5")), ("999.9", Decimal("999.9"))),
+            True,
+        ),
+        (
+            "DECIMAL(38, 10)",
+            "decimal",
+            _stated(("1", Decimal("1.0000000000")), ("2.5", Decimal("2.5000000000"))),
+            True,
+        ),
+        (
+            "VARCHAR",
+            "text",
+            _stated(
+                ("'a'", "a"),
+                ("'b'", "b"),
+                ("''", ""),
+                ("chr(0)", "\x00"),
+                ("'\U0010ffff'", "\U0010ffff"),
+            ),
+            True,
+        ),
         ("ENUM('a', 'b', '')", "text", _stated(("'a'", "a"), ("'b'", "b"), ("''", "")), True),
         ("JSON", "text", _stated(("'1'", "1"), ("'\"a\"'", '"a"'), ("'null'", "null")), False),
-        ("UUID", "text", _stated(*((f"'{u}'", u) for u in (f"00000000-0000-0000-0000-00000000000{i}" for i in (1, 2))), ("'ffffffff-ffff-ffff-ffff-ffffffffffff'", "ffffffff-ffff-ffff-ffff-ffffffffffff")), False),
+        (
+            "UUID",
+            "text",
+            _stated(
+                *(
+                    (f"'{u}'", u)
+                    for u in (f"00000000-0000-0000-0000-00000000000{i}" for i in (1, 2))
+                ),
+                ("'ffffffff-ffff-ffff-ffff-ffffffffffff'", "ffffffff-ffff-ffff-ffff-ffffffffffff"),
+            ),
+            False,
+        ),
         ("BIT", "text", _stated(("'01'", "01"), ("'1'", "1"), ("'0'", "0")), False),
         ("BIGNUM", "whole", _stated(("'1'", 1), ("'2'", 2), (f"'{10**60}'", 10**60)), False),
-        ("DATE", "day", _stated(("'2024-05-01'", 19_844), ("'2024-05-02'", 19_845), ("'infinity'", math.inf), ("'-infinity'", -math.inf), ("'0001-01-01'", -719_162), ("'5881580-07-10'", UNSTATED)), True),
+        (
+            "DATE",
+            "day",
+            _stated(
+                ("'2024-05-01'", 19_844),
+                ("'2024-05-02'", 19_845),
+                ("'infinity'", math.inf),
+                ("'-infinity'", -math.inf),
+                ("'0001-01-01'", -719_162),
+                ("'5881580-07-10'", UNSTATED),
+            ),
+            True,
+        ),
         ("TIMESTAMP", "time", _times(), True),
         ("TIMESTAMP_S", "time", _times(), True),
         ("TIMESTAMP_MS", "time", _times(), True),
@@ -111,15 +155,30 @@ def _duckdb_kinds() -> Iterator[Kind]:
         ("TIMESTAMPTZ_NS", "moment", _of_nanoseconds(), True),
         ("TIME", "unusable", _unstated("'01:00:00'", "'02:00:00'", "'24:00:00'"), False),
         ("TIME_NS", "unusable", _unstated("'01:00:00'", "'02:00:00'", "'24:00:00'"), False),
-        ("TIMETZ", "unusable", _unstated("'01:00:00+00'", "'02:00:00+01'", "'24:00:00+15:59'"), False),
+        (
+            "TIMETZ",
+            "unusable",
+            _unstated("'01:00:00+00'", "'02:00:00+01'", "'24:00:00+15:59'"),
+            False,
+        ),
         ("INTERVAL", "unusable", _unstated("'1 month'", "'2 days'", "'-200000 years'"), False),
         ("BLOB", "unusable", _unstated("'a'", "'b'", r"'\xFF\x00'"), False),
-        ("GEOMETRY", "unusable", _unstated("'POINT (0 1)'", "'POINT (1 1)'", "'POINT EMPTY'"), False),
+        (
+            "GEOMETRY",
+            "unusable",
+            _unstated("'POINT (0 1)'", "'POINT (1 1)'", "'POINT EMPTY'"),
+            False,
+        ),
         ("VARIANT", "unusable", _unstated("1", "2", "'a'", "{'a': 1}"), False),
         ("DOUBLE[]", "unusable", _unstated("[1]", "[2]", "[]"), False),
         ("DOUBLE[2]", "unusable", _unstated("[1, 2]", "[2, 2]", "[NULL, NULL]"), False),
         ("STRUCT(a INTEGER)", "unusable", _unstated("{'a': 1}", "{'a': 2}"), False),
-        ("MAP(INTEGER, INTEGER)", "unusable", _unstated("MAP {1: 1}", "MAP {2: 1}", "MAP {}"), False),
+        (
+            "MAP(INTEGER, INTEGER)",
+            "unusable",
+            _unstated("MAP {1: 1}", "MAP {2: 1}", "MAP {}"),
+            False,
+        ),
         ("UNION(a INTEGER, b VARCHAR)", "unusable", _unstated("1", "2", "'x'"), False),
         ('"NULL"', "null", ((Cell(None), Cell(None)), {}), False),
     ]
@@ -186,7 +245,12 @@ def _written(*cells: tuple[bytes, Any]) -> Cells:
     own = {repr(cell.raw): cell for cell in made[2:]}
     unread = {
         name: Cell(text, None)
-        for name, text in (("word", b"x"), ("not UTF-8", b"\xff"), ("NUL", b"\x00"), ("long", b"1" * 100_000))
+        for name, text in (
+            ("word", b"x"),
+            ("not UTF-8", b"\xff"),
+            ("NUL", b"\x00"),
+            ("long", b"1" * 100_000),
+        )
     }
     return (made[0], made[1]), {**unread, **own}
 
@@ -196,24 +260,68 @@ def _text_kinds() -> Iterator[Kind]:
     odd_times = ((b"infinity", math.inf), (b"1969-12-31 23:59:59.999999", -1), (b"0", None))
     table: list[tuple[str, Meaning, Cells, bool]] = [
         ("BOOLEAN", "truth", _written((b"true", True), (b"false", False), (b"maybe", None)), True),
-        ("DOUBLE", "real", _written((b"1.5", 1.5), (b"2.0", 2.0), (b"NaN", UNSTATED), (b"1e999", UNSTATED)), True),
+        (
+            "DOUBLE",
+            "real",
+            _written((b"1.5", 1.5), (b"2.0", 2.0), (b"NaN", UNSTATED), (b"1e999", UNSTATED)),
+            True,
+        ),
         ("FLOAT", "real", _written((b"1.5", 1.5), (b"2.0", 2.0), (b"1e300", UNSTATED)), True),
-        ("DECIMAL(9,2)", "decimal", _written((b"1.50", Decimal("1.50")), (b"2.00", Decimal("2.00")), (b"99999999", None)), True),
-        ("DATE", "day", _written((b"2024-05-01", 19_844), (b"2024-05-02", 19_845), (b"infinity", math.inf), (b"2024-02-30", None)), True),
+        (
+            "DECIMAL(9,2)",
+            "decimal",
+            _written((b"1.50", Decimal("1.50")), (b"2.00", Decimal("2.00")), (b"99999999", None)),
+            True,
+        ),
+        (
+            "DATE",
+            "day",
+            _written(
+                (b"2024-05-01", 19_844),
+                (b"2024-05-02", 19_845),
+                (b"infinity", math.inf),
+                (b"2024-02-30", None),
+            ),
+            True,
+        ),
         ("TIMESTAMP", "time", _written(noon, next_noon, *odd_times), True),
         ("TIMESTAMP_S", "time", _written(noon, next_noon, (b"0", None)), False),
         ("TIMESTAMP_MS", "time", _written(noon, next_noon, (b"0", None)), False),
-        ("TIMESTAMP_NS", "time", _written(noon, next_noon, (b"9999-01-01", 2_932_532 * _DAY)), False),
+        (
+            "TIMESTAMP_NS",
+            "time",
+            _written(noon, next_noon, (b"9999-01-01", 2_932_532 * _DAY)),
+            False,
+        ),
         ("TIMESTAMPTZ", "moment", _written(noon, next_noon, *odd_times), True),
-        ("TIMESTAMPTZ_NS", "moment", _written(noon, next_noon, (b"9999-01-01", 2_932_532 * _DAY)), False),
-        ("UUID", "text", _written((b"00000000-0000-0000-0000-000000000001", "00000000-0000-0000-0000-000000000001"), (b"00000000-0000-0000-0000-000000000002", "00000000-0000-0000-0000-000000000002")), False),
+        (
+            "TIMESTAMPTZ_NS",
+            "moment",
+            _written(noon, next_noon, (b"9999-01-01", 2_932_532 * _DAY)),
+            False,
+        ),
+        (
+            "UUID",
+            "text",
+            _written(
+                (b"00000000-0000-0000-0000-000000000001", "00000000-0000-0000-0000-000000000001"),
+                (b"00000000-0000-0000-0000-000000000002", "00000000-0000-0000-0000-000000000002"),
+            ),
+            False,
+        ),
         ("TIME", "unusable", _written((b"01:00:00", UNSTATED), (b"02:00:00", UNSTATED)), False),
         ("INTERVAL", "unusable", _written((b"1 day", UNSTATED), (b"2 days", UNSTATED)), False),
         ("BLOB", "unusable", _written((b"a", UNSTATED), (b"b", UNSTATED)), False),
         ("DOUBLE[2]", "unusable", _written((b"[1, 2]", UNSTATED), (b"[2, 2]", UNSTATED)), False),
         ("JSON", "text", _written((b"1", "1"), (b"2", "2")), False),
     ]
-    for bits, name in ((8, "TINYINT"), (16, "SMALLINT"), (32, "INTEGER"), (64, "BIGINT"), (128, "HUGEINT")):
+    for bits, name in (
+        (8, "TINYINT"),
+        (16, "SMALLINT"),
+        (32, "INTEGER"),
+        (64, "BIGINT"),
+        (128, "HUGEINT"),
+    ):
         beyond = str(2**bits).encode()
         cells = _written((b"1", 1), (b"2", 2), (beyond, None))
         table.append((name, "whole", cells, bits < 128))
@@ -285,17 +393,71 @@ def _spark_kinds() -> Iterator[Kind]:
         ("BOOLEAN", "truth", _stated(("true", True), ("false", False)), True),
         ("FLOAT", "real", _reals(), True),
         ("DOUBLE", "real", _reals(), True),
-        ("DECIMAL(4,1)", "decimal", _stated(("1.0", Decimal("1.0")), ("2.5", Decimal("2.5"))), True),
-        ("STRING", "text", _stated(("'a'", "a"), ("'b'", "b"), ("''", ""), ("CAST(X'FF' AS STRING)", UNSTATED)), True),
-        ("DATE", "day", _stated(("'2024-05-01'", 19_844), ("'2024-05-02'", 19_845), ("'0001-01-01'", -719_162), ("'+290000-01-01'", UNSTATED)), True),
-        ("TIMESTAMP", "moment", _stated(("'2024-05-01 12:00:00Z'", _NOON), ("'2024-05-02 12:00:00Z'", _NOON + _DAY), ("timestamp_micros(9223372036854775807)", UNSTATED), ("timestamp_micros(-9223372036854775808)", UNSTATED)), True),
-        ("TIMESTAMP_NTZ", "time", _stated(("'2024-05-01 12:00:00'", _NOON), ("'2024-05-02 12:00:00'", _NOON + _DAY), ("'+290000-01-01 00:00:00'", UNSTATED)), True),
+        (
+            "DECIMAL(4,1)",
+            "decimal",
+            _stated(("1.0", Decimal("1.0")), ("2.5", Decimal("2.5"))),
+            True,
+        ),
+        (
+            "STRING",
+            "text",
+            _stated(("'a'", "a"), ("'b'", "b"), ("''", ""), ("CAST(X'FF' AS STRING)", UNSTATED)),
+            True,
+        ),
+        (
+            "DATE",
+            "day",
+            _stated(
+                ("'2024-05-01'", 19_844),
+                ("'2024-05-02'", 19_845),
+                ("'0001-01-01'", -719_162),
+                ("'+290000-01-01'", UNSTATED),
+            ),
+            True,
+        ),
+        (
+            "TIMESTAMP",
+            "moment",
+            _stated(
+                ("'2024-05-01 12:00:00Z'", _NOON),
+                ("'2024-05-02 12:00:00Z'", _NOON + _DAY),
+                ("timestamp_micros(9223372036854775807)", UNSTATED),
+                ("timestamp_micros(-9223372036854775808)", UNSTATED),
+            ),
+            True,
+        ),
+        (
+            "TIMESTAMP_NTZ",
+            "time",
+            _stated(
+                ("'2024-05-01 12:00:00'", _NOON),
+                ("'2024-05-02 12:00:00'", _NOON + _DAY),
+                ("'+290000-01-01 00:00:00'", UNSTATED),
+            ),
+            True,
+        ),
         ("BINARY", "unusable", _unstated("X'00'", "X'01'", "X''"), False),
-        ("INTERVAL DAY TO SECOND", "unusable", _unstated("INTERVAL '1 00:00:00' DAY TO SECOND", "INTERVAL '2 00:00:00' DAY TO SECOND"), False),
-        ("INTERVAL YEAR TO MONTH", "unusable", _unstated("INTERVAL '1-0' YEAR TO MONTH", "INTERVAL '2-0' YEAR TO MONTH"), False),
+        (
+            "INTERVAL DAY TO SECOND",
+            "unusable",
+            _unstated("INTERVAL '1 00:00:00' DAY TO SECOND", "INTERVAL '2 00:00:00' DAY TO SECOND"),
+            False,
+        ),
+        (
+            "INTERVAL YEAR TO MONTH",
+            "unusable",
+            _unstated("INTERVAL '1-0' YEAR TO MONTH", "INTERVAL '2-0' YEAR TO MONTH"),
+            False,
+        ),
         ("ARRAY<DOUBLE>", "unusable", _unstated("array(1)", "array(2)", "array()"), False),
         ("MAP<INT,INT>", "unusable", _unstated("map(1, 1)", "map(2, 1)"), False),
-        ("STRUCT<a:INT>", "unusable", _unstated("named_struct('a', 1)", "named_struct('a', 2)"), False),
+        (
+            "STRUCT<a:INT>",
+            "unusable",
+            _unstated("named_struct('a', 1)", "named_struct('a', 2)"),
+            False,
+        ),
     ]
     for bits, name in ((8, "TINYINT"), (16, "SMALLINT"), (32, "INT"), (64, "BIGINT")):
         table.append((name, "whole", _wholes(bits), True))
@@ -323,4 +485,5 @@ def spark_system(session: Any) -> System:
         _literal,
         table,
         {"Spark": lambda frame, _: frame},
+        queries=("Spark",),
     )

@@ -1,8 +1,7 @@
-"""The uses that a column may be put to, with every statistic that there is, and their plain references."""
+"""The uses of a column, in every statistic that there is, and their plain references."""
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import math
 import warnings
@@ -78,9 +77,10 @@ def _functions() -> Iterator[tuple[str, Callable[..., Any]]]:
     """Yield what publishes something of a table: every public statistic, and fits of columns."""
     for name in statistics.__all__:
         found = getattr(statistics, name)
-        if inspect.isfunction(found) and "unit" in inspect.signature(found).parameters:
-            if "table" in inspect.signature(found).parameters:
-                yield name, found
+        if inspect.isfunction(found) and {"table", "unit"} <= {
+            *inspect.signature(found).parameters
+        }:
+            yield name, found
     yield "fit of numbers", _fit_of_numbers
     yield "fit of names", _fit_of_names
     yield "mean of columns", _mean_of_columns
@@ -154,7 +154,7 @@ class Use:
         Args:
             source: what ``dg.read`` takes.
             kind: the type of the column in question, whose name is the column's.
-            most: the budget's ε; next to nothing for a release that is refused when it would be charged.
+            most: the budget's ε.
             types: the types that are stated.
             **options: other options of ``dg.read``.
         """
@@ -197,7 +197,11 @@ class Use:
                 asked["unit"] = Element(column)
             case "cells":
                 table = table.with_cells("cell", of=column, by=cell_of)
-                asked |= {"by": "cell", "item": "cell", "domain": list(dict.fromkeys(map(cell_of, labels)))}
+                asked |= {
+                    "by": "cell",
+                    "item": "cell",
+                    "domain": list(dict.fromkeys(map(cell_of, labels))),
+                }
             case "number":
                 asked["value"] = column
             case "weight":
@@ -222,7 +226,9 @@ class Use:
             rows: the rows; each cell of the column says what it is read as.
             kind: the type of the column.
         """
-        columns = {name: [cell.value for cell in cells] for name, (_, cells) in rows.columns.items()}
+        columns = {
+            name: [cell.value for cell in cells] for name, (_, cells) in rows.columns.items()
+        }
         own = rows.columns[kind.name][1]
         role, meant, form = self.role, kind, pa.string()
         if role in ("number", "weight", "sum"):
@@ -250,9 +256,7 @@ class Use:
         return Use(self.function, role).of(table, meant)
 
 
-def _plain_numbers(
-    kind: Kind, cells: list[Cell], *, narrow: bool
-) -> tuple[list[Any], pa.DataType]:
+def _plain_numbers(kind: Kind, cells: list[Cell], *, narrow: bool) -> tuple[list[Any], pa.DataType]:
     """Return numbers in a plain type: whole ones as such, cut off where 64 bits end.
 
     Whole numbers of types with more bits than 63 are added up as real ones, which ``narrow`` asks for.
@@ -260,6 +264,8 @@ def _plain_numbers(
     ends = -(2**63), 2**63 - 1
     known = [cell.value for cell in kind.odd.values() if isinstance(cell.value, int)]
     wide = not all(ends[0] <= value <= ends[1] for value in known)
+    if kind.meaning == "truth":
+        return [None if cell.value is None else int(cell.value) for cell in cells], pa.int64()
     if kind.meaning != "whole" or (narrow and wide):
         return [kind.number(cell) for cell in cells], pa.float64()
     cut = [None if c.value is None else min(max(c.value, ends[0]), ends[1]) for c in cells]
@@ -307,7 +313,10 @@ def uses() -> list[Use]:
             if role == "weight" and "weight" not in taken:
                 continue
             # Groups that are selected need a statistic that can; and the mean of users has one unit.
-            if role == "selected" and taken.get("domain", _NEEDED).default is inspect.Parameter.empty:
+            if (
+                role == "selected"
+                and taken.get("domain", _NEEDED).default is inspect.Parameter.empty
+            ):
                 continue
             if role == "cell" and name == "mean of columns":
                 continue
