@@ -272,14 +272,16 @@ def test_what_was_read_wrong_once(
 
 
 @pytest.mark.parametrize("engine", LOCAL)
-def test_a_column_of_wider_integers_than_arrow_s_disturbs_no_other(
+def test_a_column_of_wider_integers_than_arrow_s_is_refused_beside_times(
     engine: str, tmp_path: Path
 ) -> None:
-    mine = given("Polars", "Parquet of Polars")
-    kinds = [mine.system.kinds[name] for name in ("Int128", "Datetime[us]")]
-    source = mine.source(mine.rows(kinds, odd=True), tmp_path)
+    polars = SYSTEMS["Polars"]
+    kinds = [polars.kinds[name] for name in ("Int128", "Datetime[us]")]
+    source = tmp_path / "rows.parquet"
+    polars.make(polars.rows(kinds, odd=True)).write_parquet(source)
     found = Use("count", "day").of(source, kinds[1], engine=engine)
-    assert found.published, found.said
+    assert found.refused, found.said
+    assert "integers of 128 bits" in found.said
 
 
 # -- one label that is long --

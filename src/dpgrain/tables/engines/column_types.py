@@ -78,10 +78,14 @@ def _nanoseconds(read_as: str, make: str) -> ColumnType:
 
 
 def _decimal(kind: str, digits: int, places: int) -> ColumnType:
-    """Return a type of decimal numbers; one with more digits than the type has ends a query."""
+    """Return a type of decimal numbers; a cast of one with more digits than the type ends a query.
+
+    Each is brought into range, too: DuckDB casts the values of a dictionary that no row selects.
+    """
     most = f"{'9' * (digits - places)}.{'9' * places}"
-    ends = (f"CAST('{sign}{most}' AS {kind})" for sign in ("-", ""))
-    return ColumnType(kind, f"CASE WHEN {{0}} BETWEEN {' AND '.join(ends)} THEN {{0}} END")
+    low, high = (f"CAST('{sign}{most}' AS {kind})" for sign in ("-", ""))
+    within = f"greatest(least({{0}}, {high}), {low})"
+    return ColumnType(kind, f"CASE WHEN {{0}} BETWEEN {low} AND {high} THEN {within} END")
 
 
 _AS_TEXT = ColumnType(TEXT, "TRY_CAST({0} AS VARCHAR)", "TRY_CAST({0} AS VARCHAR)")

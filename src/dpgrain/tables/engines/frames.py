@@ -205,12 +205,14 @@ def valid_texts(table: pa.Table) -> pa.Table:
     for place, column in enumerate(table.columns):
         chunks = [_valid_chunk(chunk) for chunk in column.chunks]
         if any(new is not old for new, old in zip(chunks, column.chunks, strict=True)):
-            field = table.schema.field(place)
-            table = table.set_column(place, field, pa.chunked_array(chunks, field.type))
+            found = pa.chunked_array(chunks)
+            table = table.set_column(place, table.schema.field(place).with_type(found.type), found)
     return table
 
 
 def _valid_chunk(chunk: pa.Array) -> pa.Array:
+    if pa.types.is_run_end_encoded(chunk.type):
+        return _valid_chunk(pc.run_end_decode(chunk))
     if pa.types.is_dictionary(chunk.type):
         names = _valid_chunk(chunk.dictionary)
         if names is chunk.dictionary:

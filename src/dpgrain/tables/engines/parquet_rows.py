@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from dpgrain._later import later
+from dpgrain.errors import SchemaError
 from dpgrain.tables.engines.column_types import FIRST_TIME, LAST_TIME
 from dpgrain.tables.engines.frames import readable_times
 
@@ -50,10 +51,17 @@ def odd_times(path: str) -> OddTimes:
     """Return the columns of a file whose times have to be judged one by one.
 
     Raises:
+        SchemaError: if a column, used or not, has a type that Arrow cannot read.
         pa.ArrowException: if the footer is damaged.
         OSError: if the file cannot be read.
     """
-    footer = pq.read_metadata(path)
+    try:
+        footer = pq.read_metadata(path)
+    except pa.ArrowNotImplementedError as error:
+        raise SchemaError(
+            f"The file {path!r} has columns of times beside one of a type that Arrow cannot read, such "
+            "as integers of 128 bits; write that column as another type, or leave it out."
+        ) from error
     milliseconds, others = set(), set()
     for place in range(footer.num_columns):
         column = footer.schema.column(place)

@@ -36,7 +36,12 @@ def described(connection: duckdb.DuckDBPyConnection, relation: str) -> dict[str,
 
 @cache
 def kind_of(kind: pa.DataType) -> str:
-    """Return the type of DuckDB's that a column of an Arrow type is; its own name if there is none."""
+    """Return the type of DuckDB's that a column of an Arrow type is; its own name if there is none.
+
+    Types of other libraries, such as periods of pandas, mean more than what they are stored as.
+    """
+    if isinstance(kind, pa.ExtensionType):
+        return str(kind)
     try:
         nothing = pa.table({"column": pa.array([], kind)})
         with schema_reader() as connection:

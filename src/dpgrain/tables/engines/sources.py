@@ -240,6 +240,9 @@ class FileSource:
         """
         with reading(self.name):
             kinds = {path: self._footers.of(path) for path in self.paths}
+            for path, own in kinds.items():
+                if any(read_as(kind) in TIMES for kind in own.values()):
+                    self._odd_times.of(path)
         names = list(kinds[self.paths[0]])
         return {path: self._renamed(path, names, own) for path, own in kinds.items()}
 
@@ -438,17 +441,22 @@ def _footer(path: str) -> dict[str, str]:
         kinds = described(connection, _parquet([path]))
     if any(_RENAMED.search(name) for name in kinds):
         # DuckDB renames the second of two names that it holds to be one.
-        require_different(names_of(path), f"The file {path!r}")
+        require_names(names_of(path), f"The file {path!r}")
     return kinds
 
 
-def require_different(names: Iterable[str], source: str) -> None:
-    """Raise if two columns have one name; queries do not tell capital from small letters.
+def require_names(names: Iterable[str], source: str) -> None:
+    """Raise unless queries tell all columns apart by their names, capital letters as small ones.
 
     Raises:
-        SchemaError: if they do.
+        SchemaError: if two have one name, or one has none that a query can state.
     """
     names = list(names)
+    nameless = next((name for name in names if not name or "\0" in name), None)
+    if nameless is not None:
+        raise SchemaError(
+            f"{source} names a column {nameless!r}, which no query can state; rename it."
+        )
     twice = first_repeated(name.casefold() for name in names)
     if twice is not None:
         alike = [name for name in names if name.casefold() == twice]
@@ -692,16 +700,16 @@ def source_of(data: Any, *, delimiter: str = ",") -> Source:
     if isinstance(data, Sequence) and data and all(isinstance(p, str | Path) for p in data):
         return FileSource(_paths(data), delimiter)
     if isinstance(data, duckdb.DuckDBPyRelation):
-        require_different(data.columns, "The relation")
+        require_names(data.columns, "The relation")
         return RelationSource(data)
     if isinstance(data, pa.Table | pa.RecordBatchReader):
-        require_different(data.schema.names, "The table")
+        require_names(data.schema.names, "The table")
         return ArrowSource(valid_texts(data if isinstance(data, pa.Table) else _run(data)))
     module = type(data).__module__.partition(".")[0]
     if module in ("pandas", "polars"):
         frame = _run(data)
         columns = of_pandas(frame) if module == "pandas" else of_polars(frame)
-        require_different(columns.table.schema.names, "The data frame")
+        require_names(columns.table.schema.names, "The data frame")
         return ArrowSource(columns.table, "The data frame", unread=columns.unread)
     raise unreadable(data)
 
@@ -770,7 +778,7 @@ def _csv_header(path: str, delimiter: str) -> list[str]:
         )
     if not header:
         raise SchemaError(f"The file {path!r} is empty; its first line must name the columns.")
-    require_different(header, f"The file {path!r}")
+    require_names(header, f"The file {path!r}")
     return header
 
 

@@ -14,7 +14,7 @@ from dpgrain._later import later
 from dpgrain.errors import ParameterError
 from dpgrain.tables.engines.column_types import read_as
 from dpgrain.tables.engines.schemas import kind_of
-from dpgrain.tables.engines.sources import require_different
+from dpgrain.tables.engines.sources import require_names
 from dpgrain.tables.engines.spark_session import Session, quiet
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class SparkSource:
             SchemaError: if two columns have one name.
             ParameterError: if the frame is known to give other rows each time.
         """
-        require_different(frame.columns, "The frame")
+        require_names(frame.columns, "The frame")
         if not Session(frame.sparkSession).remote and not _deterministic(frame):
             raise ParameterError(
                 "source may give other rows each time Spark reads it, as with rand(); write it to "

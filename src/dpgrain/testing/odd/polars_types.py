@@ -119,6 +119,8 @@ def _kinds() -> Iterator[Kind]:
 def _parquet(frame: pl.DataFrame, folder: Path) -> Path:
     if any(dtype == pl.Duration for dtype in frame.dtypes):
         raise TypeError("Parquet has no spans of time, and keeps their whole numbers.")
+    if any(dtype in (pl.Int128, pl.UInt128) for dtype in frame.dtypes):
+        raise TypeError("Nothing but Polars reads such integers from Parquet.")
     path = folder / "rows.parquet"
     frame.write_parquet(path)
     return path
