@@ -843,8 +843,9 @@ def test_an_empty_table_is_fitted_as_that_of_one_person_is(form: str) -> None:
         elements: Any = None if model.unit in (None, Record()) else []
         targets: list[Any] = [[], np.zeros(0), np.zeros(0, dtype=object)]
         for labels in targets:
-            # Who is asked in which round is told by places in the roster.
-            asked: list[Any] = [[]] if model.trust == "pan" else [None, []]
+            # Whole users, and their elements, are protected where users are passed.
+            whole = model.trust != "central" or model.unit not in (None, Record())
+            asked: list[Any] = [[]] if whole else [None, []]
             for users in asked:
                 own = {**model.get_params(), "random_state": 0, "n_users": model.n_users or 100}
                 fitted = type(model)(**own)
