@@ -94,7 +94,7 @@ WRONG = [
     (["saved.parquet", "--noise-multiplier", "4"], "Give either a saved release or a mechanism"),
     (["--noise-multiplier", "4", "--delta", "1e-6", "--plot", "x.txt"],
      "--plot must end in .png, .svg or .pdf, not 'x.txt'."),
-    (["saved.png", "--plot", "saved.png"], "'saved.png' is the release itself"),
+    (["saved.png", "--plot", "saved.png"], "'saved.png' is already used in this command"),
 ]  # fmt: skip
 
 

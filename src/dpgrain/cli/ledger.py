@@ -380,9 +380,9 @@ def _tell_lines(lines: list[Entry], top: int) -> None:
     console().print(table)
     given = [
         str(entry.number)
-        for entry in entries[-top:]
+        for entry in lines[-top:]
         if any(one.provenance == "as given" for one in entry.guarantees)
     ]
     if given:
-        lines = "line" if len(given) == 1 else "lines"
-        say(f"Rows of {lines} {', '.join(given)} are {IN_WORDS['as given']}.")
+        noun = "line" if len(given) == 1 else "lines"
+        say(f"Rows of {noun} {', '.join(given)} are {IN_WORDS['as given']}.")

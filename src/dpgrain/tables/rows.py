@@ -278,9 +278,11 @@ class Rows:
 
     def read_as(self, column: str) -> str:
         """Return the type that a column is read as, and its decimal mark where that is a comma."""
-        kind, source = self.schema[column], as_read(self.source)
-        comma = isinstance(source, TypedSource) and source.decimal == "," and column in source.types
-        return f"{kind}{' with a decimal comma' if comma else ''}"
+        source = as_read(self.source)
+        if not isinstance(source, TypedSource) or column not in source.types:
+            return self.schema[column]
+        # As stated, and not as what it becomes: a UUID is text, but not the text that stands there.
+        return f"{source.types[column]}{' with a decimal comma' if source.decimal == ',' else ''}"
 
     def is_integer(self, column: str) -> bool:
         """Return whether keys of this column are integers; otherwise they are text."""

@@ -37,7 +37,12 @@ def rewritten(path: Path) -> None:
 def test_a_changed_file_is_looked_at_again(change: Any, tmp_path: Path) -> None:
     path, looked = tmp_path / "f", []
     path.write_text("text")
-    kept = KeptFacts(lambda name: looked.append(name) or Path(name).read_text())
+
+    def look(name: str) -> str:
+        looked.append(name)
+        return Path(name).read_text()
+
+    kept = KeptFacts(look)
     assert kept.of(str(path)) == kept.of(str(path)) == "text"
     assert len(looked) == 1
     change(path)
