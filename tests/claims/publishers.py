@@ -143,6 +143,9 @@ class People:
     def fit(self, estimator: str, unit: Any, **options: Any) -> Any:
         """Publish a model."""
         arrays = self.arrays(unit)
+        # Labels that are found are chosen among those that somebody holds, which is not replayed.
+        if estimator in ("LinearSVC", "LogisticRegression"):
+            options["classes"] = [0.0, 1.0]
         model = getattr(learn, estimator)(unit=arrays.pop("unit"), **options)
         return model.fit(self.X, self.y, **arrays)
 

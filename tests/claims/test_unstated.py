@@ -420,34 +420,32 @@ def test_a_label_without_a_value_is_none() -> None:
     ("run", "message"),
     [
         (
-            lambda X, y: LogisticRegression(trust="shuffle").fit(X, y > 0, users=range(len(y))),
+            lambda X, y: LogisticRegression(trust="shuffle").fit(X, y > 0, users=range(len(X))),
             "n_users must be stated with trust='shuffle'",
         ),
         (
-            lambda X, y: LogisticRegression(trust="pan").fit(X, y > 0, users=range(len(y))),
+            lambda X, y: LogisticRegression(trust="pan").fit(X, y > 0, users=range(len(X))),
             "n_users must be stated with trust='pan'",
         ),
         (
             lambda X, y: LogisticRegression(algorithm=recipes.Concentrated()).fit(
-                X, y > 0, users=range(len(y))
+                X, y > 0, users=range(len(X))
             ),
             "n_users must be stated with a recipe",
         ),
         (
             lambda X, y: LogisticRegression(algorithm=recipes.Concentrated(), n_users=50).fit(
-                X, y, users=range(len(y))
+                X, y, users=range(len(X))
             ),
             "classes must be stated with a recipe",
         ),
         (
-            lambda X, y: LogisticRegression(tune={"clip": [1.0, 2.0]}).fit(
-                X, y, users=range(len(y))
-            ),
+            lambda X, y: LogisticRegression(tune={"clip": [1.0, 2.0]}).fit(X, y),
             "classes must be stated with tune",
         ),
         (
             lambda X, y: minimise(
-                Squared(), X, y, [0.0, 0.0], solver=recipes.Concentrated(), users=range(len(y))
+                Squared(), X, y, [0.0, 0.0], solver=recipes.Concentrated(), users=range(len(X))
             ),
             "n_users must be stated with a recipe",
         ),

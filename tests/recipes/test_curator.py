@@ -383,7 +383,7 @@ def test_phases_need_numbers() -> None:
         # Who has no place in the roster is asked in no phase; and without a roster there is no place.
         for users in (names, pd.Series(names, dtype="string")):
             assert run(cases.RECIPES[name], users=users).guarantee.epsilon() <= 8.0
-        with pytest.raises(ParameterError, match="users must be whole numbers"):
+        with pytest.raises(ParameterError, match="users must be passed with unit="):
             run(cases.RECIPES[name], users=None)
         model = learn.LinearRegression(algorithm=cases.RECIPES[name], epsilon=8.0)
         with pytest.raises(ParameterError, match="n_users must be stated with a recipe"):
