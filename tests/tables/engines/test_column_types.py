@@ -276,7 +276,8 @@ def test_columns_that_are_not_used_are_not_read(engine: str, tmp_path: Path) -> 
     fails = (
         "SELECT i AS who, i % 2 AS w, CAST(CASE WHEN i = 7 THEN 'x' ELSE '1' END AS INTEGER) AS x"
     )
-    table = dg.read(made.sql(f"{fails} FROM range(9) r(i)"), user="who", engine=engine)
+    query = made.sql(f"{fails} FROM range(9) r(i)")
+    table = dg.read(query, user="who", rows="as given", engine=engine)
     dg.histogram(table, "w", domain=[0, 1], clip=1.0, **ASKED)
     assert dg.count(table, **ASKED)
     with pytest.raises(dg.DataError):
@@ -312,7 +313,7 @@ def test_names_that_queries_hold_to_be_one_are_refused(
     with pytest.raises(
         dg.SchemaError, match=r"names column 'a' (twice|and 'A'); rename|names column 'a'"
     ):
-        dg.read(table)
+        dg.read(table, rows="as given")
 
 
 def test_types_that_frames_alone_have_are_refused_where_they_are_used() -> None:
