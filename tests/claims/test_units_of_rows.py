@@ -112,7 +112,7 @@ def test_a_fit_without_its_users_is_refused_before_the_charge() -> None:
 @pytest.mark.parametrize("unit", [None, dg.User()])
 @pytest.mark.parametrize("trust", ["central", "shuffle", "pan"])
 def test_recipes_are_for_whole_users_and_need_them(trust: Any, unit: Any) -> None:
-    own = {"algorithm": recipes.UserLevelSgd(recipes.Known(radius=1.0), rounds=2)}
+    own: dict[str, Any] = {"algorithm": recipes.UserLevelSgd(recipes.Known(radius=1.0), rounds=2)}
     model = learn.LinearRegression(
         unit=unit, trust=trust, n_users=200, **(own if trust == "central" else {})
     )
