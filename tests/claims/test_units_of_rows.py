@@ -112,15 +112,14 @@ def test_a_fit_without_its_users_is_refused_before_the_charge() -> None:
 @pytest.mark.parametrize("unit", [None, dg.User()])
 @pytest.mark.parametrize("trust", ["central", "shuffle", "pan"])
 def test_recipes_are_for_whole_users_and_need_them(trust: Any, unit: Any) -> None:
-    own = {"algorithm": recipes.UserLevelSgd(recipes.Known(radius=1.0), rounds=2)}
-    model = learn.LinearRegression(
-        unit=unit, trust=trust, n_users=200, **(own if trust == "central" else {})
-    )
+    recipe = recipes.UserLevelSgd(recipes.Known(radius=1.0), rounds=2)
+    model = learn.LinearRegression(unit=unit, trust=trust, n_users=200)
+    if trust == "central":
+        model.set_params(algorithm=recipe)
+        with pytest.raises(dg.ParameterError, match="users must be passed with unit="):
+            minimise(Squared(), X, Y, [0.0, 0.0], solver=recipe, unit=unit, n_users=200)
     with pytest.raises(dg.ParameterError, match="users must be passed with unit="):
         model.fit(X, Y)
-    if trust == "central":
-        with pytest.raises(dg.ParameterError, match="users must be passed with unit="):
-            minimise(Squared(), X, Y, [0.0, 0.0], solver=own["algorithm"], unit=unit, n_users=200)
 
 
 def test_a_mean_of_users_says_that_each_row_is_one() -> None:
