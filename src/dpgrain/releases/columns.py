@@ -52,7 +52,7 @@ def fit_columns(
         there = RowsThere(table, encoding, target, element)
         there.wanted(labels=hasattr(model, "classes"))
         with arrays_of(_origin(table, element)):
-            model.fit(there, None)
+            model.fit(there, None, users=table.user)
         return _told(model, table, encoding, target)
     rows = _rows(
         table,
