@@ -12,7 +12,7 @@ from tests.torch.library import torch
 from dpgrain.torch.structure import form_of, structure_of
 
 nn = torch.nn
-CALLED = ((torch.ones(3, 2),), {})
+CALLED: Any = ((torch.ones(3, 2),), {})
 
 
 class Half(torch.nn.Module):
@@ -68,5 +68,6 @@ def test_a_call_by_name_is_the_same_call() -> None:
     net = nn.Linear(2, 2)
     x = torch.ones(3, 2)
     assert form_of(net, ((x,), {})) == form_of(net, ((), {"input": x}))
-    for other in (((x.long(),), {}), ((x[0],), {}), ((x, True), {}), ((), {"x": x})):
+    others: list[Any] = [((x.long(),), {}), ((x[0],), {}), ((x, True), {}), ((), {"x": x})]
+    for other in others:
         assert form_of(net, other) != form_of(net, ((x,), {}))
