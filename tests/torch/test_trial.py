@@ -159,7 +159,7 @@ def test_dropout_beside_does_not_hide_it() -> None:
         (SequenceFirst(), torch.zeros(ROWS, ROWS, WIDTH), "first dimension must be the 4 records"),
         (SequenceFirst(), torch.zeros(ROWS, 4, WIDTH), "mixes records"),
         (Positions(ROWS), torch.zeros(ROWS, ROWS, WIDTH), "first dimension must be the 4 records"),
-        (Positions(4), torch.zeros(ROWS, 4, WIDTH), "all records share is looked up"),
+        (Positions(4), torch.zeros(ROWS, 4, WIDTH), "mixes records"),
     ],
 )
 def test_networks_that_mix_records_are_found_out(module: Any, x: Any, words: str) -> None:
