@@ -16,7 +16,7 @@ LONG = "x" * (LONGEST_LABEL + 1)
 
 def asked(sql: str, value: str) -> Any:
     """Return what an expression of the column ``a "b"`` is for a value."""
-    return duckdb.sql(f"SELECT {sql} FROM (SELECT {value} AS {QUOTED})").fetchall()[0][0]
+    return duckdb.execute(f"SELECT {sql} FROM (SELECT {value} AS {QUOTED})").fetchall()[0][0]
 
 
 @pytest.mark.parametrize(
