@@ -11,7 +11,9 @@ vectors = np.random.default_rng(0).normal(0.1, 0.05, (500, 20))
 
 device, shuffler = protocol.randomizer(), protocol.shuffler()
 for number, vector in enumerate(vectors):
-    shuffler.receive(device.report(vector), device=number)  # bytes, made on the phone
+    shuffler.receive(
+        device.report(vector, device=number), device=number
+    )  # bytes, made on the phone
 estimate = protocol.analyzer().estimate(shuffler.release())
 
 print(estimate)

@@ -71,6 +71,13 @@ def some_of(request: pytest.FixtureRequest) -> Callable[[Iterable[Any]], list[An
 
 
 @pytest.fixture
+def strength(request: pytest.FixtureRequest) -> int | None:
+    """How many options meet in every combination: pairs in a sample, triples in its rest, or all."""
+    strengths: dict[sampling.Part, int | None] = {"sample": 2, "rest": 3, "all": None}
+    return strengths[_part(request.config)]
+
+
+@pytest.fixture
 def command(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Iterator[Command]:

@@ -1,8 +1,9 @@
 """What ``make test`` runs of each long search, and what it leaves to ``make audit``.
 
 A search is one test of many cases, marked ``@pytest.mark.search``; or it tries many examples that
-hypothesis draws; or it has a loop of its own, over what the fixture ``some_of`` gives it. What the
-sample tries is the same in every run: it follows from the names of the tests alone.
+hypothesis draws; or it has a loop of its own, over what the fixture ``some_of`` gives it, or over a
+product of options, of which the fixture ``strength`` says how many meet. What the sample tries is the
+same in every run: it follows from the names of the tests alone.
 """
 
 from __future__ import annotations
@@ -128,5 +129,7 @@ def belongs(item: pytest.Item, part: Part, sample: set[str]) -> bool:
     in_sample = item.get_closest_marker("search") is None or item.nodeid in sample
     if part == "rest" and in_sample:
         tries_more = is_hypothesis_test(getattr(item, "obj", None))
-        return tries_more or "some_of" in getattr(item, "fixturenames", ())
+        return tries_more or not {"some_of", "strength"}.isdisjoint(
+            getattr(item, "fixturenames", ())
+        )
     return part != "sample" or in_sample

@@ -31,8 +31,8 @@ rows = duckdb.sql(
     "SELECT {user} AS who, (i * 7919) % 50 AS item FROM range({rows}) made(i)"
 )
 dg.histogram(
-    dg.read(rows, user="who", threads=2), "item", domain=range(50), unit=dg.User(), epsilon=1.0,
-    delta=1e-6, clip={clip!r},
+    dg.read(rows, user="who", threads=2, rows="as given"), "item", domain=range(50),
+    unit=dg.User(), epsilon=1.0, delta=1e-6, clip={clip!r},
 )
 print("released")
 """

@@ -24,6 +24,7 @@ PUBLIC = [
     "DpgrainError",
     "Element",
     "Elements",
+    "EndedWarning",
     "Estimates",
     "Guarantee",
     "Histogram",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from dpgrain._rows import squares
 from dpgrain._types import FloatArray
 
 # Rows are clipped in tiles of this many entries, so that intermediate arrays stay in the cache.
@@ -31,16 +32,16 @@ def clipped(vectors: FloatArray, clip: float) -> FloatArray:
     for first in range(0, len(rows), most):
         tile = rows[first : first + most]
         with np.errstate(all="ignore"):
-            squares = np.einsum("ij,ij->i", tile, tile)
-            long = ~(squares <= _CERTAINLY_SHORT_SHARE * clip * clip)
+            lengths = squares(tile)
+            long = ~(lengths <= _CERTAINLY_SHORT_SHARE * clip * clip)
             if not long.any():
                 continue
-            odd = long & ~((squares > _SAFE_SQUARES[0]) & (squares < _SAFE_SQUARES[1]))
+            odd = long & ~((lengths > _SAFE_SQUARES[0]) & (lengths < _SAFE_SQUARES[1]))
             if odd.any():
                 tile[odd] = _shortened(tile[odd], clip)
-                squares[odd] = 0.0
+                lengths[odd] = 0.0
             # A row that is short is multiplied by 1.
-            tile *= (clip / np.maximum(np.sqrt(squares), clip))[:, None]
+            tile *= (clip / np.maximum(np.sqrt(lengths), clip))[:, None]
     return rows
 
 

@@ -130,8 +130,26 @@ class DeltaWarning(UserWarning):
     """
 
 
+class EndedWarning(UserWarning):
+    """A fit has published that it stops before its rounds are over, which its model shows as well.
+
+    >>> import warnings
+    >>> import numpy as np
+    >>> from dpgrain.learn import LinearRegression
+    >>> from dpgrain.recipes import Known, UserLevelSgd
+    >>> recipe = UserLevelSgd(Known(radius=1e-6), rounds=5)
+    >>> model = LinearRegression(algorithm=recipe, n_users=500, random_state=0)
+    >>> X, users = np.linspace(-1, 1, 500)[:, None], np.arange(500)
+    >>> with warnings.catch_warnings(record=True) as caught:
+    ...     warnings.simplefilter("always")
+    ...     _ = model.fit(X, X[:, 0], users=users)
+    >>> caught[-1].category.__name__, str(caught[-1].message).partition(",")[0]
+    ('EndedWarning', 'the run ended in round 1 of 5')
+    """
+
+
 class ScoreWarning(UserWarning):
-    """A private fit is made to be scored without noise: no (ε, δ) covers what the scores choose.
+    """A private fit is made for more than its (ε, δ) covers: scores, several copies, or other steps.
 
     >>> import warnings
     >>> import numpy as np

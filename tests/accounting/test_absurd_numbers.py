@@ -357,7 +357,7 @@ GUARANTEE = Guarantee("user", "", "zero_out", 1e-6, Gaussian(3.0, Contribution("
 
 
 # Without these fields a guarantee says no more than with them: it is of all records, and knows less.
-OPTIONAL = ("public", "private", "user", "scope", "partition", "receipts")
+OPTIONAL = ("public", "private", "user", "scope", "partition", "receipts", "provenance")
 
 
 @pytest.mark.parametrize("field", [part.name for part in dataclasses.fields(Guarantee)])

@@ -145,6 +145,28 @@ def test_corollary_2_4_is_false_for_users_with_several_elements() -> None:
     assert math.log(ratio) > 0.999
 
 
+@pytest.mark.parametrize(
+    ("rate", "sd", "order", "ratio"),
+    [
+        (0.01, 4.0, 2.0, 1.980),
+        (0.001, 4.0, 2.0, 1.999),
+        (1e-4, 4.0, 2.0, 2.001),
+        (1e-4, 10.0, 8.0, 2.000),
+        (RATE, 7.94, 5.0, 1.975),
+    ],
+)
+def test_the_bound_below_corollary_2_5_is_half_of_the_divergence(
+    rate: float, sd: float, order: float, ratio: float
+) -> None:
+    # ε_α ≤ q²α/((1−q)σ²) + O(q³/σ³), for pairs, too; the leading term is 2αq²·sinh(1/σ²).
+    assert order <= sd**2 * math.log(1 / (rate * sd))
+    p, q = sampled(rate, [1.0]), sampled(rate, [-1.0])
+    true = max(renyi(p, q, sd, order), renyi(q, p, sd, order))
+    claimed = rate**2 * order / ((1 - rate) * sd**2)
+    assert true / claimed == pytest.approx(ratio, abs=5e-4)
+    assert true == pytest.approx(2 * order * rate**2 * math.sinh(1 / sd**2), rel=1e-3)
+
+
 @pytest.mark.parametrize(("elements", "proved"), [(5, 12.6), (30, 43.1)])
 def test_the_smallest_epsilon_that_is_proved_for_the_figure_of_the_network(
     elements: int, proved: float

@@ -420,19 +420,23 @@ def test_a_label_without_a_value_is_none() -> None:
     ("run", "message"),
     [
         (
-            lambda X, y: LogisticRegression(trust="shuffle").fit(X, y > 0),
+            lambda X, y: LogisticRegression(trust="shuffle").fit(X, y > 0, users=range(len(X))),
             "n_users must be stated with trust='shuffle'",
         ),
         (
-            lambda X, y: LogisticRegression(trust="pan").fit(X, y > 0),
+            lambda X, y: LogisticRegression(trust="pan").fit(X, y > 0, users=range(len(X))),
             "n_users must be stated with trust='pan'",
         ),
         (
-            lambda X, y: LogisticRegression(algorithm=recipes.Concentrated()).fit(X, y > 0),
+            lambda X, y: LogisticRegression(algorithm=recipes.Concentrated()).fit(
+                X, y > 0, users=range(len(X))
+            ),
             "n_users must be stated with a recipe",
         ),
         (
-            lambda X, y: LogisticRegression(algorithm=recipes.Concentrated(), n_users=50).fit(X, y),
+            lambda X, y: LogisticRegression(algorithm=recipes.Concentrated(), n_users=50).fit(
+                X, y, users=range(len(X))
+            ),
             "classes must be stated with a recipe",
         ),
         (
@@ -440,7 +444,9 @@ def test_a_label_without_a_value_is_none() -> None:
             "classes must be stated with tune",
         ),
         (
-            lambda X, y: minimise(Squared(), X, y, [0.0, 0.0], solver=recipes.Concentrated()),
+            lambda X, y: minimise(
+                Squared(), X, y, [0.0, 0.0], solver=recipes.Concentrated(), users=range(len(X))
+            ),
             "n_users must be stated with a recipe",
         ),
         (

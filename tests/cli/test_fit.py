@@ -371,7 +371,7 @@ def test_the_report_of_a_wide_model_is_short(tmp_path: Path) -> None:
         page[page.index("<pre>{") + 5 : page.index("}</pre>") + 1].replace("&#34;", '"')
         .replace("&#39;", "'")
     )  # fmt: skip
-    assert guarantee["level"] == "user"
+    assert guarantee["level"] == "record"
 
 
 def test_the_curator_is_told_of_targets_that_do_not_count(tmp_path: Path, command: Command) -> None:

@@ -1,48 +1,46 @@
-"""The pages of the papers name files and tests that are there, and leave no theorem out."""
+"""The pages of the papers list every item of theirs, and name calls, files and tests that are there."""
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
+from tests.docs.contents import CONTENTS, STATES
+
+import dpgrain
 
 ROOT = Path(__file__).parents[2]
 PAPERS = ROOT / "docs" / "papers"
 PAGES = sorted(path for path in PAPERS.glob("*.md") if path.stem != "index")
 FALSE_CLAIMS = ROOT / "docs" / "theory" / "false-claims.md"
-#: All that is numbered in a paper, but for lemmas inside of a proof.
-NUMBERED = {
-    "element": (
-        "Definitions 2.1 to 2.3, Corollaries 2.1 to 2.5, Lemmas 3.1 to 3.2, Propositions 1 to 3, "
-        "Theorem 1, Corollaries 3.1 to 3.2, Algorithm 1"
-    ),
-    "user-level-learning": (
-        "Definitions 1 to 4, Theorems 1 to 10, Corollaries 1 to 6, Propositions 1 to 7, Lemmas 1 to 4, "
-        "Algorithms 1 to 7, Remark 1"
-    ),
-    "shuffle-sco": (
-        "Definitions 2.1 to 2.2, Facts 2.3 to 2.4, Definitions 2.5 to 2.12, Lemma 3.1, Theorem 3.2, "
-        "Lemma 3.3, Theorem 4.1, Lemma 4.2, Theorem 4.3, Lemma 4.4, Definition 4.5, Lemma 4.6, "
-        "Theorems 4.7 to 4.9, Algorithms 1 to 6, Theorem A.6, Claim A.8, Corollary A.9, "
-        "Corollaries B.8 to B.11, Definitions C.1 to C.2, Theorem C.3"
-    ),
-    "user-level-sco": (
-        "Definitions 2.1 to 2.3, Lemmas 2.4 to 2.5, Definition 2.6, Lemma 2.7, Definition 3.1, "
-        "Theorem 3.2, Lemmas 3.3 to 3.7, Theorem 4.1, Remarks 4.2 to 4.3, Lemmas 4.4 to 4.9, "
-        "Proposition 4.10, Theorem 4.11, Algorithms 1 to 4"
-    ),
-}
 FAULTS = ("Privacy breaks", "Accuracy fails", "Loose", "Misprint", "Slip in the proof")
 _TEST = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
 _CODE = re.compile(r"\*Code:\*\s+`[\w/]+\.py[^`]*`")
-_NUMBER = r"(?:[A-Z]\.)?\d+(?:\.\d+)?"
+_NUMBER = r"(?:[A-Z]\.?)?\d+(?:\.\d+)?"
 _SOME = re.compile(
-    r"(Algorithm|Claim|Corollar|Definition|Fact|Lemma|Proposition|Remark|Theorem)(?:y|ies|s)? "
+    r"(Algorithm|Assumption|Claim|Corollar|Definition|Equation|Example|Fact|Figure|Lemma|Proposition"
+    r"|Remark|Table|Theorem)(?:y|ies|s)? "
     rf"({_NUMBER}(?:(?:, | and | to ){_NUMBER})*)"
 )
+
+
+_COUNTED = re.compile(r"(.*?)(\d+)")
+_CALL = re.compile(r"`([^`]+)`")
+# As the rows of false claims name the papers and their items.
+_PAPERS = {
+    "element": "element-level",
+    "user-level-learning": "learning",
+    "shuffle-sco": "shuffle",
+    "user-level-sco": "SCO",
+}
+_SHORT = {"Cor.": "Corollary", "Prop.": "Proposition", "App.": "Appendix"}
+# Equations that say a false theorem's bound, or a proof's conclusion, again.
+_AGAIN = {"Equation 10", "Equation 11", "Equation 16", "Lemma 3.6"}
 
 
 @cache
@@ -69,9 +67,9 @@ def _numbered(text: str) -> Iterator[str]:
         kind = "Corollary" if stem == "Corollar" else stem
         for some in re.split(r", | and ", numbers):
             first, _, last = some.partition(" to ")
-            head, _, low = first.rpartition(".")
-            for number in range(int(low), int((last or first).rpartition(".")[2]) + 1):
-                yield f"{kind} {head}.{number}" if head else f"{kind} {number}"
+            head, low = _COUNTED.fullmatch(first).groups()  # type: ignore[union-attr]
+            high = _COUNTED.fullmatch(last or first).groups()[1]  # type: ignore[union-attr]
+            yield from (f"{kind} {head}{number}" for number in range(int(low), int(high) + 1))
 
 
 def _rows(page: Path) -> list[list[str]]:
@@ -99,11 +97,60 @@ def test_every_theorem_has_its_file_and_its_test(page: Path) -> None:
         assert [theorem for theorem in theorems if not pattern.search(theorem)] == []
 
 
+def _items(page: Path, heading: str) -> list[list[str]]:
+    """The rows of a page's list: items, state, call, and what is to know."""
+    section = page.read_text(encoding="utf-8").split(f"## {heading}\n")[1].split("\n## ")[0]
+    lines = re.findall(r"^\| (.*) \|$", section, re.M)
+    return [[cell.strip() for cell in line.split(" | ")] for line in lines[1:]]
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_nothing_that_is_numbered_is_left_out(page: Path) -> None:
-    theorems = _theorems(page.read_text(encoding="utf-8"))
-    titles = " ".join(re.findall(r"^- \*\*(.*?)\*\*", "\n".join(theorems), re.M | re.S))
-    assert set(_numbered(NUMBERED[page.stem])) - set(_numbered(" ".join(titles.split()))) == set()
+def test_every_item_of_a_paper_is_in_its_list_once_with_a_state(page: Path) -> None:
+    for heading, contents in CONTENTS[page.stem].items():
+        rows = _items(page, heading)
+        assert [row for row in rows if len(row) != 4 or row[1] not in STATES or not row[3]] == []
+        listed = Counter(_numbered(", ".join(row[0] for row in rows)))
+        assert listed == Counter(_numbered(contents))
+        # In the order of the paper, so that a reader finds each in one step.
+        order = list(_numbered(contents))
+        firsts = [order.index(next(_numbered(row[0]))) for row in rows]
+        assert firsts == sorted(firsts)
+
+
+def _is_there(call: str) -> bool:
+    """True if what a list names as a call is a public name or a file."""
+    if "/" in call:
+        return (ROOT / call).exists()
+    found: Any = dpgrain
+    for name in call.removeprefix("dg.").split("."):
+        found = getattr(found, name, None)
+    return found is not None
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_every_call_of_a_list_is_there(page: Path) -> None:
+    for heading in CONTENTS[page.stem]:
+        rows = _items(page, heading)
+        calls = [call for row in rows for call in _CALL.findall(row[2])]
+        assert [call for call in calls if not _is_there(call)] == []
+        # Who has no call is a step of a proof, or false without anything in its place.
+        assert [row for row in rows if not _CALL.search(row[2]) and row[2] != "–"] == []
+    assert not _is_there("dg.nothing")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_every_false_item_of_a_list_is_among_the_false_claims(page: Path) -> None:
+    paper, named = "", set()
+    for where, *_ in _rows(FALSE_CLAIMS):
+        paper = where.partition(",")[0] if not where.startswith("the same") else paper
+        if paper.partition(",")[0] == _PAPERS[page.stem]:
+            text = where
+            for short, whole in _SHORT.items():
+                text = text.replace(short, whole)
+            named |= {*_numbered(re.sub(r"(?<=\d), (?=[A-Z]\w+ \d)", "; ", text))}
+    rows = _items(page, "Item by item")
+    false = {item for row in rows if row[1] == "false" for item in _numbered(row[0])}
+    assert false - _AGAIN - named == set()
 
 
 def test_every_false_claim_has_its_test() -> None:
@@ -134,4 +181,9 @@ def test_numbers_and_faults_are_read_in_any_wording() -> None:
     assert list(_numbered("Lemmas 3.1 to 3.3 and A.1")) == lemmas
     assert list(_numbered("Corollary 2, Fact 4")) == ["Corollary 2", "Fact 4"]
     assert list(_numbered("Corollaries B.8, B.9")) == ["Corollary B.8", "Corollary B.9"]
+    assert list(_numbered("Assumptions A1 to A2, Equation 3")) == [
+        "Assumption A1",
+        "Assumption A2",
+        "Equation 3",
+    ]
     assert _faults("*Privacy\n  breaks:* a, *Privacy breaks* only b, *Loose:* c") == [2, 0, 1, 0, 0]

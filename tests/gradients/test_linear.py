@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from scipy import sparse
-from threadpoolctl import threadpool_info
+from threadpoolctl import threadpool_limits
 
 from dpgrain.errors import ParameterError
-from dpgrain.gradients import linear, tiles
+from dpgrain.gradients import linear, several, tiles
 from dpgrain.gradients.linear import LinearGradients
 from dpgrain.gradients.tiles import LinearBlocks
 from dpgrain.optimize import Logistic, MarginLoss, Poisson, Softmax, Squared
@@ -153,22 +153,51 @@ def test_each_size_has_its_own_way(kind: Any, monkeypatch: pytest.MonkeyPatch) -
         seen.clear()
 
 
+@pytest.mark.search
 @pytest.mark.parametrize("kind", [np.float32, np.float64])
-@pytest.mark.parametrize("d", [3, 20, 100])
-def test_margins_do_not_depend_on_where_their_rows_lie(d: int, kind: Any) -> None:
-    if any(library["internal_api"] != "openblas" for library in _libraries()):
-        pytest.skip("another BLAS may add up in another order, which the guarantee leaves out")
-    rng = np.random.default_rng(d)
-    X, weights = rng.normal(size=(1003, d)).astype(kind), rng.normal(size=d).astype(kind)
-    whole = linear._margins(X, weights)
-    assert np.allclose(whole, X @ weights, rtol=1e-4)
-    for first in range(1, 12):
-        assert np.array_equal(linear._margins(X[first:], weights), whole[first:])
-        assert np.array_equal(linear._margins(X[:-first], weights), whole[:-first])
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 40, 90])
+@pytest.mark.parametrize("d", [2, 9, 130, 700])
+@pytest.mark.parametrize("loss", [Logistic(), Squared(), Softmax(3), Softmax(16)])
+def test_people_with_nothing_but_zeros_change_nobody(
+    loss: MarginLoss,
+    d: int,
+    size: int,
+    threads: int,
+    kind: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A person's contribution beside any number of people of any size whose gradients are 0."""
+    monkeypatch.setattr(tiles, "_TILE_BYTES", 1 << 14)
+    monkeypatch.setattr(tiles, "_TILE_BYTES_OF_SEVERAL", 1 << 14)
+    rng = np.random.default_rng(d + size)
+    X, y, _, theta = data([size], d, loss, intercept=False)
+    X *= 10.0 ** rng.uniform(0, 5, size=(size, 1))
+    norms_from_products = (
+        loss.outputs > 1 and several.way(size, loss.outputs, d, dense=True) == "gram" and size > 1
+    )
 
+    def total(others: int, their_size: int, place: int) -> Array:
+        users = np.repeat(np.arange(others), their_size)
+        users += users >= place
+        rows = np.vstack([np.zeros((len(users), d)), X]).astype(kind)
+        codes = np.append(users, np.full(size, min(place, others)))
+        blocks = LinearBlocks.arrange(
+            rows, np.append(np.zeros(len(users)), y), codes, intercept=False
+        )
+        return LinearGradients(blocks, loss, theta).clipped_sum(1.0)
 
-def _libraries() -> list[dict[str, Any]]:
-    return [library for library in threadpool_info() if library["user_api"] == "blas"]
+    with threadpool_limits(threads, user_api="blas"):
+        alone = total(0, 1, 0)
+        for others in (*range(1, 18), 31, 32, 33, 63, 64, 65, 255, 256, 257):
+            for their_size in {1, size}:
+                found = total(others, their_size, others // 2)
+                if norms_from_products:
+                    # The rows of the block are added in the product of the whole tile.
+                    most = 1e-5 if kind == np.float32 else 1e-12
+                    assert np.linalg.norm(found - alone) <= most
+                else:
+                    assert np.array_equal(found, alone)
 
 
 def test_empty_blocks_and_nothing_drawn() -> None:

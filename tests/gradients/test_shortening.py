@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from dpgrain.gradients.shortening import LONGEST_CLIPS, factors, squares, within, without
+from dpgrain.gradients.shortening import LONGEST_CLIPS, factors, squared_lengths, within, without
 
 
 @pytest.mark.parametrize("kind", [np.float32, np.float64])
@@ -32,7 +32,7 @@ def test_norms_that_are_not_finite_count_nothing() -> None:
 @pytest.mark.parametrize("made", [np.asarray, sparse.csr_array])
 def test_odd_rows_are_left_out(made: Any) -> None:
     rows = made(np.array([[1.0, np.nan], [3.0, 4.0], [np.inf, 0.0]]))
-    found = squares(rows)
+    found = squared_lengths(rows)
     left = without(rows, ~np.isfinite(found))
     dense = left.toarray() if sparse.issparse(left) else left
     assert dense.tolist() == [[0.0, 0.0], [3.0, 4.0], [0.0, 0.0]]

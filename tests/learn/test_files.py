@@ -172,6 +172,7 @@ BY_RECIPE: dict[str, Any] = {
 }
 
 
+@pytest.mark.filterwarnings("ignore::dpgrain.EndedWarning")
 @pytest.mark.search(keep=3)
 @pytest.mark.parametrize("name", BY_RECIPE)
 def test_models_of_recipes_are_written(name: str, tmp_path: Path) -> None:
@@ -194,7 +195,8 @@ class Own:
 
 
 def test_other_recipes_say_that_they_cannot_be_written(tmp_path: Path) -> None:
-    model = learn.LinearRegression(algorithm=Own(), n_users=400).fit(ROWS, ROWS.a)
+    model = learn.LinearRegression(algorithm=Own(), n_users=400)
+    model.fit(ROWS, ROWS.a, users=np.arange(400))
     with pytest.raises(ParameterError, match="algorithm has the value Own"):
         models.save(model, tmp_path / "model.json")
 

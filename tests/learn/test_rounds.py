@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 from scipy import stats
 from tests.recipes import cases
@@ -65,12 +66,13 @@ class Split:
         return np.column_stack([50.0 * X[:, 1] if far else np.ones(len(X)), np.zeros(len(X))])
 
 
+@pytest.mark.filterwarnings("ignore::dpgrain.EndedWarning")
 def test_a_run_that_ends_leaves_what_it_had() -> None:
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(400, 2))
     options: dict[str, Any] = {"users": np.arange(400), "epsilon": 8.0, "random_state": 0}
     options["n_users"] = 400
-    recipe = UserLevelSgd(Known(distance=4.0, records=100), rounds=20, smoothing="none")
+    recipe = UserLevelSgd(Known(distance=1.0, records=100), rounds=20, smoothing="none")
     found = minimise(Split(), rows, np.zeros(400), [0.0, 0.0], solver=recipe, **options)
     rounds = len(found.history.points)
     assert 1 < rounds < 20
@@ -85,6 +87,7 @@ def test_a_run_that_ends_leaves_what_it_had() -> None:
     assert np.array_equal(ended.theta, start)
 
 
+@pytest.mark.filterwarnings("ignore::dpgrain.EndedWarning")
 def test_phases_go_on_after_one_that_ended() -> None:
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(400, 2))

@@ -77,7 +77,7 @@ def test_audit_of_the_release(wrong: float, caught: bool) -> None:
 
 def test_bad_values_count_zero() -> None:
     release = release_mean(
-        [1.0, math.nan, math.inf, 1e308], sensitivity=1e-3, epsilon=100.0, noise="laplace"
+        np.array([1.0, math.nan, math.inf, 1e308]), sensitivity=1e-3, epsilon=100.0, noise="laplace"
     )
     assert np.isfinite(release.value)
 
@@ -90,11 +90,14 @@ def test_bad_values_count_zero() -> None:
         ({"delta": 0.0}, "noise='laplace'"),
         ({"noise": "cauchy"}, "noise must be one of"),
         ({"values": []}, "values must be"),
+        ({"dimension": None}, "dimension must be stated for a list of values"),
+        ({"dimension": 0}, "dimension must be"),
+        ({"values": np.ones((3, 2))}, "dimension = 1 must be the length of a value, which is 2"),
     ],
 )
 def test_parameters(change: dict[str, object], sentence: str) -> None:
     asked: dict[str, object] = {
-        "values": [1.0], "sensitivity": 1.0, "epsilon": 1.0, "delta": 1e-6
+        "values": [1.0], "dimension": 1, "sensitivity": 1.0, "epsilon": 1.0, "delta": 1e-6
     } | change  # fmt: skip
     with pytest.raises(ParameterError, match=sentence):
         release_mean(**asked)  # type: ignore[arg-type]

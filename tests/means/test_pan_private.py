@@ -98,11 +98,11 @@ def test_a_round_takes_the_next_users_of_the_roster() -> None:
 def test_blocks_of_a_user_are_clipped_together() -> None:
     mean = PanPrivate(1.0, 2.0**-10, 1, 1)
     run = mean.start(SeededSource(1), np.zeros(3, dtype=int))
-    found = run.estimate(Vectors([[3.0, 0.0], [0.0, 4.0], [0.0, 0.0]]))
+    found = run.estimate(Vectors([[3.0, 0.0], [0.0, 4.0], [0.0, 0.0]], dimension=2))
     assert np.allclose(found, [0.6, 0.8], atol=0.02)
     # What overflows counts as zero, without a word.
     run = mean.start(SeededSource(1), np.zeros(2, dtype=int))
-    assert np.abs(run.estimate(Vectors([[1e308, 1.0], [1e308, 1.0]]))).max() < 0.02
+    assert np.abs(run.estimate(Vectors([[1e308, 1.0], [1e308, 1.0]], dimension=2))).max() < 0.02
 
 
 def test_a_stream_publishes_what_a_run_does() -> None:
@@ -133,11 +133,19 @@ def test_a_vector_that_is_not_finite_counts_as_zero(bad: Any) -> None:
 
 
 @pytest.mark.parametrize("wrong", [[1.0], [[1.0, 2.0]], ["a", "b"], [1.0, None], 3.0, [1j, 2.0]])
-def test_a_wrong_vector_changes_nothing(wrong: Any) -> None:
+def test_a_vector_that_is_none_has_its_turn_as_zero(wrong: Any) -> None:
+    stream = PanPrivateStream(PanPrivate(1.0, 1.0, 2, 1), 2)
+    before = stream.state.tolist()
+    assert stream.receive(wrong) is None
+    assert (stream.received, stream.state.tolist()) == (1, before)
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (3,), (1, 2)])
+def test_an_array_of_another_shape_changes_nothing(shape: tuple[int, ...]) -> None:
     stream = PanPrivateStream(PanPrivate(1.0, 1.0, 2, 1), 2)
     before = stream.to_json()
     with pytest.raises(ParameterError, match="vector must be 2 numbers, or None, not "):
-        stream.receive(wrong)
+        stream.receive(np.ones(shape))
     assert stream.to_json() == before
 
 

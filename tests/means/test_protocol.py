@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -20,7 +20,12 @@ def test_vectors_of_any_size_are_clipped() -> None:
     assert np.allclose(norms, [1, 1, 0, 0, 0.5])
 
 
-@pytest.mark.parametrize("bad", [[1.0, 2.0], [["a", "b"]], np.zeros((2, 2, 2))])
+@pytest.mark.parametrize("bad", [np.ones(2), np.array([["a", "b"]]), np.zeros((2, 2, 2))])
 def test_vectors_must_be_numbers(bad: Any) -> None:
     with pytest.raises(ParameterError, match="vectors must be numbers"):
         Vectors(bad)
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_vectors_lie_row_by_row(order: Literal["C", "F"]) -> None:
+    assert Vectors(np.ones((7, 5), order=order)).vectors().flags.c_contiguous

@@ -34,7 +34,7 @@ def test_a_weight_is_beside_a_vector_that_is_short() -> None:
 
 
 def test_radii_count_everybody_once() -> None:
-    vectors = Vectors([[0.0], [1.0], [-1.5], [9.0], [1e308]])
+    vectors = Vectors([[0.0], [1.0], [-1.5], [9.0], [1e308]], dimension=1)
     counts = by_radius(vectors, np.array([-1e308]), np.array([1.0, 2.0]))
     # What overflows counts as the centre, as it does in a sum.
     assert counts.tolist() == [1, 0, 4]

@@ -131,11 +131,11 @@ def test_everybody_is_asked_in_every_round() -> None:
 def test_blocks_of_a_user_are_one_vector(interaction: Interaction) -> None:
     mean = quiet(1, 1, 2, interaction=interaction)
     run = mean.start(SystemSource(), np.zeros(3, dtype=int))
-    found = run.estimate(Vectors([[3.0, 0.0], [0.0, 4.0], [0.0, 0.0]]))
+    found = run.estimate(Vectors([[3.0, 0.0], [0.0, 4.0], [0.0, 0.0]], dimension=2))
     assert np.abs(found - [0.6, 0.8]).max() < 10 * mean.noise_sd < 0.5
     # What overflows counts as zero, without a word.
     run = mean.start(SystemSource(), np.zeros(2, dtype=int))
-    assert np.abs(run.estimate(Vectors([[1e308, 1.0], [1e308, 1.0]]))).max() < 0.5
+    assert np.abs(run.estimate(Vectors([[1e308, 1.0], [1e308, 1.0]], dimension=2))).max() < 0.5
 
 
 def test_the_order_of_blocks_does_not_matter() -> None:

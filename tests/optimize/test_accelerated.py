@@ -1,4 +1,4 @@
-"""Accelerated steps keep the bounds of their papers, and not those that are printed wrong."""
+"""Accelerated steps keep the bounds of their papers; printed steps keep theirs in a bounded domain."""
 
 from __future__ import annotations
 
@@ -75,14 +75,51 @@ def test_strongly_convex_ac_sa_keeps_its_bound(problem: str, noise: float, round
     assert np.mean(excess) <= bound * (1 if noise == 0 else 1.1)
 
 
-def test_the_steps_printed_for_ac_sa_diverge() -> None:
-    # L_t = β/(t + 1), shuffle paper, Theorem 4.3: what half of the smoothness gives here.
-    # (A curvature of β itself is lucky: the first step from 0 ends in the minimum.)
+def scaled_excess(rounds: int, factor: float, radius: float, d: int, seed: int = 0) -> Array:
+    """(400,) excess·T²/(βD²) of AC-SA as printed, L_t = factor·β/(t + 1), on quadratics of β = 1.
+
+    Start and minimum lie in the ball of diameter D = 1, to which iterates are brought back if they are
+    farther than the radius from its centre.
+    """
+    rng = np.random.default_rng(seed)
+    bends = np.exp(rng.uniform(-6, 0, (400, d)))
+    bends[:, 0] = 1
+
+    def inside() -> Array:
+        way = rng.normal(size=(400, d))
+        far = rng.uniform(0, 1, (400, 1)) ** (1 / d) / 2
+        return np.asarray(far * way / np.linalg.norm(way, axis=1, keepdims=True))
+
+    best, theta = inside(), inside()
+    average = theta
+    for t in range(1, rounds + 1):
+        share = 2 / (t + 2)
+        middle = share * theta + (1 - share) * average
+        theta = theta - (t + 1) / factor * bends * (middle - best)
+        theta = theta * np.minimum(1, radius / np.linalg.norm(theta, axis=1, keepdims=True))
+        average = share * theta + (1 - share) * average
+    return np.asarray((bends * (average - best) ** 2).sum(axis=1) / 2 * rounds**2)
+
+
+@pytest.mark.parametrize("d", [2, 4, 8])
+def test_the_steps_printed_for_ac_sa_keep_their_rate_inside_of_the_domain(d: int) -> None:
+    # Theorem 4.3 of the shuffle paper, without noise: what it promises is O(βD²/T²).
+    for rounds in (80, 320, 1280):
+        printed = scaled_excess(rounds, 1.0, 0.5, d)
+        sound = scaled_excess(rounds, 2.0, 0.5, d)
+        assert printed.max() < 30
+        assert sound.max() < min(printed.max() / 20, 2)
+
+
+def test_steps_of_ac_sa_need_twice_the_smoothness_where_nothing_is_projected() -> None:
+    with np.errstate(over="ignore", invalid="ignore"):
+        assert scaled_excess(80, 1.0, np.inf, 4).max() > 1e10
+    assert scaled_excess(80, 2.0, np.inf, 4).max() < 2
+    # The solver here has 2β, and keeps its bound everywhere.
     p = replace(cases.quadratic([0.9, 0.3], [1.0, 1.0]), smoothness=1.0)
-    printed = run(AcSa(p.smoothness / 2, 80), p.gradient, np.zeros(2), 80)
-    assert p.excess(printed) > 1e10
     sound = AcSa(p.smoothness, 80)
     assert p.excess(run(sound, p.gradient, np.zeros(2), 80)) < sound.excess()
+    assert p.excess(run(AcSa(p.smoothness / 2, 80), p.gradient, np.zeros(2), 80)) > 1e10
 
 
 def test_strongly_convex_ac_sa_does_not_rest_on_the_strength() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import numpy as np
@@ -34,7 +34,7 @@ class Unread:
     def columns(self) -> dict[str, str]:
         raise AssertionError("asked for its columns")
 
-    def attach(self, connection: Any) -> str:
+    def attach(self, connection: Any, used: Collection[str] | None = None) -> str:
         raise AssertionError("rows were read")
 
 

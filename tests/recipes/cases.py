@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from dpgrain.recipes import (
     PhasedErmSco,
     Recipe,
     Task,
+    UserLevelAgd,
     UserLevelSgd,
     UserLevelSgdStronglyConvex,
     WinsorizedErm,
@@ -33,7 +35,10 @@ RECIPES: dict[str, Recipe] = {
     "phased": PhasedErmSco(KNOWN, count=2),
     "sgd": UserLevelSgd(KNOWN, rounds=12),
     "sgd moreau": UserLevelSgd(KNOWN, rounds=12, smoothing="moreau"),
+    "agd": UserLevelAgd(replace(KNOWN, smoothness=math.inf), rounds=12),
+    "agd smooth": UserLevelAgd(KNOWN, rounds=12),
     "sgd strong": UserLevelSgdStronglyConvex(KNOWN, rounds=6, count=2),
+    "sgd strong plain": UserLevelSgdStronglyConvex(KNOWN, rounds=6, count=2, steps="plain"),
     "concentrated": Concentrated(KNOWN),
     "concentrated steps": Concentrated(KNOWN, solver=Sgd(Constant(0.1), Ball(2.0))),
 }

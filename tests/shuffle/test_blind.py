@@ -111,9 +111,10 @@ def test_whatever_a_device_sends_nothing_breaks(protocol: BlindSum) -> None:
             sent.append(good[0])
         refused += not shuffler.receive(sent)
     assert refused == shuffler.dropped.malformed == 3000
-    # Right lengths and any bytes: taken, since a blind shuffler does not read; the analyzer notices.
+    # After the tag any bytes are taken, since a blind shuffler does not read; the analyzer notices.
+    tag = device.shares.tag
     for _ in range(6):
-        assert shuffler.receive([rng.randbytes(size) for _ in range(slots)])
+        assert shuffler.receive([tag + rng.randbytes(size - len(tag)) for _ in range(slots)])
     found = protocol.analyzer().estimate(shuffler.release(), 40)
     assert found.dropped.malformed == 6 * slots
     assert np.isnan(found.value).all()
@@ -140,14 +141,14 @@ def test_one_honest_device_hides_in_its_own_noise() -> None:
 def test_who_may_take_part(protocol: BlindSum) -> None:
     device, enrolment = protocol.randomizer(), Enrolment()
     shuffler = protocol.shuffler(enrolment=enrolment)
-    assert shuffler.receive(device.report(None), device="ann")
-    assert not shuffler.receive(device.report(None), device="ann")
+    for expected in (True, False):
+        assert shuffler.receive(device.report(None, device="ann"), device="ann") is expected
     with pytest.raises(ParameterError, match="device must be said"):
         shuffler.receive(device.report(None))
     with pytest.raises(ParameterError, match="1 of the 36 devices"):
         shuffler.release()
     for number in range(35):
-        shuffler.receive(device.report(None), device=number)
+        shuffler.receive(device.report(None, device=number), device=number)
     shuffler.release()
     for call in (shuffler.release, lambda: shuffler.receive([])):
         with pytest.raises(ParameterError, match="handed on"):
@@ -155,12 +156,16 @@ def test_who_may_take_part(protocol: BlindSum) -> None:
 
 
 def test_messages_of_another_round_are_malformed(protocol: BlindSum) -> None:
-    shuffler = protocol.shuffler(1, enrolment=Enrolment())
-    for number in range(40):
-        shuffler.receive(protocol.randomizer(1 if number else 0).report(None), device=number)
-    found = protocol.analyzer(1).estimate(shuffler.release(), 40)
-    assert found.dropped.malformed == protocol.shares().slots
-    assert np.isnan(found.value).all()
+    shuffler, other = protocol.shuffler(), protocol.randomizer(1).report(None)
+    assert not shuffler.receive(other)
+    for _ in range(40):
+        shuffler.receive(protocol.randomizer().report(None))
+    mixed = shuffler.release()
+    assert shuffler.dropped == Dropped(malformed=1)
+    # The analyzer of a shuffler that lets them in drops them as well, and sees that some lack.
+    found = protocol.analyzer().estimate([*other, *mixed[len(other) :]], 40)
+    assert found.dropped.malformed == len(other)
+    assert np.isnan(found.value).any()
 
 
 def test_simulations_are_those_of_plain_sums(protocol: BlindSum) -> None:

@@ -70,12 +70,13 @@ def test_nobody_takes_part_twice() -> None:
     protocol = VectorSum(n_users=2, dim=1, l2_bound=1.0, epsilon=8.0, delta=1e-4)
     enrolment = Enrolment()
     first, second = (protocol.shuffler(r, enrolment=enrolment) for r in (0, 1))
-    reports = [protocol.randomizer(r).report([0.0]) for r in (0, 1)]
+    reports = [protocol.randomizer(r).report([0.0], device="ann") for r in (0, 1)]
     assert first.receive(reports[0], device="ann")
     assert not first.receive(reports[0], device="ann")
     assert not second.receive(reports[1], device="ann")
-    assert second.receive(reports[1], device="bob")
-    assert second.dropped == Dropped(repeated=1)
+    assert not second.receive(reports[1], device="bob")
+    assert second.dropped == Dropped(malformed=1, repeated=1)
+    assert second.receive(protocol.randomizer(1).report([0.0], device="bob"), device="bob")
     with pytest.raises(ParameterError, match="device must be said"):
         second.receive(reports[1])
 
@@ -126,7 +127,7 @@ def test_corrupt_devices_are_not_counted_on() -> None:
 
 def test_a_copy_does_not_count_in_another_batch_either() -> None:
     protocol = VectorSum(n_users=5, dim=1, epsilon=8.0, delta=1e-4)
-    enrolment, report = Enrolment(), protocol.randomizer().report([0.5])
+    enrolment, report = Enrolment(), protocol.randomizer().report([0.5], device="ann")
     first, second = (protocol.shuffler(enrolment=enrolment) for _ in range(2))
     assert first.receive(report, device="ann")
     assert not second.receive(report, device="bob")
@@ -136,7 +137,7 @@ def test_a_broken_report_does_not_use_up_a_place() -> None:
     protocol = VectorSum(n_users=2, dim=1, l2_bound=1.0, epsilon=8.0, delta=1e-4)
     shuffler = protocol.shuffler(enrolment=Enrolment())
     assert not shuffler.receive(b"broken", device="ann")
-    assert shuffler.receive(protocol.randomizer().report([0.0]), device="ann")
+    assert shuffler.receive(protocol.randomizer().report([0.0], device="ann"), device="ann")
 
 
 def test_messages_that_nobody_can_send_are_dropped_and_counted() -> None:

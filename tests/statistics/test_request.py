@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -31,7 +31,7 @@ class Unread:
     def columns(self) -> dict[str, str]:
         raise AssertionError("asked for its columns")
 
-    def attach(self, connection: Any) -> str:
+    def attach(self, connection: Any, used: Collection[str] | None = None) -> str:
         raise AssertionError("rows were read")
 
 

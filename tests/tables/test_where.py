@@ -208,8 +208,8 @@ def sources(folder: Path) -> dict[str, Any]:
     return {
         "Arrow": (TABLE, {}),
         "Parquet": (folder / "t.parquet", {}),
-        "relation": (connection.sql("SELECT * FROM rows"), {}),
-        "CSV": (folder / "t.csv", types),
+        "relation": (connection.sql("SELECT * FROM rows"), {"rows": "as given"}),
+        "CSV": (folder / "t.csv", {"types": types}),
         "pandas": (TABLE.to_pandas(types_mapper=_types), {}),
     }
 
@@ -223,8 +223,8 @@ def _types(kind: pa.DataType) -> Any:
 @pytest.mark.parametrize("engine", ["duckdb", "in_memory"])
 @pytest.mark.parametrize("source", ["Arrow", "Parquet", "relation", "CSV", "pandas"])
 def test_rows_inside_are_those_of_the_definition(source: str, engine: Any, tmp_path: Path) -> None:
-    data, types = sources(tmp_path)[source]
-    table = dg.read(data, user="who", types=types, engine=engine)
+    data, options = sources(tmp_path)[source]
+    table = dg.read(data, user="who", engine=engine, **options)
     for name, (stated, _, inside) in STATED.items():
         if source == "CSV" and ("moment" in stated or name in ("texts or none", "the empty text")):
             # CSV does not tell an empty text from none.

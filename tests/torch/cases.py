@@ -235,9 +235,9 @@ class Case:
         """The sums that the hooks make, by parameter, in double precision."""
         recorder = Recorder(self.module, (Scaled,), lambda: self.layout)
         try:
-            self.losses(self.module, self.x, self.y).mean().backward()
+            self.losses(self.module, self.x, self.y).sum().backward()
             assert all(p.grad is None for p in self.module.parameters())
-            sums = clipped_sums(recorder.uses, self.layout, bound, self.layout.rows)
+            sums = clipped_sums(recorder.uses, self.layout, bound)
         finally:
             recorder.remove()
         return {name: sums[p].double() for name, p in self.module.named_parameters() if p in sums}

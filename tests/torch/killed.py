@@ -38,6 +38,7 @@ def given() -> dict[str, Any]:
         "module": network,
         "optimizer": torch.optim.Adam(network.parameters(), lr=0.1),
         "dataset": torch.utils.data.TensorDataset(x, x.sum(1, keepdim=True)),
+        "users": range(len(x)),
     }
 
 

@@ -10,7 +10,7 @@ from tests.torch.library import torch
 
 # isort: split
 from dpgrain.torch.engine import PrivacyEngine
-from dpgrain.units import Relation, Unit
+from dpgrain.units import Record, Relation, Unit
 
 Array = NDArray[np.float64]
 WIDTH = 4
@@ -28,6 +28,8 @@ def made(vectors: Any, unit: Unit, relation: Relation = "zero_out", **options: A
     records = torch.as_tensor(np.asarray(vectors))
     engine = PrivacyEngine(unit=unit, relation=relation, random_state=options.pop("seed", 1))
     network = torch.nn.Linear(WIDTH, 1, bias=False).to(records.dtype)
+    # Without labels each record is of another user.
+    users = {} if isinstance(unit, Record) else {"users": range(len(records))}
     given = {
         "module": network,
         "optimizer": torch.optim.SGD(network.parameters(), lr=options.pop("lr", 0.0)),
@@ -36,6 +38,7 @@ def made(vectors: Any, unit: Unit, relation: Relation = "zero_out", **options: A
         "steps": 1,
         "sampling_rate": 1.0,
         "max_grad_norm": 1.0,
+        **users,
         **({} if "target_epsilon" in options else {"noise_multiplier": 2.0**-10}),
         **options,
     }

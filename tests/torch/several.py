@@ -44,6 +44,10 @@ def seen(folder: Path, rank: int) -> dict[str, Any]:
         found["refused"] = together.refusal("user", True, share=None, target_epsilon=3.0)
     labels = {"users": together.USERS + rank * (together.USERS == 1)}
     found["labels"] = together.refusal("user", True, **labels)
+    found["held"] = {
+        name: together.refusal(unit, True, **given)
+        for name, (unit, given) in together.held(rank).items()
+    }
     found["noise"] = together.refusal("user", True, noise_multiplier=1.0 + rank)
     found["mean"] = together.refusal_of_mean(several=True)
     return found

@@ -10,7 +10,7 @@ import pytest
 from tests.torch import library
 
 # isort: split
-from dpgrain.errors import DataError
+from dpgrain.errors import DataError, ParameterError
 from dpgrain.torch.journal import Journal
 
 assert library
@@ -23,7 +23,8 @@ def test_whoever_opens_it_counts_the_same_steps(tmp_path: Path) -> None:
     assert [one.note(), other.note(), one.note()] == [3, 4, 5]
     assert one.begun == other.begun == Journal(place, "7f3a").begun == 5
     assert place.parent == tmp_path
-    assert place.read_text().endswith("drawn.\n.....")
+    assert place.read_text().endswith("\n.....")
+    assert place.stat().st_mode & 0o777 == 0o600
 
 
 def test_nothing_is_made_that_is_missing(tmp_path: Path) -> None:
@@ -38,6 +39,15 @@ def test_another_file_is_refused(tmp_path: Path, text: str) -> None:
     place.write_text(text)
     with pytest.raises(DataError, match="is not the journal of the run 7f3a"):
         Journal(place, "7f3a")
+
+
+def test_the_journal_of_other_records_is_refused(tmp_path: Path) -> None:
+    place = tmp_path / "7f3a.steps"
+    Journal.create(place, "7f3a", 3, "aa" * 32).note()
+    assert Journal(place, "7f3a", "aa" * 32).begun == 4
+    for other in ("", "aa" * 31, "ab" * 32):
+        with pytest.raises(ParameterError, match="must be those with which the run began"):
+            Journal(place, "7f3a", other)
 
 
 def test_one_is_never_written_anew(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from tests.torch.library import torch
 
 # isort: split
 from dpgrain.errors import ParameterError
-from dpgrain.torch.losses import inputs_and_target, moved, summed_loss
+from dpgrain.torch.losses import inputs_and_target, moved, record_losses
 
 functional = torch.nn.functional
 RECORDS, WIDTH = 6, 4
@@ -71,7 +71,7 @@ MIXED = {
 
 def gradients(outputs: Any, target: Any, loss: Any) -> Any:
     read = outputs.clone().requires_grad_(True)
-    summed_loss(loss, read, target).backward()
+    record_losses(loss, read, target).sum().backward()
     return read.grad
 
 
@@ -80,7 +80,7 @@ def test_a_sum_is_as_many_means_as_there_are_records(loss: Any, make: Any) -> No
     generator = torch.Generator().manual_seed(1)
     outputs = torch.randn(RECORDS, WIDTH, generator=generator)
     target = make(generator)
-    assert summed_loss(loss, outputs, target).item() / RECORDS == pytest.approx(
+    assert record_losses(loss, outputs, target).mean().item() == pytest.approx(
         loss(outputs, target).item()
     )
 
@@ -128,7 +128,7 @@ def test_outputs_may_be_several_tensors() -> None:
     def loss(found: Any, target: Any) -> Any:
         return ((found["mean"] - target) / found["spread"][0]).square().sum()
 
-    assert summed_loss(loss, outputs, torch.zeros(3, 1)).item() == 0.75
+    assert record_losses(loss, outputs, torch.zeros(3, 1)).tolist() == [0.25] * 3
 
 
 def test_a_loss_of_several_numbers_is_refused() -> None:
@@ -138,7 +138,7 @@ def test_a_loss_of_several_numbers_is_refused() -> None:
         (lambda *_: 3.0, "not float"),
     ):
         with pytest.raises(ParameterError, match=words):
-            summed_loss(loss, torch.ones(2, 3), target)
+            record_losses(loss, torch.ones(2, 3), target)
 
 
 def test_the_last_part_of_a_record_is_its_target() -> None:

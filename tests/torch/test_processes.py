@@ -111,6 +111,19 @@ def test_what_differs_is_refused_in_all_processes(saw: Any) -> None:
         assert one["mean"].startswith("mean needs the vectors of all blocks in one process")
 
 
+@pytest.mark.parametrize("name", together.held(0))
+def test_processes_hold_the_same_records_and_labels(saw: Any, name: str) -> None:
+    """Shards of equal length let one person have a block in each process."""
+    for one in saw:
+        if name.startswith("the same"):
+            assert one["held"][name] == ""
+        else:
+            (unit, given), other = together.held(0)[name], together.held(1)[name]
+            which = next(iter(given))
+            assert one["held"][name].startswith(f"{which} must be the same in all processes")
+            assert unit == other[0]
+
+
 @pytest.mark.parametrize("count", [1, 2, 3, 7])
 def test_things_are_shared_out(count: int) -> None:
     shares = [Processes(None, rank, count).share(np.arange(20)) for rank in range(count)]

@@ -56,16 +56,6 @@ def test_copies_are_ordinary_modules(way: str) -> None:
     assert recorder.uses.keys() == {*module.parameters()}
 
 
-def test_several_backward_passes_add_up() -> None:
-    module = nn.Linear(3, 2)
-    recorder = recorded(module)
-    out = module(torch.ones(ROWS, 3))
-    out[:, 0].sum().backward(retain_graph=True)
-    out[:, 1].sum().backward()
-    weights = torch.ones(1)
-    assert sum(use.total(weights) for use in recorder.uses[module.bias]).tolist() == [ROWS] * 2
-
-
 def test_evaluation_is_not_recorded() -> None:
     module = nn.Sequential(nn.Linear(3, 2))
     recorder = recorded(module)

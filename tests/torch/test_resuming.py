@@ -7,6 +7,7 @@ import copy
 import json
 import os
 import pickle
+import re
 import shutil
 import subprocess
 import sys
@@ -24,7 +25,7 @@ from tests.torch.library import torch
 import dpgrain as dg
 from dpgrain.errors import DataError, ParameterError
 from dpgrain.means import ClippedRounds, Recentred
-from dpgrain.publishing.scope import arrays_of
+from dpgrain.publishing.scope import Origin, arrays_of
 from dpgrain.regions import Among, Region, Side
 from dpgrain.torch.adaptive import AdaptiveNorm
 from dpgrain.torch.checkpoint import Checkpoint
@@ -657,7 +658,7 @@ def test_without_its_journal_no_run_goes_on(tmp_path: Path, spoil: Any) -> None:
 
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "network": ({"module": torch.nn.Linear(2, 1)}, "optimizer must hold"),
-    "users": ({"users": None}, "users must be without a name, .* not left out"),
+    "users": ({"users": None}, "users must be passed with unit=User"),
     "named": ({"users": pd.Series(USERS, name="who")}, "users must be without a name, .*'who'"),
     "elements": ({"elements": ELEMENTS}, "elements are not used|elements must be left out"),
     "rows": ({"max_rows": 0}, "max_rows must be"),
@@ -672,6 +673,51 @@ def test_another_run_is_refused(tmp_path: Path, wrong: dict[str, Any], words: st
     begun(seed=None)[0].save(path)
     with pytest.raises(ParameterError, match=words):
         resumed(path, **wrong)
+
+
+def test_other_records_under_the_same_name_are_refused(
+    tmp_path: Path, some_of: Callable[[Any], list[Any]]
+) -> None:
+    """Labels are compared by what they are, whatever holds them."""
+    more = torch.utils.data.TensorDataset(*(torch.cat([t, t[:1]]) for t in DATA.tensors))
+    turned = USERS[::-1].copy()
+    others: dict[str, dict[str, Any]] = {
+        "other ids, alike": {"users": USERS + 100},
+        "another order": {"users": turned},
+        "two change places": {"users": np.where(USERS == 3, 4, np.where(USERS == 4, 3, USERS))},
+        "one row more": {"dataset": more, "users": [*USERS, USERS[0]]},
+        "text": {"users": [str(user) for user in USERS]},
+        "other cells": {"labels": "kept", "elements": ELEMENTS[::-1].copy()},
+        "cells renamed": {"labels": "kept", "elements": ELEMENTS + 1},
+    }
+    for seed, name in some_of([(seed, name) for seed in (None, 1) for name in others]):
+        given = dict(others[name])
+        labels = given.pop("labels", "user")
+        path = tmp_path / f"{seed}{name}" / "last.pt"
+        path.parent.mkdir()
+        begun(labels, seed=seed)[0].save(path)
+        with pytest.raises(ParameterError, match="must be those with which the run began"):
+            resumed(path, labels, **given)
+        same = LABELS[labels][1]["users"]
+        resumed(path, labels, users=[int(user) for user in same])
+
+
+def test_neither_file_alone_knows_the_labels(tmp_path: Path) -> None:
+    found = []
+    for name in ("one", "other"):
+        (tmp_path / name).mkdir()
+        path = tmp_path / name / "last.pt"
+        begun(seed=None)[0].save(path)
+        (journal,) = path.parent.glob("*.steps")
+        key = json.loads(torch.load(path, weights_only=True)["plan"])["key"]
+        (people,) = re.findall("Its records: ([0-9a-f]{64})\n", journal.read_text())
+        # The hash is in the journal alone, its key in the checkpoint alone.
+        assert people.encode() not in path.read_bytes()
+        assert bytes.fromhex(people) not in path.read_bytes()
+        assert key not in journal.read_text()
+        found += [key, people]
+    # The same labels have another key, and another hash, in each run.
+    assert len(set(found)) == 4
 
 
 def test_another_network_or_optimizer_is_refused(tmp_path: Path) -> None:
@@ -691,7 +737,7 @@ def test_records_of_another_region_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "last.pt"
     begun(seed=None)[0].save(path)
     with (
-        arrays_of(Region((Side("shop", Among(("a",))),))),
+        arrays_of(Origin(Region((Side("shop", Among(("a",))),)))),
         pytest.raises(ParameterError, match="region and the partition"),
     ):
         resumed(path)

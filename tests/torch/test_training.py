@@ -19,6 +19,7 @@ from dpgrain.accounting import SampledGaussian
 from dpgrain.errors import ParameterError
 from dpgrain.optimize import Last
 from dpgrain.torch import PrivacyEngine, Training, train, training
+from dpgrain.torch.outputs import plain_rows
 from dpgrain.units import Element, Record, Relation, Unit, User
 
 functional = torch.nn.functional
@@ -263,9 +264,11 @@ def test_no_neighbours_are_farther_apart_than_is_billed(name: str, relation: Rel
 
 def test_the_search_finds_a_loss_that_mixes_records(monkeypatch: pytest.MonkeyPatch) -> None:
     def mixed(loss: Any, outputs: Any, target: Any) -> Any:
-        return loss(outputs, target) * len(target)
+        of, (plain, wanted) = plain_rows((outputs, target))
+        losses = loss(plain, wanted).expand(len(wanted))
+        return losses if of is None else of.output(losses, "rows")
 
-    monkeypatch.setattr(training, "summed_loss", mixed)
+    monkeypatch.setattr(training, "record_losses", mixed)
     assert farthest("user", "zero_out") > 1.3
 
 

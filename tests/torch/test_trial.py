@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 from tests.torch.cases import NETWORKS, Scaled
 from tests.torch.library import torch
@@ -15,7 +17,7 @@ from dpgrain.errors import ParameterError
 from dpgrain.torch.layout import Layout
 from dpgrain.torch.randomness import randomness_from
 from dpgrain.torch.recorder import Recorder
-from dpgrain.torch.trial import made_up
+from dpgrain.torch.trial import SEEDS, made_up
 from dpgrain.units import Record
 
 nn, functional = torch.nn, torch.nn.functional
@@ -157,7 +159,7 @@ def test_dropout_beside_does_not_hide_it() -> None:
         (SequenceFirst(), torch.zeros(ROWS, ROWS, WIDTH), "first dimension must be the 4 records"),
         (SequenceFirst(), torch.zeros(ROWS, 4, WIDTH), "mixes records"),
         (Positions(ROWS), torch.zeros(ROWS, ROWS, WIDTH), "first dimension must be the 4 records"),
-        (Positions(4), torch.zeros(ROWS, 4, WIDTH), "all records share is looked up"),
+        (Positions(4), torch.zeros(ROWS, 4, WIDTH), "mixes records"),
     ],
 )
 def test_networks_that_mix_records_are_found_out(module: Any, x: Any, words: str) -> None:
@@ -264,3 +266,201 @@ def test_randomness_is_as_before() -> None:
         first = torch.rand(2)
     with randomness_from(3):
         assert torch.equal(torch.rand(2), first)
+
+
+# -- mixing that is there in some runs only, or comes later --
+
+
+def mixed_up(x: Any, share: float, kind: str) -> Any:
+    """Records with others mixed into them, in a share of all runs (mixup)."""
+    draw = {
+        "torch": lambda: torch.rand(()).item(),
+        "numpy": np.random.rand,
+        "python": random.random,
+    }
+    if draw[kind]() >= share:
+        return x
+    return 0.7 * x + 0.3 * x[torch.randperm(len(x))]
+
+
+@pytest.mark.parametrize("kind", ["torch", "numpy", "python"])
+@pytest.mark.parametrize("share", [0.5, 0.2])
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+def test_mixing_in_some_runs_is_found_out(share: float, kind: str, dropout: float) -> None:
+    """The chance to miss it is (1 − 5p/6)^40, for other draws of each network."""
+    for shift in range(12):
+
+        class Mixup(torch.nn.Module):
+            def __init__(self, shift: int) -> None:
+                super().__init__()
+                self.shift, self.map = shift, nn.Linear(WIDTH, 2)
+
+            def forward(self, x: Any) -> Any:
+                if self.training:
+                    torch.rand(self.shift)
+                    for _ in range(self.shift):
+                        np.random.rand()  # noqa: NPY002 - what modules may use
+                        random.random()
+                    x = mixed_up(x, share, kind)
+                return self.map(functional.dropout(x, dropout, self.training))
+
+        with pytest.raises(ParameterError, match="depends on other records of the batch"):
+            tried(Mixup(shift), torch.zeros(ROWS, WIDTH))
+
+
+def test_a_network_without_draws_is_run_from_one_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+    runs: list[int] = []
+    real = Recorder._looked_at
+
+    def counted(self: Any, *given: Any, **named: Any) -> Any:
+        runs.append(1)
+        return real(self, *given, **named)
+
+    monkeypatch.setattr(Recorder, "_looked_at", counted)
+    for layers, most in (((), 10), ((nn.Dropout(0.5),), 10 + 2 * SEEDS)):
+        runs.clear()
+        tried(
+            nn.Sequential(nn.Linear(WIDTH, 9), *layers, nn.Linear(9, 2)), torch.zeros(ROWS, WIDTH)
+        )
+        assert most // 3 < len(runs) <= most
+
+
+class Centring(torch.nn.Module):
+    """A layer that takes the mean of all records away, where it is asked to."""
+
+    def __init__(self, how: Any = False) -> None:
+        super().__init__()
+        self.how, self.options = how, {"centred": [False]}
+
+    def forward(self, x: Any) -> Any:
+        asked = self.how is True or self.options["centred"] == [True]
+        return x - x.mean(0) if asked else self.how(x) if callable(self.how) else x
+
+
+def centred(*given: Any) -> Any:
+    return given[-1] - given[-1].mean(0)
+
+
+def replaced(net: Any) -> None:
+    net[1] = Centring(True)
+
+
+def asked_in_a_list(net: Any) -> None:
+    net[1].options["centred"][0] = True
+
+
+def asked_by_another(net: Any) -> None:
+    net[1].how = centred
+
+
+def hooked(net: Any) -> None:
+    net[1].register_forward_hook(centred)
+
+
+def hooked_before(net: Any) -> None:
+    net[2].register_forward_pre_hook(lambda _m, given: (given[0] - given[0].mean(0),))
+
+
+def hooked_backwards(net: Any) -> None:
+    net[1].register_full_backward_hook(lambda _m, given, _out: (given[0] - given[0].mean(0),))
+
+
+def another_forward(net: Any) -> None:
+    net[1].forward = centred
+
+
+def other_mode(net: Any) -> None:
+    net[3].eval()
+
+
+CHANGES = {
+    "asked for": lambda net: setattr(net[1], "how", True),
+    "in a list": asked_in_a_list,
+    "by a function": asked_by_another,
+    "another layer": replaced,
+    "one layer more": lambda net: net.append(Centring(True)),
+    "a hook": hooked,
+    "a hook before": hooked_before,
+    "a hook backwards": hooked_backwards,
+    "another forward": another_forward,
+    "another mode": other_mode,
+}
+
+
+class InEvaluation(torch.nn.Module):
+    """A layer that centres when it is in evaluation mode alone, as a frozen part may be."""
+
+    def forward(self, x: Any) -> Any:
+        return x if self.training else x - x.mean(0)
+
+
+@pytest.mark.parametrize("example", [False, True], ids=["shapes", "example"])
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_network_that_has_changed_is_tried_anew(name: str, dropout: float, example: bool) -> None:
+    # A network that draws at random is asked in evaluation mode whether numbers of records matter.
+    moded = InEvaluation() if dropout == 0 else nn.Identity()
+    if name == "another mode" and dropout:
+        return  # It would be found out before the change.
+    net = nn.Sequential(
+        nn.Linear(WIDTH, WIDTH), Centring(), nn.Dropout(dropout), moded, nn.Linear(WIDTH, 2)
+    )
+    recorder = Recorder(net, (), lambda: Layout((1,) * ROWS))
+    if example:
+        recorder.try_on(((torch.randn(5, WIDTH),), {}), 5)
+    x = torch.randn(ROWS, WIDTH)
+    for _ in range(2):
+        net(x)
+    CHANGES[name](net)
+    with pytest.raises(ParameterError, match="module mixes records"):
+        net(x)
+
+
+def test_hooks_around_all_modules_count() -> None:
+    net = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh())
+    Recorder(net, (), lambda: Layout((1,) * ROWS))
+    net(torch.randn(ROWS, WIDTH))
+    hook = torch.nn.modules.module.register_module_forward_hook(
+        lambda part, _x, out: out - out.mean(0) if isinstance(part, nn.Tanh) else None
+    )
+    try:
+        with pytest.raises(ParameterError, match="module mixes records"):
+            net(torch.randn(ROWS, WIDTH))
+    finally:
+        hook.remove()
+
+
+def test_a_network_that_is_called_otherwise_is_tried_anew() -> None:
+    class Asked(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.map = nn.Linear(WIDTH, 2)
+
+        def forward(self, x: Any, mix: bool = False, more: Any = None) -> Any:
+            x = x if more is None else x + more.mean(0)
+            return self.map(x - x.mean(0) if mix else x)
+
+    x = torch.randn(ROWS, WIDTH)
+    for given in ({"mix": True}, {"more": x}):
+        net = Asked()
+        recorder = Recorder(net, (), lambda: Layout((1,) * ROWS))
+        recorder.try_on(((), {"x": torch.randn(5, WIDTH)}), 5)
+        net(x)
+        with pytest.raises(ParameterError, match="module mixes records"):
+            net(x, **given)
+
+
+def test_a_network_that_stays_is_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    runs: list[int] = []
+    monkeypatch.setattr("dpgrain.torch.recorder.check_apart", lambda *_, **__: runs.append(1))
+    net = nn.Sequential(nn.Linear(WIDTH, WIDTH), Centring(), nn.Linear(WIDTH, 2))
+    Recorder(net, (), lambda: Layout((1,) * ROWS))
+    for _ in range(3):
+        net(torch.randn(ROWS, WIDTH)).sum().backward()
+        net.eval()
+        net(torch.randn(9, WIDTH))
+        net.train()
+        with torch.no_grad():
+            for parameter in net.parameters():
+                parameter.add_(1)
+    assert runs == [1]

@@ -125,7 +125,7 @@ def test_fresh_users_are_known_by_place() -> None:
         module(x).mean().backward()
         optimizer.step()
     assert len(loader) == 0
-    with pytest.raises(ParameterError, match="users must be whole numbers"):
+    with pytest.raises(ParameterError, match="users must be passed"):
         engine_of(mean, users=None)
 
 

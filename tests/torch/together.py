@@ -62,6 +62,51 @@ class Image(torch.nn.Module):
         return self.last(torch.tanh(self.first(picture)).flatten(1))
 
 
+class OneByOne(torch.utils.data.Dataset):
+    """Records that are read one by one, and changed at random in that."""
+
+    def __init__(self, values: Any, turned: float = 0.1) -> None:
+        self.values, self.turned = values, turned
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __getitem__(self, place: int) -> Any:
+        x = self.values[place]
+        return x[:INPUTS] + self.turned * torch.rand(INPUTS), x[INPUTS:], {"place": "here"}
+
+
+class Forgetful(OneByOne):
+    """Records that are never the same twice, since they draw from a generator of their own."""
+
+    def __getitem__(self, place: int) -> Any:
+        return self.values[place] + np.random.default_rng().normal()
+
+
+def held(rank: int) -> dict[str, tuple[str, dict[str, Any]]]:
+    """Units and options of runs in which the second process holds other records or labels."""
+    values, turned = torch.from_numpy(_VALUES), torch.from_numpy(_VALUES[::-1].copy())
+    last = np.arange(len(USERS)) == len(USERS) - 1
+    table = torch.utils.data.TensorDataset
+    return {
+        "shards of equal length": ("record", {"dataset": table(values + rank)}),
+        "rows in another order": ("user", {"dataset": table(turned if rank else values)}),
+        "one number": (
+            "user",
+            {"dataset": table(values + 1e-9 * rank * torch.from_numpy(last)[:, None])},
+        ),
+        "shards, one by one": ("user", {"dataset": OneByOne(values + rank)}),
+        "another order, one by one": ("user", {"dataset": OneByOne(turned if rank else values)}),
+        "ids of a shard": ("user", {"users": USERS + 1000 * rank}),
+        "ids in another order": ("user", {"users": np.where(3 * rank == USERS, -1, USERS)}),
+        "users of records": ("record", {"users": USERS + rank}),
+        "cells of a shard": ("element", {"elements": ELEMENTS + 3 * rank}),
+        "the same, one by one": ("user", {"dataset": OneByOne(values)}),
+        "the same, never alike": ("user", {"dataset": Forgetful(values)}),
+        "the same as a list": ("user", {"users": USERS.tolist() if rank else USERS}),
+    }
+
+
 def network(kind: str = "") -> Any:
     """A network, the same in each process."""
     torch.manual_seed(5)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     )
     from dpgrain.accounting.contribution import ONE_EACH, Contribution
     from dpgrain.accounting.events.banded import BandedGaussian
-    from dpgrain.accounting.events.base import Compose, Event, Parallel
+    from dpgrain.accounting.events.base import Asked, Compose, Event, Parallel
     from dpgrain.accounting.events.best_of import SelectBest
     from dpgrain.accounting.events.choices import (
         AboveThreshold,
@@ -51,6 +51,7 @@ __all__ = [
     "ZCDP",
     "AboveThreshold",
     "ApproximateDP",
+    "Asked",
     "BandedGaussian",
     "Binomial",
     "BoundedRange",
@@ -104,6 +105,7 @@ face(
         ),
         "dpgrain.accounting.events.banded": ("BandedGaussian",),
         "dpgrain.accounting.events.base": (
+            "Asked",
             "Compose",
             "Event",
             "Parallel",

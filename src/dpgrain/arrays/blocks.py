@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from dpgrain._types import IndexArray
 from dpgrain.errors import ParameterError
 from dpgrain.inputs.codes import Key, codes
-from dpgrain.units import Element, Record, Unit, User
+from dpgrain.units import Element, Record, Unit, User, unit_level
 
 
 @dataclass(frozen=True)
@@ -53,6 +53,30 @@ class Rows:
         as_bytes = values.view(np.dtype((np.void, values.itemsize * values.shape[1]))).ravel()
         order = np.argsort(as_bytes, kind="stable")
         return replace(self, kept=self.kept[order], blocks=self.blocks[order])
+
+
+def unit_of(unit: Unit | None, users: Any) -> Unit:
+    """Return the privacy unit of rows: a user where users are passed, and otherwise a record, a row.
+
+    Args:
+        unit: the unit that is stated; None if none is.
+        users: the users of the rows; None if they are not passed.
+
+    Raises:
+        ParameterError: if whole users or their elements are to be protected and users are not passed.
+
+    >>> unit_of(None, ["ann", "bob"]).level, unit_of(None, None).level
+    ('user', 'record')
+    """
+    if unit is None:
+        return Record() if users is None else User()
+    if users is None and unit_level(unit, "user") != "record":
+        raise ParameterError(
+            f"users must be passed with unit={unit!r}: whose each row is. Without them a row is all "
+            "that is known of a person, and unit=Record() protects one row.",
+            name="users",
+        )
+    return unit
 
 
 def arrange(rows: int, users: Any, elements: Any, unit: Unit, *, places: bool = False) -> Rows:

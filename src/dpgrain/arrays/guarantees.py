@@ -94,4 +94,5 @@ def guarantee_of(
         whose,
         origin().scope,
         None if elements is None else origin().partition,
+        provenance=origin().provenance,
     )

@@ -23,7 +23,7 @@ from dpgrain.accounting import (
     SelectBest,
     calibrate,
 )
-from dpgrain.arrays.blocks import arrange
+from dpgrain.arrays.blocks import arrange, unit_of
 from dpgrain.arrays.guarantees import guarantee_of
 from dpgrain.arrays.roster import Roster
 from dpgrain.choices.best_of import keep_best
@@ -66,10 +66,10 @@ class Choice:
 
     >>> found = select([0.0, 1.0], lambda guess, x: abs(guess - x), np.ones(100))
     >>> found.index, found.value, found.guarantee.level
-    (1, 1.0, 'user')
-    >>> print(str(found)[:68])
+    (1, 1.0, 'record')
+    >>> print(str(found)[:70])
     the choice is 1: candidate 1.
-    User-level differential privacy with ε
+    Record-level differential privacy with ε
     """
 
     index: int
@@ -119,7 +119,7 @@ def select(
             candidate alone. It is tried on records of zeros first; a record on which it raises later
             counts most.
         data: m records: an array, a table or a list, or a tuple of these.
-        users: (m,) the user of each record; None for one user per record. A record without a user is
+        users: (m,) the user of each record; None protects records alone. A record without a user is
             left out.
         epsilon: the promised ε; by default 1.
         delta: the promised δ; the choice itself is pure, and 0 is the default.
@@ -131,8 +131,9 @@ def select(
             mechanism, whose price in a budget is half as high; ``"auto"``, the second of these two
             inside a budget, and else the first; ``"repeat"``, noisy evaluations of candidates drawn at
             random, of which the best is kept.
-        unit: the protected unit: ``User()`` (the default, None), ``Element()`` or ``Record()``. A
-            unit's loss is the mean over its records, and candidates are compared by the sum over units.
+        unit: the protected unit: ``User()``, ``Element()`` or ``Record()``; by default (None) a user
+            where users are passed, and a record otherwise. A unit's loss is the mean over its records,
+            and candidates are compared by the sum over units.
         elements: (m,) the cell of each record, by a public partition, for ``Element()``.
         relation: the neighbouring relation.
         n_users: the public size of the roster, if it is known. The choice does not depend on it; a mean
@@ -165,7 +166,7 @@ def select(
     >>> choice.value, choice.guarantee.epsilon()
     (0.3, 1.0)
     """
-    unit = User() if unit is None else unit
+    unit = unit_of(unit, users)
     promise = Promise(unit, 1.0 if epsilon is None else epsilon, delta, relation)
     if isinstance(unit, User) and unit.max_elements is not None:
         raise ParameterError(

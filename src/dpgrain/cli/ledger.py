@@ -17,6 +17,7 @@ from dpgrain.cli.command import Group, command
 from dpgrain.cli.document import tell_json
 from dpgrain.cli.printing import console, grid, say, written
 from dpgrain.errors import ParameterError
+from dpgrain.provenance import IN_WORDS
 from dpgrain.units import OWN_UNIT, Element, Level, Unit
 
 if TYPE_CHECKING:
@@ -377,3 +378,11 @@ def _tell_lines(lines: list[Entry], top: int) -> None:
         seeded = "" if entry.private else f" ({entries.SEEDED})"
         table.add_row("; ".join(regions), str(entry.number), entry.at, count, epsilons + seeded)
     console().print(table)
+    given = [
+        str(entry.number)
+        for entry in lines[-top:]
+        if any(one.provenance == "as given" for one in entry.guarantees)
+    ]
+    if given:
+        noun = "line" if len(given) == 1 else "lines"
+        say(f"Rows of {noun} {', '.join(given)} are {IN_WORDS['as given']}.")

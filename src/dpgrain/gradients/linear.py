@@ -21,14 +21,15 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from dpgrain._rows import grouped_products
 from dpgrain._types import Array, FloatArray
-from dpgrain.gradients.several import add_several
+from dpgrain.gradients.several import add_several, way
 from dpgrain.gradients.shortening import (
     LONGEST_CLIPS,
     factors,
     formed,
     shortened,
-    squares,
+    squared_lengths,
     within,
     without,
 )
@@ -49,9 +50,8 @@ _RUN_TILES = 8
 # From this share of blocks on it was measured to be quicker to read all of them, and to count those
 # that are drawn, than to gather their rows.
 _LEAST_SHARE_READ = 0.3
-# A product with a matrix goes this many rows at a time, and rounds rows that are left over in another
-# way (OpenBLAS: four).
-_PRODUCT_ROWS = 8
+# Share of the longest gradient of a record below which no record is shortened, however norms round.
+_CERTAINLY_SHORT_SHARE = 0.999
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,7 +90,7 @@ class LinearGradients:
     def clipped_sum(self, clip: float, drawn: Drawn | None = None) -> FloatArray:
         """Return (dimension,) the sum of the clipped mean gradients of the (drawn) blocks."""
         several = self.loss.outputs > 1
-        self.rows.prepare(several=several)
+        self.rows.prepare(several=several, by_gram=self._by_gram)
         counted = None
         if drawn is not None and not several and len(drawn) >= _LEAST_SHARE_READ * self.blocks:
             counted, drawn = self.rows.among(drawn), None
@@ -119,6 +119,11 @@ class LinearGradients:
             out[order[done : done + len(means)]] = means
             done += len(means)
         return out
+
+    def _by_gram(self, size: int) -> bool:
+        """Return whether the norms of blocks of this size come from products XX'."""
+        outputs, dense = self.loss.outputs, not sparse.issparse(self.rows.X)
+        return outputs > 1 and way(size, outputs, self.rows.width, dense=dense) == "gram"
 
     def _zeros(self) -> FloatArray:
         return np.zeros((self.loss.outputs, self.rows.width))
@@ -151,7 +156,10 @@ class LinearGradients:
     def _slopes(self, X: Any, y: Array) -> Array:
         """Return (m, C) the slopes of rows, in the type of the features."""
         weights = self.theta.reshape(self.loss.outputs, -1).astype(X.dtype)
-        margins = _margins(X, weights[0]) if self.loss.outputs == 1 else X @ weights.T
+        # A sparse product adds up each row by itself.
+        margins = X @ weights.T if sparse.issparse(X) else grouped_products(X, weights)
+        if self.loss.outputs == 1:
+            margins = margins[:, 0]
         return self.loss.slope(margins, y).reshape(len(y), self.loss.outputs)
 
     def _add(self, tile: Tile, clip: float, counted: Array | None, total: FloatArray) -> None:
@@ -171,7 +179,8 @@ class LinearGradients:
         steepest = self.loss.lipschitz
         if not np.isfinite(steepest):
             steepest = float(np.abs(slopes).sum(axis=1).max())
-        if steepest * float(tile.longest.max()) > LONGEST_CLIPS[slopes.dtype.itemsize] * clip:
+        most = _CERTAINLY_SHORT_SHARE * LONGEST_CLIPS[slopes.dtype.itemsize] * clip
+        if steepest * float(tile.longest.max()) > most:
             slopes = within(slopes, tile.X, clip)
         if self.loss.outputs == 1:
             _add_single(tile, slopes[:, 0], clip, total)
@@ -208,20 +217,6 @@ def _formed_each(tile: Tile, slopes: Array) -> FloatArray:
     return means
 
 
-def _margins(X: Any, weights: Array) -> Array:
-    """Return the margins of rows, each rounded alike wherever its row lies (docs/theory)."""
-    whole = len(weights) and X.shape[0] - X.shape[0] % _PRODUCT_ROWS
-    if sparse.issparse(X) or whole == X.shape[0]:
-        margins: Array = X @ weights
-        return margins
-    margins = np.empty(len(X), dtype=X.dtype)
-    np.dot(X[:whole], weights, out=margins[:whole])
-    rest = np.zeros((_PRODUCT_ROWS, X.shape[1]), dtype=X.dtype)
-    rest[: len(X) - whole] = X[whole:]
-    margins[whole:] = (rest @ weights)[: len(X) - whole]
-    return margins
-
-
 def _add_single(tile: Tile, slopes: Array, clip: float, total: FloatArray) -> None:
     """Add the blocks of a tile with one output, each size in its own way."""
     row_bytes = tile.X.shape[1] * tile.X.dtype.itemsize
@@ -250,7 +245,7 @@ def _clipped_rows(slopes: Array, longest: Array, clip: float) -> Array:
 
 def _added(sums: Any, sizes: Any, clip: float) -> Array:
     """Return (p,) the sum of clipped means, from the blocks' own sums."""
-    norms = squares(sums)
+    norms = squared_lengths(sums)
     if not np.isfinite(norms.sum()):
         sums = without(sums, ~np.isfinite(norms))
     total: Array = factors(np.sqrt(norms, out=norms), sizes, clip) @ sums

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dpgrain._rows import squares
 from dpgrain._types import FloatArray, IntArray
 from dpgrain.accounting import Gaussian
 from dpgrain.means import Contributions
@@ -146,7 +147,7 @@ def counts_of(gradients: Contributions) -> IntArray:
         with np.errstate(all="ignore"):
             # A norm that overflows falls into the last bin, and no warning may tell of it.
             vectors = gradients.vectors(some)
-            lengths = np.sqrt(np.einsum("ij,ij->i", vectors, vectors))
+            lengths = np.sqrt(squares(vectors))
         bins = np.searchsorted(_BIN_EDGES, lengths[lengths > 0])
         counts += np.bincount(bins, minlength=len(counts))
     return counts

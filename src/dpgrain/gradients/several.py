@@ -1,32 +1,38 @@
 """Clipped sums of gradients with several outputs: norms from the cheapest way, and one product.
 
-For each size of block the cheapest of four ways gives the factor that clips its gradient R'X:
+The size of a block alone decides which of four ways gives the factor that clips its gradient R'X, so
+that nobody's factor depends on who else is there:
 
 - *one row*: the norm is |slope|·‖x‖;
-- *kept Gram*: ‖R'X‖² = Σ (XX')∘(RR'), with products XX' that are kept in double precision;
-- *Gram*: the same with products that are made here;
-- *formed*: R'X itself is made, clipped and added at once, while it is in the cache.
+- *Gram*: ‖R'X‖² = Σ (XX')∘(RR') in double precision, with products XX' that are kept where they fit
+  into memory, and are otherwise made again, to the same bits;
+- *formed in slices*: the small gradients R'X of many blocks are made, clipped and added at once;
+- *formed*: each R'X is made, clipped and added by itself, while it is in the cache.
 
-In single precision a Gram norm loses digits where gradients cancel. A block whose norm is not certain
-to 1e-5, and that may have to be clipped, is formed again in double precision.
+A Gram norm loses digits where gradients cancel. A block whose norm is not certain to 1e-5 (1e-12 in
+double precision), and that may have to be clipped, is formed again in double precision.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from scipy import sparse
 
+from dpgrain._rows import squares
 from dpgrain._types import Array, BoolArray, FloatArray
-from dpgrain.gradients.shortening import factors, formed, shortened, squares, without
-from dpgrain.gradients.tiles import LinearBlocks, Tile
+from dpgrain.gradients.shortening import factors, formed, shortened, squared_lengths, without
+from dpgrain.gradients.tiles import MOST_KEPT_ROWS, LinearBlocks, Tile
 
 # At most this many bytes of gradients are formed at once.
 _FORMED_BYTES = 1 << 21
 # A Gram matrix pays while its s²(p+C) operations are at most this many times the p·C numbers of a
-# formed gradient. The factor was measured.
-_GRAM_OPERATIONS_PER_NUMBER = 10
+# formed gradient, or, where it is so small beside the gradient that it saves most of the work if it is
+# kept, this many. The factors were measured.
+_GRAM_OPERATIONS, _KEPT_OPERATIONS = 10, 50
+# Relative errors of norms, by the bytes of the type of the features, up to which a norm is certain.
+_CERTAIN = {4: 1e-5, 8: 1e-12}
 # Gradients with at most this many entries are formed for a whole slice of blocks at once.
 _SMALL_ENTRIES = 1 << 13
 
@@ -48,31 +54,45 @@ def add_several(
     for size, own, some in tile.classes:
         r = slopes[some]
         if size == 1:
-            norms = np.sqrt(np.einsum("ij,ij->i", r, r, dtype=np.float64)) * tile.longest[own]
+            norms = np.sqrt(squares(r, np.float64)) * tile.longest[own]
             weights[own] = factors(norms, 1, clip)
-        elif size in rows.grams and _kept_pays(size, outputs, width):
-            weights[own] = _by_kept_gram(rows, tile, own, some, r, clip, total)
-        elif sparse.issparse(tile.X) or not _gram_pays(size, outputs, width):
-            _add_formed(tile, slopes, own, clip, total)
-        elif outputs * width <= _SMALL_ENTRIES and size > 4:
-            _add_slices(tile.X[some], r, size, clip, total)
-        else:
-            weights[own] = _by_gram(tile, own, some, r, clip, total)
+            continue
+        match way(size, outputs, width, dense=not sparse.issparse(tile.X)):
+            case "gram":
+                weights[own] = _by_gram(rows, tile, own, some, r, clip, total)
+            case "slices":
+                _add_slices(tile.X[some], r, size, clip, total)
+            case "formed":
+                _add_formed(tile, slopes, own, clip, total)
     weighted = slopes * np.repeat(weights, tile.sizes)[:, None]
     total += (tile.X.T @ weighted).T if sparse.issparse(tile.X) else weighted.T @ tile.X
 
 
-def _kept_pays(size: int, outputs: int, width: int) -> bool:
-    # It takes s²(C + 8) numbers instead of s·p·C products, which were measured to be about eight
-    # times quicker.
-    return 8 * size * (outputs + 8) <= outputs * width
+def way(size: int, outputs: int, width: int, *, dense: bool) -> Literal["gram", "slices", "formed"]:
+    """Return how blocks of several rows are clipped, from public numbers and their own size.
+
+    Args:
+        size: the number of rows of a block.
+        outputs: C, the number of outputs.
+        width: p, the number of features.
+        dense: False if features are stored as a sparse matrix.
+
+    >>> [way(size, 10, 100, dense=True) for size in (2, 9, 40)]
+    ['gram', 'slices', 'formed']
+    """
+    operations = size**2 * (width + outputs)
+    # A kept Gram matrix takes s²(C + 8) numbers instead of s·p·C products, which were measured to be
+    # about eight times quicker.
+    kept_pays = 8 * size * (outputs + 8) <= outputs * width
+    most = _KEPT_OPERATIONS if kept_pays else _GRAM_OPERATIONS
+    if not dense or operations > most * width * outputs:
+        return "formed"
+    if not kept_pays and outputs * width <= _SMALL_ENTRIES and size > 4:
+        return "slices"
+    return "gram" if size <= MOST_KEPT_ROWS else "formed"
 
 
-def _gram_pays(size: int, outputs: int, width: int) -> bool:
-    return size**2 * (width + outputs) <= _GRAM_OPERATIONS_PER_NUMBER * width * outputs
-
-
-def _by_kept_gram(
+def _by_gram(
     rows: LinearBlocks,
     tile: Tile,
     own: slice,
@@ -81,40 +101,21 @@ def _by_kept_gram(
     clip: float,
     total: FloatArray,
 ) -> Array:
-    """Return the weights of equal blocks from their kept products XX', in double precision."""
-    size = int(tile.sizes[own.start])
-    first, grams = int(np.searchsorted(rows.sizes, size)), rows.grams[size]
-    if isinstance(tile.places, slice):
-        begin = tile.places.start - first
-        gram = grams[begin + own.start : begin + own.stop]
-    else:
-        gram = grams[tile.places[own] - first]
-    by_block = r.astype(np.float64).reshape(-1, size, r.shape[1])
-    found = np.einsum("nij,nij->n", gram, by_block @ by_block.swapaxes(1, 2))
-    # These norms are right, but the sum of all blocks errs by about u·Σ‖x‖|r| in single precision.
-    norms = np.sqrt(np.maximum(found, 0))
-    error = 4 * float(np.finfo(r.dtype).eps) / 2 * _lengths(gram, r, size)
-    doubtful = ~((error <= 1e-5 * norms) | (norms + error <= clip * size))
-    return _settled(tile, some, r, norms, doubtful, clip, total)
-
-
-def _by_gram(
-    tile: Tile, own: slice, some: slice, r: Array, clip: float, total: FloatArray
-) -> Array:
-    """Return the weights of equal blocks from products XX' that are made here."""
-    size = int(tile.sizes[own.start])
-    X = tile.X[some].reshape(-1, size, tile.X.shape[1])
-    by_block = r.reshape(-1, size, r.shape[1])
-    gram = X @ X.swapaxes(1, 2)
-    found = np.einsum("nij,nij->n", gram, by_block @ by_block.swapaxes(1, 2))
-    doubtful = _doubtful(found, _lengths(gram, r, size), clip * size)
+    """Return the weights of equal blocks from their products XX', in double precision."""
+    gram = rows.grams_of(tile, own, some)
+    by_block = r.astype(np.float64).reshape(len(gram), -1, r.shape[1])
+    size = by_block.shape[1]
+    agreements = by_block @ by_block.swapaxes(1, 2)
+    agreements *= gram
+    found = agreements.reshape(len(gram), -1).sum(axis=1)
+    doubtful = _doubtful(found, _lengths(gram, r, size), clip * size, r.dtype)
     return _settled(tile, some, r, np.sqrt(np.maximum(found, 0)), doubtful, clip, total)
 
 
 def _lengths(gram: Array, r: Array, size: int) -> FloatArray:
     """Return Σ|slope|·‖x‖ over each of equal blocks."""
-    rows = np.einsum("nii->ni", gram).astype(np.float64).ravel()
-    lengths = np.sqrt(np.einsum("ij,ij->i", r, r, dtype=np.float64) * rows)
+    rows = np.einsum("nii->ni", gram).ravel()
+    lengths = np.sqrt(squares(r, np.float64) * rows)
     total: FloatArray = lengths.reshape(-1, size).sum(axis=1)
     return total
 
@@ -146,7 +147,7 @@ def _add_slices(X: Array, r: Array, size: int, clip: float, total: FloatArray) -
     for first in range(0, len(rows), most):
         some = slice(first, first + most)
         vectors = (by_block[some].swapaxes(1, 2) @ rows[some]).reshape(-1, total.size)
-        found = squares(vectors)
+        found = squared_lengths(vectors)
         if not np.isfinite(found.sum()):
             vectors = without(vectors, ~np.isfinite(found))
         weights = factors(np.sqrt(found, out=found), size, clip)
@@ -173,18 +174,22 @@ def _add_formed(tile: Tile, slopes: Array, own: slice, clip: float, total: Float
     total += part
 
 
-def _doubtful(found: Array, lengths: Array, most: float) -> BoolArray:
-    """Mark Gram norms that are uncertain beyond 1e-5, given Σ|slope|·‖x‖, and may exceed the bound.
+def _doubtful(found: FloatArray, lengths: FloatArray, most: float, kind: Any) -> BoolArray:
+    """Mark blocks whose norm or vector is uncertain, where it matters beside the bound.
 
     Args:
-        found: (n,) the squares of the norms.
-        lengths: (n,) the sums of the lengths of records' gradients.
+        found: (n,) the squares of the norms, from Gram matrices in double precision.
+        lengths: (n,) Σ|slope|·‖x‖, the sums of the lengths of records' gradients.
         most: the norm from which on a block is clipped.
+        kind: the type in which the blocks are added up.
     """
-    # In the square rounding errs by about 8u(Σ‖x‖|r|)², as measured (docs/theory, "Gradient
-    # steps").
-    error = 4 * float(np.finfo(found.dtype).eps) * lengths.astype(np.float64) ** 2
-    square = found.astype(np.float64)
-    within = (square + error <= most**2) | (square >= 4e4 * error)
-    doubtful: BoolArray = ~within | ~np.isfinite(square)
+    # The square errs by about 8u(Σ‖x‖|r|)², as measured, and the vector that is added by about
+    # 4u(Σ‖x‖|r|) in its own type (docs/theory, "Gradient steps").
+    of_square = 4 * float(np.finfo(np.float64).eps) * lengths**2
+    of_vector = 2 * float(np.finfo(kind).eps) * lengths
+    square = np.maximum(found, 0)
+    share = _CERTAIN[np.dtype(kind).itemsize]
+    certain = of_square / 2 + of_vector * np.sqrt(square) <= share * square
+    short = (np.sqrt(square + of_square) + of_vector <= most) & (of_vector <= share * most)
+    doubtful: BoolArray = ~(certain | short) | ~np.isfinite(found)
     return doubtful

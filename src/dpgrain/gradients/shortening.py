@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from dpgrain._rows import squares
 from dpgrain._types import Array, BoolArray, FloatArray
 from dpgrain.gradients.tiles import squared_norms
 
@@ -18,7 +19,7 @@ LONGEST_CLIPS = {4: 1e4, 8: 1e6}
 _ROUNDOFFS = 50
 
 
-def squares(sums: Any) -> Array:
+def squared_lengths(sums: Any) -> Array:
     """Return the squared norm of each row in the type of the rows.
 
     Args:
@@ -26,8 +27,7 @@ def squares(sums: Any) -> Array:
     """
     if sparse.issparse(sums):
         return np.asarray(sums.multiply(sums).sum(axis=1)).ravel()
-    found: Array = np.einsum("ij,ij->i", sums, sums)
-    return found
+    return squares(sums)
 
 
 def without(sums: Any, rows: BoolArray) -> Any:

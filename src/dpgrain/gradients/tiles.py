@@ -2,7 +2,7 @@
 
 Small blocks come first, so that equal blocks lie side by side. Features are copied once, a bounded
 number of rows at a time; all else that is kept is a number or two for each block, and the products
-XX' of some (:attr:`LinearBlocks.grams`).
+XX' of some (:meth:`LinearBlocks.grams_of`).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import sparse
 
+from dpgrain._rows import squares
 from dpgrain._types import Array, BoolArray, FloatArray, IntArray
 from dpgrain.errors import ParameterError
 from dpgrain.means.protocol import Drawn
@@ -29,8 +30,8 @@ TILE_ROWS = 1 << 15
 _COPIED_BYTES = 1 << 19
 # A tile of wide rows has this many rows nevertheless.
 _FEWEST_TILE_ROWS = 64
-# The products XX' of blocks of at most this many rows are kept, if all fit into this many bytes.
-_KEPT_BLOCK_ROWS, _KEPT_BYTES = 128, 1 << 25
+# Most rows of a block whose products XX' are used, and bytes of products that are kept.
+MOST_KEPT_ROWS, _KEPT_BYTES = 128, 1 << 25
 # Features and targets are kept in a public range of sizes, by the bytes of their type.
 _NUMBER_RANGE = {4: (1e-30, 1e30), 8: (1e-100, 1e100)}
 
@@ -138,43 +139,60 @@ class LinearBlocks:
         with np.errstate(all="ignore"):
             for places in self._whole[False]:
                 first, last = int(self.starts[places.start]), int(self.starts[places.stop])
-                squares = squared_norms(self.X[first:last])
-                starts = self.starts[places] - first
-                longest[places] = np.sqrt(np.maximum.reduceat(squares, starts))
+                norms = np.sqrt(squared_norms(self.X[first:last]))
+                longest[places] = np.maximum.reduceat(norms, self.starts[places] - first)
         return longest
 
-    @cached_property
-    def grams(self) -> dict[int, Array]:
-        """By the size s of blocks, (n, s, s) their products XX' in double precision.
-
-        It is empty if the products of all sizes do not fit.
-        """
-        sizes, counts = np.unique(self.sizes, return_counts=True)
-        wanted = (sizes > 1) & (sizes <= _KEPT_BLOCK_ROWS)
-        if sparse.issparse(self.X) or 8 * (counts * sizes**2)[wanted].sum() > _KEPT_BYTES:
-            return {}
-        grams = {}
-        for size, count in zip(sizes[wanted].tolist(), counts[wanted].tolist(), strict=True):
-            first = int(self.starts[np.searchsorted(self.sizes, size)])
-            most = max(1, _TILE_BYTES_OF_SEVERAL // (8 * size * self.width))
-            grams[size] = np.empty((count, size, size))
-            for begin in range(0, count, most):
-                end = min(begin + most, count)
-                rows = self.X[first + begin * size : first + end * size].astype(np.float64)
-                by_block = rows.reshape(-1, size, self.width)
-                np.matmul(by_block, by_block.swapaxes(1, 2), out=grams[size][begin:end])
-        return grams
-
-    def prepare(self, *, several: bool) -> None:
+    def prepare(self, *, several: bool, by_gram: Callable[[int], bool]) -> None:
         """Make what tiles share, before threads ask for it.
 
         Args:
-            several: True if there are several outputs, which use the products XX'.
+            several: True if there are several outputs.
+            by_gram: True for a size of blocks whose products XX' are used.
         """
-        _ = self.longest, several and self.grams
+        _ = self.longest
         for places in self._whole[several]:
             if (places.start, places.stop) not in self._tiles:
                 self._tiles[places.start, places.stop] = self._view(places)
+        sizes, counts = np.unique(self.sizes, return_counts=True)
+        for size, count in zip(sizes.tolist(), counts.tolist(), strict=True):
+            room = _KEPT_BYTES - sum(kept.nbytes for kept in self._grams.values())
+            new = size not in self._grams and 8 * count * size**2 <= room
+            if new and size > 1 and by_gram(size):
+                self._grams[size] = self._made_grams(size, count)
+
+    def _made_grams(self, size: int, count: int) -> Array:
+        """Return (count, size, size) the products XX' of all blocks of a size."""
+        first = int(self.starts[np.searchsorted(self.sizes, size)])
+        most = max(1, _TILE_BYTES_OF_SEVERAL // (8 * size * self.width))
+        grams = np.empty((count, size, size))
+        for begin in range(0, count, most):
+            some = slice(first + begin * size, first + min(begin + most, count) * size)
+            grams[begin : begin + most] = _grams(self.X[some], size)
+        return grams
+
+    def grams_of(self, tile: Tile, blocks: slice, rows: slice) -> Array:
+        """Return (n, s, s) the products XX' of equal blocks, kept or made again, to the same bits.
+
+        Args:
+            tile: where the blocks are.
+            blocks: the blocks of the tile, all of one size s.
+            rows: their rows in the tile.
+        """
+        size = int(tile.sizes[blocks.start])
+        kept = self._grams.get(size)
+        if kept is None:
+            return _grams(tile.X[rows], size)
+        first = int(np.searchsorted(self.sizes, size))
+        if isinstance(tile.places, slice):
+            begin = tile.places.start - first
+            return kept[begin + blocks.start : begin + blocks.stop]
+        return kept[tile.places[blocks] - first]
+
+    @cached_property
+    def _grams(self) -> dict[int, Array]:
+        """The products XX' that are kept, by the size of blocks."""
+        return {}
 
     def cuts(self, drawn: Drawn | None, *, several: bool) -> list[Places]:
         """Cut the blocks that are drawn into tiles, with bounded rows unless one block has more.
@@ -316,6 +334,13 @@ class Tile:
 _COLUMNS = np.arange(TILE_ROWS, dtype=np.int32)
 
 
+def _grams(rows: Array, size: int) -> Array:
+    """Return the products XX' of equal blocks in double precision, each from its own rows alone."""
+    by_block = rows.astype(np.float64).reshape(-1, size, rows.shape[1])
+    products: Array = np.matmul(by_block, by_block.swapaxes(1, 2))
+    return products
+
+
 def squared_norms(rows: Any) -> FloatArray:
     """Return the squared norm of each row, in double precision.
 
@@ -325,8 +350,7 @@ def squared_norms(rows: Any) -> FloatArray:
     if sparse.issparse(rows):
         doubled = rows.astype(np.float64)
         return np.asarray(doubled.multiply(doubled).sum(axis=1)).ravel()
-    squares: FloatArray = np.einsum("ij,ij->i", rows, rows, dtype=np.float64)
-    return squares
+    return squares(rows, np.float64)
 
 
 def _near(places: IntArray) -> Places:

@@ -96,7 +96,7 @@ class RowsThere:
                     f"{type(column).__name__}.",
                     name=name,
                 )
-        table = read(X, user=users)
+        table = read(X, user=users, rows="as given")
         features = [Number(name) for name in table.schema if name not in named.values()]
         return RowsThere(table, Encoding(tuple(features)), y, elements, truths=True)
 

@@ -173,6 +173,7 @@ def _values(described: Described, shown: Intervals | None) -> dict[str, Any]:
         "history": {
             **history.to_dict(),
             "noise_sd": history.noise_sd,
+            "planned": history.planned,
             "points": history.points.tolist(),
             "gradients": history.gradients.tolist(),
         },
@@ -316,7 +317,13 @@ def _fitted(values: dict[str, Any], outputs: int) -> Fitted:
     return Fitted(
         _array(values["theta"]),
         outputs,
-        History(points, gradients, float(history["noise_sd"]), float(history["clip"])),
+        History(
+            points,
+            gradients,
+            float(history["noise_sd"]),
+            float(history["clip"]),
+            history.get("planned"),
+        ),
         int(history["rounds"]),
         None if n_users is None else int(n_users),
         bool(values["sampled"]),

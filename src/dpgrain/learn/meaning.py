@@ -91,12 +91,14 @@ def _clipped(ask: Ask, clip: float, looks: tuple[Norms, ...]) -> str:
 
 
 def doubts(model: LinearModel) -> tuple[str, ...]:
-    """Say what is in doubt about a fit as a whole; nothing where no histogram of norms was published.
+    """Say what is in doubt about a fit as a whole: that it ended early, or what norms have shown.
 
     Args:
         model: a fitted model.
     """
     fitted = model.fitted_
+    if fitted.history.ended:
+        return (fitted.history.ended,)
     if not fitted.looks:
         return ()
     # A row without error does not move the fit either: hardly any is so both at the start and later.

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from dpgrain._later import later
 from dpgrain._types import FloatArray
-from dpgrain.arrays.blocks import Rows, arrange
+from dpgrain.arrays.blocks import Rows, arrange, unit_of
 from dpgrain.arrays.guarantees import Sampling, guarantee_of, rate_of
 from dpgrain.arrays.roster import Roster, check_stated
 from dpgrain.errors import ParameterError
@@ -109,9 +109,10 @@ def minimise(
         model: a model of each block's loss, of which one step is taken before it is clipped
             (:class:`~dpgrain.optimize.models.Truncated`, for one); the solver must then be ``Sgd``,
             whose step sizes and domain it uses. None: mean gradients.
-        users: (m,) whose each record is; None for one user per record.
+        users: (m,) whose each record is; None protects records alone, and is refused by recipes, which
+            are for whole users.
         elements: (m,) the cell of each record, by a public partition.
-        unit: what is protected; ``User()`` by default.
+        unit: what is protected; by default ``User()`` where users are passed, ``Record()`` otherwise.
         relation: the neighbouring relation.
         epsilon: the promised ε; by default 1.
         delta: the promised δ.
@@ -145,7 +146,8 @@ def minimise(
     >>> bool(abs(found.theta[0] - 0.5) < 0.1), round(found.guarantee.epsilon(), 2)
     (True, 1.0)
     """
-    unit = User() if unit is None else unit
+    recipe = isinstance(solver, Recipe)
+    unit = unit_of(User() if unit is None and recipe else unit, users)
     promise = Promise(unit, 1.0 if epsilon is None else epsilon, delta, relation)
     begin = np.asarray(start, dtype=np.float64)
     there = distributed.RowsThere.of(X, y, users, elements) if lie_elsewhere(X) else None

@@ -18,9 +18,10 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dpgrain import recipes
 from dpgrain._later import later
+from dpgrain._rows import products
 from dpgrain._shown import ShownModel
 from dpgrain._types import FloatArray
-from dpgrain.arrays.blocks import arrange
+from dpgrain.arrays.blocks import arrange, unit_of
 from dpgrain.arrays.guarantees import Sampling, guarantee_of
 from dpgrain.errors import ParameterError
 from dpgrain.inputs.columns import lie_elsewhere
@@ -34,14 +35,14 @@ from dpgrain.learn.files import Described, write
 from dpgrain.learn.fitted import Classes, Data, Fitted, Way
 from dpgrain.learn.reading import ridge_of, table, vector
 from dpgrain.learn.rounds import History
-from dpgrain.learn.searches import in_a_search, warn_if_scored
+from dpgrain.learn.searches import copied_by, require_known_callers
 from dpgrain.learn.summary import coefficients
 from dpgrain.learn.tuning import fit_tuned
 from dpgrain.noise import RandomState, source_of
 from dpgrain.optimize import MarginLoss, Solver
 from dpgrain.publishing import before_publishing, of_share, told_if_interrupted
 from dpgrain.publishing.guarantee import Guarantee
-from dpgrain.units import Relation, Trust, Unit, User
+from dpgrain.units import OWN_UNIT, Relation, Trust, Unit, User
 
 if TYPE_CHECKING:
     from dpgrain.learn import distributed
@@ -56,8 +57,9 @@ class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
     """A linear model that is fitted under differential privacy; subclasses name the loss.
 
     Args:
-        unit: what is protected: ``User()`` (the default, None), ``User(max_elements=M)``, ``Element()``
-            or ``Record()``. Elements come with ``fit(…, elements=…)``.
+        unit: what is protected: ``User()``, ``User(max_elements=M)``, ``Element()`` or ``Record()``.
+            By default (None) a user where users are passed to the fit, and a record, one row,
+            otherwise; the others need users. Elements come with ``fit(…, elements=…)``.
         relation: the neighbouring relation, ``"zero_out"`` or ``"replace"``.
         epsilon: the promised ε.
         delta: the promised δ.
@@ -158,12 +160,13 @@ class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
     random_state: RandomState = None
     verbose: bool = False
 
-    # A copy of a copy knows it, too. It is no parameter, and so has no type that would make it one.
-    _copied_in_a_search = False
+    # Modules of scikit-learn that have made this model by copying another. It is no parameter, and so
+    # is none of the class either.
+    _copied_by = tuple[str, ...]()
 
     def __sklearn_clone__(self) -> Self:
         copy: Self = super().__sklearn_clone__()
-        copy._copied_in_a_search = self._copied_in_a_search or in_a_search()
+        copy._copied_by = copied_by(self._copied_by)
         return copy
 
     def fit(self, X: Any, y: Any, *, users: Any = None, elements: Any = None) -> Self:
@@ -177,7 +180,8 @@ class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
                 are: ``y``, ``users`` and ``elements`` then name columns of it, all others are
                 features, and each round adds up all blocks, as ``exact=True, sampling="full"`` does.
             y: (m,) targets. A row whose target is not finite, or no class, is left out.
-            users: (m,) whose each row is; None for one user per row. A row without user is left out.
+            users: (m,) whose each row is; None protects rows alone (see ``unit``), and is refused by
+                recipes, which are for whole users. A row without user is left out.
                 When two labels are one: :mod:`dpgrain.inputs.labels`.
             elements: (m,) the cell of each row, by a public partition; see ``unit``.
 
@@ -191,7 +195,7 @@ class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
         """
         self.forget()
         self.asked()
-        warn_if_scored(copied=self._copied_in_a_search)
+        require_known_callers(self._copied_by)
         if self.share is not None:
             return self._fit_of_share(self.share, X, y, users, elements)
         return self._fit(X, y, users, elements)
@@ -203,7 +207,7 @@ class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
 
     def _fit(self, X: Any, y: Any, users: Any, elements: Any) -> Self:
         """A fit with the model's ε and δ."""
-        ask = self.asked()
+        ask = self.asked(self.unit_of(users))
         if self.tune is not None and not lie_elsewhere(X):
             return fit_tuned(self, X, y, users=users, elements=elements)
         alone = ask.recipe is None
@@ -341,13 +345,29 @@ class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
             blocks=blocks,
         )
 
-    def asked(self) -> Ask:
+    def unit_of(self, users: Any) -> Unit:
+        """The privacy unit of a fit with these users, or without any.
+
+        Args:
+            users: whose each row is; None if they are not passed.
+
+        Raises:
+            ParameterError: if the fit is for whole users, and they are not passed.
+        """
+        stated = User() if self.unit is None and self.asked().recipe is not None else self.unit
+        return unit_of(stated, users)
+
+    def asked(self, unit: Unit | None = None) -> Ask:
         """The parameters, checked.
+
+        Args:
+            unit: the privacy unit of a fit; by default the one that is stated.
 
         Raises:
             ParameterError: if one is out of range, by its name.
         """
-        ask = _ask(self.get_params(deep=False))
+        parameters = self.get_params(deep=False)
+        ask = _ask(parameters if unit is None else {**parameters, "unit": unit})
         self.loss(None)
         return ask
 
@@ -355,7 +375,9 @@ class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
     def asked_(self) -> Ask:
         """The parameters that the fit used."""
         check_is_fitted(self)
-        return _ask(self.parameters_)
+        stated = self.parameters_["unit"]
+        unit = OWN_UNIT[self.guarantee_.level] if stated is None else stated
+        return _ask({**self.parameters_, "unit": unit})
 
     def adopt(
         self,
@@ -554,9 +576,8 @@ def _row_by_row(X: Any, coef: FloatArray) -> FloatArray:
     """
     if sparse.issparse(X):
         return np.asarray(X @ coef.T)
-    rows = np.ascontiguousarray(X, dtype=np.float64)
-    products: FloatArray = np.einsum("ij,...j->i...", rows, coef)
-    return products
+    found = products(np.ascontiguousarray(X, dtype=np.float64), np.atleast_2d(coef))
+    return found[:, 0] if coef.ndim == 1 else found
 
 
 def _ask(parameters: Mapping[str, Any]) -> Ask:

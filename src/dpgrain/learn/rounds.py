@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from dpgrain._types import FloatArray
 from dpgrain._wording import FLOATING_SUMS
 from dpgrain.arrays.blocks import Rows
 from dpgrain.arrays.roster import check_holds_all, places_of
-from dpgrain.errors import ParameterError
+from dpgrain.errors import EndedWarning, ParameterError
 from dpgrain.gradients.records import LONGEST, RecordBlocks
 from dpgrain.means import ClippedMean, Contributions, Mean
 from dpgrain.means.protocol import Drawn
@@ -36,6 +37,7 @@ class History:
         gradients: (rounds, p) the noisy gradients, with the ridge.
         noise_sd: the standard deviation of the noise of each coordinate of a gradient.
         clip: the clipping bound of a block.
+        planned: the number of rounds that were planned; None if none was left out.
 
     >>> history = History(np.zeros((2, 3)), np.array([[3.0, 0.0, 4.0], [0.1, 0.1, 0.1]]), 0.1, 1.0)
     >>> history.norms.round(2).tolist(), round(history.noise_norm, 2)
@@ -46,6 +48,16 @@ class History:
     gradients: FloatArray
     noise_sd: float
     clip: float
+    planned: int | None = None
+
+    @property
+    def ended(self) -> str:
+        """The round in which the run published that it stops, in words; empty if it did not."""
+        done = len(self.points)
+        if self.planned is None or done >= self.planned:
+            return ""
+        left = "the start is all that there is" if done == 0 else "the rest was left out"
+        return f"the run ended in round {done + 1:,} of {self.planned:,}, so that {left}"
 
     @property
     def norms(self) -> FloatArray:
@@ -112,7 +124,16 @@ def train(
             return gradient
 
         theta = run(solver, oracle, start, mean.rounds)
-    return theta, History(points[:done], gradients[:done], mean.noise_sd, mean.reach)
+    history = History(points[:done], gradients[:done], mean.noise_sd, mean.reach, mean.rounds)
+    if history.ended:
+        # The run has published that it ended, so that this tells nothing more.
+        warnings.warn(
+            f"{history.ended}: its mean asks for users who agree. Take a larger radius, more users or "
+            "a larger ε, or another algorithm.",
+            EndedWarning,
+            stacklevel=2,
+        )
+    return theta, history
 
 
 def _bar(rounds: int, progress: Progress | bool | None) -> AbstractContextManager[Progress]:
@@ -229,7 +250,8 @@ def follow(
         np.concatenate([getattr(history, name) for history in ends])
         for name in ("points", "gradients")
     )
-    return solution, History(points, gradients, ends[-1].noise_sd, ends[-1].clip)
+    planned = sum(stage.mean.rounds for stage in program.stages)
+    return solution, History(points, gradients, ends[-1].noise_sd, ends[-1].clip, planned)
 
 
 def facts_of(mean: ClippedMean, clip: float | None) -> tuple[Fact, ...]:

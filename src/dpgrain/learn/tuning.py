@@ -155,7 +155,8 @@ def fit_tuned(
     ({'clip': 1.0}, True)
     """
     model.forget()
-    ask = model.asked()
+    unit = model.unit_of(users)
+    ask = model.asked(unit)
     given = getattr(model, "tune", None) if grid is None else grid
     settings = settings_of(given, list(model.get_params(deep=False)))
     mean = _RUNS * len(settings) if runs is None else _validate.positive(runs=runs)
@@ -163,8 +164,8 @@ def fit_tuned(
     X, targets = model.read(X, y)
     if targets.labels is not None:
         raise ParameterError("classes must be stated with tune: name all labels with classes=[…].")
-    rows = arrange(X.shape[0], users, elements, ask.promise.unit)
-    candidates = [_candidate(model, setting).asked() for setting in settings]
+    rows = arrange(X.shape[0], users, elements, unit)
+    candidates = [_candidate(model, setting, unit).asked() for setting in settings]
     loss = model.loss(targets.classes)
     if ask.intervals:
         check_curvature(loss, loss.outputs * (X.shape[1] + ask.fit_intercept))
@@ -186,7 +187,7 @@ def fit_tuned(
     guarantee = before_publishing(guarantee, n_users=model.n_users)
     data = _Data(Data(X, targets, rows, users, model.loss), BlockLosses(rows, 0.0, bound))
     with told_if_interrupted("the fits"):
-        winner, setting = _best(model, settings, noise, data)
+        winner, setting = _best(model, settings, unit, noise, data)
     return model.adopt(winner.fitted_, guarantee, tuned=setting)
 
 
@@ -213,10 +214,10 @@ class _Data:
     blocks: BlockLosses
 
 
-def _candidate(model: Model, setting: Setting) -> Model:
+def _candidate(model: Model, setting: Setting, unit: Unit) -> Model:
     """Return a copy of the model with a setting, checked."""
     copy = clone(model).set_params(**setting)
-    copy.set_params(tune=None)
+    copy.set_params(tune=None, unit=unit)
     copy.asked()
     if copy.trust != "central":
         raise ParameterError(
@@ -288,7 +289,7 @@ def _contribution(unit: Unit) -> Contribution:
 
 
 def _best(
-    model: Model, settings: Sequence[Setting], noise: _Noise, data: _Data
+    model: Model, settings: Sequence[Setting], unit: Unit, noise: _Noise, data: _Data
 ) -> tuple[Model, Setting]:
     """Return the winner of all runs, and its setting."""
     state = model.random_state
@@ -298,7 +299,7 @@ def _best(
 
     def once(source: Source) -> tuple[float, tuple[Model, Setting]]:
         setting = settings[below(len(settings), source)]
-        candidate = _candidate(model, setting)
+        candidate = _candidate(model, setting, unit)
         _fit(candidate, _planned(candidate.asked(), noise.epsilon), data, source_of(state))
         return -_scored(candidate, noise.score, data, source), (candidate, setting)
 

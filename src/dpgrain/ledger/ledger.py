@@ -25,7 +25,7 @@ from dpgrain.ledger.units import Units
 from dpgrain.ledger.window import Meeting
 from dpgrain.publishing import ledgers
 from dpgrain.publishing.budget import open_budget
-from dpgrain.publishing.guarantee import Guarantee
+from dpgrain.publishing.guarantee import Guarantee, check_guarantee
 from dpgrain.publishing.prices import Price
 from dpgrain.publishing.receipt import Receipt
 from dpgrain.regions import EVERYTHING, Region
@@ -239,6 +239,8 @@ class Ledger(ShownLedger):
         """Return the line that charges releases, written unless it is to be taken back."""
         if not guarantees:
             raise ParameterError("guarantees must be those of at least one release.")
+        for guarantee in guarantees:
+            check_guarantee(guarantee)
         _check_users(self._user, guarantees)
         # Prices take a while to find, and are found before others have to wait.
         promises = self.promises

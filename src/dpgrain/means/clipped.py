@@ -62,7 +62,7 @@ class ClippedMean(Central):
     >>> from dpgrain.means import Vectors
     >>> from dpgrain.noise import SystemSource
     >>> mean = ClippedMean(1.0, 2.0, n_users=1000, rounds=5)
-    >>> mean.start(SystemSource()).estimate(Vectors([[3.0, 4.0]])).shape
+    >>> mean.start(SystemSource()).estimate(Vectors(np.ones((9, 2)))).shape
     (2,)
     >>> round(mean.event.epsilon(1e-6), 2)
     5.55

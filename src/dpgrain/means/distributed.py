@@ -71,7 +71,7 @@ class RecordsThere:
                 f"{type(users).__name__}.",
                 name="users",
             )
-        table = read(X, user=users)
+        table = read(X, user=users, rows="as given")
         columns = tuple(name for name in table.schema if name != users)
         if not columns:
             raise ParameterError("X must have a column of numbers beside the one of users.")

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dpgrain import _validate
+from dpgrain._types import FloatArray
 from dpgrain.accounting import (
     Contribution,
     Gaussian,
@@ -20,7 +21,7 @@ from dpgrain.accounting import (
     calibrate_laplace,
 )
 from dpgrain.errors import ParameterError
-from dpgrain.inputs.numbers import cells, numbers, vector
+from dpgrain.inputs.numbers import cells, numbers
 from dpgrain.noise import (
     RandomState,
     discrete_laplace,
@@ -77,17 +78,30 @@ def element_sensitivity(
     return largest
 
 
-def _numbers(values: ArrayLike) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """Users' values as numbers, each by itself: what is none, which an error would quote, counts 0."""
-    if isinstance(values, list | tuple):
-        # Of one number each, unless most are rows: one that is a list is no number.
-        nested = sum(isinstance(each, list | tuple | np.ndarray) for each in values)
-        if 2 * nested <= len(values):
-            return numbers(vector(values))
-    return numbers(cells(values, name="values"))
+def _numbers(values: Any, dimension: int | None) -> FloatArray:
+    """Users' values as numbers, (n,) or (n, d), each by itself: what is none counts 0."""
+    if dimension is not None:
+        dimension = _validate.integer(minimum=1, dimension=dimension)
+    elif isinstance(values, list | tuple):
+        raise ParameterError(
+            "dimension must be stated for a list of values, 1 for numbers: of values of several "
+            "lengths one would decide. Or pass an array, which has a shape.",
+            name="dimension",
+        )
+    array = numbers(cells(values, dimension, name="values"))
+    if array.ndim == 1 and dimension is not None:
+        array = array[:, None]
+    if array.ndim not in (1, 2) or len(array) == 0:
+        raise ParameterError(f"values must be (n,) or (n, d) with n ≥ 1, not {array.shape}.")
+    if dimension not in (None, *array.shape[1:]):
+        raise ParameterError(
+            f"dimension = {dimension} must be the length of a value, which is {array.shape[1]}.",
+            name="dimension",
+        )
+    return array
 
 
-def _finite(value: ArrayLike) -> np.ndarray[Any, np.dtype[np.float64]]:
+def _finite(value: ArrayLike) -> FloatArray:
     """A value as the mean counts it: what is not finite counts 0."""
     array = np.atleast_1d(np.asarray(value, dtype=np.float64))
     return np.nan_to_num(array, nan=0.0, posinf=0.0, neginf=0.0)
@@ -103,21 +117,22 @@ class MeanRelease:
         guarantee: what is promised.
 
     >>> asked = {"sensitivity": 1.0, "epsilon": 1.0, "noise": "laplace", "random_state": 1}
-    >>> mean = release_mean([0.2, 0.4] * 500, **asked)
+    >>> mean = release_mean(np.tile([0.2, 0.4], 500), **asked)
     >>> round(float(mean.value), 2), round(mean.std_error, 4), mean.guarantee.level
     (0.3, 0.0014, 'element')
     """
 
-    value: np.ndarray[Any, np.dtype[np.float64]]
+    value: FloatArray
     std_error: float
     guarantee: Guarantee
 
 
 @takes_share
 def release_mean(
-    values: ArrayLike,
+    values: Any,
     *,
     sensitivity: float,
+    dimension: int | None = None,
     epsilon: float | None = None,
     delta: float = 0.0,
     share: float | None = None,  # noqa: ARG001 - read by takes_share
@@ -130,7 +145,11 @@ def release_mean(
 
     Args:
         values: (n,) or (n, d): f(x) of each user of the public roster; a user without data has a row.
+            An array, a series, a frame or an Arrow table has a shape; or a list. What is not a finite
+            number counts 0, as all of a list's value does that has not d cells.
         sensitivity: the element sensitivity of f under the relation: l2, or l1 for Laplace noise.
+        dimension: the public d, which must be stated for a list: to take it from the values would let
+            one of them decide the shape of what is published.
         epsilon: the promised ε.
         delta: the promised δ; 0 is right only for Laplace noise.
         share: the share of the open budget, such as 0.5, in place of ε and δ; see
@@ -148,7 +167,7 @@ def release_mean(
     to a grid, whose effect on the sensitivity is added. Source: element-level paper, eq. (6); the
     Gaussian with its exact curve, since the printed variance is loose.
 
-    >>> mean = release_mean([1.0, 3.0], sensitivity=2.0, epsilon=1.0, noise="laplace")
+    >>> mean = release_mean([1.0, 3.0], dimension=1, sensitivity=2.0, epsilon=1.0, noise="laplace")
     >>> mean.std_error > 1, round(mean.guarantee.epsilon(), 6)
     (True, 1.0)
     """
@@ -159,9 +178,7 @@ def release_mean(
         )
     promise = Promise.of(Element(), epsilon, delta, relation).under(noise)
     source = source_of(random_state)
-    array = _numbers(values)
-    if array.ndim not in (1, 2) or len(array) == 0:
-        raise ParameterError(f"values must be (n,) or (n, d) with n ≥ 1, not {array.shape}.")
+    array = _numbers(values, dimension)
     rows = array.reshape(len(array), -1)
     step = 2.0 ** math.floor(math.log2(sensitivity / _STEPS))
     finite = _finite(rows)
@@ -189,7 +206,14 @@ def release_mean(
         f"the element sensitivity {sensitivity:g}, as stated by the caller",
     )
     guarantee = Guarantee(
-        promise.level, elements, relation, promise.delta, event, public, source.private
+        promise.level,
+        elements,
+        relation,
+        promise.delta,
+        event,
+        public,
+        source.private,
+        provenance="as given",
     )
     guarantee = before_publishing(guarantee)
     if noise == "laplace":

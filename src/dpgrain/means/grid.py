@@ -49,7 +49,7 @@ def exactly_noised(
 
     >>> from dpgrain.means.protocol import Vectors
     >>> from dpgrain.noise import SeededSource
-    >>> exactly_noised(Vectors([[3.0, 4.0]]), 1.0, 1e-3, SeededSource(1)).round(1).tolist()
+    >>> exactly_noised(Vectors([[3.0, 4.0]], dimension=2), 1.0, 1e-3, SeededSource(1)).round(1).tolist()
     [0.6, 0.8]
     """
     step = grid_step(clip, noise_multiplier)

@@ -158,8 +158,9 @@ def mean_of_users(
         X: (m, d) records: an array, a data frame, an Arrow table; or a list of rows. What is not
             a finite number counts as 0, as all of a list's row does that has not d cells. Rows of a
             data frame of Spark stay there: sums and counts over all users are what comes from it.
-        users: (m,) whose each record is; None for one record per user. A record without user is left
-            out. Of a data frame of Spark, the name of that column; all others are the record.
+        users: (m,) whose each record is; None states that each record is all that one user has, as
+            the guarantee then says. A record without user is left out. Of a data frame of Spark, the
+            name of that column; all others are the record.
         bound: the public bound B on the l2 norm of a record; longer ones are shortened to it.
         epsilon: the promised ε.
         delta: the promised δ.
@@ -177,8 +178,9 @@ def mean_of_users(
         n_users: the public size of the roster, from which a method is chosen. The mean is of those who
             have records in any case: "clip" releases their number with the sum, "recentred" before,
             with 3% of the budget, and both divide by it where clearly fewer than the roster have
-            records. "softcore" leaves others of the roster out, and "winsorized" counts them as the
-            middle. If it is not known (None), only "clip" and "recentred" are possible.
+            records. "softcore" leaves others of the roster out and finds no mean without most of it;
+            "winsorized" counts them as the middle, which is found by chance where most of it is not
+            there. If it is not known (None), only "clip" and "recentred" are possible.
         dimension: the public d. An array, a frame or a table has it; of a list it must be stated: to
             take it from the rows would let one of them decide the shape of what is published.
         random_state: a seed, for tests and research: it makes the release not private.

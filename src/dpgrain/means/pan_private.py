@@ -16,6 +16,7 @@ from dpgrain._clipping import clipped, finite
 from dpgrain._types import FloatArray
 from dpgrain.accounting import ONE_EACH, Event, Gaussian, calibrate
 from dpgrain.errors import ParameterError
+from dpgrain.inputs.numbers import cells
 from dpgrain.means.grid import on_grid
 from dpgrain.means.protocol import Contributions, CountedRounds
 from dpgrain.means.roster import Roster
@@ -250,13 +251,13 @@ class PanPrivateStream:
 
         Args:
             vector: (dimension,) the user's vector; None for a user without data. A vector that is not
-                finite counts as zero.
+                finite counts as zero, as does, if it is no array, one of another length.
 
         Returns:
             (dimension,) the noisy mean of the batch, if this user is its last; otherwise nothing.
 
         Raises:
-            ParameterError: if the roster is over, or the vector has another type or shape.
+            ParameterError: if the roster is over, or the vector is an array of another type or shape.
         """
         if self._received >= self.mean.n_users:
             raise ParameterError(
@@ -344,14 +345,16 @@ class PanPrivateStream:
         d = len(self._state)
         if vector is None:
             return np.zeros((0, d))
-        array = np.asarray(vector)
-        if array.shape != (d,) or array.dtype.kind not in "fiub":
+        given: Any = vector
+        if not isinstance(given, np.ndarray):
+            return finite(cells([given], d, name="vector"))
+        if given.shape != (d,) or given.dtype.kind not in "fiub":
             raise ParameterError(
-                f"vector must be {d} numbers, or None, not {array.shape} of {array.dtype}."
+                f"vector must be {d} numbers, or None, not {given.shape} of {given.dtype}."
             )
         with np.errstate(over="ignore"):
             # A value that overflows is somebody's: no warning may tell of it.
-            return finite(array.astype(np.float64)[None])
+            return finite(given.astype(np.float64)[None])
 
     def _noise(self, dimension: int) -> NDArray[np.int64]:
         """Draw Gaussian noise, in steps of the grid."""
@@ -372,7 +375,7 @@ class PanPrivateRounds(CountedRounds):
     >>> from dpgrain.noise import SeededSource
     >>> mean = PanPrivate.calibrate(epsilon=2.0, delta=1e-6, n_users=600, rounds=2)
     >>> run = mean.start(SeededSource(1), np.arange(600))
-    >>> users = Vectors([[0.2]] * 300 + [[0.8]] * 300)
+    >>> users = Vectors([[0.2]] * 300 + [[0.8]] * 300, dimension=1)
     >>> [run.estimate(users).round(1).tolist() for _ in range(2)]
     [[0.2], [0.8]]
     """

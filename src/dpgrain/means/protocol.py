@@ -9,17 +9,24 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpgrain._clipping import clipped
+from dpgrain._later import later
 from dpgrain._types import FloatArray, IntArray
 from dpgrain.accounting import Event
 from dpgrain.errors import ParameterError
 from dpgrain.noise import Source
 from dpgrain.units import Level, Trust
+
+if TYPE_CHECKING:
+    from dpgrain.inputs import numbers
+else:
+    # Arrays need not load what reads tables.
+    numbers = later("dpgrain.inputs.numbers")
 
 Drawn: TypeAlias = NDArray[np.intp]
 #: A function of the vectors of blocks, (blocks, dimension), that makes a row of each row alone.
@@ -253,23 +260,35 @@ class Vectors:
     """Contributions from an array.
 
     Args:
-        vectors: (blocks, dimension). Rows that are not finite count as zero.
+        vectors: (blocks, dimension). Rows that are not finite count as zero, as rows of a list do that
+            have another length.
+        dimension: the length of a row, which must be stated for a list.
 
     Raises:
-        ParameterError: if it is not a two-dimensional array of numbers.
+        ParameterError: if it is not a two-dimensional array of numbers, or a list whose dimension is
+            not stated.
 
-    >>> Vectors([[3.0, 4.0], [0.0, 1.0], [float("nan"), 1.0]]).clipped_sum(1.0).round(3).tolist()
+    >>> vectors = [[3.0, 4.0], [0.0, 1.0], [float("nan"), 1.0], [2.0]]
+    >>> Vectors(vectors, dimension=2).clipped_sum(1.0).round(3).tolist()
     [0.6, 1.8]
     """
 
-    def __init__(self, vectors: ArrayLike) -> None:
+    def __init__(self, vectors: ArrayLike, *, dimension: int | None = None) -> None:
+        if isinstance(vectors, list | tuple):
+            if dimension is None:
+                raise ParameterError(
+                    "dimension must be stated for a list of vectors: of rows of several lengths one "
+                    "would decide. Or pass an array, which has a shape."
+                )
+            vectors = numbers.cells(vectors, dimension, name="vectors")
         array = np.asarray(vectors)
         if array.ndim != 2 or array.dtype.kind not in "fiub":
             raise ParameterError(
                 f"vectors must be numbers of shape (blocks, dimension), not {array.shape} of "
                 f"{array.dtype}."
             )
-        array = array.astype(np.float64)
+        # Row by row in memory: sums along a row must not depend on how many rows there are.
+        array = array.astype(np.float64, order="C")
         self._vectors = np.where(np.isfinite(array).all(axis=1)[:, None], array, 0.0)
 
     @property

@@ -21,7 +21,8 @@ def by_radius(contributions: Contributions, centre: FloatArray, radii: FloatArra
         radii: the radii, rising.
 
     >>> from dpgrain.means.protocol import Vectors
-    >>> by_radius(Vectors([[3.0, 4.0], [1.0, 0.0]]), np.zeros(2), np.array([1.0, 2.0])).tolist()
+    >>> vectors = Vectors([[3.0, 4.0], [1.0, 0.0]], dimension=2)
+    >>> by_radius(vectors, np.zeros(2), np.array([1.0, 2.0])).tolist()
     [1, 0, 1]
     """
     counts = np.zeros(len(radii) + 1, dtype=np.int64)

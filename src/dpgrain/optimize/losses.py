@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from scipy.special import expit, logsumexp, softmax, wrightomega
 
 from dpgrain import _validate
+from dpgrain._rows import products, squares
 from dpgrain._types import Array, RealArray
 
 # Poisson margins saturate here, where e^30 is about 10^13, so that nothing overflows.
@@ -81,9 +82,7 @@ class MarginLoss(ABC):
         weights = theta.reshape(self.outputs, -1)
         # Margins are computed row by row. A matrix product adds in an order that depends on the number
         # of rows, so that one person's records would move the margins of others.
-        z: RealArray = (
-            np.einsum("ij,kj->ik", X, weights) if isinstance(X, np.ndarray) else X @ weights.T
-        )
+        z: RealArray = products(X, weights) if isinstance(X, np.ndarray) else X @ weights.T
         return z[:, 0] if self.outputs == 1 else z
 
     def value(self, theta: RealArray, X: Array, y: Array) -> RealArray:
@@ -107,7 +106,7 @@ class MarginLoss(ABC):
             ParameterError: if the step is not above 0.
         """
         step = _validate.positive(step=step)
-        t = step * np.einsum("ij,ij->i", X, X)
+        t = step * squares(X)
         slope = self.proximal_slope(self.margins(theta, X), y, t)
         return theta - step * self.along(slope, X)
 

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpgrain import _validate
+from dpgrain._rows import squares
 from dpgrain._types import Array, RealArray
 from dpgrain.errors import ParameterError
 from dpgrain.optimize.losses import Loss, MarginLoss, Regularised
@@ -75,7 +76,7 @@ class Moreau:
         """Return (m, p) the gradient of the envelope of each record's loss."""
         if isinstance(self.loss, MarginLoss):
             # The proximal slope gives the gradient without the difference of two close points.
-            t = np.einsum("ij,ij->i", X, X) / self.smoothness
+            t = squares(X) / self.smoothness
             return self.loss.along(self.loss.proximal_slope(self.loss.margins(theta, X), y, t), X)
         return self.smoothness * (theta - self.loss.proximal(theta, X, y, 1 / self.smoothness))
 

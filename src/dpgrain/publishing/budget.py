@@ -16,7 +16,7 @@ from dpgrain.accounting import Loss
 from dpgrain.errors import ParameterError, RefusedError
 from dpgrain.publishing.caps import Caps
 from dpgrain.publishing.collected import collect
-from dpgrain.publishing.guarantee import Guarantee
+from dpgrain.publishing.guarantee import Guarantee, check_guarantee
 from dpgrain.publishing.ledgers import Charging, open_ledger
 from dpgrain.publishing.prices import Price, price
 from dpgrain.publishing.process import check_maker, check_process, mark_closed, mark_open
@@ -155,6 +155,7 @@ class Budget:
             ParameterError: if it protects another unit; neither is charged then.
         """
         check_maker(self._pid)
+        check_guarantee(guarantee)
         with self._lock:
             together = guarantee if self._guarantee is None else self._guarantee + guarantee
             if self._like is not None:
@@ -364,6 +365,7 @@ def charge(
         raise ParameterError(
             "the budget of which this release takes a share was closed; publish inside it."
         )
+    check_guarantee(guarantee)
     ledger = open_ledger()
     if current is None:
         return _noted(guarantee, ledger, parts, mark, again=again)

@@ -19,6 +19,7 @@ from dpgrain.accounting import Event, Scoped
 from dpgrain.accounting.losses.rounding import sum_up
 from dpgrain.errors import DataError, DeltaWarning, ParameterError
 from dpgrain.partitions import Partition
+from dpgrain.provenance import Stated, together
 from dpgrain.publishing.receipt import Receipt
 from dpgrain.regions import EVERYTHING, Region
 from dpgrain.units import OWN_UNIT, Level, Relation, Unit
@@ -32,6 +33,9 @@ _CHANGED = {
     "zero_out": "{what} were removed",
     "replace": "{what} were exchanged for others",
 }
+_AS_GIVEN = (
+    " Rows are as the caller made them; it is assumed that nobody's decide over those of others."
+)
 _SEEDED = "NOT PRIVATE (made with a seeded random source); from a secret source it would be:"
 
 
@@ -51,11 +55,15 @@ class Guarantee(ShownGuarantee):
         scope: the public region of the records that were read; nothing else has any influence.
         partition: the partition into elements, as facts; None where it is known in words alone.
         receipts: the lines of ledgers in which the release was charged.
+        provenance: where the rows come from: ``"table"``; ``"checked"``, which this library made of a
+            table, row by row or person by person; ``"as given"``, which rests on an assumption; or
+            nothing where it is not known, as in guarantees of version 0.1.
 
     Raises:
         ParameterError: if a field has another type, or δ is out of range.
 
-    The (ε, δ) holds for every table; nothing is assumed about the data.
+    The (ε, δ) holds for every table. Nothing is assumed about the data but of rows as given: that what
+    one person holds decides neither over rows of others nor over whether they can be read.
 
     >>> from dpgrain.accounting import Contribution, Gaussian
     >>> event = Gaussian(5.0, Contribution(block="user"))
@@ -75,6 +83,7 @@ class Guarantee(ShownGuarantee):
     scope: Region = EVERYTHING
     partition: Partition | None = None
     receipts: tuple[Receipt, ...] = ()
+    provenance: Stated = ""
 
     def __post_init__(self) -> None:
         _fields.check(self)
@@ -145,6 +154,7 @@ class Guarantee(ShownGuarantee):
             self.scope.around(other.scope),
             self.partition if self.partition == other.partition else None,
             tuple(dict.fromkeys(self.receipts + other.receipts)),
+            together(self.provenance, other.provenance),
         )
 
     def _require_alike(self, other: Guarantee) -> None:
@@ -210,17 +220,18 @@ class Guarantee(ShownGuarantee):
         read = (
             "" if self.scope.everything else f" Only records of this region are read: {self.scope}."
         )
+        given = _AS_GIVEN if self.provenance == "as given" else ""
         warning = "" if self.private else f"{_SEEDED} "
         charged = "".join(f" {receipt}" for receipt in self.receipts)
         return (
             f"{warning}{self.level.capitalize()}-level differential privacy with "
             f"ε = {rounded_up(epsilon, 6)} and δ = {powers(self.delta)}: whether {changed} "
             f"makes no outcome more than e^ε{factor} times as likely{more}."
-            f"{who}{read}{rest}{charged}"
+            f"{who}{read}{given}{rest}{charged}"
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the guarantee as plain JSON values; the last three fields only where needed."""
+        """Return the guarantee as plain JSON values; the last four fields only where needed."""
         more: dict[str, Any] = {}
         if not self.scope.everything:
             more["scope"] = self.scope.to_dict()
@@ -228,6 +239,8 @@ class Guarantee(ShownGuarantee):
             more["partition"] = self.partition.to_dict()
         if self.receipts:
             more["receipts"] = [asdict(receipt) for receipt in self.receipts]
+        if self.provenance:
+            more["provenance"] = self.provenance
         return {
             "level": self.level,
             "elements": self.elements,
@@ -327,6 +340,23 @@ def _together(parts: tuple[_Part, ...]) -> Event:
 def _named(level: str, elements: str, relation: str, user: str) -> str:
     whose = f", users by {user!r}" if user else ""
     return f"{level} ({elements or 'no partition'}, {relation}{whose})"
+
+
+def check_guarantee(guarantee: object) -> None:
+    """Refuse to charge what is no guarantee, such as an event, naming the way to make one.
+
+    Args:
+        guarantee: what was passed to be charged.
+
+    Raises:
+        ParameterError: if it is no :class:`Guarantee`.
+    """
+    if not isinstance(guarantee, Guarantee):
+        raise ParameterError(
+            f"guarantee must be a Guarantee, not {type(guarantee).__name__}: of an event it is "
+            'dg.Guarantee(level, elements, relation, delta, event), such as dg.Guarantee("user", "", '
+            '"zero_out", 1e-6, event).'
+        )
 
 
 def warn_of_delta(delta: float, level: Level, n_users: int | None, cells: int) -> None:

@@ -1,4 +1,4 @@
-"""The region that arrays were read from: guarantees of what is made of them say it."""
+"""What is public of the rows that arrays hold: guarantees of what is made of them say it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 
 from dpgrain.partitions import Partition
+from dpgrain.provenance import Provenance
 from dpgrain.regions import EVERYTHING, Region
 
 
@@ -18,10 +19,12 @@ class Origin:
     Args:
         scope: the region of the records that were read.
         partition: the partition into elements, where it is known as facts.
+        provenance: where the rows come from; arrays that no table was read into are as given.
     """
 
     scope: Region = EVERYTHING
     partition: Partition | None = None
+    provenance: Provenance = "as given"
 
 
 _origin: ContextVar[Origin] = ContextVar("origin", default=Origin())  # noqa: B039 - it is frozen
@@ -33,18 +36,17 @@ def origin() -> Origin:
 
 
 @contextmanager
-def arrays_of(scope: Region, partition: Partition | None = None) -> Iterator[None]:
-    """Let guarantees of releases inside say that arrays hold the records of a region alone.
+def arrays_of(facts: Origin) -> Iterator[None]:
+    """Let guarantees of releases inside say where the rows that arrays hold come from.
 
     Args:
-        scope: the region of the records that were read.
-        partition: the partition into elements, where it is known as facts.
+        facts: what is public of these rows.
 
-    >>> with arrays_of(EVERYTHING):
-    ...     origin().scope.everything
-    True
+    >>> with arrays_of(Origin(provenance="table")):
+    ...     origin().provenance
+    'table'
     """
-    token = _origin.set(Origin(scope, partition))
+    token = _origin.set(facts)
     try:
         yield
     finally:

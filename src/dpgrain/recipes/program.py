@@ -298,6 +298,19 @@ def rounds_between(rounds: float) -> int:
     return int(min(max(math.ceil(rounds), 1), MOST))
 
 
+def gradient_length(known: Known, n_users: int, rounds: int, noise: float) -> float:
+    """Return the length of gradients that steps are set by, with noise and overfitting added.
+
+    Args:
+        known: what is publicly known.
+        n_users: how many users are asked in every round.
+        rounds: T.
+        noise: the rms error of a round's mean.
+    """
+    share = 2 * rounds / (n_users * known.records)
+    return math.hypot(known.lipschitz * math.sqrt(1 + share), noise)
+
+
 def check_smooth(known: Known, name: str, other: str) -> None:
     """Refuse a problem with kinks, naming the recipe and another one that takes it."""
     if math.isinf(known.smoothness):

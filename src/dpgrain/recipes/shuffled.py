@@ -36,6 +36,7 @@ from dpgrain.recipes.program import (
     ball_of,
     check_known,
     check_smooth,
+    gradient_length,
     rounds_between,
 )
 
@@ -261,12 +262,6 @@ class ShuffleGd:
             return self.rounds
         return rounds_between(min(users * self.known.records, self._noise(task, users) ** -2))
 
-    def _length(self, users: int, rounds: int, noise: float) -> float:
-        """Return the length of gradients that steps are set by, with noise and overfitting added."""
-        known = self.known
-        share = 2 * rounds / (users * known.records)
-        return math.hypot(known.lipschitz * math.sqrt(1 + share), noise)
-
     def _smoothing(self, rounds: int, distance: float) -> float | None:
         """Return the curvature of the envelope, or None if the loss has no kinks."""
         known = self.known
@@ -278,14 +273,14 @@ class ShuffleGd:
         """Return about the bound on the excess of the loss after a phase."""
         known, rounds = self.known, self._rounds(task, users)
         noise = self._noise(task, users) * math.sqrt(rounds) * known.lipschitz
-        excess = distance * self._length(users, rounds, noise) / math.sqrt(rounds)
+        excess = distance * gradient_length(known, users, rounds, noise) / math.sqrt(rounds)
         smoothing = self._smoothing(rounds, distance)
         return excess if smoothing is None else excess + known.lipschitz**2 / (2 * smoothing)
 
     def _stage(self, task: Task, users: int, distance: float) -> Stage:
         known, rounds = self.known, self._rounds(task, users)
         mean = _shuffled(self, task, users, rounds, "full")
-        length = self._length(users, rounds, mean.noise_sd * math.sqrt(task.dimension))
+        length = gradient_length(known, users, rounds, mean.noise_sd * math.sqrt(task.dimension))
         # With steps longer than 2/H two samples that differ in a record may lead far apart.
         size = distance / (length * math.sqrt(rounds))
         if not math.isinf(known.smoothness):

@@ -17,7 +17,7 @@ from dpgrain.means.distributed import RecordsThere
 from dpgrain.means.of_users import MeanOfUsers, mean_of_users
 from dpgrain.partitions import Partition
 from dpgrain.publishing.rehearsal import rehearsing
-from dpgrain.publishing.scope import arrays_of
+from dpgrain.publishing.scope import Origin, arrays_of
 from dpgrain.tables.blocks import rule_of
 from dpgrain.tables.engines.people import made_of_people, require_whole_users
 from dpgrain.tables.table import UserTable
@@ -51,8 +51,8 @@ def fit_columns(
     if table.distributed:
         there = RowsThere(table, encoding, target, element)
         there.wanted(labels=hasattr(model, "classes"))
-        with arrays_of(table.scope, _cells(table, element)):
-            model.fit(there, None)
+        with arrays_of(_origin(table, element)):
+            model.fit(there, None, users=table.user)
         return _told(model, table, encoding, target)
     rows = _rows(
         table,
@@ -69,7 +69,7 @@ def fit_columns(
         targets = np.array([np.nan])
         users = None if users is None else np.array([np.nan])
         elements = None if elements is None else np.array([None], dtype=object)
-    with arrays_of(table.scope, _cells(table, element)):
+    with arrays_of(_origin(table, element)):
         # The labels are named, so that the promise says which columns they come from.
         model.fit(
             features,
@@ -80,9 +80,10 @@ def fit_columns(
     return _told(model, table, encoding, target)
 
 
-def _cells(table: UserTable, element: str | None) -> Partition | None:
-    """Return the partition into elements, as facts."""
-    return None if element is None else Partition((rule_of(element, None, table),))
+def _origin(table: UserTable, element: str | None = None) -> Origin:
+    """Return what is public of a table's rows, with the partition into elements as facts."""
+    cells = None if element is None else Partition((rule_of(element, None, table),))
+    return Origin(table.scope, cells, table.provenance)
 
 
 def _told(model: LinearModel, table: UserTable, encoding: Encoding, target: str) -> LinearModel:
@@ -113,10 +114,10 @@ def mean_of_columns(table: UserTable, columns: Sequence[str], **options: Any) ->
     table.require_numbers(columns, "columns", also=["BOOLEAN"])
     encoding = Encoding(tuple(Number(name) for name in columns))
     if table.distributed:
-        with arrays_of(table.scope):
+        with arrays_of(_origin(table)):
             return mean_of_users(RecordsThere(table, tuple(encoding.numbers)), **options)
     rows = _rows(table, encoding)
-    with arrays_of(table.scope):
+    with arrays_of(_origin(table)):
         return mean_of_users(
             rows.features.to_numpy(),
             # The labels are named, so that the promise says which column tells users apart.

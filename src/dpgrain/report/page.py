@@ -21,6 +21,7 @@ from markupsafe import Markup
 from dpgrain import __version__
 from dpgrain._files import whole_file
 from dpgrain._wording import powers
+from dpgrain.provenance import IN_WORDS
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.report.curve import CurveTable, curve_table
 from dpgrain.report.events import sentences
@@ -150,6 +151,11 @@ class Page:
     def public(self) -> list[str]:
         """The facts that were taken as known to everybody."""
         return [text(fact) for fact in self.guarantee.public]
+
+    @property
+    def rows(self) -> str:
+        """Where the rows come from; empty where data lie on the devices of users."""
+        return "" if self.of == "sum" else IN_WORDS[self.guarantee.provenance]
 
     @property
     def events(self) -> list[str]:

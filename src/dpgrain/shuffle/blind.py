@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from dpgrain import _validate
 from dpgrain.accounting import Event, StatisticallyClose
 from dpgrain.errors import ParameterError
 from dpgrain.noise import RandomState, Source, source_of
 from dpgrain.publishing.facts import Fact
 from dpgrain.shuffle.design import Design
-from dpgrain.shuffle.parties import Analyzer, Enrolment, Estimate, Intake, Randomizer
+from dpgrain.shuffle.encoding import Device
+from dpgrain.shuffle.parties import Analyzer, Enrolment, Estimate, Intake, Randomizer, as_bytes
 from dpgrain.shuffle.protocol import exact_design
 from dpgrain.shuffle.shares import Shares, modulus_above, shuffled
 from dpgrain.shuffle.sums import SumOfVectors
@@ -49,22 +51,33 @@ class BlindRandomizer:
         """The bytes of all messages of a device together."""
         return self.shares.slots * self.shares.message_bytes
 
-    def report(self, vector: ArrayLike | None, random_state: RandomState = None) -> list[bytes]:
+    def report(
+        self,
+        vector: ArrayLike | None,
+        random_state: RandomState = None,
+        *,
+        device: Device = None,
+    ) -> list[bytes]:
         """Make the messages that the device sends, of one length, each to be shuffled on its own.
 
         Args:
             vector: (d,) the device's vector; None, or one that is not finite, for no data.
             random_state: a seed, which makes the messages not private.
+            device: the identifier under which the shuffler receives the messages, which count under no
+                other; None if they are received without one.
         """
         source = source_of(random_state)
-        return self.shares.messages(self.plain.counts(vector, source), source)
+        return self.shares.of(device).messages(self.plain.counts(vector, source), source)
 
 
 class BlindShuffler(Intake):
     """A middle that mixes the messages of a batch, all together, and need not read or add them.
 
+    It reads the tags alone, of which a foreign one would single its device out in the mix. A device's
+    own tags become those of the round, so that all messages that are handed on begin alike.
+
     Args:
-        shares: states the number and the length of the messages of a device.
+        shares: states the number, the length and the tag of the messages of a device.
         size: n, the devices of a batch.
         least: the number of devices that are needed before anything is handed on.
         source: random bits for the order.
@@ -89,35 +102,35 @@ class BlindShuffler(Intake):
         source: Source,
         enrolment: Enrolment | None = None,
     ) -> None:
-        super().__init__(size, least, enrolment)
+        super().__init__(shares.tag, size, least, enrolment)
         self._shares, self._source = shares, source
         self._messages: list[bytes] = []
 
-    def receive(self, messages: Sequence[bytes], device: Hashable = None) -> bool:
+    def receive(self, messages: Sequence[bytes], device: Device = None) -> bool:
         """Take in the messages of one device.
 
         Args:
-            messages: the messages of one device, as many and as long as it sends; they are not read.
-                They come together, in one message that nobody else can read or change; a set that
-                comes again is dropped.
-            device: the sender, if the transport knows it: a second set of a device is dropped.
+            messages: the messages of one device, as many and as long as it sends; nothing is read of
+                them but their tags. They come together, in one message that nobody else can read or
+                change; a set that comes again is dropped.
+            device: the sender, if the transport knows it, as the device itself has said it: messages
+                that were made for another are dropped, and so is a second set of a device.
 
         Returns:
             True if the messages count.
 
         Raises:
-            ParameterError: if nobody may take part twice and the device is not said, or the batch has
-                been handed on.
+            ParameterError: if the device is no identifier, nobody may take part twice and the device is
+                not said, or the batch has been handed on.
         """
-        sent, size = list(messages), self._shares.message_bytes
-        well = len(sent) == self._shares.slots and all(
-            isinstance(one, bytes) and len(one) == size for one in sent
-        )
+        own = self._shares.of(device)
+        sent = [as_bytes(one) for one in messages] if isinstance(messages, list | tuple) else []
+        well = len(sent) == own.slots and all(map(own.fits, sent))
         # Shares are random, so that no two devices send the same set.
         identity = hashlib.sha256(b"".join(sorted(sent))).digest() if well else None
         if not self._counts(identity, device):
             return False
-        self._messages += sent
+        self._messages += [self._shares.tag + one[len(own.tag) :] for one in sent]
         return True
 
     def release(self) -> list[bytes]:
@@ -159,7 +172,14 @@ class BlindAnalyzer:
         Args:
             messages: the messages that the shuffler handed on.
             reports: the number of devices that the shuffler heard.
+
+        Raises:
+            ParameterError: if ``reports`` is not a number of devices of one batch.
         """
+        if _validate.integer(minimum=1, reports=reports) > self.plain.size:
+            raise ParameterError(
+                f"reports must be at most the {self.plain.size:,} devices of a batch, not {reports!r}."
+            )
         combined = self.shares.combine(messages, reports)
         value = self.plain.decoded(combined.total, reports)
         there = combined.complete & (combined.total <= reports * self.plain.packing.largest)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
+import operator
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -33,6 +35,8 @@ _MOST_STEPS = 1 << 40
 _THREADS, _UNTHREADED_PIECES = 4, 4
 #: The bytes of the number that no other report has.
 NONCE = 16
+#: The identifier of a device: 7 and "7" are one; None where nobody says who sends.
+Device: TypeAlias = str | bytes | int | None
 
 
 @dataclass(frozen=True)
@@ -168,6 +172,48 @@ def _read(values: ArrayLike, dim: int) -> NDArray[Any]:
     return numbers.cells(values, dim, name="vectors")
 
 
+def name_of(device: Device) -> bytes:
+    """Return the bytes that stand for a device.
+
+    Args:
+        device: text, bytes or a whole number.
+
+    Raises:
+        ParameterError: if it is anything else, such as a number that does not equal itself.
+
+    >>> name_of("ann"), name_of(7) == name_of("7")
+    (b'ann', True)
+    """
+    if isinstance(device, bytes):
+        return device
+    if isinstance(device, str):
+        return device.encode("utf-8", "surrogatepass")
+    try:
+        return str(operator.index(device)).encode()  # type: ignore[arg-type]
+    except TypeError:
+        raise ParameterError(
+            "device must be text, bytes or a whole number, not "
+            f"{type(device).__name__}: write the identifier as text."
+        ) from None
+
+
+def tag_of(tag: bytes, device: Device) -> bytes:
+    """Return the tag of a device's reports: that of the round, hashed with the device's name.
+
+    A report that is copied under another name then has a tag that does not fit.
+
+    Args:
+        tag: the tag of the protocol and round, of at most 32 bytes.
+        device: the device; None keeps the tag of the round.
+
+    >>> tag_of(b"round 01", None), len(tag_of(b"round 01", "ann"))
+    (b'round 01', 8)
+    """
+    if device is None:
+        return tag
+    return hashlib.sha256(tag + name_of(device)).digest()[: len(tag)]
+
+
 @dataclass(frozen=True)
 class Packing:
     """The bytes of a report: a tag, a number that no other report has, and integers of fixed length.
@@ -186,6 +232,10 @@ class Packing:
     tag: bytes
     dim: int
     largest: int
+
+    def of(self, device: Device) -> Packing:
+        """Return the packing of one device's reports, whose tag is that device's own."""
+        return replace(self, tag=tag_of(self.tag, device))
 
     @property
     def bits(self) -> int:

@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dpgrain._later import later
 from dpgrain._types import FloatArray, IntArray
 from dpgrain._wording import shown
 from dpgrain.errors import ParameterError
 from dpgrain.noise import RandomState, Source, source_of
 from dpgrain.noise.counts import counts_of
 from dpgrain.shuffle.device_noise import DeviceNoise
-from dpgrain.shuffle.encoding import Encoding, Packing
+from dpgrain.shuffle.encoding import Device, Encoding, Packing, name_of
+
+if TYPE_CHECKING:
+    from dpgrain.inputs import numbers
+else:
+    # Devices have arrays, and need not load what reads tables.
+    numbers = later("dpgrain.inputs.numbers")
 
 _WORD_BYTES = 8
+# The bytes of a tag: fewer would fit by chance, and a hash has no more.
+_LEAST_TAG, _MOST_TAG = 8, 32
 
 
 @dataclass(frozen=True)
@@ -67,18 +75,26 @@ class Randomizer:
         ones: IntArray = own + counts_of(self.noise.law(1), encoding.dim, source)
         return np.minimum(ones, self.packing.largest)
 
-    def report(self, vector: ArrayLike | None, random_state: RandomState = None) -> bytes:
+    def report(
+        self,
+        vector: ArrayLike | None,
+        random_state: RandomState = None,
+        *,
+        device: Device = None,
+    ) -> bytes:
         """Make the report that the device sends to the shuffler.
 
         Args:
             vector: (d,) the device's vector; None, or one that is not finite, for no data.
             random_state: a seed, which makes the report not private.
+            device: the identifier under which the shuffler receives the report, which counts under no
+                other; None if it is received without one.
 
         Raises:
-            ParameterError: if the vector is not d numbers.
+            ParameterError: if the vector is not d numbers, or the device no identifier.
         """
-        source = source_of(random_state)
-        return self.packing.pack(self.counts(vector, source), source.words(2).tobytes())
+        source, packing = source_of(random_state), self.packing.of(device)
+        return packing.pack(self.counts(vector, source), source.words(2).tobytes())
 
 
 @dataclass(frozen=True)
@@ -86,8 +102,8 @@ class Dropped:
     """The numbers of reports or messages that were not counted, by the reason.
 
     Args:
-        malformed: reports or messages that no device can send: they are of another length, protocol or
-            round, or have numbers out of range.
+        malformed: reports or messages that the device cannot have sent: they are of another length,
+            protocol, round or device, or have numbers out of range.
         surplus: reports or messages beyond the size of the batch.
         repeated: reports that were sent again, or of a device that has taken part before.
 
@@ -172,13 +188,14 @@ class Bag:
             dim: d, the number of coordinates.
             tag: the protocol and round.
 
-        Messages that are no bits, or for no coordinate, are malformed. For each coordinate, messages
+        Messages that are no bits, or for no coordinate, are malformed, as are those of a list that are
+        no pairs of numbers. For each coordinate, messages
         after the first ``reports·most`` are surplus. Both are dropped, and their numbers kept.
 
         Raises:
-            ParameterError: if messages are not numbers of shape (k, 2).
+            ParameterError: if messages are an array of another shape.
         """
-        array = np.asarray(messages)
+        array = numbers.cells(messages, 2, name="messages")
         if array.ndim != 2 or array.shape[1] != 2 or array.dtype.kind not in "fiub":
             raise ParameterError(
                 f"messages must be numbers of shape (k, 2), not {array.shape} of {array.dtype}."
@@ -206,23 +223,19 @@ class Enrolment:
     """
 
     def __init__(self) -> None:
-        self._seen: set[Hashable] = set()
+        self._seen: set[bytes] = set()
         self._reports: set[bytes] = set()
 
-    def take(self, device: Hashable) -> bool:
+    def take(self, device: Device) -> bool:
         """Enrol a device, and return True if it takes part for the first time.
 
         Raises:
-            ParameterError: if the device is no identifier, which can be hashed.
+            ParameterError: if the device is no identifier.
         """
-        try:
-            if device in self._seen:
-                return False
-            self._seen.add(device)
-        except TypeError:
-            raise ParameterError(
-                f"device must be an identifier, such as a number or text, not {device!r}."
-            ) from None
+        name = name_of(device)
+        if name in self._seen:
+            return False
+        self._seen.add(name)
         return True
 
     def came(self, report: bytes) -> bool:
@@ -238,15 +251,26 @@ class Intake:
     """The way into a batch: each report counts once, in its batch, and is handed on once.
 
     Args:
+        tag: the protocol and round: 8 to 32 bytes with which the reports of this batch begin.
         size: n, the devices of a batch; reports beyond it are surplus.
         least: the number of reports that are needed before anything is handed on.
         enrolment: the devices of other batches, where nobody may take part twice.
+
+    Raises:
+        ParameterError: if the tag is shorter or longer.
     """
 
     #: The name of what is counted, for messages.
     _noun = "reports"
 
-    def __init__(self, size: int, least: int, enrolment: Enrolment | None = None) -> None:
+    def __init__(
+        self, tag: bytes, size: int, least: int, enrolment: Enrolment | None = None
+    ) -> None:
+        if not _LEAST_TAG <= len(tag) <= _MOST_TAG:
+            raise ParameterError(
+                f"tag must have {_LEAST_TAG} to {_MOST_TAG} bytes, not {len(tag)}: a report of another "
+                "round, mixed with those of this one, would stand out."
+            )
         self._size, self._least = size, least
         self._sequential = enrolment is not None
         self._enrolment = enrolment or Enrolment()
@@ -265,7 +289,7 @@ class Intake:
         """The numbers of reports that do not count."""
         return self._dropped
 
-    def _counts(self, identity: bytes | None, device: Hashable) -> bool:
+    def _counts(self, identity: bytes | None, device: Device) -> bool:
         """Decide if a report counts; if so, none of the same identity or device will count again.
 
         Args:
@@ -338,29 +362,30 @@ class Shuffler(Intake):
     def __init__(
         self, packing: Packing, size: int, least: int, enrolment: Enrolment | None = None
     ) -> None:
-        super().__init__(size, least, enrolment)
+        super().__init__(packing.tag, size, least, enrolment)
         self._packing = packing
         self._ones = np.zeros(packing.dim, dtype=np.int64)
 
-    def receive(self, report: bytes | bytearray | memoryview, device: Hashable = None) -> bool:
+    def receive(self, report: bytes | bytearray | memoryview, device: Device = None) -> bool:
         """Take in one report.
 
         Args:
             report: the bytes of a device, which came through a channel that nobody else can read or
                 change. A report that comes again is dropped: somebody who can copy a report, but not
                 read it, must not make it count twice.
-            device: the sender, if the transport knows it: a second report of a device is dropped.
+            device: the sender, if the transport knows it, as the device itself has said it: a report
+                that was made for another is dropped, and so is a second one of a device.
 
         Returns:
             True if the report counts.
 
         Raises:
-            ParameterError: if nobody may take part twice and the device is not said, or the batch has
-                been handed on.
+            ParameterError: if the device is no identifier, nobody may take part twice and the device is
+                not said, or the batch has been handed on.
         """
-        report = bytes(report) if isinstance(report, bytearray | memoryview) else report
-        counts = self._packing.unpack(report)
-        identity = None if counts is None else self._packing.nonce_of(report)
+        sent, packing = as_bytes(report), self._packing.of(device)
+        counts = packing.unpack(sent)
+        identity = None if counts is None else packing.nonce_of(sent)
         counted = self._counts(identity, device)
         if counted and counts is not None:
             self._ones += counts
@@ -374,6 +399,11 @@ class Shuffler(Intake):
         """
         self._close()
         return Bag(self._ones.copy(), self._reports, self._dropped, self._packing.tag)
+
+
+def as_bytes(message: Any) -> Any:
+    """Return the bytes of a message that is held in another way; anything else as it is."""
+    return bytes(message) if isinstance(message, bytearray | memoryview) else message
 
 
 @dataclass(frozen=True, eq=False)

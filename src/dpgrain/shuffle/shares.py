@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -20,6 +20,7 @@ from dpgrain._special import gammaln
 from dpgrain._types import FloatArray
 from dpgrain.errors import ParameterError
 from dpgrain.noise import Source
+from dpgrain.shuffle.encoding import Device, tag_of
 from dpgrain.shuffle.parties import Dropped
 
 # The modulus is at most this, since sums are int64, and whole numbers at most 10^18.
@@ -135,6 +136,10 @@ class Shares:
         needed = shares_needed(devices, modulus, variation / (one.pieces * rounds), width)
         return Shares(dim, modulus, needed, width, tag)
 
+    def of(self, device: Device) -> Shares:
+        """Return the shares of one device, whose messages begin with a tag of its own."""
+        return replace(self, tag=tag_of(self.tag, device))
+
     @property
     def pieces(self) -> int:
         """The number of pieces of the coordinates; the last one may be filled up with zeros."""
@@ -235,7 +240,7 @@ class Shares:
         """
         devices = _validate.integer(minimum=1, devices=devices)
         arrived = list(messages)
-        labels, shares = self._parsed([m for m in arrived if self._expected(m)])
+        labels, shares = self._parsed([m for m in arrived if self.fits(m)])
         good = (labels < self.slots) & (shares < self.modulus).all(axis=1)
         labels, shares = labels[good], shares[good]
         sums = np.zeros((self.pieces, self.width), dtype=np.uint64)
@@ -245,8 +250,8 @@ class Shares:
         complete = np.repeat((heard == devices).all(axis=1), self.width)[: self.dim]
         return CombinedShares(total, complete, Dropped(malformed=len(arrived) - len(labels)))
 
-    def _expected(self, message: object) -> bool:
-        """Return True if this has the form of a message of this protocol."""
+    def fits(self, message: object) -> bool:
+        """Return True if this has the length and the tag of the messages of this protocol and round."""
         return (
             isinstance(message, bytes)
             and len(message) == self.message_bytes

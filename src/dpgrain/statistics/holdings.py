@@ -179,6 +179,7 @@ def elements_per_user(
         table.user,
         table.scope,
         own.partition,
+        provenance=table.provenance,
     )
     sd = noise_sd(event) * size
     guarantee = before_publishing(

@@ -382,6 +382,7 @@ class Request:
             self.table.user or "",
             self.table.scope,
             self.blocks.partition,
+            provenance=self.table.provenance,
         )
 
     def _scope_in_words(self) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime
 from typing import Any, Self
@@ -13,20 +13,30 @@ import pyarrow as pa
 from dpgrain._wording import named_like, shorten
 from dpgrain.errors import ParameterError, SchemaError
 from dpgrain.inputs.labels import exact, whole, written
+from dpgrain.provenance import Provenance, checked
 from dpgrain.regions import EVERYTHING, Region
 from dpgrain.tables.elements import NAMED, Elements, as_elements
-from dpgrain.tables.engines.dated import MOMENTS, DatedSource, as_read
+from dpgrain.tables.engines.column_types import (
+    DAY,
+    INTEGERS,
+    MOMENT,
+    TEXT,
+    TIMES,
+    TRUTH,
+    WHOLE,
+    decimals,
+    is_key,
+    is_number,
+    is_readable,
+)
+from dpgrain.tables.engines.dated import DatedSource, as_read
 from dpgrain.tables.engines.scoped import ScopedSource, all_rows
 from dpgrain.tables.engines.sources import Source, TypedSource, other_delimiter
-from dpgrain.tables.engines.sql import INTEGERS, WHOLE, is_number
 from dpgrain.tables.where import narrowed, region_of
 from dpgrain.zones import check_zone
 
 # The name of a column is cut to so many letters where it may be a whole header.
 _LETTERS = 40
-# The type of decimal numbers says how many digits stand behind the point.
-_DECIMAL = re.compile(r"DECIMAL\(\d+, ?(\d+)\)")
-_NESTED = ("[]", "STRUCT", "MAP", "UNION", "LIST", "BLOB", "VARIANT")
 
 
 @dataclass(frozen=True)
@@ -72,6 +82,7 @@ class Rows:
         threads: threads that a release may use.
         cells: the columns that were added by :meth:`with_cells`.
         days: the columns that were added by :meth:`with_days`.
+        provenance: where the rows come from, which every guarantee says.
     """
 
     source: Source
@@ -82,6 +93,7 @@ class Rows:
     threads: int
     cells: Mapping[str, CellColumn] = field(default_factory=dict)
     days: Mapping[str, DayColumn] = field(default_factory=dict)
+    provenance: Provenance = "as given"
 
     def with_cells(self, name: str, of: str, by: Any) -> Self:
         """Return the same table with a column of cells: a public function of another column.
@@ -115,7 +127,11 @@ class Rows:
                 "or 'drop'."
             )
         cells = {**self.cells, name: CellColumn(of, elements)}
-        return replace(self, schema={**self.schema, name: "VARCHAR"}, cells=cells)
+        return self.made(schema={**self.schema, name: TEXT}, cells=cells)
+
+    def made(self, **parts: Any) -> Self:
+        """Return rows that are made of these, each of one row or of one person's rows alone."""
+        return replace(self, **parts, provenance=checked(self.provenance))
 
     def partition_of(self, of: str, by: Any) -> Elements:
         """Return a partition of the values of a column, as :meth:`with_cells` takes it.
@@ -129,7 +145,7 @@ class Rows:
                 would be a cell of its own, and not one of a month.
         """
         elements, kind = as_elements(by), self.schema[of]
-        if elements.period is not None and kind != "DATE":
+        if elements.period is not None and kind != DAY:
             raise SchemaError(
                 f"of {of!r} has type {kind}, and a {elements.period} is one of days; state "
                 f"types={{{of!r}: 'DATE'}} in dg.read (--type {of}=date) where all days are written "
@@ -171,25 +187,25 @@ class Rows:
             raise ParameterError(f"name must be a new column, not {name!r}; choose another.")
         self.require(of, "of")
         kind = self.schema[of]
-        if not kind.startswith("TIMESTAMP"):
+        if kind not in TIMES:
             raise SchemaError(
                 f"of {of!r} has type {kind}, and days are of times: name a column of TIMESTAMP, or of "
                 f"text such as 2024-05-01 12:00 with types={{{of!r}: 'TIMESTAMP'}} in dg.read or "
                 f"--type {of}=timestamp; a column of dates is one of days already.",
                 name="of",
             )
-        if zone is not None and kind != MOMENTS:
+        if zone is not None and kind != MOMENT:
             raise ParameterError(
                 f"zone must be left out, as the times of {of!r} have none: their days are those that "
                 "they show.",
                 name="zone",
             )
-        clocks = check_zone("UTC" if zone is None else zone) if kind == MOMENTS else ""
-        source: Source = DatedSource(all_rows(self.source), name, of, kind, clocks)
+        clocks = check_zone("UTC" if zone is None else zone) if kind == MOMENT else ""
+        source: Source = DatedSource(all_rows(self.source), name, of, clocks)
         if not self.scope.everything:
             source = ScopedSource(source, self.scope, self.schema, {})
         days = {**self.days, name: DayColumn(of, clocks)}
-        return replace(self, source=source, schema={**self.schema, name: "DATE"}, days=days)
+        return self.made(source=source, schema={**self.schema, name: DAY}, days=days)
 
     @property
     def scope(self) -> Region:
@@ -235,7 +251,7 @@ class Rows:
         self.require_records()
         region = region_of(self, {**(columns or {}), **more})
         region = narrowed(self.scope, region)
-        return replace(self, source=ScopedSource(all_rows(self.source), region, self.schema, {}))
+        return self.made(source=ScopedSource(all_rows(self.source), region, self.schema, {}))
 
     def has(self, name: str) -> bool:
         """Return whether a column has the name; queries do not tell capital from small letters."""
@@ -262,10 +278,11 @@ class Rows:
 
     def read_as(self, column: str) -> str:
         """Return the type that a column is read as, and its decimal mark where that is a comma."""
-        kind, source = self.schema[column], as_read(self.source)
-        comma = isinstance(source, TypedSource) and source.decimal == "," and column in source.types
-        # The values of an ENUM are text.
-        return f"{'VARCHAR' if kind == 'ENUM' else kind}{' with a decimal comma' if comma else ''}"
+        source = as_read(self.source)
+        if not isinstance(source, TypedSource) or column not in source.types:
+            return self.schema[column]
+        # As stated, and not as what it becomes: a UUID is text, but not the text that stands there.
+        return f"{source.types[column]}{' with a decimal comma' if source.decimal == ',' else ''}"
 
     def is_integer(self, column: str) -> bool:
         """Return whether keys of this column are integers; otherwise they are text."""
@@ -335,27 +352,43 @@ class Rows:
         """
         self.require(column, role)
         kind = self.schema[column]
-        if kind.startswith(("TIME", "INTERVAL")):
-            # A value beyond the range of text would fail, and tell of one row.
-            told = "cast it to text"
-            if kind.startswith("TIMESTAMP"):
-                told = (
-                    f"name its days: table.with_days('day', of={column!r}), --days day={column}, or "
-                    "[table.days.day] in a file of releases"
-                )
-            raise SchemaError(
-                f"{role} {column!r} has type {kind}, which cannot name things; {told}.", name=role
+        if is_key(kind):
+            return
+        remedy = "cast it to integer or text"
+        if kind in TIMES:
+            remedy = (
+                f"name its days: table.with_days('day', of={column!r}), --days day={column}, or "
+                "[table.days.day] in a file of releases"
             )
-        if kind in ("FLOAT", "DOUBLE") or kind.endswith(_NESTED) or kind.startswith(_NESTED):
+        elif kind.startswith("UNION of "):
             # Files that differ have a union of their types.
-            told = (
-                "write it to all files with one type"
-                if kind.startswith("UNION of ")
-                else "cast it to integer or text"
-            )
+            remedy = "write it to all files with one type"
+        raise SchemaError(
+            f"{role} {column!r} has type {kind}, which cannot name things; {remedy}.", name=role
+        )
+
+    def require_readable(self, column: str, role: str) -> None:
+        """Raise unless the column has a type that is read, by the table of types.
+
+        Raises:
+            SchemaError: if there is no such column, or its type is not read.
+        """
+        self.require(column, role)
+        if not is_readable(self.schema[column]):
             raise SchemaError(
-                f"{role} {column!r} has type {kind}, which cannot name things; {told}.", name=role
+                f"{role} {column!r} has type {self.schema[column]}, which is not read; cast it to a "
+                "number, a date or text.",
+                name=role,
             )
+
+    def needed(self, used: Iterable[str]) -> set[str]:
+        """Return columns, those that columns of cells among them are made of, and the user's."""
+        found = {*used, *([] if self.user is None else [self.user])}
+        for name in reversed(list(self.cells)):
+            # A column of cells may be of another one, which was added before it.
+            if name in found:
+                found.add(self.cells[name].of)
+        return found
 
     def require_numbers(
         self, columns: Sequence[str], role: str, *, also: Sequence[str] = (), instead: str = ""
@@ -375,12 +408,12 @@ class Rows:
         for column in columns:
             self.require(column, role)
             kind = self.schema[column]
-            if kind in ("VARCHAR", "ENUM") and column not in self.cells:
+            if kind == TEXT and column not in self.cells:
                 texts.append(column)
             elif not is_number(kind) and kind not in also:
+                remedy = "name another column" if is_readable(kind) else "cast it to DOUBLE"
                 raise SchemaError(
-                    f"{role} {column!r} has type {kind}; it must hold numbers: name another column.",
-                    name=role,
+                    f"{role} {column!r} has type {kind}; it must hold numbers: {remedy}.", name=role
                 )
         if texts:
             # All columns are named at once, so that a person with twenty features is told once.
@@ -425,12 +458,11 @@ def _form_of(kind: str) -> _Form | None:
     """Return how the keys of a column of this type are written; None where they are any text."""
     if kind in WHOLE:
         return _INTEGER
-    if decimal := _DECIMAL.fullmatch(kind):
-        places = int(decimal[1])
+    if (places := decimals(kind)) is not None:
         zero = f"0.{'0' * places}" if places else "0"
         pattern = re.compile(rf"-?[0-9]+{rf'[.][0-9]{{{places}}}' if places else ''}")
         return _Form(pattern, f"numbers with {places} decimals", f"write them such as {zero}")
-    return {"DATE": _DAYS, "BOOLEAN": _TRUTHS}.get(kind)
+    return {DAY: _DAYS, TRUTH: _TRUTHS}.get(kind)
 
 
 def _fit_a_column(numbers: Sequence[int]) -> bool:
@@ -445,13 +477,12 @@ def _text_key(label: Any, kind: str) -> str | None:
     number = None if isinstance(label, str | bytes) else exact(label)
     if number is None:
         return written(label)
-    if kind == "BOOLEAN":
+    if kind == TRUTH:
         return None if number not in (0, 1) else "true" if number else "false"
-    decimal = _DECIMAL.fullmatch(kind)
-    if decimal is None:
+    places = decimals(kind)
+    if places is None:
         return written(label)
     # SQL writes the number with as many digits as the type says.
-    places = int(decimal[1])
     scaled = number * 10**places
     if scaled.denominator != 1 or abs(scaled) >= 10**38:
         return None

@@ -5,19 +5,21 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 from dpgrain import _validate
 from dpgrain._progress import Progress
 from dpgrain.errors import ParameterError
 from dpgrain.inputs.labels import Key, key
+from dpgrain.provenance import checked
 from dpgrain.tables.domain import listed_values
 from dpgrain.tables.engines.check import check, in_words
 from dpgrain.tables.engines.memory import LEAST
 from dpgrain.tables.engines.named import engine_for, opener, source_for
 from dpgrain.tables.engines.people import PerUser, made_of_people
 from dpgrain.tables.engines.protocol import Engine
+from dpgrain.tables.engines.provenance import provenance_of
 from dpgrain.tables.engines.sources import typed
 from dpgrain.tables.rows import Rows
 
@@ -109,7 +111,7 @@ class UserTable(Rows):
         ['who', 'visits', 'spent', 'shops']
         """
         made = PerUser.of(self, by, numbers)
-        return replace(self, source=made, schema=made.columns(), cells={})
+        return self.made(source=made, schema=made.columns(), cells={})
 
     def check(
         self,
@@ -209,12 +211,15 @@ def read(
     memory: str | int = "1GB",
     threads: int | None = None,
     engine: Any = None,
+    rows: Literal["as given"] | None = None,
 ) -> UserTable:
     """Open a table in which one user holds many records; nothing is loaded yet.
 
     Args:
         source: a path or glob (or several) of Parquet or CSV files (UTF-8), an Arrow table, a
-            pandas or Polars data frame, a DuckDB relation, or a data frame of Spark.
+            pandas or Polars data frame, or a table of DuckDB by its name (``con.table("visits")``); any
+            other relation of DuckDB, a lazy frame of Polars and a frame of Spark are queries, which
+            need ``rows=``.
         user: the column that tells whose a record is; without one only ``Record`` is offered.
         n_users: the public number of enrolled users, with or without records. It is never counted
             from the table, since that number is private; used for the δ warning and in the guarantee.
@@ -232,11 +237,15 @@ def read(
             another package that keeps to :class:`~dpgrain.tables.engines.protocol.Engine`. By
             default, Spark reads its own frames, and DuckDB all else. Releases are the same through
             all of them.
+        rows: ``"as given"`` where rows are as a query made them. The guarantee then says that nobody's
+            rows are assumed to decide over those of others, as they do after ``LIMIT``, or over whether
+            the query runs to its end; of frames and Arrow tables in memory it says so by itself.
 
     Raises:
         DataError: if a file is missing or not readable.
         SchemaError: if the user column is missing or cannot name users.
-        ParameterError: if another argument is out of range.
+        ParameterError: if the source is a query and ``rows`` does not say so, or another argument is
+            out of range.
 
     >>> import pyarrow as pa
     >>> read(pa.table({"who": ["ann", "bob"], "word": ["yo", "bro"]}), user="who")
@@ -246,9 +255,11 @@ def read(
         n_users = _validate.integer(minimum=1, n_users=n_users)
     if threads is not None:
         threads = _validate.integer(minimum=1, threads=threads)
+    provenance = provenance_of(source, rows)
     engine = engine_for(engine, source)
     source = source if user is None else _users_apart(source, user)
-    opened = typed(source_for(engine, source, delimiter), types, decimal)
+    found = source_for(engine, source, delimiter)
+    opened = typed(found, types, decimal)
     table = UserTable(
         opened,
         user,
@@ -256,6 +267,7 @@ def read(
         opened.columns(),
         _bytes(memory),
         threads or os.cpu_count() or 1,
+        provenance=provenance if opened is found else checked(provenance),
         engine=engine,
     )
     if user is not None:

@@ -17,10 +17,10 @@ import numpy as np
 from dpgrain import _validate
 from dpgrain.errors import ParameterError
 from dpgrain.regions import EVERYTHING, Among, Axis, Region, Side, Span, microseconds
+from dpgrain.tables.engines.column_types import DAY, MOMENT, TIMES
 from dpgrain.zones import midnight
 
 _MICROSECOND = timedelta(microseconds=1)
-_MOMENTS = "TIMESTAMP WITH TIME ZONE"
 _PERIOD = re.compile(
     r"(?P<year>\d{4})(-(?P<month>\d\d)(-(?P<day>\d\d)"
     r"([T ](?P<hour>\d\d)(:(?P<minute>\d\d)(:(?P<second>\d\d)(\.(?P<fraction>\d{1,6}))?)?)?"
@@ -61,11 +61,6 @@ class Columns(Protocol):
 
     def stated(self, label: Any, column: str, role: str) -> int | str:
         """Return the key of a column that a public label is."""
-
-
-def is_time(kind: str) -> bool:
-    """Return True for the types of dates and of timestamps."""
-    return kind == "DATE" or kind.startswith("TIMESTAMP")
 
 
 def region_of(table: Columns, stated: Mapping[str, Any]) -> Region:
@@ -115,7 +110,7 @@ def _side(table: Columns, column: str, value: Any) -> Side:
         )
     if column in table.days:
         return _side_of_days(table, column, value)
-    stated, timed = _parts(value), is_time(table.schema[column])
+    stated, timed = _parts(value), table.schema[column] in (DAY, *TIMES)
     missing, parts = None in stated, [part for part in stated if part is not None]
     kind = table.read_as(column)
     if timed:
@@ -147,7 +142,7 @@ def _side_of_days(table: Columns, column: str, value: Any) -> Side:
     """Return the times that days are made of, from the first midnight to that after the last."""
     stated, day = _parts(value), table.days[column]
     ends = [_interval(part) for part in stated if part is not None]
-    days, kind = _times("DATE", column, ends), table.schema[day.of]
+    days, kind = _times(DAY, column, ends), table.schema[day.of]
     values: Span | Among = Among()
     if isinstance(days, Span):
         low, high = (
@@ -171,7 +166,7 @@ def _midnight(end: int, column: str, zone: str) -> int:
 
 def _axis(kind: str) -> Axis:
     """Return the axis of a type of dates or times."""
-    return "date" if kind == "DATE" else "instant" if kind == _MOMENTS else "time"
+    return "date" if kind == DAY else "instant" if kind == MOMENT else "time"
 
 
 def _parts(value: Any) -> list[Any]:
@@ -267,11 +262,11 @@ def _period(stated: Any, kind: str, column: str) -> tuple[datetime, datetime]:
             f"where must state days or times of {column!r}, such as '2026-01-31', '2026-01' or "
             f"'2026-01-31T12:00', not {_validate.said(stated)}."
         )
-    if begin.tzinfo is not None and kind != _MOMENTS:
+    if begin.tzinfo is not None and kind != MOMENT:
         raise ParameterError(
             f"where states {stated!s} with a zone, and {column!r} has none; leave the zone out."
         )
-    if kind == "DATE" and begin.timetz().replace(tzinfo=None) != datetime.min.time():
+    if kind == DAY and begin.timetz().replace(tzinfo=None) != datetime.min.time():
         raise ParameterError(f"where must state whole days of {column!r}, not {stated!s}.")
     return begin, end
 

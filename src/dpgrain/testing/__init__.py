@@ -1,4 +1,4 @@
-"""Contracts that engines, means and statistics from elsewhere inherit in their tests."""
+"""Contracts that implementations from elsewhere inherit in their tests, and what these are made of."""
 
 from __future__ import annotations
 
@@ -7,17 +7,21 @@ from typing import TYPE_CHECKING
 from dpgrain._later import face
 
 if TYPE_CHECKING:
+    from dpgrain.testing import odd
     from dpgrain.testing.engine import EngineContract
     from dpgrain.testing.mean import MeanContract
+    from dpgrain.testing.products import covering
     from dpgrain.testing.statistic import StatisticContract
 
-__all__ = ["EngineContract", "MeanContract", "StatisticContract"]
+__all__ = ["EngineContract", "MeanContract", "StatisticContract", "covering", "odd"]
 
 face(
     __name__,
     {
         "dpgrain.testing.engine": ("EngineContract",),
         "dpgrain.testing.mean": ("MeanContract",),
+        "dpgrain.testing.products": ("covering",),
         "dpgrain.testing.statistic": ("StatisticContract",),
     },
+    modules=("odd",),
 )

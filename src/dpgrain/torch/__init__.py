@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from dpgrain.torch.adaptive import AdaptiveNorm
     from dpgrain.torch.engine import PrivacyEngine
     from dpgrain.torch.loader import PrivateLoader
+    from dpgrain.torch.losses import record_losses
     from dpgrain.torch.maps import through_linear_maps
     from dpgrain.torch.optimizer import PrivateOptimizer
     from dpgrain.torch.trained import Training, TrainingHistory
@@ -25,6 +26,7 @@ __all__ = [
     "PrivateOptimizer",
     "Training",
     "TrainingHistory",
+    "record_losses",
     "through_linear_maps",
     "train",
 ]
@@ -35,6 +37,7 @@ face(
         "dpgrain.torch.adaptive": ("AdaptiveNorm",),
         "dpgrain.torch.engine": ("PrivacyEngine",),
         "dpgrain.torch.loader": ("PrivateLoader",),
+        "dpgrain.torch.losses": ("record_losses",),
         "dpgrain.torch.maps": ("through_linear_maps",),
         "dpgrain.torch.optimizer": ("PrivateOptimizer",),
         "dpgrain.torch.trained": ("Training", "TrainingHistory"),

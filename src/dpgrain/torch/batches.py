@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -55,13 +54,6 @@ class Blocks:
     def blocks(self) -> int:
         """The number of blocks."""
         return len(self.starts) - 1
-
-    def digest(self) -> str:
-        """Return a text that no other blocks have, by which processes compare theirs."""
-        found = hashlib.sha256(np.int64(self.blocks).tobytes())
-        for places in (self.starts, self.rows):
-            found.update(places.astype(np.int64).tobytes())
-        return found.hexdigest()
 
     def by_size(self, drawn: IndexArray | None = None) -> IndexArray:
         """Return blocks in the order in which batches hold them: small ones first.

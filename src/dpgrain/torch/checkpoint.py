@@ -25,7 +25,7 @@ from dpgrain.torch.library import torch
 from dpgrain.units import Level
 
 # Files are written in this version of their format.
-_FORMAT = 1
+_FORMAT = 2
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,7 @@ class Plan:
         guarantee: the promise, with the lines of ledgers in which the run was charged.
         users: the name of the users' labels; empty without a name, None for one user per record.
         elements: the name of the elements' labels; empty without a name, None where there are none.
+        key: the key of the hash of all labels, in hexadecimals; the hash itself is in the journal.
     """
 
     run: str
@@ -53,6 +54,7 @@ class Plan:
     guarantee: Guarantee
     users: str | None
     elements: str | None
+    key: str
 
     def __post_init__(self) -> None:
         _fields.check(self)
@@ -119,7 +121,7 @@ class Checkpoint:
         """Read a file that :meth:`write` wrote; no code in it is run.
 
         Raises:
-            DataError: if the file cannot be read, is no checkpoint, or a later version has written it.
+            DataError: if the file cannot be read, is no checkpoint, or another version has written it.
         """
         # What torch.save writes is a zip file, which has its end where nothing was cut off.
         if not zipfile.is_zipfile(path):
@@ -133,8 +135,7 @@ class Checkpoint:
             raise _unreadable(path)
         if values.pop("format") != _FORMAT:
             raise DataError(
-                f"{str(path)!r} was written by a later version of dpgrain; use that, or one still "
-                "later."
+                f"{str(path)!r} was written by another version of dpgrain; go on with that one."
             )
         return Checkpoint(**{**values, "plan": Plan.from_json(values["plan"])})
 

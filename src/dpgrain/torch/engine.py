@@ -19,9 +19,10 @@ from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.publish import before_resuming
 from dpgrain.torch import resuming
 from dpgrain.torch.adaptive import AdaptiveNorm
-from dpgrain.torch.asked import Asked, Numbers, clipped_run, given_mean
+from dpgrain.torch.asked import Asked, Numbers, clipped_run, given_mean, unit_of
 from dpgrain.torch.batches import Blocks
 from dpgrain.torch.checkpoint import Checkpoint, Plan
+from dpgrain.torch.held import Held
 from dpgrain.torch.library import torch
 from dpgrain.torch.loader import PrivateLoader
 from dpgrain.torch.optimizer import PrivateOptimizer
@@ -36,8 +37,9 @@ class PrivacyEngine:
     """Private training of one network, with a promise for records, elements or users.
 
     Args:
-        unit: what is protected: ``Record()``, ``Element()``, ``User()`` (the default), each of which is
-            one block; or ``User(max_elements=M)``, whose first M elements are blocks.
+        unit: what is protected: ``Record()``, ``Element()``, ``User()``, each of which is one block; or
+            ``User(max_elements=M)``, whose first M elements are blocks. By default ``User()`` where
+            users are passed, and ``Record()`` where they are not.
         relation: the neighbouring relation.
         random_state: a seed for tests and research, which makes the run not private.
 
@@ -72,14 +74,15 @@ class PrivacyEngine:
         relation: Relation = "zero_out",
         random_state: RandomState = None,
     ) -> None:
-        self._unit: Unit = User() if unit is None else unit
+        self._unit = unit
         # Making a promise checks the unit and the relation.
-        _ = Promise(self._unit, 1.0, 1e-6, relation)
+        _ = Promise(User() if unit is None else unit, 1.0, 1e-6, relation)
         self._relation, self._source = relation, source_of(random_state)
         self._guarantee: Guarantee | None = None
         self._run: Run | None = None
         self._plan: Plan | None = None
         self._draws: Draws
+        self._held: Held
         self._extra: Mapping[str, Any] = {}
 
     def make_private(
@@ -123,7 +126,7 @@ class PrivacyEngine:
             sampling_rate: the public probability q that a block, or a user, is in a step.
             max_grad_norm: the clipping bound of a block's mean gradient, l2 over all parameters; or an
                 ``AdaptiveNorm``, which follows a quantile of them.
-            users: (records,) whose each record is; None for one user per record.
+            users: (records,) whose each record is; None where records are protected.
             elements: (records,) the cell of each record, by a public partition.
             noise_multiplier: noise sd ÷ clipping bound; or in its place
             target_epsilon: the promised ε of the whole run.
@@ -158,11 +161,13 @@ class PrivacyEngine:
             has seeded them: dropout would otherwise follow from a record's place among others.
 
         Raises:
-            ParameterError: if a parameter is out of range, a layer mixes records or is not known, or
-                the open budget does not hold the run; nothing is charged then.
+            ParameterError: if a parameter is out of range, users are left out where more than records
+                is protected, a layer mixes records or is not known, or the open budget does not hold
+                the run; nothing is charged then.
         """
         if self._run is not None:
             raise ParameterError("an engine has one run: make another PrivacyEngine for another.")
+        unit = unit_of(self._unit, users)
         module, processes = Processes.of(module)
         check_dataset(dataset)
         _check_optimizer(module, optimizer)
@@ -179,7 +184,7 @@ class PrivacyEngine:
         )
         if mean is None:
             asked = clipped_run(
-                self._promise(noise_multiplier, target_epsilon, target_delta, share),
+                self._promise(unit, noise_multiplier, target_epsilon, target_delta, share),
                 numbers,
                 sampling=sampling,
                 elements_per_user=elements_per_user,
@@ -187,14 +192,16 @@ class PrivacyEngine:
                 noise=noise,
             )
         else:
-            promise = Promise(self._unit, 1.0, target_delta, self._relation)
+            promise = Promise(unit, 1.0, target_delta, self._relation)
             asked = given_mean(promise, mean, numbers, noise=noise)
-        run, blocks = self._start(
+        run, held = self._start(
             asked,
             module,
             optimizer,
-            arrange(len(dataset), users, elements, self._unit, places=asked.mean.fresh),
+            dataset,
+            arrange(len(dataset), users, elements, unit, places=asked.mean.fresh),
             users,
+            elements,
             apart=tuple(records_apart),
             loss_reduction=loss_reduction,
             processes=processes,
@@ -205,14 +212,14 @@ class PrivacyEngine:
                 run.try_on(example)
             guarantee = self._charged(
                 run,
-                blocks,
+                held,
                 lambda: before_publishing(
                     guarantee, n_users=asked.mean.n_users, budget=asked.promise.budget
                 ),
             )
-        self._run, self._guarantee = run, guarantee
+        self._run, self._guarantee, self._held = run, guarantee, held
         self._plan = resuming.plan_of(asked, guarantee, loss_reduction, users, elements)
-        loader = PrivateLoader(run, dataset, blocks, self._draws, max_rows, collate_fn)
+        loader = PrivateLoader(run, dataset, held.blocks, self._draws, max_rows, collate_fn)
         return module, PrivateOptimizer(run), loader
 
     def save(self, path: str | Path, *, extra: Mapping[str, Any] | None = None) -> None:
@@ -231,13 +238,18 @@ class PrivacyEngine:
             DataError: if a file cannot be written.
 
         The file of a private run holds what was published, and nothing that only the curator may know.
+        The journal has a hash of users and elements, by which :meth:`resume` knows them; its key is in
+        the checkpoint. Neither file alone tells anything of the data; both together show whether a
+        guess of all labels is right, so the journal stays with whoever holds the data.
         Of several processes the first one writes.
         """
         run = self._begun()
         with run.between():
             if run.processes.first:
-                held = {} if extra is None else extra
-                resuming.save(run, self._plan, self._source, self._draws, Path(path), held)
+                added = {} if extra is None else extra
+                resuming.save(
+                    run, self._plan, self._held, self._source, self._draws, Path(path), added
+                )
 
     @classmethod
     def resume(
@@ -270,8 +282,8 @@ class PrivacyEngine:
             an engine with the run, the module, the optimizer and the loader of the steps that are left.
 
         Raises:
-            ParameterError: if module, optimizer or labels are others than when the run began, or the
-                open budget does not hold the run.
+            ParameterError: if module, optimizer, labels or the number of records are others than when
+                the run began, or the open budget does not hold the run.
             DataError: if the checkpoint, or the journal beside it, is missing or damaged.
 
         A ledger that has charged the run is not charged again; another one, or a budget that is open,
@@ -305,7 +317,8 @@ class PrivacyEngine:
         path = Path(path)
         checkpoint = processes.told(lambda: Checkpoint.read(path))
         plan = checkpoint.plan
-        unit = OWN_UNIT[plan.level] if plan.max_elements is None else User(plan.max_elements)
+        stated = OWN_UNIT[plan.level] if plan.max_elements is None else User(plan.max_elements)
+        unit = unit_of(stated, users)
         engine = cls(unit=unit, relation=plan.guarantee.relation)
         engine._source, engine._extra = resuming.source_of(checkpoint), checkpoint.extra
         check_dataset(dataset)
@@ -318,25 +331,27 @@ class PrivacyEngine:
         resuming.check_alike(plan, guarantee, users, elements)
         rows = arrange(len(dataset), users, elements, unit)
         resuming.load(checkpoint, module, optimizer)
-        run, blocks = engine._start(
+        run, held = engine._start(
             asked,
             module,
             optimizer,
+            dataset,
             rows,
             users,
+            elements,
             apart=tuple(records_apart),
             loss_reduction=plan.loss_reduction,
             processes=processes,
         )
         guarantee = replace(guarantee, receipts=plan.guarantee.receipts)
         with run.hooked():
-            resuming.go_on(run, engine._draws, checkpoint, path)
+            resuming.go_on(run, held, engine._draws, checkpoint, path)
             guarantee = engine._charged(
-                run, blocks, lambda: before_resuming(guarantee, n_users=plan.mean.n_users)
+                run, held, lambda: before_resuming(guarantee, n_users=plan.mean.n_users)
             )
-        engine._run, engine._guarantee = run, guarantee
+        engine._run, engine._guarantee, engine._held = run, guarantee, held
         engine._plan = replace(plan, guarantee=guarantee)
-        loader = PrivateLoader(run, dataset, blocks, engine._draws, max_rows, collate_fn)
+        loader = PrivateLoader(run, dataset, held.blocks, engine._draws, max_rows, collate_fn)
         return engine, module, PrivateOptimizer(run), loader
 
     @property
@@ -399,14 +414,16 @@ class PrivacyEngine:
         asked: Asked,
         module: Any,
         optimizer: Any,
+        dataset: Any,
         rows: Rows,
         users: Any,
+        elements: Any,
         *,
         apart: tuple[type, ...],
         loss_reduction: Literal["mean", "sum"],
         processes: Processes,
-    ) -> tuple[Run, Blocks]:
-        """Return a run that is not charged yet, and its blocks."""
+    ) -> tuple[Run, Held]:
+        """Return a run that is not charged yet, and the records that it reads."""
         blocks, owners = Blocks.arrange(rows), owners_of(asked.mean, rows, users)
         parameters = [p for p in module.parameters() if p.requires_grad]
         steps, self._draws = steps_of(
@@ -421,27 +438,29 @@ class PrivacyEngine:
             processes=processes,
             private=self._source.private,
         )
-        return run, blocks
+        return run, Held(dataset, users, elements, blocks)
 
     def _promised(self, asked: Asked, users: Any, elements: Any, *, collated: bool) -> Guarantee:
         """Return the guarantee of a run, before it is charged."""
         return guarantee_of(
             asked.promise,
             asked.mean.event,
-            asked.facts(collated=collated),
+            asked.facts(named=users is not None, collated=collated),
             private=self._source.private,
             users=users,
             elements=elements,
         )
 
-    def _charged(self, run: Run, blocks: Blocks, charge: Callable[[], Guarantee]) -> Guarantee:
+    def _charged(self, run: Run, held: Held, charge: Callable[[], Guarantee]) -> Guarantee:
         """Charge a run once, in the first of its processes, and return its guarantee."""
         processes = run.processes
-        processes.check_alike(
-            module=[tuple(parameter.shape) for parameter in run.parameters],
-            noise_multiplier=repr(run.mean),
-            users=blocks.digest(),
-        )
+        if not processes.alone:
+            # The key is kept nowhere, so that hashes tell nothing when the run has begun.
+            processes.check_alike(
+                module=[tuple(parameter.shape) for parameter in run.parameters],
+                noise_multiplier=repr(run.mean),
+                **held.hashes(processes.told(Held.key)),
+            )
         charged = processes.told(charge)
         if not processes.first and (budget := open_budget()) is not None:
             budget.charge(charged)
@@ -449,6 +468,7 @@ class PrivacyEngine:
 
     def _promise(
         self,
+        unit: Unit,
         noise_multiplier: float | None,
         epsilon: float | None,
         delta: float,
@@ -465,7 +485,7 @@ class PrivacyEngine:
         if epsilon is not None:
             _validate.positive(target_epsilon=epsilon)
         at = 1.0 if noise_multiplier is not None else epsilon
-        return Promise.of(self._unit, at, delta, self._relation, share)
+        return Promise.of(unit, at, delta, self._relation, share)
 
 
 def _no_run() -> ParameterError:

@@ -11,9 +11,13 @@ import weakref
 from pathlib import Path
 
 from dpgrain._files import on_disk
-from dpgrain.errors import DataError
+from dpgrain.errors import DataError, ParameterError
 
 _FIRST = "Steps of the run {run}, one dot for each, before its noise is drawn.\n"
+# Whose records the run reads: a hash, whose key is in the checkpoint alone.
+_PEOPLE = "Its records: {people}\n"
+# The owner alone reads the file, since with a checkpoint it tests a guess of all records.
+_MODE = 0o600
 
 
 class Journal:
@@ -22,12 +26,14 @@ class Journal:
     Args:
         path: the file.
         run: the id of the run.
+        people: a keyed hash of the labels and blocks of all records.
 
     Raises:
         DataError: if the file is missing, or not the journal of this run.
+        ParameterError: if it is the journal of a run of other records.
     """
 
-    def __init__(self, path: Path, run: str) -> None:
+    def __init__(self, path: Path, run: str, people: str = "") -> None:
         self.path, self.run = path, run
         first = _FIRST.format(run=run).encode()
         try:
@@ -44,7 +50,10 @@ class Journal:
                 f"{str(path)!r} is not the journal of the run {run}: nobody knows how many steps were "
                 "made after the checkpoint; train anew."
             )
-        self._before, self._known = len(first), 0
+        whose = _PEOPLE.format(people=people).encode()
+        if os.pread(self._file, len(whose), len(first)) != whose:
+            raise other_people()
+        self._before, self._known = len(first) + len(whose), 0
 
     @staticmethod
     def beside(checkpoint: Path, run: str) -> Path:
@@ -52,13 +61,14 @@ class Journal:
         return checkpoint.parent.resolve() / f"{run}.steps"
 
     @staticmethod
-    def create(path: Path, run: str, begun: int) -> Journal:
+    def create(path: Path, run: str, begun: int, people: str = "") -> Journal:
         """Make the journal of a run, durably.
 
         Args:
             path: the file, which must not exist.
             run: the id of the run.
             begun: how many steps were begun by now.
+            people: a keyed hash of the labels and blocks of all records.
 
         Raises:
             DataError: if the file cannot be written.
@@ -70,13 +80,15 @@ class Journal:
         (3, 3)
         """
         try:
-            with path.open("xb") as file:
-                file.write(_FIRST.format(run=run).encode() + b"." * begun)
+            made = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _MODE)
+            with os.fdopen(made, "wb") as file:
+                file.write((_FIRST.format(run=run) + _PEOPLE.format(people=people)).encode())
+                file.write(b"." * begun)
             on_disk(path)
             on_disk(path.parent)
         except OSError as error:
             raise _unwritable(path) from error
-        return Journal(path, run)
+        return Journal(path, run, people)
 
     @property
     def begun(self) -> int:
@@ -108,6 +120,16 @@ class Journal:
         if written < steps:
             raise _unwritable(self.path)
         return self.begun
+
+
+def other_people() -> ParameterError:
+    """Return the refusal of records with which a run did not begin."""
+    return ParameterError(
+        "users, elements and the number of records must be those with which the run began, in their "
+        "order: who has one block there and another here would count twice; pass the same, or train "
+        "anew.",
+        name="users",
+    )
 
 
 def _unwritable(path: Path) -> DataError:

@@ -7,6 +7,7 @@ from typing import Any
 
 from dpgrain.errors import ParameterError
 from dpgrain.torch.library import torch
+from dpgrain.torch.outputs import plain_rows
 
 Loss = Callable[[Any, Any], Any]
 
@@ -42,8 +43,8 @@ def moved(batch: Any, module: Any) -> Any:
     return batch.to(device) if isinstance(batch, torch.Tensor) else batch
 
 
-def summed_loss(loss: Loss, outputs: Any, target: Any) -> Any:
-    """Return the sum over records of each record's loss, a scalar.
+def record_losses(loss: Loss, outputs: Any, target: Any) -> Any:
+    """Return the loss of each record, (records,), each made from the record alone.
 
     Args:
         loss: the function from outputs and a target to a loss.
@@ -51,32 +52,36 @@ def summed_loss(loss: Loss, outputs: Any, target: Any) -> Any:
         target: the target, with a row for each record.
 
     Raises:
-        ParameterError: if the loss of a batch of one record is not one number.
+        ParameterError: if the loss of a batch of one record is not one number, or outputs have no row
+            for each record.
 
     The loss is called with a batch of one record at a time (all of them in one go, by
     ``torch.func.vmap``), so that it cannot mix records, whatever it is: a mean over tokens is one over
-    the tokens of the record. A sum has no divisor, by which the number of records would decide what
-    underflows of each one's gradient. Source: docs/theory, "Gradient steps of networks".
+    the tokens of the record. It must be made of PyTorch's operations, without ``.item()`` or branches
+    on values, and take all that belongs to a record as outputs and target. Source: docs/theory,
+    "Gradient steps of networks".
 
     >>> tokens = torch.tensor([[1, 0, 0], [1, 1, 1]])
     >>> def per_token(outputs, target):
     ...     return torch.nn.functional.cross_entropy(outputs.mT, target, ignore_index=0)
-    >>> round(summed_loss(per_token, torch.eye(3)[tokens], tokens).item(), 4)
-    1.1029
+    >>> record_losses(per_token, torch.eye(3)[tokens], tokens)
+    tensor([0.5514, 0.5514])
     """
 
-    def alone(output: Any, wanted: Any) -> Any:
+    def one(output: Any, wanted: Any) -> Any:
         found = loss(_as_batch(output), _as_batch(wanted))
-        if not isinstance(found, torch.Tensor) or found.numel() != 1:
-            what = tuple(found.shape) if isinstance(found, torch.Tensor) else type(found).__name__
+        if type(found) is not torch.Tensor or found.numel() != 1:
+            what = tuple(found.shape) if type(found) is torch.Tensor else type(found).__name__
             raise ParameterError(
                 f"loss must return one number for a batch of one record, not {what}; sum or average "
-                "what it has of a record.",
+                "what it has of a record, and take all of it as outputs and target.",
                 name="loss",
             )
         return found.reshape(())
 
-    return torch.func.vmap(alone, randomness="different")(outputs, target).sum()
+    of, (outputs, target) = plain_rows((outputs, target))
+    losses = torch.func.vmap(one, randomness="different")(outputs, target)
+    return losses if of is None else of.output(losses, "rows")
 
 
 def _as_batch(record: Any) -> Any:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import numpy as np
@@ -12,18 +13,34 @@ from dpgrain.torch.library import torch
 
 
 @contextmanager
-def randomness_from(seed: int) -> Iterator[None]:
-    """Begin all common generators with a seed, and leave them as they were."""
+def randomness_from(seed: int) -> Iterator[Callable[[], bool]]:
+    """Begin all common generators with a seed, and leave them as they were.
+
+    Yields:
+        a function that returns whether any number was drawn by now.
+
+    Args:
+        seed: the seed.
+    """
     plain, numbers = random.getstate(), np.random.get_state()  # noqa: NPY002 - what modules may use
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         random.seed(seed)
         np.random.seed(seed)  # noqa: NPY002
+        began = _state()
         try:
-            yield
+            yield lambda: _state() != began
         finally:
             random.setstate(plain)
             np.random.set_state(numbers)  # noqa: NPY002
+
+
+def _state() -> bytes:
+    """Return where the common generators of this process stand."""
+    numbers = np.random.get_state(legacy=True)  # noqa: NPY002
+    devices = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
+    drawn = [torch.get_rng_state(), *devices]
+    return pickle.dumps((random.getstate(), numbers, [state.numpy() for state in drawn]))
 
 
 def randomness_that_nobody_knows() -> None:

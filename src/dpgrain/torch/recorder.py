@@ -17,15 +17,17 @@ from dpgrain.errors import ParameterError
 from dpgrain.torch.layers import Rule, rule_of
 from dpgrain.torch.layout import Layout
 from dpgrain.torch.library import torch
+from dpgrain.torch.outputs import Pass, Reduction, alone
 from dpgrain.torch.precision import half_mean, halves_inputs, is_half, precisely
 from dpgrain.torch.randomness import randomness_from
+from dpgrain.torch.structure import form_of, structure_of
 from dpgrain.torch.trial import (
     FEW_RECORDS,
     Seen,
     check_apart,
     made_up,
     probe_of,
-    tensors_of,
+    rows_of,
 )
 from dpgrain.torch.uses import Uses, add_use
 
@@ -40,7 +42,7 @@ class Call:
         rule: how its parameters are used.
         layout: the blocks of the batch.
         uses: where to leave what blocks add to each parameter.
-        half: whether gradients may come in half precision.
+        of: the pass, whose backward pass alone may bring gradients.
     """
 
     name: str
@@ -48,7 +50,7 @@ class Call:
     rule: Rule
     layout: Layout
     uses: Uses
-    half: bool = True
+    of: Pass
 
     def arrive(self, x: Any, gradient: Any) -> None:
         """Leave what blocks add to the parameters of the layer that are trained.
@@ -58,10 +60,10 @@ class Call:
             gradient: (rows, …) the gradient of the loss by what came out.
 
         Raises:
-            ParameterError: if the gradient has half precision, and must not.
+            ParameterError: if the gradient has half precision, and must not; or if no backward pass of
+                a loss that keeps records apart has brought it.
         """
-        if is_half(gradient.dtype) and not self.half:
-            raise half_mean(f"layer {self.name!r} returns {gradient.dtype}")
+        self.of.check_gradient(self.name, gradient)
         with precisely():
             x, b = (_at_least_single(t.detach()) for t in (x, gradient))
             uses = self.rule(self.layer, x, b, self.layout)
@@ -149,7 +151,7 @@ class Recorder:
         apart: types of layers that treat records apart, as the caller states.
         begin: what is called before each forward pass that is recorded; it returns the blocks of the
             batch, or refuses the pass.
-        half: whether gradients may come in half precision.
+        reduction: how the loop's loss adds up the losses of records.
 
     Attributes:
         uses: what blocks add to each parameter, after a backward pass of the loss.
@@ -164,15 +166,17 @@ class Recorder:
         apart: tuple[type, ...],
         begin: Callable[[], Layout],
         *,
-        half: bool = True,
+        reduction: Reduction = "sum",
     ) -> None:
-        self.module, self.begin, self._half = module, begin, half
+        self.module, self.begin = module, begin
         self.uses: Uses = {}
+        self._pass = Pass(0, reduction)
         self._layout = Layout(())
         self._recording = False
         self._looks: list[Look] | None = None
         self._anchors: list[Any] = []
-        self._was_tried = False
+        self._tried: Any = None
+        self._example: Any = None, 0
         self._asleep: list[Any] = []
         self._before: Mapping[str, _State] = {}
         self._compared: set[bool] = set()
@@ -204,7 +208,19 @@ class Recorder:
             ParameterError: if it mixes records, or does what a pass over a batch may not do.
         """
         check_apart(self._looked_at, inputs, records, half=halves_inputs())
-        self._was_tried = True
+        self._example = inputs, records
+        self._tried = structure_of(self.module, inputs)
+
+    def _try_again(self, inputs: Any, rows: int) -> None:
+        """Try the module before its first batch, and before each one for which it was changed."""
+        if self._tried is not None and structure_of(self.module, inputs) == self._tried:
+            return
+        example, records = self._example
+        if example and form_of(self.module, example) == form_of(self.module, inputs):
+            check_apart(self._looked_at, example, records, half=halves_inputs())
+        else:
+            self._try_on_shapes(inputs, rows)
+        self._tried = structure_of(self.module, inputs)
 
     def _try_on_shapes(self, inputs: Any, rows: int) -> None:
         """Try the module on a few made-up records in the shapes of a batch; on as many, if need be."""
@@ -213,7 +229,8 @@ class Recorder:
         tables = [part.num_embeddings for part in parts if hasattr(part, "num_embeddings")]
         for whole, records in product((min(tables, default=2), 2), (FEW_RECORDS, rows)):
             try:
-                self.try_on(made_up(inputs, rows, records, whole), records)
+                made = made_up(inputs, rows, records, whole)
+                check_apart(self._looked_at, made, records, half=halves_inputs())
             except ParameterError:
                 raise
             except Exception as error:
@@ -235,13 +252,13 @@ class Recorder:
         self._layout, self._looks, self._anchors = Layout((1,) * records), [], []
         modes = {part: part.training for part in self.module.modules()}
         try:
-            with randomness_from(seed), torch.enable_grad():
+            with randomness_from(seed) as has_drawn, torch.enable_grad():
                 _ = self.module if training else self.module.eval()
-                out = tensors_of(self.module(*given, **keywords))
-                loss = probe_of(out, records)
-                torch.autograd.grad(loss, self._anchors, allow_unused=True)
+                out = rows_of(self.module(*given, **keywords), records)
+                torch.autograd.grad(probe_of(out), self._anchors, allow_unused=True)
+                draws = has_drawn()
             looks = [(look.name, look.x, look.gradient) for look in self._looks]
-            return Seen(looks, [tensor.detach() for tensor in out], records)
+            return Seen(looks, [tensor.detach() for tensor in out], draws)
         finally:
             self._looks = None
             for part, mode in modes.items():
@@ -251,22 +268,24 @@ class Recorder:
         if self._looks is None:
             if not (module.training and torch.is_grad_enabled()):
                 return
-            if halves_inputs() and not self._half:
+            _check_plain_pass()
+            if halves_inputs() and self._pass.reduction == "mean":
                 raise half_mean("the module is called under torch.autocast")
             layout = self.begin()
             # One record alone cannot be mixed with others.
-            if not self._was_tried and layout.rows > 1:
-                self._try_on_shapes((inputs, keywords), layout.rows)
+            if layout.rows > 1:
+                self._try_again((inputs, keywords), layout.rows)
             self._layout, self.uses = layout, {}
+            self._pass = Pass(layout.rows, self._pass.reduction)
         self._recording = True
         # Contents are compared in the first pass over made-up records, and in the first over a batch.
         made_up = self._looks is not None
         self._before = _states_of(module, contents=made_up not in self._compared)
         self._compared.add(made_up)
 
-    def _leave(self, module: Any, _inputs: Any, _output: Any) -> None:
+    def _leave(self, module: Any, _inputs: Any, output: Any) -> Any:
         if not self._recording:
-            return
+            return None
         self._recording = False
         # A layer that raised has left its parameters as they were while it ran.
         for parameter in self._asleep:
@@ -281,6 +300,7 @@ class Recorder:
                 "what records were, outside of any promise.",
                 name="module",
             )
+        return output if self._looks is not None else self._pass.returned(output)
 
     def _hooks_of(self, layer: Any, name: str, rule: Rule) -> list[Any]:
         """Hook one layer: its parameters ask for no gradient while it runs, and its call is kept."""
@@ -319,7 +339,7 @@ class Recorder:
                 )
             anchor, x = torch.zeros((), device=out.device, requires_grad=True), inputs[0].detach()
             if self._looks is None:
-                call = Call(name, layer, rule, self._layout, self.uses, self._half)
+                call = Call(name, layer, rule, self._layout, self.uses, self._pass)
                 return _Tap.apply(out, anchor, x, call)
             look = Look(name, x.clone(), torch.zeros_like(out))
             self._looks.append(look)
@@ -350,6 +370,12 @@ def _leaves(
     else:
         for child_name, child in module.named_children():
             yield from _leaves(f"{name}.{child_name}" if name else child_name, child, apart)
+
+
+def _check_plain_pass() -> None:
+    """Refuse a pass inside transforms of functions, and one that carries derivatives forwards."""
+    if torch._C._are_functorch_transforms_active() or torch.autograd.forward_ad._current_level >= 0:
+        raise alone()
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,7 +19,8 @@ from dpgrain.noise import SeededSource, Source, SystemSource
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.torch.asked import Asked
 from dpgrain.torch.checkpoint import Checkpoint, Plan
-from dpgrain.torch.journal import Journal
+from dpgrain.torch.held import Held
+from dpgrain.torch.journal import Journal, other_people
 from dpgrain.torch.library import torch
 from dpgrain.torch.run import Run
 from dpgrain.units import User
@@ -59,17 +60,25 @@ def plan_of(
         guarantee,
         labels_name(users),
         labels_name(elements),
+        Held.key().hex(),
     )
 
 
 def save(
-    run: Run, plan: Plan | None, source: Source, draws: Any, path: Path, extra: Mapping[str, Any]
+    run: Run,
+    plan: Plan | None,
+    held: Held,
+    source: Source,
+    draws: Any,
+    path: Path,
+    extra: Mapping[str, Any],
 ) -> None:
     """Write a checkpoint, and begin the journal of the run at the first one.
 
     Args:
         run: the run, between two steps.
         plan: what is public about it.
+        held: the records and their labels.
         source: where its draws and noise come from.
         draws: what draws its blocks.
         path: the file.
@@ -84,7 +93,7 @@ def save(
     assert plan is not None  # noqa: S101 - a run without a plan has refused to tell its state
     place = Journal.beside(path, plan.run)
     if run.journal is None and source.private:
-        run.journal = Journal.create(place, plan.run, run.begun)
+        run.journal = Journal.create(place, plan.run, run.begun, _people(held, plan))
     if run.journal is not None and run.journal.path != place:
         raise ParameterError(
             f"path must lie in the folder {str(run.journal.path.parent)!r}, where the journal of the "
@@ -98,15 +107,33 @@ def save(
         steps=steps,
         module=run.module.state_dict(),
         optimizer=run.optimizer.state_dict(),
-        seeded=_stand(source, draws) if isinstance(source, SeededSource) else None,
+        seeded=_stand(source, draws, _people(held, plan))
+        if isinstance(source, SeededSource)
+        else None,
         extra=dict(extra),
     ).write(path)
 
 
-def _stand(source: SeededSource, draws: Any) -> dict[str, Any]:
-    """Return where the sources of a seeded run stand, from which all that follows can be predicted."""
+def _people(held: Held, plan: Plan) -> str:
+    """Return the hash of labels and blocks, which is in the journal, while its key is in checkpoints.
+
+    So neither file alone tells anything of the data.
+    """
+    return held.hash(bytes.fromhex(plan.key))
+
+
+def _stand(source: SeededSource, draws: Any, people: str) -> dict[str, Any]:
+    """Return where the sources of a seeded run stand, from which all that follows can be predicted.
+
+    It has no journal, and nothing of it is private: the hash of its labels is in the file.
+    """
     # Layers such as dropout draw from PyTorch's own generator.
-    return {"source": source.state(), "draws": draws.state(), "torch": torch.get_rng_state()}
+    return {
+        "source": source.state(),
+        "draws": draws.state(),
+        "torch": torch.get_rng_state(),
+        "people": people,
+    }
 
 
 def source_of(checkpoint: Checkpoint) -> Source:
@@ -169,35 +196,41 @@ def check_alike(plan: Plan, guarantee: Guarantee, users: Any, elements: Any) -> 
         )
 
 
-def go_on(run: Run, draws: Any, checkpoint: Checkpoint, path: Path) -> None:
+def go_on(run: Run, held: Held, draws: Any, checkpoint: Checkpoint, path: Path) -> None:
     """Let a run stand where a checkpoint left it, and count what was made since.
 
     Args:
         run: the run, of which no step was made.
+        held: the records and their labels.
         draws: what draws its blocks.
         checkpoint: where it stood.
         path: the file of the checkpoint, beside which the journal lies.
 
     Raises:
         DataError: if the journal is missing, is another one, or lacks steps that the checkpoint has.
+        ParameterError: if users, elements or the number of records are others than when it began.
 
     A private run begins a cycle of turns anew, with noise that knows of none before.
     """
     run.steps.load_state(dict(checkpoint.steps))
-    seeded = checkpoint.seeded
+    seeded, people = checkpoint.seeded, _people(held, checkpoint.plan)
     if seeded is None:
-        run.stand(checkpoint.done, run.processes.told(lambda: _counted(run, checkpoint, path)))
+        run.stand(
+            checkpoint.done, run.processes.told(lambda: _counted(run, checkpoint, path, people))
+        )
         return
+    if seeded["people"] != people:
+        raise other_people()
     run.stand(checkpoint.done, checkpoint.done)
     draws.load_state(seeded["draws"])
     if run.processes.first:
         torch.set_rng_state(seeded["torch"])
 
 
-def _counted(run: Run, checkpoint: Checkpoint, path: Path) -> int:
+def _counted(run: Run, checkpoint: Checkpoint, path: Path, people: str) -> int:
     """Open the journal, and return how many steps were begun."""
     plan = checkpoint.plan
-    journal = Journal(Journal.beside(path, plan.run), plan.run)
+    journal = Journal(Journal.beside(path, plan.run), plan.run, people)
     if journal.begun < checkpoint.begun:
         raise DataError(
             f"the journal {str(journal.path)!r} lacks steps that the checkpoint has: an older copy was "

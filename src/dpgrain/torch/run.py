@@ -63,7 +63,7 @@ class Run:
         self.parameters = [p for p in module.parameters() if p.requires_grad]
         if loss_reduction == "mean":
             check_digits(module)
-        self._recorder = Recorder(module, apart, self._read, half=loss_reduction == "sum")
+        self._recorder = Recorder(module, apart, self._read, reduction=loss_reduction)
         self.done, self.ended = 0, False
         self.journal: Journal | None = None
         self._begun = self._ahead = 0

@@ -18,13 +18,14 @@ from dpgrain.optimize import Average, Weighted
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.publish import told_if_interrupted
 from dpgrain.torch.adaptive import AdaptiveNorm
+from dpgrain.torch.asked import unit_of
 from dpgrain.torch.engine import PrivacyEngine, check_dataset
 from dpgrain.torch.library import torch
 from dpgrain.torch.loader import PrivateLoader
-from dpgrain.torch.losses import Loss, inputs_and_target, moved, summed_loss
+from dpgrain.torch.losses import Loss, inputs_and_target, moved, record_losses
 from dpgrain.torch.observer import Evaluate, Observer, evaluating
 from dpgrain.torch.trained import Training
-from dpgrain.units import Relation, Unit, User
+from dpgrain.units import Relation, Unit
 
 # By default a step draws a tenth of all blocks, where that is neither very few nor very many: with as
 # many steps noise is then hardly more than with all blocks, and a step is much cheaper.
@@ -85,10 +86,10 @@ def train(
         dataset: the records by place, a map-style data set of inputs and a target, ``(x, y)``; or of
             one tensor that is both.
         n_users: the public size of the roster by which sums are divided, which is never counted.
-        users: (records,) whose each record is; None for one user per record.
+        users: (records,) whose each record is; None where records are protected.
         elements: (records,) the cell of each record, by a public partition.
-        unit: what is protected: ``Record()``, ``Element()``, ``User()`` (the default) or
-            ``User(max_elements=M)``.
+        unit: what is protected: ``Record()``, ``Element()``, ``User()`` or ``User(max_elements=M)``; by
+            default ``User()`` where users are passed, and ``Record()`` where they are not.
         relation: the neighbouring relation.
         epsilon: the promised ε of the whole training.
         delta: the promised δ.
@@ -173,7 +174,7 @@ def train(
         "max_rows": max_rows,
         **{name: value for name, value in options.items() if name in _HOW_TO_READ},
     }
-    unit = User() if unit is None else unit
+    unit = unit_of(unit, users)
     words = _in_words({**asked, "average": rule, "unit": unit, "relation": relation})
     place = None if checkpoint is None else Path(checkpoint)
     if place is not None and place.exists():
@@ -273,7 +274,7 @@ def _follow(
     for batch in loader if len(loader) else ():
         inputs, target = inputs_and_target(moved(batch, module))
         optimizer.zero_grad()
-        summed_loss(loss, module(*inputs), target).backward()
+        record_losses(loss, module(*inputs), target).backward()
         if optimizer.step():
             keep.after_step()
 
@@ -376,7 +377,7 @@ def _rehearse(
     try:
         with evaluating(module):
             outputs = module(*(torch.zeros_like(part) for part in inputs))
-            summed_loss(loss, outputs, torch.zeros_like(target))
+            record_losses(loss, outputs, torch.zeros_like(target))
     except ParameterError:
         raise
     except Exception as error:

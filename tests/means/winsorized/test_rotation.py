@@ -11,6 +11,7 @@ from scipy.stats import beta
 from tests.means.winsorized import cases
 
 from dpgrain.errors import ParameterError
+from dpgrain.means import Vectors
 from dpgrain.means.winsorized import winsorized
 from dpgrain.means.winsorized.rotation import Rotation, hadamard, padded
 from dpgrain.noise import SeededSource
@@ -49,9 +50,9 @@ def test_a_rotated_vector_depends_on_its_row_alone_bit_by_bit(d: int) -> None:
     rng = np.random.default_rng(d)
     vectors = rng.normal(size=(301, d)) * 10.0 ** rng.integers(-3, 4, (301, 1))
     rotation = Rotation.draw(d, SeededSource(1))
-    whole = rotation.of(winsorized._present(vectors, cases.BOUND))
+    whole = rotation.of(winsorized._shortened(Vectors(vectors), cases.BOUND))
     for rows in (slice(0, 1), slice(17, 20), slice(None, None, -1), slice(None, None, 3)):
-        alone = rotation.of(winsorized._present(vectors[rows], cases.BOUND))
+        alone = rotation.of(winsorized._shortened(Vectors(vectors[rows]), cases.BOUND))
         assert np.array_equal(alone, whole[:, rows])
 
 

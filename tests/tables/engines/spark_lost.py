@@ -162,7 +162,9 @@ def main(folder: Path, name: str, kills: int, come: str = "files") -> None:
     # Each file is read by a task of its own, so that rows come from both workers.
     with cluster(folder, **{"spark.sql.files.openCostInBytes": "1g"}) as (session, workers):
         losing = Losing(session, _LOOKS[name], lambda: _lose(session, workers, kills))
-        table = dg.read(_COME[come](session, where, folder), user="who", engine=losing)
+        options: dict[str, Any] = {} if come == "files" else {"rows": "as given"}
+        source = _COME[come](session, where, folder)
+        table = dg.read(source, user="who", engine=losing, **options)
         try:
             with dg.Ledger(book):
                 found = WORKS[name](table)

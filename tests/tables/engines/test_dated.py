@@ -84,7 +84,8 @@ def test_no_time_is_refused_for_what_it_is(kind: str, zone: str) -> None:
             f"SELECT {n} AS n, '{s}'::{kind} AS \"at\"" for n, s in enumerate(stated)
         )
     )
-    table = dg.read(rows).with_days("day", "at", zone if kind == "TIMESTAMPTZ" else None)
+    table = dg.read(rows, rows="as given")
+    table = table.with_days("day", "at", zone if kind == "TIMESTAMPTZ" else None)
     with table.open_engine() as engine:
         days = engine.columns([("day", "text")]).column(0).to_pylist()
     assert len(days) == 5

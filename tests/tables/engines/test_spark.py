@@ -210,8 +210,8 @@ def test_a_frame_and_its_files_give_the_release_of_duckdb(spark: Any, tmp_path: 
     frame = spark.createDataFrame(rows).repartition(8, "item").where("item < '2'").union(
         spark.createDataFrame(rows).where("item >= '2' OR item IS NULL")
     )  # fmt: skip
-    assert dg.read(frame, user="who").engine == "spark"
-    assert _released(frame).equals(expected)
+    assert dg.read(frame, user="who", rows="as given").engine == "spark"
+    assert _released(frame, rows="as given").equals(expected)
     frame.write.parquet(f"{tmp_path}/rows")
     assert _released(f"{tmp_path}/rows", engine=spark).equals(expected)
 
@@ -273,7 +273,7 @@ def test_tasks_that_fail_are_run_again_and_add_once(
         made = spark.createDataFrame(rows).repartition(5, "item")
         own_functions_run_here(spark, monkeypatch)
         frame = made.mapInArrow(fails_first, "who long, item string")
-    assert _released(frame).equals(_released(rows))
+    assert _released(frame, rows="as given").equals(_released(rows))
 
 
 @pytest.mark.search(keep=0)
@@ -288,7 +288,7 @@ def test_nothing_is_released_where_a_task_fails_for_good(
         own_functions_run_here(spark, monkeypatch)
         frame = made.mapInArrow(fails, "who long, item string")
     with pytest.raises(DataError, match="cannot be read to its end by Spark") as caught:
-        _released(frame)
+        _released(frame, rows="as given")
     assert "17" not in str(caught.value)
     assert caught.value.__suppress_context__
 
@@ -307,7 +307,7 @@ def test_functions_of_a_frame_that_lack_a_module_are_told_of(
         own_functions_run_here(spark, monkeypatch)
         frame = made.mapInArrow(imports, "who long, item string")
     with pytest.raises(DataError, match=r"lack .* that the frame's own functions import"):
-        _released(frame)
+        _released(frame, rows="as given")
 
 
 @pytest.mark.search(keep=0)
@@ -317,9 +317,9 @@ def test_a_frame_that_may_change_is_refused_until_it_is_checkpointed(spark: Any)
     rows = spark.createDataFrame(_records(500))
     frame = rows.where(functions.rand() < 0.5)
     with pytest.raises(ParameterError, match=r"pass frame.localCheckpoint\(\)"):
-        dg.read(frame, user="who")
+        dg.read(frame, user="who", rows="as given")
     kept = frame.localCheckpoint()
-    assert _released(kept).equals(_released(kept.toArrow()))
+    assert _released(kept, rows="as given").equals(_released(kept.toArrow()))
 
 
 @pytest.mark.search(keep=0)
@@ -437,7 +437,7 @@ def test_one_user_with_ten_million_rows_and_a_million_items(spark: Any) -> None:
     frame = one.union(others)
     found = []
     for data in (frame, frame.toArrow()):
-        table = dg.read(data, user="who", memory="256MB")
+        table = dg.read(data, user="who", memory="256MB", rows="as given")
         counts = dg.count(
             table.with_cells("cell", of="item", by=lambda item: item % 10_000),
             by="item",
@@ -473,7 +473,8 @@ def test_what_is_not_supported_is_refused_with_its_remedy(
     }
 
     def release() -> None:
-        table = dg.read(tables[source](), user="who", engine="spark")
+        options: dict[str, Any] = {"rows": "as given"} if source == "duckdb" else {}
+        table = dg.read(tables[source](), user="who", engine="spark", **options)
         dg.count(table, by="at", unit=User(), epsilon=1.0, delta=1e-6, random_state=1)
 
     with pytest.raises((ParameterError, SchemaError), match=remedy):

@@ -33,7 +33,7 @@ def test_columns_have_the_types_that_duckdb_gives_them(spark: Any) -> None:
     listed = ", ".join(f"CAST(NULL AS {kind}) AS {name}" for name, (kind, _) in TYPES.items())
     source = SparkSource.of(spark.sql(f"SELECT {listed}"))
     assert source.columns() == {name: kind for name, (_, kind) in TYPES.items()}
-    table = dg.read(source.frame, user="who")
+    table = dg.read(source.frame, user="who", rows="as given")
     with pytest.raises(SchemaError, match="which cannot name things"):
         table.require_key("any", "item")
     with pytest.raises(ParameterError, match="is read where Spark runs"):
@@ -45,15 +45,15 @@ def test_columns_have_the_types_that_duckdb_gives_them(spark: Any) -> None:
 def test_two_columns_of_one_name_are_refused(spark: Any) -> None:
     for names in ("1 AS who, 2 AS who", "1 AS who, 2 AS WHO"):
         with pytest.raises(SchemaError, match="twice; rename one of them"):
-            dg.read(spark.sql(f"SELECT {names}"), user="who")
+            dg.read(spark.sql(f"SELECT {names}"), user="who", rows="as given")
 
 
 def test_a_frame_is_read_by_spark_alone(spark: Any) -> None:
     frame = spark.sql("SELECT 1 AS who")
     with pytest.raises(ParameterError, match="engine must be 'spark' for a frame of Spark"):
-        dg.read(frame, user="who", engine="duckdb")
+        dg.read(frame, user="who", engine="duckdb", rows="as given")
     with pytest.raises(ParameterError, match="another session than the one of the frame"):
-        dg.read(frame, user="who", engine=spark.newSession()).open_engine()
+        dg.read(frame, user="who", engine=spark.newSession(), rows="as given").open_engine()
 
 
 def test_files_that_are_absent_are_told(spark: Any, tmp_path: Path) -> None:

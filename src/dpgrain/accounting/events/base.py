@@ -26,7 +26,7 @@ from dpgrain.accounting.losses.curves import Group, Worst
 from dpgrain.accounting.losses.loss import Loss
 from dpgrain.errors import ParameterError
 from dpgrain.regions import Region
-from dpgrain.units import OWN_UNIT, RELATIONS, Level, Relation, Unit, User, unit_level
+from dpgrain.units import LEVELS, OWN_UNIT, RELATIONS, Level, Relation, Unit, User, unit_level
 
 # These modules define the kinds of events; each is imported when such an event is read.
 _HOMES = {
@@ -59,6 +59,12 @@ class Asked:
         relation: the neighbouring relation.
         unit: the kind of unit that changes.
         max_elements: the most elements that a person holds; None if nothing is known.
+
+    An event answers it by its ``cost``.
+
+    >>> from dpgrain import User
+    >>> Asked(2, "replace", User(), None).steps("user", "zero_out")
+    4
     """
 
     units: int
@@ -165,6 +171,7 @@ class Event(ABC):
         """
         _validate.one_of(RELATIONS, relation=relation)
         units = _validate.integer(minimum=1, units=units)
+        self._check_kind()
         unit = OWN_UNIT[self.level] if unit is None else unit
         level = unit_level(unit, "user")
         if max_elements is not None:
@@ -174,7 +181,30 @@ class Event(ABC):
             elif isinstance(unit, User):
                 stated = most if unit.max_elements is None else min(most, unit.max_elements)
                 unit = User(max_elements=stated)
-        return self.cost(Asked(units, relation, unit, max_elements))
+        cost = self.cost(Asked(units, relation, unit, max_elements))
+        if not isinstance(cost, Loss):
+            raise ParameterError(
+                f"cost of {type(self).__name__} must return a Loss, such as Loss(pure=0.5), not "
+                f"{cost!r}."
+            )
+        return cost
+
+    def _check_kind(self) -> None:
+        """Refuse an event of one's own that could not be compared, written or asked."""
+        kind = type(self)
+        if kind.__module__.startswith("dpgrain."):
+            # The library's are frozen, and what is composed of several levels has none of its own.
+            return
+        level = str(self.level)
+        if not getattr(getattr(kind, "__dataclass_params__", None), "frozen", False):
+            raise ParameterError(
+                f"{kind.__name__} must be a frozen dataclass, as every event is: put "
+                "@dataclass(frozen=True) above the class."
+            )
+        if level not in LEVELS:
+            raise ParameterError(
+                f"level of {kind.__name__} must be 'record', 'element' or 'user', not {level!r}."
+            )
 
     @overload
     def epsilon(

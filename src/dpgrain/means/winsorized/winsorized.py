@@ -24,6 +24,7 @@ from dpgrain.accounting import (
     calibrate_laplace,
 )
 from dpgrain.errors import ParameterError
+from dpgrain.means.grid import tiles
 from dpgrain.means.problem import SMALLEST, Candidate, Method, Problem
 from dpgrain.means.protocol import Central, Contributions, CountedRounds
 from dpgrain.means.winsorized.ranges import PrivateRange, range_event
@@ -66,8 +67,10 @@ class Winsorized(Central):
     Raises:
         ParameterError: if a value is out of range.
 
-    A user who is absent, or whose vector is exactly zero or not finite, enters no choice, and counts as
-    the middle of the intervals; the mean is the middle + Σ(clipped − middle)/n.
+    A user without a block is absent: such a user enters no choice, and counts as the middle of the
+    intervals; the mean is the middle + Σ(clipped − middle)/n. Whoever has a block is there, whatever
+    the vector says: zeros count as zeros, and so does a vector that is not finite. Where fewer than
+    about :attr:`least_users` are there, middles are found by chance, anywhere within the bound.
 
     Formal guarantee: :attr:`event`, for every choice of signs of the rotation, so that they may be
     published. What is clipped is a whole number of steps, so that the sum, too, is exact. Source:
@@ -230,6 +233,12 @@ class Winsorized(Central):
         )
 
     @property
+    def least_users(self) -> int:
+        """About the number of users with a vector below which middles are found by chance."""
+        ranges = self.ranges
+        return math.ceil(math.log(ranges.bins) / ((0.5 - _TAIL_SHARE) * ranges.rate))
+
+    @property
     def noise_sd(self) -> float:
         """The standard deviation of the noise of each coordinate of a mean."""
         return self.noise_multiplier * self.half_width * math.sqrt(self.size) / self.n_users
@@ -249,6 +258,15 @@ class Winsorized(Central):
             f"each coordinate clipped to {self.half_width:g} on both sides of a private middle; for "
             f"vectors within {self.radius:g} of a point nothing is clipped, but for probability "
             f"{self.failure:g}",
+            self.by_chance,
+        )
+
+    @property
+    def by_chance(self) -> str:
+        """The number of users that the intervals need, in words."""
+        return (
+            f"intervals that lie anywhere where fewer than about {self.least_users:,} users have a "
+            "vector"
         )
 
     def start(
@@ -295,7 +313,7 @@ class WinsorizedRounds(CountedRounds):
             )
         # Signs are new in every round, as vectors may depend on what was published with the old ones.
         rotation = Rotation.draw(mean.dimension, self.source)
-        columns = rotation.of(_present(contributions.vectors(), mean.bound))
+        columns = rotation.of(_shortened(contributions, mean.bound))
         middles = mean.ranges.middles(columns, self.source)
         total = _clipped_sums(columns, middles, mean.half_width)
         moved = mean.half_width * math.sqrt(mean.size)
@@ -318,7 +336,8 @@ class WinsorizedScalar:
         ParameterError: if a value is out of range.
 
     Formal guarantee: ``epsilon``-DP for one user under the relation, with exact integer noise. Users
-    who are absent, or whose number is not finite, enter no choice and count as the interval's middle.
+    who are absent enter no choice and count as the interval's middle; a number that is not finite
+    counts as 0.
     Source: Levy et al. 2021, Algorithm 1, with wider intervals; docs/theory, "The winsorized mean".
 
     >>> mean = WinsorizedScalar(0.01, 1.0, n_users=1000, epsilon=1.0)
@@ -390,7 +409,7 @@ class WinsorizedScalar:
         """Return the noisy mean.
 
         Args:
-            values: (n,) a number for each user; what is not finite is absent.
+            values: (k,) a number for each user who has one; what is not finite counts as 0.
             source: random bits.
 
         Raises:
@@ -402,7 +421,7 @@ class WinsorizedScalar:
                 f"values must be numbers of shape (n,), not {array.shape} of {array.dtype}."
             )
         array = array.astype(np.float64)
-        there = np.clip(array[np.isfinite(array)], -self.bound, self.bound)[None, :]
+        there = np.clip(np.where(np.isfinite(array), array, 0.0), -self.bound, self.bound)[None, :]
         middles = self.ranges.middles(there, source)
         step = _step(self.half_width)
         total = np.rint(_clipped_sums(there, middles, self.half_width) / step).astype(np.int64)
@@ -431,16 +450,10 @@ def _step(width: float) -> float:
     return 2.0 ** math.floor(math.log2(width / _STEPS_PER_HALF_WIDTH))
 
 
-def _present(vectors: FloatArray, bound: float) -> FloatArray:
-    """Return the clipped vectors of users who have one. Each row is judged by itself."""
-    rows = np.asarray(vectors, dtype=np.float64)
-    parts = [rows[:0]]
-    most = max(1, _BATCH_ENTRIES // max(rows.shape[1], 1))
-    for first in range(0, len(rows), most):
-        part = rows[first : first + most]
-        there = np.isfinite(part).all(axis=1) & part.any(axis=1)
-        parts.append(clipped(part[there], bound))
-    return np.concatenate(parts)
+def _shortened(contributions: Contributions, bound: float) -> FloatArray:
+    """Return (blocks, d) the vectors of all who are there, clipped to a norm, each by itself."""
+    parts = [clipped(part, bound) for part in tiles(contributions)]
+    return np.concatenate([np.zeros((0, contributions.dimension)), *parts])
 
 
 def _clipped_sums(columns: FloatArray, middles: FloatArray, half: float) -> FloatArray:
@@ -469,6 +482,7 @@ def _for_users(problem: Problem) -> Candidate:
         problem.near(finder),
         f"vectors padded to {mean.size:,} coordinates, rotated by public random signs, and each "
         "coordinate clipped to an interval that is chosen inside the budget",
+        mean.by_chance,
     )
     return Candidate(
         "winsorized",

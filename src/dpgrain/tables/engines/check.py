@@ -8,12 +8,13 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
+from dpgrain.tables.engines.column_types import DAY, TEXT, TIMES, TRUTH, is_number, read_as
 from dpgrain.tables.engines.csv_rows import LONGEST_BYTES, parts
 from dpgrain.tables.engines.dated import as_read
 from dpgrain.tables.engines.duckdb import DuckDB
 from dpgrain.tables.engines.scoped import ScopedSource
 from dpgrain.tables.engines.sources import FileSource, TypedSource, reading
-from dpgrain.tables.engines.sql import is_number, key, quoted, tried
+from dpgrain.tables.engines.sql import key, quoted, tried
 from dpgrain.tables.engines.sql import text as literal
 from dpgrain.tables.rows import Rows
 
@@ -57,12 +58,15 @@ def check(
         counts |= _counts_of_domain(engine, domain)
         found = _answers(engine, counts, items)
         if table.user is not None:
+            user = key(table.user, table.schema[table.user])
             most = engine.ask(
                 f"SELECT coalesce(max(n), 0) AS n FROM (SELECT count(*) AS n FROM source "
-                f"WHERE {quoted(table.user)} IS NOT NULL GROUP BY {quoted(table.user)})"
+                f"WHERE {user} IS NOT NULL GROUP BY {user})"
             )
             found["most records of one user"] = most.column("n")[0].as_py()
-        distinct = engine.ask("SELECT count(*) AS n FROM (SELECT DISTINCT * FROM source)")
+        distinct = engine.ask(
+            "SELECT count(*) AS n FROM (SELECT DISTINCT * FROM source)", _all_columns(table)
+        )
         repeated = found["rows"] - distinct.column("n")[0].as_py()
         found["rows that repeat another (they add up)"] = repeated
     numbers = _counts_of_typed(table, items)
@@ -70,7 +74,7 @@ def check(
         numbers |= _counts_of_numbers(table, column, column == weight, bounds)
     if numbers:
         with DuckDB(_as_written(table)) as engine:
-            found |= _answers(engine, numbers)
+            found |= _answers(engine, numbers, _all_columns(engine.table))
     found |= _lines(replace(table, source=as_read(table.source)))
     return found
 
@@ -80,7 +84,12 @@ def in_words(counts: Mapping[str, int]) -> str:
     return "\n".join([_HEADING, *(f"  {value:>14,}  {name}" for name, value in counts.items())])
 
 
-def _answers(engine: DuckDB, counts: dict[str, str], used: Sequence[str] = ()) -> dict[str, int]:
+def _all_columns(table: Rows) -> list[str]:
+    """Return the columns of the source."""
+    return [name for name in table.schema if name not in table.cells]
+
+
+def _answers(engine: DuckDB, counts: dict[str, str], used: Sequence[str]) -> dict[str, int]:
     asked = ", ".join(f"{sql} AS n{place}" for place, sql in enumerate(counts.values()))
     (row,) = engine.ask(f"SELECT {asked} FROM source", used).to_pylist()
     return dict(zip(counts, row.values(), strict=True))
@@ -93,7 +102,7 @@ def _counts_of_rows(table: Rows, items: Sequence[str]) -> dict[str, str]:
         user = key(table.user, table.schema[table.user])
         counts["rows without a user (left out)"] = f"count(*) - count({user})"
         counts["users with a record"] = f"count(DISTINCT {user})"
-        if table.schema[table.user] in ("VARCHAR", "ENUM"):
+        if table.schema[table.user] == TEXT:
             missing = ", ".join(map(literal, _MISSING))
             counts["rows with a user such as NULL, n/a or unknown (each is one person)"] = (
                 f"count(*) FILTER (lower(trim({user})) IN ({missing}))"
@@ -131,7 +140,7 @@ def _counts_of_typed(table: Rows, items: Sequence[str]) -> dict[str, str]:
             continue
         lost = f"{quoted(column)} IS NOT NULL AND {tried(column, kind, source.decimal)} IS NULL"
         counts[f"cells of {column!r} that are no {kind} (left out)"] = f"count(*) FILTER ({lost})"
-        if kind == "DATE" or kind.startswith("TIMESTAMP"):
+        if read_as(kind) in (DAY, *TIMES):
             other = f"regexp_matches({quoted(column)}::VARCHAR, {literal(_OTHER_DAYS)})"
             counts["of these look like 31.12.2025 or 12/31/2025: write days like 2025-12-31"] = (
                 f"count(*) FILTER ({lost} AND {other})"
@@ -153,9 +162,9 @@ def _counts_of_numbers(
     table.require(column, "weight" if weight else "value")
     source, kind = as_read(table.source), table.schema[column]
     written = kind if not isinstance(source, TypedSource) else source.source.columns()[column]
-    text = written in ("VARCHAR", "ENUM") and column not in table.cells
+    text = written == TEXT and column not in table.cells
     if not text or is_number(kind):
-        table.require_numbers([column], "weight" if weight else "value", also=["BOOLEAN"])
+        table.require_numbers([column], "weight" if weight else "value", also=[TRUTH])
     decimal = source.decimal if isinstance(source, TypedSource) else "."
     stated = kind if is_number(kind) else "DOUBLE"
     plain = tried(column, stated, decimal) if text else quoted(column)
@@ -211,8 +220,10 @@ def _lines(table: Rows) -> dict[str, int]:
     with DuckDB(_as_written(table)) as engine:
         faults = source.faults(engine.connection)
         # A row is counted as it is read in full: DuckDB counts rows unseen that it would leave out.
-        read = ", ".join(map(quoted, source.columns()))
-        seen = engine.ask(f"SELECT count(*) AS n FROM source WHERE hash({read}) IS NOT NULL")
+        columns = list(source.columns())
+        read = ", ".join(map(quoted, columns))
+        counted = f"SELECT count(*) AS n FROM source WHERE hash({read}) IS NOT NULL"
+        seen = engine.ask(counted, columns)
         rows = seen.column("n")[0].as_py()
     with reading(source.name):
         found = {"lines of CSV, with headers": sum(map(_lines_of, map(parts, source.paths)))}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import duckdb
@@ -12,8 +12,6 @@ from dpgrain.tables.engines.sources import OverSource, Source
 from dpgrain.tables.engines.sql import quoted
 from dpgrain.zones import RULE_BEGINS, RULE_LASTS, offsets
 
-#: Moments, which are counted in UTC; columns of all other types of times have no zone.
-MOMENTS = "TIMESTAMP WITH TIME ZONE"
 # What is added to a time stays within what a TIMESTAMP holds: a few days are left at both ends.
 _LAST = 2**63 - 3 * 24 * 60 * 60 * 10**6
 _FIRST = -9_223_372_022_400_000_000 + 3 * 24 * 60 * 60 * 10**6
@@ -27,32 +25,35 @@ class DatedSource(OverSource):
         source: the source of all rows.
         column: the name of the new column.
         of: the column of times.
-        kind: the type of that column.
         zone: the zone of the clocks; empty for times without a zone.
     """
 
     source: Source
     column: str
     of: str
-    kind: str
     zone: str = ""
 
     def columns(self) -> dict[str, str]:
         """Return column name → type."""
         return {**self.source.columns(), self.column: "DATE"}
 
-    def attach(self, connection: duckdb.DuckDBPyConnection) -> str:
+    def attach(
+        self, connection: duckdb.DuckDBPyConnection, used: Collection[str] | None = None
+    ) -> str:
         """Return the rows with their days; a time that is missing or infinite has such a day."""
-        time, ticks = _time(quoted(self.of), self.kind)
-        counted = "ticks"
+        if used is not None and self.column not in used:
+            return self.source.attach(connection, used)
+        needed = None if used is None else {*used, self.of} - {self.column}
+        time, counted = quoted(self.of), "ticks"
         while counted.casefold() in map(str.casefold, self.columns()):
             counted += "'"
         shown = quoted(counted)
         held = f"greatest(least({shown}, {_LAST}), {_FIRST}) + {_ahead(shown, self.zone)}"
         day = f"CASE WHEN isfinite({time}) THEN make_timestamp({held})::DATE ELSE {time}::DATE END"
+        ticks = f"CASE WHEN isfinite({time}) THEN epoch_us({time}) END"
         return (
             f"(SELECT * EXCLUDE ({shown}), {day} AS {quoted(self.column)} FROM "
-            f"(SELECT *, {ticks} AS {shown} FROM {self.source.attach(connection)}))"
+            f"(SELECT *, {ticks} AS {shown} FROM {self.source.attach(connection, needed)}))"
         )
 
 
@@ -62,17 +63,6 @@ def as_read(source: Source) -> Source:
     while isinstance(source, DatedSource):
         source = source.source
     return source
-
-
-def _time(column: str, kind: str) -> tuple[str, str]:
-    """Return the SQL of a time, and of its whole microseconds since 1970."""
-    time = f"TRY_CAST({column} AS {MOMENTS if kind == MOMENTS else 'TIMESTAMP'})"
-    if kind != "TIMESTAMP_NS":
-        return time, f"CASE WHEN isfinite({time}) THEN epoch_us({time}) END"
-    # A cast of nanoseconds would round the last of a day up to the next one; and whole numbers are
-    # divided towards 0, also those of times before 1970.
-    ticks = f"epoch_ns({column}) // 1000 - (epoch_ns({column}) % 1000 < 0)::BIGINT"
-    return time, f"CASE WHEN isfinite({time}) THEN {ticks} END"
 
 
 def _ahead(ticks: str, zone: str) -> str:

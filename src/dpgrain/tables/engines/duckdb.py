@@ -35,8 +35,8 @@ from dpgrain.tables.engines.memory import Memory
 from dpgrain.tables.engines.protocol import Form
 from dpgrain.tables.engines.sources import reading
 from dpgrain.tables.engines.spill import new_spill_folder
+from dpgrain.tables.engines.sql import held_key, holds, number, quoted
 from dpgrain.tables.engines.sql import key as key_of
-from dpgrain.tables.engines.sql import number, quoted
 from dpgrain.tables.groups import Groups
 from dpgrain.tables.rows import Rows
 from dpgrain.tables.split import Split
@@ -119,9 +119,9 @@ class DuckDB:
             value: a column of numbers; rows without a finite one are left out.
         """
         step("looking for groups")
-        columns = [f"{self._key(key)} AS k{i}" for i, key in enumerate(keys)]
+        columns = [f"{self._held_key(key)} AS k{i}" for i, key in enumerate(keys)]
         query = f"SELECT DISTINCT {', '.join(columns)} FROM source WHERE {self._held(keys, value)}"
-        found = self.ask(query, [*keys])
+        found = self.ask(query, [*keys, *([] if value is None else [value])])
         return Groups.of(keys, [whole(column) for column in found.columns])
 
     def extent(self, key: str) -> tuple[int, int, int] | None:
@@ -234,7 +234,8 @@ class DuckDB:
         )
         with reading(self.table.source.name):
             self._connection.execute("SET preserve_insertion_order = true")
-            rows = self.table.source.attach(self._connection)
+            used = {column for column, _ in wanted}
+            rows = self.table.source.attach(self._connection, used)
             found = self._wait(self._connection.sql(f"SELECT {listed} FROM {rows}").to_arrow_table)
             self._connection.execute("SET preserve_insertion_order = false")
         return found
@@ -244,14 +245,26 @@ class DuckDB:
         if form == "as it is":
             return quoted(column)
         if form == "number":
-            # A column of truths counts as numbers, 0 and 1.
-            truth = self.table.schema[column] == "BOOLEAN"
-            return f"CAST({quoted(column)} AS DOUBLE)" if truth else number(column)
+            return number(column)
         return self._key(column) if form == "key" else f"CAST({self._key(column)} AS VARCHAR)"
 
     def _key(self, column: str, *, of: str = "") -> str:
-        """Return the SQL of a column used as a key."""
+        """Return the SQL of a column used as a key; the labels of cells are public, and as they are."""
+        if column in self.table.cells:
+            return f"{of}.{quoted(column)}" if of else quoted(column)
         return key_of(column, self.table.schema[column], of=of)
+
+    def _held_key(self, column: str) -> str:
+        """Return the SQL of a key in rows that are held."""
+        if column in self.table.cells:
+            return quoted(column)
+        return held_key(column, self.table.schema[column])
+
+    def _holds(self, column: str) -> str:
+        """Return the SQL condition that a row has a key in a column."""
+        if column in self.table.cells:
+            return f"{quoted(column)} IS NOT NULL"
+        return holds(column, self.table.schema[column])
 
     def _user_codes(self, shift: int) -> tuple[str, int, str]:
         """Return the SQL of a user's code, a number above all codes, and the join it needs."""
@@ -269,7 +282,8 @@ class DuckDB:
         with reading(self.table.source.name):
             self._execute(
                 "CREATE OR REPLACE TEMP TABLE users AS SELECT user_, row_number() OVER () - 1 AS code "
-                f"FROM (SELECT DISTINCT {key} AS user_ FROM {self._attach()}) WHERE user_ IS NOT NULL"
+                f"FROM (SELECT DISTINCT {self._held_key(self.table.user)} AS user_ "
+                f"FROM {self._attach()} WHERE {self._holds(self.table.user)})"
             )
             ((users,),) = self._connection.sql("SELECT count(*) FROM users").fetchall()
         require_bits(users, shift)
@@ -286,20 +300,20 @@ class DuckDB:
         join: str,
         user: str,
     ) -> Scan:
-        columns = [f"{self._key(name)} AS k{i}" for i, name in enumerate(keys)]
+        columns = [f"{self._held_key(name)} AS k{i}" for i, name in enumerate(keys)]
         columns.append(f"{cell} AS cell")
         held = self._held(keys, value)
         if cell_column is not None and self.table.drops(cell_column):
             held += f" AND {cell} IS NOT NULL"
         if self.table.user is not None:
-            columns.append(f"{self._key(self.table.user)} AS user_")
+            columns.append(f"{self._held_key(self.table.user)} AS user_")
         numbers = ""
         if value is not None:
             columns.append(f"{number(value)} AS value")
             numbers = ", value"
         items = " AND ".join(f"rows_.k{i} = items.k{i}" for i in range(len(keys)))
         items = f" JOIN items ON {items}" if keys else ""
-        used = [*keys, *([] if cell_column is None else [cell_column])]
+        used = [*keys, *(name for name in (cell_column, value) if name is not None)]
 
         def scan(share: Share) -> Iterator[Chunk]:
             query = (
@@ -318,24 +332,20 @@ class DuckDB:
 
     def _held(self, keys: Sequence[str], value: str | None) -> str:
         """Return the SQL condition that a row has a user, a group and a finite number."""
-        held = [f"{self._key(key)} IS NOT NULL" for key in keys]
+        held = [self._holds(key) for key in keys]
         if self.table.user is not None:
-            held.append(f"{quoted(self.table.user)} IS NOT NULL")
+            held.append(self._holds(self.table.user))
         if value is not None:
             # By the fixed rule, rows with null, NaN or ±∞ count nothing.
             held.append(f"isfinite({number(value)})")
         return " AND ".join(held) or "true"
 
     def _attach(self, used: Sequence[str] = ()) -> str:
-        """Return SQL to select from, with those columns of cells that are used."""
-        cells, needed = self.table.cells, set(used)
-        for name in reversed(list(cells)):
-            # A column of cells may be of another one, which was added before it.
-            if name in needed:
-                needed.add(cells[name].of)
+        """Return SQL to select from, with the user's column and those that are used."""
+        cells, needed = self.table.cells, self.table.needed(used)
         # The lookups read the source, so they come first: what it hands over is good for one query.
         lookups = {name: self._lookup(name) for name in cells if name in needed}
-        source = self.table.source.attach(self._connection)
+        source = self.table.source.attach(self._connection, needed - set(cells))
         for name, lookup in lookups.items():
             value = self._key(cells[name].of, of="rows0")
             source = (

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Any, Self
 
 import duckdb
 import numpy as np
@@ -16,18 +16,18 @@ from dpgrain._types import BoolArray, FloatArray, IntArray
 from dpgrain.errors import ParameterError
 from dpgrain.tables.dictionary import Cells, Dictionary, column_order
 from dpgrain.tables.elements import cell_labels
+from dpgrain.tables.engines.column_types import INTEGERS, LONGEST_LABEL, REALS, TEXT
 from dpgrain.tables.engines.duckdb import DuckDB
 from dpgrain.tables.engines.feed import Chunk, Feed, Scanned, Share, require_bits
 from dpgrain.tables.engines.memory import Memory
 from dpgrain.tables.engines.protocol import Form
 from dpgrain.tables.engines.sources import ArrowSource, OverSource, Source
+from dpgrain.tables.engines.sql import quoted
 from dpgrain.tables.groups import Groups
 from dpgrain.tables.rows import Rows
 from dpgrain.tables.split import Split
 
-# Arrow reads these types as DuckDB does; DuckDB reads the others, once, and hands them over.
-_KEYS = (pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.string(), pa.large_string())
-_NUMBERS = (pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64())
+_TEXTS = (pa.string(), pa.large_string())
 
 
 class InMemory:
@@ -37,20 +37,20 @@ class InMemory:
         self.table = table
         self._columns: dict[tuple[str, Form], pa.Array] = {}
         self._reader: DuckDB | None = None
-        self._codes: IntArray = np.zeros(0, dtype=np.int64)
-        self._cells: IntArray = np.zeros(0, dtype=np.int64)
+        self._read: set[str] = set()
+        # The names of cells of a column, in the public order.
+        self._cells: dict[str, list[Any]] = {}
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self._columns.clear()
-        if self._reader is not None:
-            self._reader.__exit__(None, None, None)
-            self._reader = None
+        self._close()
 
     def distinct(self, keys: Sequence[str], value: str | None = None) -> Groups:
         """Return the different groups that rows of users belong to."""
+        self._need(*keys, value)
         held = self._held(keys, value)
         columns = [self._key(key).filter(truths(held)) for key in keys]
         if len(keys) == 1:
@@ -60,6 +60,7 @@ class InMemory:
 
     def extent(self, key: str) -> tuple[int, int, int] | None:
         """Return the extremes of a column of whole numbers, and the number of rows."""
+        self._need(key)
         column = self._key(key)
         ends = pc.min_max(column).as_py()
         return None if ends["min"] is None else (ends["min"], ends["max"], len(column))
@@ -67,20 +68,14 @@ class InMemory:
     def dictionary(
         self, groups: Groups, cells: Cells, *, cell_column: str | None = None, corners: int = 1
     ) -> Dictionary:
-        """Give groups and cells their codes, and rows the codes of their groups and cells."""
-        column_cells = None if cell_column is None else self._encode_cells(cell_column)
-        known = Dictionary.of(groups, cells, column_cells=column_cells, corners=corners)
-        columns = [self._key(name) for name in groups.names]
-        self._codes = _places(columns, known.groups) if columns else self._zeros()
-        self._codes = np.where(self._codes < 0, -1, self._codes * corners)
-        return known
-
-    def _encode_cells(self, column: str) -> int:
-        """Number the cells of a column in the public order; null is a cell too. Return their number."""
-        names = column_order(self._key(column).drop_null().unique().to_pylist())
-        ordered = pa.array(names, self._key(column).type)
-        self._cells = _index(self._key(column), ordered) + 1
-        return len(names) + 1
+        """Give groups and cells their codes, in the public order; null is a cell too."""
+        count = None
+        if cell_column is not None:
+            self._need(cell_column)
+            names = column_order(self._key(cell_column).drop_null().unique().to_pylist())
+            self._cells[cell_column] = names
+            count = len(names) + 1
+        return Dictionary.of(groups, cells, column_cells=count, corners=corners)
 
     def users(
         self,
@@ -93,16 +88,19 @@ class InMemory:
         """Return whole users' records in the groups last given to :meth:`dictionary`."""
         if self.table.user is None:
             raise ParameterError("user must be given to dg.read for this privacy unit.")
-        layout = dictionary.layout
+        self._need(*dictionary.groups.names, value, cell_column)
+        layout, codes = dictionary.layout, self._codes(dictionary)
         names = self._key(self.table.user).dictionary_encode()
         require_bits(len(names.dictionary), layout.user_shift)
         users = names.indices.fill_null(0).to_numpy().astype(np.int64)
-        keys = (users << layout.user_shift) | self._codes
-        held = self._held(dictionary.groups.names, value)
+        keys = (users << layout.user_shift) | codes
+        held = self._held(dictionary.groups.names, value) & (codes >= 0)
         if cell_column is not None:
-            keys |= self._cells << layout.item_bits
+            column = self._key(cell_column)
+            cells = _index(column, pa.array(self._cells[cell_column], column.type)) + 1
+            keys |= cells << layout.item_bits
             if self.table.drops(cell_column):
-                held &= self._cells > 0
+                held &= cells > 0
         chunk = self._chunk(keys, held, value, split)
 
         def scan(share: Share) -> Iterator[Chunk]:
@@ -117,38 +115,51 @@ class InMemory:
         self, dictionary: Dictionary, *, value: str | None = None, split: Split | None = None
     ) -> Scanned:
         """Return single records as codes of coordinates."""
-        held = self._held(dictionary.groups.names, value)
-        chunk = self._chunk(self._codes, held, value, split)
+        self._need(*dictionary.groups.names, value)
+        codes = self._codes(dictionary)
+        held = self._held(dictionary.groups.names, value) & (codes >= 0)
+        chunk = self._chunk(codes, held, value, split)
         return Scanned(lambda _: iter([chunk]))
 
     def columns(self, wanted: Sequence[tuple[str, Form]]) -> pa.Table:
         """Return columns of all rows, in their order."""
+        self._need(*(name for name, _ in wanted))
         columns = [self._column(*asked) for asked in wanted]
         return pa.table({f"c{place}": column for place, column in enumerate(columns)})
 
     def _chunk(
         self, keys: IntArray, held: BoolArray, value: str | None, split: Split | None
     ) -> Chunk:
-        """Return (keys, totals) of the rows that are held and lie in a group that has a code."""
-        held = held & (self._codes >= 0)
+        """Return (keys, totals) of the rows that are held."""
         if split is None:
             return keys[held], None
         return split(keys[held], None if value is None else self._number(value)[held])
 
+    def _codes(self, dictionary: Dictionary) -> IntArray:
+        """Return the first coordinate of each row's group, (rows,); −1 where it has no code."""
+        columns = [self._key(name) for name in dictionary.groups.names]
+        if not columns:
+            return np.zeros(self._count(), dtype=np.int64)
+        places = _places(columns, dictionary.groups)
+        return np.where(places < 0, -1, places * dictionary.corners)
+
     def _held(self, keys: Sequence[str], value: str | None) -> BoolArray:
         """Return whether each row has a user, a group and a finite number, (rows,)."""
-        held = self._zeros() == 0
+        held = np.ones(self._count(), dtype=np.bool_)
         for key in (*keys, *([] if self.table.user is None else [self.table.user])):
             column = self._key(key)
             if column.null_count:
                 held &= column.is_valid().to_numpy(zero_copy_only=False)
         return held if value is None else np.asarray(held & np.isfinite(self._number(value)))
 
-    def _zeros(self) -> IntArray:
-        """Return a zero for each row, (rows,)."""
-        name = self.table.user or next(iter(self.table.schema))
-        form: Form = "as it is" if self.table.user is None else "key"
-        return np.zeros(len(self._column(name, form)), dtype=np.int64)
+    def _count(self) -> int:
+        """Return the number of rows."""
+        if self.table.user is not None:
+            return len(self._key(self.table.user))
+        source = self.table.source
+        if isinstance(source, ArrowSource):
+            return int(source.table.num_rows)
+        return int(self._duckdb().ask("SELECT count(*) AS n FROM source").column("n")[0].as_py())
 
     def _number(self, column: str) -> FloatArray:
         numbers = self._column(column, "number").fill_null(np.nan)
@@ -177,43 +188,68 @@ class InMemory:
             self._columns[column, form] = whole(found)
         return self._columns[column, form]
 
-    def _duckdb(self) -> DuckDB:
-        """Return DuckDB over rows that it reads once, so that the columns of one row stay together.
+    def _need(self, *names: str | None) -> None:
+        """Have DuckDB read columns together, so that those of one row stay together.
 
-        A query or a file that is read again may give its rows in another order, or others; an Arrow
-        table does not.
+        A query or a file that is read again may give its rows in another order, or others; so columns
+        that were read before are read again with new ones. An Arrow table always gives the same rows.
         """
+        needed = self.table.needed(name for name in names if name is not None)
+        if needed <= self._read or isinstance(self.table.source, ArrowSource):
+            return
+        self._read |= needed
+        self._columns.clear()
+        self._close()
+
+    def _duckdb(self) -> DuckDB:
+        """Return DuckDB over the rows, of which it reads the columns that are needed once."""
         if self._reader is None:
             source = self.table.source
-            kept = source if isinstance(source, ArrowSource) else _ReadOnce(source)
-            self._reader = DuckDB(replace(self.table, source=kept)).__enter__()
+            if not isinstance(source, ArrowSource):
+                source = _ReadOnce(source, frozenset(self._read - set(self.table.cells)))
+            self._reader = DuckDB(replace(self.table, source=source)).__enter__()
         return self._reader
+
+    def _close(self) -> None:
+        if self._reader is not None:
+            self._reader.__exit__(None, None, None)
+            self._reader = None
 
     def _of_arrow(self, column: str, form: Form) -> pa.ChunkedArray | None:
         """Return a column of an Arrow table, where Arrow reads it as DuckDB does."""
-        source = self.table.source
-        if not isinstance(source, ArrowSource) or source.table.schema.names.count(column) != 1:
+        source, kind = self.table.source, self.table.schema[column]
+        if not isinstance(source, ArrowSource):
             return None
         found = source.table.column(column)
-        if form == "key" and found.type in _KEYS:
-            return found.cast(pa.int64() if pa.types.is_integer(found.type) else pa.string())
-        if form == "number" and found.type in _NUMBERS:
+        if form == "key" and kind in INTEGERS and pa.types.is_integer(found.type):
+            return found.cast(pa.int64())
+        if form == "key" and kind == TEXT and found.type in _TEXTS:
+            long = pc.greater(pc.binary_length(found), LONGEST_LABEL)
+            labels = found.cast(pa.string())
+            return pc.if_else(long, None, labels) if pc.any(long).as_py() else labels
+        if form == "number" and kind in (*INTEGERS, *REALS) and pa.types.is_primitive(found.type):
             return found.cast(pa.float64(), safe=False)
         return None
 
 
 @dataclass
 class _ReadOnce(OverSource):
-    """A source whose rows DuckDB reads once, into a table of its own, in their order."""
+    """Columns of a source that DuckDB reads once, into a table of its own, in the order of rows."""
 
     source: Source
+    needed: frozenset[str]
     _name: str | None = None
 
-    def attach(self, connection: duckdb.DuckDBPyConnection) -> str:
-        """Read all rows into a table, the first time, and return its name."""
+    def attach(
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        used: Collection[str] | None = None,  # noqa: ARG002 - all that are needed are read together
+    ) -> str:
+        """Read the columns into a table, the first time, and return its name."""
         if self._name is None:
-            rows, self._name = self.source.attach(connection), "rows_read_once"
-            connection.execute(f"CREATE TEMP TABLE {self._name} AS SELECT * FROM {rows}")
+            rows, self._name = self.source.attach(connection, self.needed), "rows_read_once"
+            listed = ", ".join(map(quoted, sorted(self.needed))) or 'NULL AS "none"'
+            connection.execute(f"CREATE TEMP TABLE {self._name} AS SELECT {listed} FROM {rows}")
         return self._name
 
 

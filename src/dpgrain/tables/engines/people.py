@@ -6,7 +6,7 @@ so that neither other people's rows nor the order or the threads of a scan can m
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, cast, get_args
 
@@ -14,9 +14,10 @@ import duckdb
 
 from dpgrain.errors import ParameterError
 from dpgrain.regions import Region
+from dpgrain.tables.engines.column_types import DAY, INTEGERS, TEXT, TRUTH, is_number
 from dpgrain.tables.engines.duckdb import DuckDB
-from dpgrain.tables.engines.sql import INTEGERS, is_number, number, quoted
 from dpgrain.tables.engines.sql import key as key_of
+from dpgrain.tables.engines.sql import number, quoted
 from dpgrain.tables.rows import Rows
 from dpgrain.units import Unit, User
 
@@ -59,13 +60,13 @@ class Number:
         if column is None:
             return self
         if self.function in ("size", "count"):
-            rows.require(column, self.name)
+            rows.require_readable(column, self.name)
         elif self.function == "nunique":
             rows.require_key(column, self.name)
         elif self.function in ("sum", "mean"):
-            rows.require_numbers([column], self.name, also=["BOOLEAN"])
+            rows.require_numbers([column], self.name, also=[TRUTH])
         else:
-            rows.require_numbers([column], self.name, also=["BOOLEAN", "DATE"])
+            rows.require_numbers([column], self.name, also=[TRUTH, DAY])
         return self
 
     def kind(self, rows: Rows) -> str:
@@ -74,8 +75,8 @@ class Number:
             return "BIGINT"
         if self.function == "mean":
             return "DOUBLE"
-        if rows.schema[self.of] == "DATE":
-            return "DATE"
+        if rows.schema[self.of] == DAY:
+            return DAY
         return "BIGINT" if _whole(self.of, rows) else "DOUBLE"
 
     def argument(self, rows: Rows) -> str:
@@ -88,7 +89,7 @@ class Number:
         if _whole(self.of, rows):
             return f"CAST({quoted(self.of)} AS BIGINT)"
         if not is_number(kind):
-            return quoted(self.of)
+            return key_of(self.of, kind) if kind == TEXT else quoted(self.of)
         value = number(self.of)
         # Two zeros that differ in their sign would make a least number of either.
         finite = f"CASE WHEN {value} = 0 THEN 0.0 ELSE {value} END"
@@ -126,7 +127,7 @@ class Number:
 
 def _whole(column: str, rows: Rows) -> bool:
     """Return whether a column holds whole numbers that add up exactly as they are."""
-    return rows.schema[column] in INTEGERS or rows.schema[column] == "BOOLEAN"
+    return rows.schema[column] in (*INTEGERS, TRUTH)
 
 
 def _whole_sum(argument: str) -> str:
@@ -226,7 +227,11 @@ class PerUser:
         }
         return {**keys, **{each.name: each.kind(self.rows) for each in self.numbers}}
 
-    def attach(self, connection: duckdb.DuckDBPyConnection) -> str:
+    def attach(
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        used: Collection[str] | None = None,  # noqa: ARG002 - a person's row is one
+    ) -> str:
         """Make the rows in a table of the connection, the first time, and return its name."""
         name = f"people{self._depth}"
         known = connection.execute("SELECT table_name FROM duckdb_tables()").fetchall()

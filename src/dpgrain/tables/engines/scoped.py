@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
 
 import duckdb
 
 from dpgrain.regions import DAY, Among, Region, Side, Span
+from dpgrain.tables.engines.column_types import DAY as DATE
+from dpgrain.tables.engines.column_types import INTEGERS, LONGEST_LABEL, MOMENT, TEXT, TIMES
 from dpgrain.tables.engines.sources import OverSource, Source
-from dpgrain.tables.engines.sql import INTEGERS, quoted, text
-
-# DuckDB compares these types with numbers and texts as they are, and reads no rows that cannot match.
-_PLAIN = {*INTEGERS, "VARCHAR"}
-_COARSE = ("TIMESTAMP_S", "TIMESTAMP_MS")
+from dpgrain.tables.engines.sql import label, quoted, text
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,10 +31,13 @@ class ScopedSource(OverSource):
     kinds: Mapping[str, str]
     read: Mapping[str, str]
 
-    def attach(self, connection: duckdb.DuckDBPyConnection) -> str:
+    def attach(
+        self, connection: duckdb.DuckDBPyConnection, used: Collection[str] | None = None
+    ) -> str:
         """Return the rows inside the region."""
         inside = " AND ".join(self._inside(side) for side in self.region.sides)
-        return f"(SELECT * FROM {self.source.attach(connection)} WHERE {inside})"
+        needed = None if used is None else {*used, *(side.column for side in self.region.sides)}
+        return f"(SELECT * FROM {self.source.attach(connection, needed)} WHERE {inside})"
 
     def _inside(self, side: Side) -> str:
         """Return the SQL condition that the value of a column lies in its side."""
@@ -48,40 +49,40 @@ class ScopedSource(OverSource):
         elif side.values:
             inside.append(_among(side.values, column, kind))
         if side.missing:
-            inside.append(f"{column} IS NULL")
-            inside += [f"NOT isfinite({column})"] if _is_time(kind) else []
+            inside.append(f"{label(column) if kind == TEXT else column} IS NULL")
+            inside += [f"NOT isfinite({column})"] if kind in (DATE, *TIMES) else []
         return f"({' OR '.join(inside)})"
 
 
-def _is_time(kind: str) -> bool:
-    return kind == "DATE" or kind.startswith("TIMESTAMP")
-
-
 def _among(values: Among, column: str, kind: str) -> str:
-    """Return the SQL condition that a key is one of some labels, or none of them."""
-    key = column if kind in _PLAIN else f"CAST({column} AS VARCHAR)"
-    listed = ", ".join(
-        str(label) if isinstance(label, int) else text(label) for label in values.labels
-    )
+    """Return the SQL condition that a key is one of some labels, or none of them.
+
+    DuckDB compares plain columns with texts and numbers as it reads them, and passes over rows that
+    cannot match; so a text is compared as it is with labels, none of which is too long.
+    """
+    labels = [each for each in values.labels if isinstance(each, int) or _is_label(each)]
+    listed = ", ".join(str(each) if isinstance(each, int) else text(each) for each in labels)
     if values.but:
+        key = label(column) if kind == TEXT else _key(column, kind)
         return f"{key} NOT IN ({listed})" if listed else f"{key} IS NOT NULL"
-    return f"{key} IN ({listed})"
+    return f"{_key(column, kind)} IN ({listed})" if listed else "false"
+
+
+def _is_label(written: str) -> bool:
+    return len(written.encode("utf-8", "surrogatepass")) <= LONGEST_LABEL
+
+
+def _key(column: str, kind: str) -> str:
+    return column if kind in INTEGERS or kind == TEXT else f"CAST({column} AS VARCHAR)"
 
 
 def _within(span: Span, column: str, kind: str) -> str:
     """Return the SQL condition that a number or a time lies in an interval; infinite times do not."""
     timed = span.axis != "whole"
-    if kind == "TIMESTAMP_NS":
-        # A cast to microseconds would round the last of a day up to the next one.
-        low, high = (None if end is None else str(1000 * end) for end in (span.low, span.high))
-        value = f"epoch_ns({column})"
-    else:
-        made = partial(_moment, kind=kind) if timed else str
-        low, high = (None if end is None else made(end) for end in (span.low, span.high))
-        # Coarser types hold times that this one does not reach.
-        value = f"TRY_CAST({column} AS TIMESTAMP)" if kind in _COARSE else column
-    inside = [] if low is None else [f"{value} >= {low}"]
-    inside += [] if high is None else [f"{value} < {high}"]
+    made = partial(_moment, kind=kind) if timed else str
+    low, high = (None if end is None else made(end) for end in (span.low, span.high))
+    inside = [] if low is None else [f"{column} >= {low}"]
+    inside += [] if high is None else [f"{column} < {high}"]
     if timed and (low is None or high is None):
         inside.append(f"isfinite({column})")
     return f"({' AND '.join(inside) or f'{column} IS NOT NULL'})"
@@ -89,9 +90,9 @@ def _within(span: Span, column: str, kind: str) -> str:
 
 def _moment(end: int, kind: str) -> str:
     """Return the SQL of a time, as a constant of the column's type."""
-    if kind == "DATE":
+    if kind == DATE:
         return f"(DATE '1970-01-01' + {-(-end // DAY)})"
-    made = "make_timestamptz" if kind == "TIMESTAMP WITH TIME ZONE" else "make_timestamp"
+    made = "make_timestamptz" if kind == MOMENT else "make_timestamp"
     return f"{made}({end}::BIGINT)"
 
 

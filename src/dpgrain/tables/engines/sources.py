@@ -9,27 +9,33 @@ from __future__ import annotations
 import csv
 import glob
 import gzip
+import hashlib
 import itertools
-import os
 import re
-import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
-from decimal import Decimal
+from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
 import duckdb
-import numpy as np
 import pyarrow as pa
 
 from dpgrain._files import note_read
 from dpgrain._progress import step
 from dpgrain._wording import first_repeated, named_like
 from dpgrain.errors import DataError, DpgrainError, ParameterError, SchemaError
-from dpgrain.inputs.labels import cell_text
+from dpgrain.tables.engines.column_types import (
+    TEXT,
+    TIMES,
+    carrying_of,
+    is_readable,
+    read_as,
+    reading_of,
+    type_of,
+    widest,
+)
 from dpgrain.tables.engines.csv_rows import (
     LONGEST_BYTES,
     Mender,
@@ -39,6 +45,10 @@ from dpgrain.tables.engines.csv_rows import (
     parts,
     without,
 )
+from dpgrain.tables.engines.frames import of_pandas, of_polars, readable_column, valid_texts
+from dpgrain.tables.engines.kept_facts import KeptFacts, state_of
+from dpgrain.tables.engines.parquet_rows import OddTimes, copy_readable, names_of, odd_times
+from dpgrain.tables.engines.schemas import described, kind_of, schema_reader
 from dpgrain.tables.engines.spill import COPIES
 from dpgrain.tables.engines.sql import quoted, text, tried
 
@@ -50,6 +60,8 @@ CSV = (".csv", ".csv.gz", ".tsv", ".tsv.gz")
 # DuckDB holds this many bytes of a CSV file at a time. No row comes near that length: DuckDB would drop
 # a longer row, and not know where the next one begins.
 _BUFFER_BYTES = 2 * LONGEST_BYTES
+# DuckDB gives a name that stands there twice a number.
+_RENAMED = re.compile(r"_\d+\Z")
 _counter = itertools.count()
 
 
@@ -65,10 +77,17 @@ class Source(Protocol):
         """The name in reports, without the folder, which is nobody's business."""
 
     def columns(self) -> dict[str, str]:
-        """Return column name → DuckDB type, from the schema alone."""
+        """Return column name → the type that it is read as, from the schema alone."""
 
-    def attach(self, connection: duckdb.DuckDBPyConnection) -> str:
-        """Return SQL to put after FROM, good for one query."""
+    def attach(
+        self, connection: duckdb.DuckDBPyConnection, used: Collection[str] | None = None
+    ) -> str:
+        """Return SQL to put after FROM, good for one query.
+
+        Args:
+            connection: the connection of the query.
+            used: the columns that the query asks for, and the only ones that are read; None for all.
+        """
 
 
 class OverSource:
@@ -120,10 +139,14 @@ def reading(name: str) -> Iterator[None]:
         raise
     except (duckdb.Error, pa.ArrowException, OSError):
         # A stream of batches raises Arrow's exceptions, or OSError.
-        raise DataError(
-            f"{name} cannot be read to its end; check that every file is whole, or that the query "
-            "that it comes from runs to its end."
-        ) from None
+        raise _broken_off(name) from None
+
+
+def _broken_off(name: str) -> DataError:
+    return DataError(
+        f"{name} cannot be read to its end; check that every file is whole, or that the query "
+        "that it comes from runs to its end."
+    )
 
 
 def _unwritable(name: str) -> DataError:
@@ -157,13 +180,46 @@ class FileSource:
         more = f" and {len(self.paths) - 1} more" if len(self.paths) > 1 else ""
         return f"{Path(self.paths[0]).name}{more}"
 
+    @cached_property
+    def _footers(self) -> KeptFacts[dict[str, str]]:
+        return KeptFacts(_footer)
+
+    @cached_property
+    def _odd_times(self) -> KeptFacts[OddTimes]:
+        return KeptFacts(odd_times)
+
+    @cached_property
+    def _odd_rows(self) -> KeptFacts[Oddities]:
+        return KeptFacts(lambda path: oddities(parts(path), self.delimiter))
+
     @property
     def is_csv(self) -> bool:
         """True if the files are CSV."""
         return self.paths[0].lower().endswith(CSV)
 
     def columns(self) -> dict[str, str]:
-        """Return column name → type, from the Parquet footer or the CSV header."""
+        """Return column name → type, as the files had them when they were first looked at."""
+        return dict(self._opened)
+
+    @cached_property
+    def _opened(self) -> dict[str, str]:
+        return self._columns()
+
+    def _unchanged(self) -> dict[str, str]:
+        """Return the columns, which are the same whenever the files are read.
+
+        Raises:
+            SchemaError: if they are others now.
+        """
+        columns = self._columns()
+        if columns != self._opened:
+            raise SchemaError(
+                f"{self.name} has other columns than when it was opened; call dg.read again."
+            )
+        return columns
+
+    def _columns(self) -> dict[str, str]:
+        """Return column name → type, from Parquet footers or CSV headers."""
         if self.is_csv:
             header = _csv_header(self.paths[0], self.delimiter)
             for path in self.paths[1:]:
@@ -173,47 +229,39 @@ class FileSource:
                         "give every file the same header."
                     )
             return dict.fromkeys(header, "VARCHAR")
-        own = [kinds for _, kinds in self._schemas]
-        if len(own) == 1:
-            return dict(own[0])
-        return {column: _widest([kinds[column] for kinds in own]) for column in own[0]}
+        own = list(self._kinds().values())
+        return {column: widest([kinds[column] for kinds in own]) for column in own[0]}
 
-    @cached_property
-    def _schemas(self) -> list[tuple[list[str], dict[str, str]]]:
-        """The Parquet files by their footers: files that agree, and their columns with their types.
+    def _kinds(self) -> dict[str, dict[str, str]]:
+        """Return each Parquet file's columns with their own types, under the first file's names.
 
         One file's types must not be forced on another: the first value that does not fit would end the
         release, and be quoted.
         """
-        found: list[tuple[list[str], dict[str, str]]] = []
-        with reading(self.name), _schema_reader() as connection:
-            for path in self.paths:
-                kinds = _described(connection, _parquet([path]))
-                if not found:
-                    found.append(([path], kinds))
-                    continue
-                # Files may hold more columns in another order; capital letters make no difference.
-                folded = {column.casefold(): kind for column, kind in kinds.items()}
-                lacking = [column for column in found[0][1] if column.casefold() not in folded]
-                if lacking:
-                    raise SchemaError(
-                        f"The file {path!r} lacks the column {lacking[0]!r} of {self.paths[0]!r}; "
-                        "give every file the same columns."
-                    )
-                own = {column: folded[column.casefold()] for column in found[0][1]}
-                same = next((files for files, known in found if known == own), None)
-                if same is None:
-                    found.append(([path], own))
-                else:
-                    same.append(path)
-        return found
+        with reading(self.name):
+            kinds = {path: self._footers.of(path) for path in self.paths}
+            for path, own in kinds.items():
+                if any(read_as(kind) in TIMES for kind in own.values()):
+                    self._odd_times.of(path)
+        names = list(kinds[self.paths[0]])
+        return {path: self._renamed(path, names, own) for path, own in kinds.items()}
 
-    @cached_property
+    def _renamed(self, path: str, names: list[str], own: Mapping[str, str]) -> dict[str, str]:
+        # Files may hold more columns in another order; capital letters make no difference.
+        folded = {column.casefold(): kind for column, kind in own.items()}
+        if lacking := [column for column in names if column.casefold() not in folded]:
+            raise SchemaError(
+                f"The file {path!r} lacks the column {lacking[0]!r} of {self.paths[0]!r}; "
+                "give every file the same columns."
+            )
+        return {column: folded[column.casefold()] for column in names}
+
+    @property
     def _oddities(self) -> list[Oddities]:
         """What DuckDB must not see of each CSV file."""
         step("looking for odd rows")
         with reading(self.name):
-            found = [oddities(parts(path), self.delimiter) for path in self.paths]
+            found = [self._odd_rows.of(path) for path in self.paths]
         for path, odd in zip(self.paths, found, strict=True):
             if odd.long_rows and odd.long_rows[0][0] == 0:
                 raise SchemaError(
@@ -222,33 +270,85 @@ class FileSource:
                 )
         return found
 
-    def attach(self, connection: duckdb.DuckDBPyConnection) -> str:
-        """Return a table function over the files; of CSV with odd rows, over copies without these.
+    def attach(
+        self, connection: duckdb.DuckDBPyConnection, used: Collection[str] | None = None
+    ) -> str:
+        """Return a table function over the files; over copies of those with odd rows, without these.
 
         The copies lie in the folder that the connection spills into, and go with it.
         """
+        columns = self._unchanged()
         if self.is_csv:
-            return self._csv(self.columns(), self._readable(connection))
-        schemas, columns = self._schemas, self.columns()
-        if len(schemas) == 1:
-            return _parquet(self.paths)
-        return f"({' UNION ALL '.join(_as(columns, *each) for each in schemas)})"
+            return self._csv(columns, self._readable(connection))
+        asked = {name: kind for name, kind in columns.items() if used is None or name in used}
+        alike: dict[tuple[str, ...], tuple[dict[str, str], list[str]]] = {}
+        for path, kinds in self._kinds().items():
+            file, read = self._as_read(connection, path, kinds, asked)
+            alike.setdefault(tuple(read.values()), (read, []))[1].append(file)
+        parts = [_selected(_parquet(files), read) for read, files in alike.values()]
+        if len(parts) == 1:
+            return parts[0]
+        listed = _listing({column: quoted(column) for column in asked})
+        return f"({' UNION ALL '.join(f'SELECT {listed} FROM {part}' for part in parts)})"
+
+    def _as_read(
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        path: str,
+        kinds: Mapping[str, str],
+        columns: Mapping[str, str],
+    ) -> tuple[str, dict[str, str]]:
+        """Return the file that columns of a Parquet file are read from, and column → SQL.
+
+        Args:
+            connection: the connection, for copies.
+            path: the file.
+            kinds: column → type in the file.
+            columns: column → the type that it is read as, of columns that are used.
+        """
+        odd, used = OddTimes(), {name.casefold() for name in columns}
+        if any(kind in TIMES for kind in columns.values()):
+            with reading(self.name):
+                odd = self._odd_times.of(path)
+        if not used.isdisjoint(odd.milliseconds):
+            # All times of a copy are microseconds within their range.
+            path, odd = self._copied(connection, path, used), OddTimes()
+            kinds = {name: kind if kind in TIMES else kinds[name] for name, kind in columns.items()}
+        read = {}
+        for name, kind in columns.items():
+            within = kinds[name] in TIMES and name.casefold() not in odd.others
+            sql = quoted(name) if within else reading_of(quoted(name), kinds[name])
+            read[name] = _wider(sql, read_as(kinds[name]), kind)
+        return path, read
+
+    def _copied(
+        self, connection: duckdb.DuckDBPyConnection, path: str, used: Collection[str]
+    ) -> str:
+        """Return a copy of some columns of a Parquet file, whose times are within range."""
+        name = hashlib.sha256(repr((path, state_of(path), sorted(used))).encode()).hexdigest()
+        copy = _folder(connection) / f"{COPIES}{name}.parquet"
+        if not copy.exists():
+            with reading(self.name):
+                copy_readable(path, copy, used)
+        return str(copy)
 
     def _readable(self, connection: duckdb.DuckDBPyConnection) -> list[str]:
         """Return the CSV files, or copies of them, in which DuckDB reads each row by itself."""
-        folder = connection.execute("SELECT current_setting('temp_directory')").fetchall()[0][0]
         found = []
-        for place, (path, odd) in enumerate(zip(self.paths, self._oddities, strict=True)):
-            copy = (
-                Path(folder) / f"{COPIES}{place}.csv{'.gz' if path.lower().endswith('.gz') else ''}"
-            )
-            if odd and not copy.exists():
+        for path, odd in zip(self.paths, self._oddities, strict=True):
+            if not odd:
+                found.append(path)
+                continue
+            name = hashlib.sha256(repr((path, state_of(path))).encode()).hexdigest()
+            ending = ".csv.gz" if path.lower().endswith(".gz") else ".csv"
+            copy = _folder(connection) / f"{COPIES}{name}{ending}"
+            if not copy.exists():
                 try:
                     _write(self._mended(path, odd, Mender(self.delimiter)), copy)
                 except OSError as error:
                     # The scan has read the whole file already, so only writing can have failed.
                     raise _unwritable(self.name) from error
-            found.append(str(copy) if odd else path)
+            found.append(str(copy))
         return found
 
     @staticmethod
@@ -326,6 +426,46 @@ def _write(pieces: Iterable[bytes], copy: Path) -> None:
             file.write(piece)
 
 
+def _folder(connection: duckdb.DuckDBPyConnection) -> Path:
+    """Return the folder that a connection spills into."""
+    return Path(connection.execute("SELECT current_setting('temp_directory')").fetchall()[0][0])
+
+
+def _footer(path: str) -> dict[str, str]:
+    """Return column name → type of a Parquet file.
+
+    Raises:
+        SchemaError: if names are alike.
+    """
+    with schema_reader() as connection:
+        kinds = described(connection, _parquet([path]))
+    if any(_RENAMED.search(name) for name in kinds):
+        # DuckDB renames the second of two names that it holds to be one.
+        require_names(names_of(path), f"The file {path!r}")
+    return kinds
+
+
+def require_names(names: Iterable[str], source: str) -> None:
+    """Raise unless queries tell all columns apart by their names, capital letters as small ones.
+
+    Raises:
+        SchemaError: if two have one name, or one has none that a query can state.
+    """
+    names = list(names)
+    nameless = next((name for name in names if not name or "\0" in name), None)
+    if nameless is not None:
+        raise SchemaError(
+            f"{source} names a column {nameless!r}, which no query can state; rename it."
+        )
+    twice = first_repeated(name.casefold() for name in names)
+    if twice is not None:
+        alike = [name for name in names if name.casefold() == twice]
+        other = (
+            "twice" if alike[0] == alike[1] else f"and {alike[1]!r}, which queries hold to be one"
+        )
+        raise SchemaError(f"{source} names column {alike[0]!r} {other}; rename one of them.")
+
+
 def _listed(paths: Sequence[str]) -> str:
     """Return the SQL of a list of files, whose names are no patterns."""
     return "[" + ", ".join(text(glob.escape(path)) for path in paths) + "]"
@@ -341,7 +481,7 @@ def _parquet(paths: Sequence[str]) -> str:
 @cache
 def _lenient() -> str:
     """Return the option that has DuckDB replace bytes that are no UTF-8; older versions have none."""
-    with _schema_reader() as connection:
+    with schema_reader() as connection:
         found = connection.sql(
             "SELECT parameters FROM duckdb_functions() WHERE function_name = 'read_parquet'"
         ).fetchall()
@@ -349,54 +489,19 @@ def _lenient() -> str:
     return ", utf8_validation='replace'" if known else ""
 
 
-def _as(columns: Mapping[str, str], paths: Sequence[str], kinds: Mapping[str, str]) -> str:
-    """Return the SQL of files whose columns have these types, as columns of wider ones."""
-    listed = ", ".join(
-        f"{_wider(column, kinds[column], kind)} AS {quoted(column)}"
-        for column, kind in columns.items()
+def _listing(columns: Mapping[str, str]) -> str:
+    """Return the SQL of columns, name → SQL; of none, of one that nobody asks for."""
+    listed = (
+        sql if sql == quoted(name) else f"{sql} AS {quoted(name)}" for name, sql in columns.items()
     )
-    return f"SELECT {listed} FROM {_parquet(paths)}"
+    return ", ".join(listed) or 'NULL AS "none"'
 
 
-def _wider(column: str, kind: str, wider: str) -> str:
+def _wider(sql: str, kind: str, wider: str) -> str:
     if kind == wider:
-        return quoted(column)
+        return sql
     # Nothing can use a column whose types have no type in common.
-    return "NULL" if wider.startswith("UNION") else f"TRY_CAST({quoted(column)} AS {wider})"
-
-
-# These are types of numbers, from narrow to wide; those up to BIGINT fit into it.
-_WHOLE = ("TINYINT", "UTINYINT", "SMALLINT", "USMALLINT", "INTEGER", "UINTEGER", "BIGINT")
-_HUGE = ("UBIGINT", "HUGEINT")
-_REAL = ("FLOAT", "DOUBLE")
-# Values of these types have one text each, as whole numbers have.
-_TEXTS = ("VARCHAR", "DATE", "UUID", "ENUM")
-
-
-def _widest(kinds: Sequence[str]) -> str:
-    """Return the type of a column that files hold with these types, as a function of schemas alone.
-
-    Whole numbers have the widest type of whole numbers, other numbers DOUBLE, and types of several
-    kinds whose values have one text each are text. Others have none in common, and nothing takes their
-    union: 7, 7.0 and 7.00 are one number but would be three texts, and so are times and truths.
-
-    >>> _widest(["INTEGER", "BIGINT"]), _widest(["BIGINT", "DOUBLE"]), _widest(["BIGINT", "VARCHAR"])
-    ('BIGINT', 'DOUBLE', 'VARCHAR')
-    """
-    # A column of nulls in one file fits to any.
-    known = [kind for kind in dict.fromkeys(kinds) if kind != '"NULL"'] or list(kinds[:1])
-    if len(known) == 1:
-        return known[0]
-    if all(kind in _WHOLE for kind in known):
-        return "BIGINT"
-    if all(kind in (*_WHOLE, *_HUGE) for kind in known):
-        return "HUGEINT"
-    numbers = [kind in (*_WHOLE, *_HUGE, *_REAL) or kind.startswith("DECIMAL") for kind in known]
-    if all(numbers):
-        return "DOUBLE"
-    if all(kind in (*_WHOLE, *_HUGE, *_TEXTS) for kind in known):
-        return "VARCHAR"
-    return f"UNION of {' and '.join(known)}"
+    return f"TRY_CAST({sql} AS {wider})" if is_readable(wider) else "NULL"
 
 
 @dataclass(frozen=True)
@@ -434,15 +539,25 @@ class TypedSource(OverSource):
 
     def columns(self) -> dict[str, str]:
         """Return column name → type."""
-        return {**self.source.columns(), **self.types}
+        stated = {column: read_as(kind) for column, kind in self.types.items()}
+        return {**self.source.columns(), **stated}
 
-    def attach(self, connection: duckdb.DuckDBPyConnection) -> str:
+    def attach(
+        self, connection: duckdb.DuckDBPyConnection, used: Collection[str] | None = None
+    ) -> str:
         """Return the columns in their stated types."""
         stated = ", ".join(
-            f"{tried(column, kind, self.decimal)} AS {quoted(column)}"
+            f"{self._stated(column, kind)} AS {quoted(column)}"
             for column, kind in self.types.items()
+            if used is None or column in used
         )
-        return f"(SELECT * REPLACE ({stated}) FROM {self.source.attach(connection)})"
+        rows = self.source.attach(connection, used)
+        return f"(SELECT * REPLACE ({stated}) FROM {rows})" if stated else rows
+
+    def _stated(self, column: str, kind: str) -> str:
+        if read_as(kind) == TEXT:
+            return f"TRY_CAST({tried(column, kind, self.decimal)} AS VARCHAR)"
+        return tried(column, read_as(kind), self.decimal)
 
 
 def typed(source: Source, types: Mapping[str, str] | None, decimal: str = ".") -> Source:
@@ -466,32 +581,60 @@ def typed(source: Source, types: Mapping[str, str] | None, decimal: str = ".") -
                 name="types",
             )
         stated[column] = _sql_type(column, kind)
-        if columns[column] not in ("VARCHAR", "ENUM", stated[column]):
+        if columns[column] not in (TEXT, read_as(stated[column])):
             raise SchemaError(
                 f"types gives column {column!r} the type {kind!r}, but it has type "
                 f"{columns[column]} already; leave it out of types.",
                 name="types",
             )
-    changed = {column: kind for column, kind in stated.items() if columns[column] != kind}
+    changed = {
+        column: kind for column, kind in stated.items() if columns[column] == TEXT and kind != TEXT
+    }
     return TypedSource(source, changed, decimal) if changed else source
 
 
 @dataclass(frozen=True, eq=False)
 class ArrowSource:
-    """An Arrow table in memory."""
+    """An Arrow table in memory, or the columns of a data frame.
+
+    Args:
+        table: the columns; one of a type that Arrow lacks is there as nulls.
+        name: the name in messages.
+        title: the name in reports.
+        unread: column → type, of columns of a type that Arrow lacks.
+    """
 
     table: pa.Table
     name: str = "The table"
     title: str = "a table in memory"
+    unread: Mapping[str, str] = field(default_factory=dict)
+    _read: dict[str, pa.ChunkedArray] = field(default_factory=dict, repr=False)
 
     def columns(self) -> dict[str, str]:
         """Return column name → type."""
-        with reading(self.name), _schema_reader() as connection:
-            return _described(connection, self.attach(connection))
+        return {column: read_as(kind) for column, kind in self._kinds.items()}
 
-    def attach(self, connection: duckdb.DuckDBPyConnection) -> str:
-        """Register the table, and return its name."""
-        return _register(connection, self.table)
+    @property
+    def _kinds(self) -> dict[str, str]:
+        kinds = {column.name: kind_of(column.type) for column in self.table.schema}
+        return {**kinds, **self.unread}
+
+    def read(self, columns: Iterable[str]) -> pa.Table:
+        """Return columns, whose times are microseconds within their range."""
+        for column in columns:
+            if column not in self._read:
+                self._read[column] = readable_column(self.table.column(column))
+        return pa.table({column: self._read[column] for column in columns})
+
+    def attach(
+        self, connection: duckdb.DuckDBPyConnection, used: Collection[str] | None = None
+    ) -> str:
+        """Register the columns, and return their name."""
+        kinds = _readable(self._kinds, used)
+        rows = self.read(kinds) if kinds else pa.table({"none": pa.nulls(self.table.num_rows)})
+        # Times are judged already.
+        timed = {column: quoted(column) for column, kind in kinds.items() if read_as(kind) in TIMES}
+        return _selected(_register(connection, rows), {**_readings(kinds), **timed})
 
 
 @dataclass(frozen=True, eq=False)
@@ -504,13 +647,41 @@ class RelationSource:
 
     def columns(self) -> dict[str, str]:
         """Return column name → type."""
-        types = (_public_type(str(kind)) for kind in self.relation.types)
-        return dict(zip(self.relation.columns, types, strict=True))
+        return {column: read_as(kind) for column, kind in self._kinds.items()}
 
-    def attach(self, connection: duckdb.DuckDBPyConnection) -> str:
-        """Register a fresh stream of the rows, and return its name."""
+    @property
+    def _kinds(self) -> dict[str, str]:
+        return dict(zip(self.relation.columns, map(str, self.relation.types), strict=True))
+
+    def attach(
+        self, connection: duckdb.DuckDBPyConnection, used: Collection[str] | None = None
+    ) -> str:
+        """Register a fresh stream of the rows, and return SQL of its columns."""
+        kinds = _readable(self._kinds, used)
+        carried = {column: carrying_of(quoted(column), kind) for column, kind in kinds.items()}
         with reading(self.name):
-            return _register(connection, self.relation.to_arrow_reader(1 << 17))
+            stream = self.relation.project(_listing(carried)).to_arrow_reader(1 << 17)
+            return _selected(_register(connection, stream), _readings(kinds))
+
+
+def _readable(kinds: Mapping[str, str], used: Collection[str] | None) -> dict[str, str]:
+    """Return the columns that are used, or all that can be, with their types."""
+    return {
+        column: kind
+        for column, kind in kinds.items()
+        if (used is None or column in used) and type_of(kind) is not None
+    }
+
+
+def _readings(kinds: Mapping[str, str]) -> dict[str, str]:
+    """Return column → SQL of the column as it is read."""
+    return {column: reading_of(quoted(column), kind) for column, kind in kinds.items()}
+
+
+def _selected(rows: str, columns: Mapping[str, str]) -> str:
+    """Return the SQL of columns of some rows, name → SQL."""
+    plain = all(sql == quoted(column) for column, sql in columns.items())
+    return rows if plain else f"(SELECT {_listing(columns)} FROM {rows})"
 
 
 def source_of(data: Any, *, delimiter: str = ",") -> Source:
@@ -529,21 +700,44 @@ def source_of(data: Any, *, delimiter: str = ",") -> Source:
     if isinstance(data, Sequence) and data and all(isinstance(p, str | Path) for p in data):
         return FileSource(_paths(data), delimiter)
     if isinstance(data, duckdb.DuckDBPyRelation):
+        require_names(data.columns, "The relation")
         return RelationSource(data)
-    if isinstance(data, pa.Table):
-        return ArrowSource(valid_texts(data))
-    if isinstance(data, pa.RecordBatchReader):
-        return ArrowSource(valid_texts(data.read_all()))
+    if isinstance(data, pa.Table | pa.RecordBatchReader):
+        require_names(data.schema.names, "The table")
+        return ArrowSource(valid_texts(data if isinstance(data, pa.Table) else _run(data)))
     module = type(data).__module__.partition(".")[0]
-    if module == "pandas":
-        return ArrowSource(_from_pandas(data), "The data frame")
-    if module == "polars":
-        frame = data.collect() if hasattr(data, "collect") else data
-        return ArrowSource(valid_texts(frame.to_arrow()), "The data frame")
-    raise ParameterError(
+    if module in ("pandas", "polars"):
+        frame = _run(data)
+        columns = of_pandas(frame) if module == "pandas" else of_polars(frame)
+        require_names(columns.table.schema.names, "The data frame")
+        return ArrowSource(columns.table, "The data frame", unread=columns.unread)
+    raise unreadable(data)
+
+
+def unreadable(data: Any) -> ParameterError:
+    """Return the error about something that is no source."""
+    return ParameterError(
         "source must be a path or glob of Parquet or CSV files, an Arrow table, a pandas or Polars "
         f"data frame or a DuckDB relation, not {type(data).__name__}."
     )
+
+
+def _run(query: Any) -> Any:
+    """Return the rows of a stream or a lazy frame; what stands in memory already is returned as it is.
+
+    Whatever a caller's query raises becomes one sentence: its own text may quote a row.
+    """
+    stream = isinstance(query, pa.RecordBatchReader)
+    if not stream and not hasattr(query, "collect"):
+        return query
+    name = "The stream" if stream else "The data frame"
+    try:
+        with reading(name):
+            return query.read_all() if stream else query.collect()
+    except DpgrainError:
+        raise
+    except Exception:
+        raise _broken_off(name) from None
 
 
 def _paths(patterns: Sequence[str | Path]) -> tuple[str, ...]:
@@ -584,8 +778,7 @@ def _csv_header(path: str, delimiter: str) -> list[str]:
         )
     if not header:
         raise SchemaError(f"The file {path!r} is empty; its first line must name the columns.")
-    if (twice := first_repeated(header)) is not None:
-        raise SchemaError(f"The file {path!r} names column {twice!r} twice; rename one of them.")
+    require_names(header, f"The file {path!r}")
     return header
 
 
@@ -620,137 +813,7 @@ def _sql_type(column: str, kind: str) -> str:
         ) from error
 
 
-def _from_pandas(frame: Any) -> pa.Table:
-    if not hasattr(frame, "columns"):
-        raise ParameterError(
-            f"source must be a pandas data frame, not a {type(frame).__name__}; use .to_frame()."
-        )
-    names = [str(name) for name in frame.columns]
-    if (twice := first_repeated(names)) is not None:
-        raise SchemaError(f"The data frame names column {twice!r} twice; rename one of them.")
-    columns = {}
-    for i, name in enumerate(names):
-        try:
-            columns[name] = _from_column(frame.iloc[:, i])
-        except (pa.ArrowException, TypeError) as error:
-            raise SchemaError(
-                f"column {name!r} has type {frame.iloc[:, i].dtype}, which cannot be read; cast it to "
-                "text or numbers."
-            ) from error
-    return pa.table(columns)
-
-
-def _from_column(column: Any) -> pa.Array:
-    """Return a column of a data frame, read as its type says, whatever its values are."""
-    if column.dtype == object:
-        # Any type may stand in any row; if it were guessed, one row would decide for all.
-        return _texts(column)
-    if column.dtype == "category":
-        # Categories are values, from which pandas takes their type: each is text by itself.
-        names = _texts(column.cat.categories)
-        codes = column.cat.codes.to_numpy()
-        return names.take(pa.array(codes, pa.int64(), mask=codes < 0))
-    try:
-        found = pa.Array.from_pandas(column)
-    except UnicodeError:
-        return _texts(column)
-    return _valid_chunk(found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found)
-
-
-def _texts(column: Any) -> pa.Array:
-    """Return each value as text by itself."""
-    return pa.array([None if _is_null(value) else _as_text(value) for value in column], pa.string())
-
-
-def _is_null(value: Any) -> bool:
-    """Return whether a value stands for none; asking all at once might raise for one of them."""
-    if isinstance(value, Decimal):
-        return value.is_nan()
-    if isinstance(value, float | np.floating | np.datetime64 | np.timedelta64):
-        return bool(value != value)
-    return value is None or type(value).__name__ in ("NAType", "NaTType")
-
-
-def _as_text(value: Any) -> str | None:
-    """Return the value as text, or null where it has none: an error would tell of one row."""
-    with warnings.catch_warnings():
-        # A warning would tell of one row, too.
-        warnings.simplefilter("ignore")
-        try:
-            found = cell_text(value)
-            # Half of a surrogate pair is no text; a substitute for it might be somebody else's name.
-            return None if found is None else found.encode().decode()
-        except Exception:
-            return None
-
-
-def valid_texts(table: pa.Table) -> pa.Table:
-    """Return a table whose texts are UTF-8, with nulls for those that are not: Arrow does not look."""
-    for place, column in enumerate(table.columns):
-        chunks = [_valid_chunk(chunk) for chunk in column.chunks]
-        if any(new is not old for new, old in zip(chunks, column.chunks, strict=True)):
-            field = table.schema.field(place)
-            table = table.set_column(place, field, pa.chunked_array(chunks, field.type))
-    return table
-
-
-def _valid_chunk(chunk: pa.Array) -> pa.Array:
-    if pa.types.is_dictionary(chunk.type):
-        names = _valid_chunk(chunk.dictionary)
-        if names is chunk.dictionary:
-            return chunk
-        return pa.DictionaryArray.from_arrays(chunk.indices, names).cast(chunk.type)
-    if chunk.type not in _BYTES:
-        return chunk
-    try:
-        chunk.validate(full=True)
-    except pa.ArrowException:
-        values = [_decoded(value) for value in chunk.cast(_BYTES[chunk.type])]
-        return pa.array(values, chunk.type)
-    return chunk
-
-
-_BYTES = {
-    pa.string(): pa.binary(),
-    pa.large_string(): pa.large_binary(),
-    pa.string_view(): pa.binary_view(),
-}
-
-
-def _decoded(value: pa.Scalar) -> str | None:
-    try:
-        return None if value.as_py() is None else bytes(value.as_py()).decode()
-    except UnicodeError:
-        return None
-
-
 def _register(connection: duckdb.DuckDBPyConnection, data: Any) -> str:
     name = f"source_{next(_counter)}"
     connection.register(name, data)
     return name
-
-
-def _schema_reader() -> duckdb.DuckDBPyConnection:
-    """Return a connection that reads schemas alone, to be closed by ``with``."""
-    return _schema_database(os.getpid()).cursor()
-
-
-@cache
-def _schema_database(_process: int) -> duckdb.DuckDBPyConnection:
-    """Return the database of a process for schemas: making one takes longer than reading a schema.
-
-    It has no threads of its own, which a copy of the process would lack, and keeps nothing of files.
-    """
-    settings: dict[str, Any] = {"threads": 1, "enable_external_file_cache": False}
-    return duckdb.connect(":memory:", config=settings)
-
-
-def _described(connection: duckdb.DuckDBPyConnection, relation: str) -> dict[str, str]:
-    # Of a wide table each query that is planned takes a second: this one is planned once, and not run.
-    planned = connection.sql(f"SELECT * FROM {relation}")
-    return dict(zip(planned.columns, map(_public_type, map(str, planned.types)), strict=True))
-
-
-def _public_type(kind: str) -> str:
-    """Return the type without its values: those of an ENUM are data."""
-    return re.sub(r"ENUM\(.*\)", "ENUM", kind, flags=re.DOTALL)

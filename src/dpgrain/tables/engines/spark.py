@@ -25,10 +25,12 @@ from dpgrain._types import IntArray
 from dpgrain.errors import DataError, ParameterError, SchemaError
 from dpgrain.tables.dictionary import Cells, Dictionary, column_order
 from dpgrain.tables.elements import Elements, labels_of
+from dpgrain.tables.engines.column_types import is_readable, read_as
 from dpgrain.tables.engines.dated import DatedSource
 from dpgrain.tables.engines.feed import Narrow
 from dpgrain.tables.engines.people import made_of_people
 from dpgrain.tables.engines.protocol import Add, Form
+from dpgrain.tables.engines.schemas import kind_of
 from dpgrain.tables.engines.scoped import ScopedSource, all_rows
 from dpgrain.tables.engines.sources import (
     CSV,
@@ -69,8 +71,6 @@ if TYPE_CHECKING:
 else:
     sql = later("pyspark.sql")
 
-# A column of these types is one of the other type where tasks read it, with the same texts.
-_SAME = {"ENUM": "VARCHAR", "TIMESTAMP_S": "TIMESTAMP", "TIMESTAMP_MS": "TIMESTAMP"}
 # So few slices are added up here; of more, tasks add up each by itself.
 _FEW_SLICES = 4
 
@@ -224,7 +224,7 @@ class Spark:
             schema: the schema of an answer, where it is known.
         """
         known, bottom = self._known(rows, used), _bottom(rows)
-        names = _read_of(known, used) or [next(iter(bottom.schema))]
+        names = _read_of(known, used) or [_any_column(bottom)]
         frame, kinds = self._frame(bottom, names)
         if (whole or made_of_people(rows) is not None) and bottom.user is not None:
             frame = self._session.by_user(frame, f"c{names.index(bottom.user)}")
@@ -253,7 +253,7 @@ class Spark:
                 f"{source.name} is not read by Spark; pass a frame of Spark, a path of Parquet files "
                 "or a table in memory."
             )
-        table = _flat(source.table.select(names), [f"c{i}" for i in range(len(names))])
+        table = _flat(source.read(names), [f"c{i}" for i in range(len(names))])
         self._require(source.columns(), names, table.schema)
         return self._session.frame(table), table.schema
 
@@ -265,7 +265,7 @@ class Spark:
         """
         there = self._session.types_there(schema)
         for name, column, kind in zip(names, schema, there, strict=True):
-            if kind is None or _kind(kind) != _SAME.get(kinds[name], kinds[name]):
+            if kind is None or read_as(kind_of(kind)) != kinds[name]:
                 raise SchemaError(
                     f"The column {name!r} has type {column.type}, which Spark lacks; cast it, or use "
                     "engine='duckdb'."
@@ -276,7 +276,7 @@ class Spark:
         known, made = _bare(rows), made_of_people(rows)
         if made is not None:
             known = replace(known, source=replace(made, rows=self._known(made.rows, made.used)))
-        needed, cells = _with_origins(rows, used), {}
+        needed, cells = rows.needed(used), {}
         for name, column in rows.cells.items():
             if name in needed:
                 kept = Elements(column.elements.name, mapping={}, missing=column.elements.missing)
@@ -464,23 +464,25 @@ def _narrowed(source: Source, names: set[str]) -> tuple[Source, set[str]]:
     return Given(), names
 
 
-def _with_origins(rows: Rows, used: Iterable[str]) -> set[str]:
-    """Return columns, and those that columns of cells among them are made of."""
-    needed = set(used)
-    for name in reversed(list(rows.cells)):
-        # A column of cells may be of another one, which was added before it.
-        if name in needed:
-            needed.add(rows.cells[name].of)
-    return needed
-
-
 def _read_of(rows: Rows, used: Iterable[str]) -> list[str]:
     """Return the columns at the bottom that columns are made of, with that of users."""
     made = made_of_people(rows)
     if made is not None:
         return _read_of(made.rows, made.used)
-    needed = _with_origins(rows, used) | ({rows.user} if rows.user is not None else set())
+    needed = rows.needed(used)
     return [name for name in rows.schema if name in needed and name not in rows.cells]
+
+
+def _any_column(rows: Rows) -> str:
+    """Return a column that can be read, for a question that is about none.
+
+    Raises:
+        SchemaError: if there is none.
+    """
+    found = next((name for name, kind in rows.schema.items() if is_readable(kind)), None)
+    if found is None:
+        raise SchemaError(f"{rows.source.name} has no column of a type that is read; add one.")
+    return found
 
 
 def _depth(rows: Rows) -> int:
@@ -503,8 +505,3 @@ def _flat(table: pa.Table, names: list[str]) -> pa.Table:
         for column in table.columns
     ]
     return pa.table(columns, names=names)
-
-
-def _kind(kind: pa.DataType) -> str:
-    """Return the type as DuckDB calls it."""
-    return ArrowSource(pa.table({"column": pa.array([], kind)})).columns()["column"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -10,8 +11,10 @@ import duckdb
 import pyarrow as pa
 
 from dpgrain._later import later
-from dpgrain.errors import ParameterError, SchemaError
-from dpgrain.tables.engines.sources import ArrowSource
+from dpgrain.errors import ParameterError
+from dpgrain.tables.engines.column_types import read_as
+from dpgrain.tables.engines.schemas import kind_of
+from dpgrain.tables.engines.sources import require_names
 from dpgrain.tables.engines.spark_session import Session, quiet
 
 if TYPE_CHECKING:
@@ -49,10 +52,7 @@ class SparkSource:
             SchemaError: if two columns have one name.
             ParameterError: if the frame is known to give other rows each time.
         """
-        names = [name.casefold() for name in frame.columns]
-        twice = [name for i, name in enumerate(frame.columns) if names[i] in names[:i]]
-        if twice:
-            raise SchemaError(f"The frame names column {twice[0]!r} twice; rename one of them.")
+        require_names(frame.columns, "The frame")
         if not Session(frame.sparkSession).remote and not _deterministic(frame):
             raise ParameterError(
                 "source may give other rows each time Spark reads it, as with rand(); write it to "
@@ -72,14 +72,21 @@ class SparkSource:
     def columns(self) -> dict[str, str]:
         """Return column name → DuckDB type, from the schema alone."""
         known = dict(zip(self.frame.columns, self._types, strict=True))
-        return {name: _UNKNOWN if kind is None else _kind(kind) for name, kind in known.items()}
+        return {
+            name: _UNKNOWN if kind is None else read_as(kind_of(kind))
+            for name, kind in known.items()
+        }
 
     def schema(self, names: list[str]) -> pa.Schema:
         """Return the schema of some columns, which are called c0, c1 and so on."""
         known = dict(zip(self.frame.columns, self._types, strict=True))
         return pa.schema([(f"c{i}", known[name]) for i, name in enumerate(names)])
 
-    def attach(self, connection: duckdb.DuckDBPyConnection) -> str:  # noqa: ARG002
+    def attach(
+        self,
+        connection: duckdb.DuckDBPyConnection,  # noqa: ARG002
+        used: Collection[str] | None = None,  # noqa: ARG002
+    ) -> str:
         """Refuse, as DuckDB on this machine does not read frames.
 
         Raises:
@@ -102,11 +109,6 @@ def _arrow_type(kind: Any) -> pa.DataType | None:
         return types.to_arrow_type(kind, timezone="UTC")
     except errors.PySparkException:
         return None
-
-
-def _kind(kind: pa.DataType) -> str:
-    nothing = pa.table({"column": pa.array([], kind)})
-    return ArrowSource(nothing).columns()["column"]
 
 
 def _deterministic(frame: Any) -> bool:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -28,10 +28,11 @@ from dpgrain.errors import DataError
 from dpgrain.tables.dictionary import Dictionary
 from dpgrain.tables.engines.duckdb import DuckDB
 from dpgrain.tables.engines.feed import Chunk, Narrow
+from dpgrain.tables.engines.frames import readable
 from dpgrain.tables.engines.kernel import pair_totals
 from dpgrain.tables.engines.people import PerUser, made_of_people
 from dpgrain.tables.engines.protocol import Add, Form
-from dpgrain.tables.engines.sources import OverSource, Source, valid_texts
+from dpgrain.tables.engines.sources import OverSource, Source
 from dpgrain.tables.engines.sql import key as key_of
 from dpgrain.tables.rows import Rows
 from dpgrain.tables.split import Split
@@ -91,7 +92,11 @@ class Given:
         """Return the columns, whose types nobody asks for here."""
         return {} if self.batches is None else dict.fromkeys(self.batches.schema.names, "")
 
-    def attach(self, connection: duckdb.DuckDBPyConnection) -> str:
+    def attach(
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        used: Collection[str] | None = None,  # noqa: ARG002 - no others come
+    ) -> str:
         """Register the stream, or keep its rows the first time, and return the name."""
         if not self._attached:
             self._attached = True
@@ -157,7 +162,7 @@ class AskRows:
         return next(self._answer(nothing.to_reader())).schema
 
     def _named(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        table = valid_texts(pa.Table.from_batches([batch]).rename_columns(list(self.names)))
+        table = readable(pa.Table.from_batches([batch]).rename_columns(list(self.names)))
         return table.combine_chunks().to_batches()[0] if len(table) else _empty(table.schema)
 
     def _answer(self, stream: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:

@@ -1,0 +1,41 @@
+"""Where rows come from: a closed list, of which every guarantee states one."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+#: A table as it stands; what this library makes of one, row by row or person by person; or rows as
+#: the caller made them, of which it is assumed that nobody's decide over those of others.
+Provenance: TypeAlias = Literal["table", "checked", "as given"]
+#: What a guarantee states; nothing in those of version 0.1, and where no rows come together.
+Stated: TypeAlias = Literal["", Provenance]
+# From what needs no assumption to what needs one.
+_BY_ASSUMPTION: tuple[Stated, ...] = ("table", "checked", "", "as given")
+#: What each means, in words for a page.
+IN_WORDS: dict[Stated, str] = {
+    "table": "a table, as it stands",
+    "checked": "made of a table by dpgrain, row by row or person by person",
+    "as given": (
+        "as the caller made them; assumed is that what one person holds decides neither over rows of "
+        "others nor whether all rows can be read"
+    ),
+    "": "not stated where they come from",
+}
+
+
+def checked(provenance: Provenance) -> Provenance:
+    """Return the provenance of rows that this library makes of others, each of one person's alone.
+
+    >>> checked("table"), checked("as given")
+    ('checked', 'as given')
+    """
+    return "checked" if provenance == "table" else provenance
+
+
+def together(*parts: Stated) -> Stated:
+    """Return the provenance of several releases' rows: the one that assumes the most.
+
+    >>> together("table", "checked"), together("table", ""), together("as given", "")
+    ('checked', '', 'as given')
+    """
+    return max(parts, key=_BY_ASSUMPTION.index)

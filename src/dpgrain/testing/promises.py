@@ -1,0 +1,98 @@
+"""Asked and told: whatever publishes promises what it was asked for, no more and hardly less."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dpgrain.publishing.budget import Budget, open_budget
+from dpgrain.publishing.guarantee import Guarantee
+from dpgrain.publishing.prices import SUMMING, price
+from dpgrain.publishing.rehearsal import rehearsed
+from dpgrain.units import OWN_UNIT, RELATIONS, Element, Record, Relation, Unit, User
+
+# Share of what was asked for that a promise reaches at least; what is left is noise for nothing.
+LEAST_SHARE = 0.9
+# Rounding of ε where a promise is computed again from its event.
+_ROUNDING = 1e-9
+
+
+@dataclass(frozen=True)
+class Publisher:
+    """A public function that publishes, with the options that it is asked with.
+
+    Args:
+        publish: the function, which takes ``relation``, ``epsilon`` and ``delta`` or ``share``, what
+            ``options`` names, and ``unit`` if there are several; it publishes once.
+        options: option → the values that are tried, each together with those of other options.
+        units: the privacy units that it offers.
+    """
+
+    publish: Callable[..., Any]
+    options: Mapping[str, Sequence[Any]]
+    units: Sequence[Unit] = (Record(), Element("cell"), User(), User(2, by="cell"))
+
+    def product(self, promises: Sequence[Mapping[str, float]]) -> dict[str, Sequence[Any]]:
+        """Return all that it can be asked for: option → values.
+
+        Args:
+            promises: what is asked for: ``epsilon`` and ``delta``, or ``share``.
+        """
+        asked = {"unit": self.units, "relation": RELATIONS, "promise": promises}
+        return {**asked, **self.options}
+
+    def guarantee(self, *, unit: Unit, promise: Mapping[str, float], **asked: Any) -> Guarantee:
+        """Return the guarantee of a release, with nothing read or charged.
+
+        Args:
+            unit: the privacy unit.
+            promise: ``epsilon`` and ``delta``, or ``share``.
+            **asked: option → value.
+
+        Raises:
+            ParameterError: if the function refuses what it is asked for.
+        """
+        units = {"unit": unit} if len(self.units) > 1 else {}
+        return rehearsed(lambda: self.publish(**units, **promise, **asked))
+
+
+def share_of_asked(
+    guarantee: Guarantee, *, unit: Unit, relation: Relation, promise: Mapping[str, float]
+) -> float:
+    """Return the share of what was asked for that a release takes; above 1 the promise is false.
+
+    Args:
+        guarantee: the guarantee of the release.
+        unit: the privacy unit that was asked for.
+        relation: the neighbouring relation.
+        promise: ``epsilon`` and ``delta``, or ``share`` of the budget that is open.
+
+    Raises:
+        AssertionError: if the release is for another unit or relation, or has a larger δ.
+
+    >>> from dpgrain.accounting import Contribution, Gaussian
+    >>> from dpgrain.units import User
+    >>> told = Guarantee("user", "", "zero_out", 1e-6, Gaussian(5.0, Contribution(block="user")))
+    >>> promise = {"epsilon": 1.0, "delta": 1e-6}
+    >>> round(share_of_asked(told, unit=User(), relation="zero_out", promise=promise), 3)
+    0.834
+    """
+    assert guarantee.level == unit.level, f"asked for {unit.level}s, promised {guarantee.level}s"
+    assert guarantee.relation == relation, f"asked for {relation}, promised {guarantee.relation}"
+    if "share" in promise:
+        return _share_of_budget(guarantee, promise["share"])
+    delta = promise["delta"]
+    assert guarantee.delta <= delta, f"δ = {guarantee.delta} is promised for {delta}"
+    told = guarantee.event.epsilon(delta, relation=relation, unit=OWN_UNIT[unit.level])
+    assert told <= guarantee.epsilon() * (1 + _ROUNDING), "the guarantee prints a smaller ε"
+    return told / promise["epsilon"]
+
+
+def _share_of_budget(guarantee: Guarantee, share: float) -> float:
+    budget = open_budget()
+    assert isinstance(budget, Budget)
+    caps = budget.caps.price
+    room = caps.part(share)
+    taken = price(guarantee.event, guarantee.relation, OWN_UNIT[guarantee.level], caps, room)
+    return taken.share_of(room) / (1 + SUMMING)

@@ -1,0 +1,134 @@
+"""What a process holds of the people of a run, and keyed hashes by which holdings are compared.
+
+Processes that train together, and one that goes on from a checkpoint, must read the same records under
+the same labels: a person who has one block here and another there adds two. What is compared is hashed
+with a key that is drawn at random, so that a hash alone tells nothing of labels that can be guessed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from torch.utils._pytree import tree_leaves
+
+from dpgrain._types import IndexArray
+from dpgrain.inputs.codes import codes
+from dpgrain.torch.batches import Blocks
+from dpgrain.torch.library import torch
+from dpgrain.torch.randomness import randomness_from
+
+# Bytes of a key, and of a hash.
+_BYTES = 32
+# Records of a data set that is not a table of tensors, that are read to compare it.
+_RECORDS_READ = 256
+
+
+@dataclass(frozen=True, eq=False)
+class Held:
+    """The records of one process, their labels, and how they lie in blocks.
+
+    Args:
+        dataset: the records by place.
+        users: the labels of users, as passed.
+        elements: the labels of elements, as passed.
+        blocks: the rows of each block.
+
+    >>> own = Blocks(np.arange(2), np.arange(3))
+    >>> one, other = (Held(range(2), names, None, own) for names in (["ann", "bob"], ["bob", "ann"]))
+    >>> one.hash(bytes(32)) == other.hash(bytes(32))
+    False
+    """
+
+    dataset: Any
+    users: Any
+    elements: Any
+    blocks: Blocks
+
+    @staticmethod
+    def key() -> bytes:
+        """Return a new key, which nobody can guess."""
+        return secrets.token_bytes(_BYTES)
+
+    def hash(self, key: bytes) -> str:
+        """Return a hash of labels, of the number of records and of their blocks.
+
+        Args:
+            key: without it the hash tells nothing.
+        """
+        return _hash(key, self._of_rows(), _of_labels(self.users), _of_labels(self.elements))
+
+    def hashes(self, key: bytes) -> dict[str, str]:
+        """Return hashes of all that is held, by the name of the parameter that it follows from.
+
+        Args:
+            key: as in :meth:`hash`; it chooses which records are read, too.
+
+        Of a ``TensorDataset`` all numbers are hashed; of others 256 records that the key draws, each
+        read twice with the same randomness, and left out where that does not give the same.
+        """
+        return {
+            "users": _hash(key, _of_labels(self.users)),
+            "elements": _hash(key, _of_labels(self.elements)),
+            "dataset": _hash(key, self._of_rows(), self._of_records(key)),
+        }
+
+    def _of_rows(self) -> Iterator[bytes]:
+        yield repr((len(self.dataset), self.blocks.blocks)).encode()
+        for places in (self.blocks.starts, self.blocks.rows):
+            yield _of_places(places)
+
+    def _of_records(self, key: bytes) -> Iterator[bytes]:
+        if type(self.dataset) is torch.utils.data.TensorDataset:
+            yield from _of_record(self.dataset.tensors)
+            return
+        records = len(self.dataset)
+        drawn = np.random.default_rng(np.frombuffer(key, dtype=np.uint32))
+        for place in drawn.permutation(records)[:_RECORDS_READ].tolist():
+            once, again = (self._read(place, key) for _ in range(2))
+            yield once if once == again else b"changes"
+
+    def _read(self, place: int, key: bytes) -> bytes:
+        with randomness_from(place):
+            return _hash(key, _of_record(self.dataset[place])).encode()
+
+
+def _hash(key: bytes, *parts: Iterable[bytes]) -> str:
+    found = hashlib.blake2b(key=key, digest_size=_BYTES)
+    for part in parts:
+        for piece in part:
+            found.update(len(piece).to_bytes(8, "big"))
+            found.update(piece)
+        found.update(b"end")
+    return found.hexdigest()
+
+
+def _of_labels(labels: Any) -> Iterator[bytes]:
+    """Yield what labels are, each by its own key, in the order of rows."""
+    if labels is None:
+        return
+    of_rows, keys = codes(labels)
+    yield _of_places(of_rows)
+    for kind, name in keys:
+        yield repr((kind, name)).encode("utf-8", "backslashreplace")
+
+
+def _of_places(places: IndexArray) -> bytes:
+    return places.astype("<i8").tobytes()
+
+
+def _of_record(record: Any) -> Iterator[bytes]:
+    """Yield what a record is made of: numbers and text whole, of other objects the type."""
+    for leaf in tree_leaves(record):
+        if isinstance(leaf, torch.Tensor | np.ndarray):
+            tensor = torch.as_tensor(leaf).detach().cpu().contiguous()
+            yield repr((tensor.dtype, tuple(tensor.shape))).encode()
+            yield tensor.reshape(-1).view(torch.uint8).numpy().tobytes()
+        elif isinstance(leaf, str | bytes | bool | int | float | None):
+            yield repr(leaf).encode("utf-8", "backslashreplace")
+        else:
+            yield type(leaf).__qualname__.encode()

@@ -1,0 +1,591 @@
+"""Outputs of a network in a private run, which know their records on the way to a loss.
+
+A block's gradient is its own only if the loss adds up, over records, what depends on each record alone.
+So what a network returns is an :class:`Output`. The functions that keep its records apart are a closed
+list, :data:`RULES`; what any other function makes of it may be looked at, and no backward pass starts
+there. A gradient that reaches a layer in any other way is refused where it arrives.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeAlias
+
+from torch.utils._pytree import tree_leaves, tree_map
+
+from dpgrain.errors import ParameterError
+from dpgrain.torch.library import torch
+from dpgrain.torch.precision import half_mean, is_half
+
+functional = torch.nn.functional
+
+Reduction: TypeAlias = Literal["mean", "sum"]
+
+_REMEDY = (
+    "let the loss have the shape (records,), each from its record alone, or be its .mean() or .sum(); "
+    "dpgrain.torch.record_losses(loss, outputs, target) makes it with any function of one record"
+)
+# Labels that cross-entropy leaves out where nothing else is stated.
+_LEFT_OUT = -100
+
+
+@dataclass(eq=False)
+class Pass:
+    """One forward pass over a batch, from which one backward pass may start.
+
+    Args:
+        records: the number of records of the batch.
+        reduction: how the loop's loss adds up the losses of records.
+
+    Attributes:
+        is_running: True while the backward pass runs: layers take gradients then, and at no other time.
+    """
+
+    records: int
+    reduction: Reduction
+    is_running: bool = False
+    _was_run: bool = False
+
+    def backward(self, total: Any) -> None:
+        """Run the backward pass of this batch.
+
+        Args:
+            total: the sum, or the mean, of the losses of records.
+
+        Raises:
+            ParameterError: if it was run before.
+        """
+        if self._was_run:
+            raise ParameterError(
+                "loss.backward() was called twice on one batch: call it once, on the sum of all losses."
+            )
+        self._was_run = self.is_running = True
+        try:
+            total.backward()
+        finally:
+            self.is_running = False
+
+    def check_gradient(self, layer: str, gradient: Any) -> None:
+        """Refuse a gradient that reached a layer in another way, or lost digits on its way.
+
+        Args:
+            layer: the name of the layer.
+            gradient: the gradient by what came out of it.
+
+        Raises:
+            ParameterError: if no backward pass from this batch's loss has brought it; or if it has half
+                precision, and the loss is a mean.
+        """
+        if not self.is_running:
+            raise alone()
+        if is_half(gradient.dtype) and self.reduction == "mean":
+            raise half_mean(f"layer {layer!r} returns {gradient.dtype}")
+
+    def output(self, tensor: Any, form: Form, why: str = "") -> Output:
+        """Return a tensor that knows what it is made of.
+
+        Args:
+            tensor: the tensor.
+            form: whether it has rows of records, or is a sum or a mean over records, or neither.
+            why: why it is neither, as a clause.
+        """
+        made: Output = tensor.as_subclass(torch.Tensor).as_subclass(Output)
+        made.origin = Origin(self, form, why, made._version)
+        return made
+
+    def returned(self, out: Any) -> Any:
+        """Return what a network has returned, with outputs in place of tensors.
+
+        Args:
+            out: tensors, in tuples, mappings and objects with attributes.
+        """
+
+        def known(tensor: Any) -> Output:
+            if is_rows(tensor, self.records):
+                return self.output(tensor, "rows")
+            why = (
+                f"the module itself has made {_shape(tensor)} of all {self.records} records, as "
+                "models do that are called with labels"
+            )
+            return self.output(tensor, "neither", why)
+
+        return mapped(known, out)
+
+
+Form: TypeAlias = Literal["rows", "sum", "mean", "neither"]
+
+
+@dataclass(frozen=True, eq=False)
+class Origin:
+    """What an output is made of.
+
+    Args:
+        of: the pass.
+        form: ``"rows"`` where the first dimension has as many rows for each record, in their order;
+            ``"sum"`` or ``"mean"`` over records of one number for each; or ``"neither"``.
+        why: why it is neither, as a clause.
+        version: how often the output was changed in place before.
+    """
+
+    of: Pass
+    form: Form
+    why: str
+    version: int
+
+
+# The pass of copies, which know of none.
+_NONE = Pass(0, "sum")
+
+
+class Output(torch.Tensor):
+    """A tensor that a network has made of a batch, or that was made of such."""
+
+    origin: Origin | None = None
+
+    def __format__(self, spec: str) -> str:
+        """Write a number as PyTorch does."""
+        with torch._C.DisableTorchFunctionSubclass():
+            return format(self.detach().as_subclass(torch.Tensor), spec)
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Call a function of PyTorch, and say what its result is made of.
+
+        Raises:
+            ParameterError: if the function changes an output, or its gradients, in place; or if it is
+                a backward pass from what no backward pass may start from.
+        """
+        kwargs = {} if kwargs is None else kwargs
+        with torch._C.DisableTorchFunctionSubclass():
+            if func is torch.Tensor.backward:
+                return _backward(*args, **kwargs)
+            _check_reads(func, args, kwargs)
+            origins = [_origin_of(t) for t in _tensors(args, kwargs) if isinstance(t, Output)]
+            if not origins:
+                return func(*args, **kwargs)
+            of, why = origins[0].of, _unknown(func, origins)
+            if not why:
+                try:
+                    return RULES[func](of, func, args, kwargs)
+                except _MixesError as error:
+                    why = f"{_name(func)}() {error}"
+            return _everywhere(func(*args, **kwargs), lambda t: of.output(t, "neither", why))
+
+
+class _MixesError(Exception):
+    """A function is called so that it may mix records; it says how."""
+
+
+def _origin_of(output: Output) -> Origin:
+    """Return what an output is made of, as it is now."""
+    origin = output.origin
+    if origin is None:
+        return Origin(_NONE, "neither", "it is a copy of an output", 0)
+    if origin.version != output._version:
+        return replace(origin, form="neither", why="it was changed in place")
+    return origin
+
+
+def _unknown(func: Any, origins: list[Origin]) -> str:
+    """Return why a function of outputs has no rule, as a clause; empty if it has one."""
+    for origin in origins:
+        if origin.form == "neither":
+            return origin.why
+    if any(origin.of is not origins[0].of for origin in origins):
+        return "outputs of several batches are put together"
+    return "" if func in RULES else f"{_name(func)}() is not known to keep records apart"
+
+
+def _backward(
+    loss: Any,
+    gradient: Any = None,
+    retain_graph: Any = None,
+    create_graph: bool = False,
+    inputs: Any = None,
+) -> None:
+    """Run the one backward pass of a batch, from a loss that keeps records apart."""
+    if gradient is not None or retain_graph or create_graph or inputs is not None:
+        raise ParameterError(
+            "loss.backward() must be called without gradient, retain_graph, create_graph and inputs: "
+            "a batch has one backward pass, and none through its gradients (a gradient penalty)."
+        )
+    origin = _origin_of(loss)
+    of = origin.of
+    if origin.form == "rows" and loss.shape == (of.records,):
+        total = loss.sum() if of.reduction == "sum" else loss.mean()
+    elif origin.form == "rows":
+        raise _refused(f"it has the shape {tuple(loss.shape)}, and not one number for each record")
+    elif origin.form == "neither":
+        raise _refused(origin.why)
+    elif origin.form != of.reduction:
+        raise ParameterError(
+            f"loss_reduction = {of.reduction!r} must say how the loop's loss adds up the losses of "
+            f"records, which is a {origin.form} over records: pass loss_reduction={origin.form!r} to "
+            f"make_private, or call .{of.reduction}() in the loop.",
+            name="loss_reduction",
+        )
+    else:
+        total = loss
+    of.backward(total.as_subclass(torch.Tensor))
+
+
+def _refused(why: str) -> ParameterError:
+    return ParameterError(
+        f"the loss is not known to be a mean or a sum over records ({why}): {_REMEDY}.", name="loss"
+    )
+
+
+def alone() -> ParameterError:
+    """Return the refusal of a gradient that no backward pass of a loss has brought."""
+    return ParameterError(
+        "a gradient reached a layer without loss.backward() of what the module has returned: "
+        "torch.autograd.grad, torch.autograd.backward, transforms of torch.func, a second backward "
+        "pass and losses of tensors that the module keeps by itself are not clipped; call backward() "
+        "once for each batch, on a loss made of what the module returns.",
+        name="loss",
+    )
+
+
+def plain_rows(found: Any) -> tuple[Pass | None, Any]:
+    """Return plain tensors in place of outputs that have rows of records, and the pass they are of.
+
+    Args:
+        found: tensors, in tuples and mappings.
+
+    Raises:
+        ParameterError: if an output has no row for each record, or another pass than others.
+    """
+    origins = [_origin_of(t) for t in _tensors(found) if isinstance(t, Output)]
+    for origin in origins:
+        if origin.form != "rows":
+            raise _refused(origin.why or "records were added up before")
+        if origin.of is not origins[0].of:
+            raise _refused("outputs of several batches are put together")
+    plain = _everywhere(found, lambda t: t.as_subclass(torch.Tensor))
+    return (origins[0].of if origins else None), plain
+
+
+# -- what is looked at in a call --
+
+
+def is_rows(tensor: Any, records: int) -> bool:
+    """Return whether a tensor has a row for each record.
+
+    Args:
+        tensor: what is looked at.
+        records: the number of records.
+    """
+    return isinstance(tensor, torch.Tensor) and tensor.dim() > 0 and len(tensor) == records
+
+
+def mapped(function: Callable[[Any], Any], out: Any) -> Any:
+    """Return what a network has returned, with a function of each tensor in its place.
+
+    Args:
+        function: the function of a tensor.
+        out: tensors, in tuples, mappings and objects with attributes, such as dataclasses.
+    """
+
+    def of(leaf: Any) -> Any:
+        if isinstance(leaf, torch.Tensor):
+            return function(leaf)
+        if isinstance(leaf, torch.nn.Module) or not hasattr(leaf, "__dict__"):
+            return leaf
+        values = {name: mapped(function, value) for name, value in vars(leaf).items()}
+        if all(values[name] is value for name, value in vars(leaf).items()):
+            return leaf
+        changed = copy.copy(leaf)
+        vars(changed).update(values)
+        return changed
+
+    return tree_map(of, out)
+
+
+def _everywhere(found: Any, function: Callable[[Any], Any]) -> Any:
+    """Return what PyTorch's function has returned, with a function of each tensor in its place."""
+    return tree_map(lambda t: function(t) if isinstance(t, torch.Tensor) else t, found)
+
+
+def _tensors(*args: Any) -> list[Any]:
+    return [leaf for leaf in tree_leaves(args) if isinstance(leaf, torch.Tensor)]
+
+
+def _shape(tensor: Any) -> str:
+    return f"a tensor of shape {tuple(tensor.shape)}" if tensor.dim() else "one number"
+
+
+def _name(func: Any) -> str:
+    return str(getattr(func, "__name__", func))
+
+
+def _check_reads(func: Any, args: Any, kwargs: Mapping[str, Any]) -> None:
+    """Refuse a function that changes gradients on their way back, or writes outputs into a tensor.
+
+    An output that is changed in place is known by its version. Numbers may be added up for a log.
+    """
+    name = _name(func)
+    if "hook" in name or name in ("retain_grad", "__set__", "__delete__"):
+        raise ParameterError(
+            f"what the module returns must not be changed by {name}(), which may change gradients on "
+            "their way back: leave it out.",
+            name="module",
+        )
+    writes = name == "__setitem__" or (name.endswith("_") and not name.endswith("__"))
+    into = kwargs.get("out", args[0] if writes and args else None)
+    if isinstance(into, torch.Tensor) and into.dim() and not isinstance(into, Output):
+        raise ParameterError(
+            f"what the module returns must not be written into another tensor by {name}(), which hides "
+            "what it is made of: make a new tensor, and keep numbers that are logged as loss.item().",
+            name="module",
+        )
+
+
+# -- the closed list of functions that keep records apart --
+
+#: From a pass, a function and what it is called with, to its result as outputs.
+Rule: TypeAlias = Callable[[Pass, Any, Any, Any], Any]
+
+
+def _check_beside(result: Any, tensors: list[Any]) -> None:
+    """Refuse tensors whose rows are not those of the records that a result has in its rows."""
+    for tensor in tensors:
+        if tensor.dim() != result.dim() or not is_rows(tensor, len(result)):
+            raise _MixesError(
+                f"puts {_shape(tensor)} beside {_shape(result)}, which is no row for each record"
+            )
+
+
+def _check_constant(tensor: Any) -> None:
+    """Refuse a tensor that asks for a gradient, and did not come out of the module."""
+    if tensor.requires_grad and not isinstance(tensor, Output):
+        raise _MixesError(
+            "has a tensor that asks for a gradient and that the module did not return, such as a "
+            "penalty (weight_decay of the optimizer takes its place)"
+        )
+
+
+def _first(args: Any) -> Any:
+    """Return the output that a function is called on."""
+    if not args or not isinstance(args[0], Output) or args[0].origin is None:
+        raise _MixesError("must have the output as its first argument")
+    if args[0].origin.form != "rows":
+        raise _MixesError("comes after records were added up: do it to each record's loss before")
+    return args[0]
+
+
+def _by_entry(of: Pass, func: Any, args: Any, kwargs: Any) -> Any:
+    """Apply a function of single entries."""
+    tensors = _tensors(args, kwargs)
+    for tensor in tensors:
+        _check_constant(tensor)
+    if any(_origin_of(t).form != "rows" for t in tensors if isinstance(t, Output)):
+        raise _MixesError("comes after records were added up: do it to each record's loss before")
+    result = func(*args, **kwargs)
+    _check_beside(result, tensors)
+    return of.output(result, "rows")
+
+
+def _added(of: Pass, func: Any, args: Any, kwargs: Any) -> Any:
+    """Add numbers or rows of records, or sums over records to each other."""
+    tensors = _tensors(args, kwargs)
+    forms = {_origin_of(t).form if isinstance(t, Output) else "neither" for t in tensors}
+    if forms in ({"sum"}, {"mean"}) and not kwargs:
+        return of.output(func(*args), forms.pop())
+    return _by_entry(of, func, args, kwargs)
+
+
+def _along(place: int, default: Any = None) -> Rule:
+    """Return the rule of functions along dimensions, of which the first must not be one.
+
+    Args:
+        place: the place of the dimensions among the arguments.
+        default: the dimensions where none are stated.
+    """
+
+    def rule(of: Pass, func: Any, args: Any, kwargs: Any) -> Any:
+        x = _first(args)
+        if len(_tensors(args, kwargs)) > 1:
+            raise _MixesError("has another tensor beside the output")
+        stated = kwargs.get("dim", args[place] if len(args) > place else default)
+        dims = _dims(stated, x)
+        form = _name(func)
+        if form in ("sum", "mean") and dims == set(range(x.dim())):
+            result = func(*args, **kwargs)
+            if result.dim() == 0:
+                return of.output(result, form)  # type: ignore[arg-type]
+        if 0 in dims:
+            raise _MixesError("goes over records: state another dimension, such as dim=1")
+        return _everywhere(func(*args, **kwargs), lambda t: of.output(t, "rows"))
+
+    return rule
+
+
+def _dims(stated: Any, x: Any) -> set[int]:
+    """Return dimensions from 0; all where none are stated."""
+    every = range(x.dim())
+    listed = every if stated is None else [stated] if isinstance(stated, int) else list(stated)
+    return {dim % x.dim() for dim in listed} or set(every)
+
+
+def _reshaped(of: Pass, func: Any, args: Any, kwargs: Any) -> Any:
+    """Write the same entries, in the same order, in another shape."""
+    x, result = _first(args), func(*args, **kwargs)
+    whole = result.dim() > 0 and len(result) > 0 and len(result) % of.records == 0
+    if not whole or result.numel() != x.numel():
+        raise _MixesError("makes a first dimension that is not that of records")
+    return of.output(result, "rows")
+
+
+def _squeezed(of: Pass, _func: Any, args: Any, kwargs: Any) -> Any:
+    """Leave out dimensions of size 1, but never that of records, also where there is one record."""
+    x = _first(args)
+    stated = kwargs.get("dim", args[1] if len(args) > 1 else range(1, x.dim()))
+    dims = _dims(stated, x) if x.dim() > 1 else set()
+    if 0 in dims:
+        raise _MixesError("goes over records: state another dimension, such as dim=1")
+    return of.output(x.squeeze(tuple(dims)), "rows")
+
+
+def _turned(of: Pass, func: Any, args: Any, kwargs: Any) -> Any:
+    """Put dimensions in another order, of which the first stays."""
+    x, result = _first(args), func(*args, **kwargs)
+    stated = [*args[1:], *kwargs.values()]
+    flat = stated[0] if len(stated) == 1 and not isinstance(stated[0], int) else stated
+    dims = [dim % x.dim() for dim in flat]
+    if (dims[0] != 0) if len(dims) == x.dim() and _name(func) == "permute" else (0 in dims):
+        raise _MixesError("moves the dimension of records")
+    return of.output(result, "rows")
+
+
+def _picked(of: Pass, func: Any, args: Any, kwargs: Any) -> Any:
+    """Take entries of each record by whole numbers and slices."""
+    x, index = _first(args), args[1]
+    parts = index if isinstance(index, tuple) else (index,)
+    plain = all(part is None or isinstance(part, int | slice) or part is ... for part in parts)
+    taken = sum(part is not None and part is not ... for part in parts)
+    whole = bool(parts) and (
+        (isinstance(parts[0], slice) and parts[0] == slice(None))
+        or (parts[0] is ... and taken < x.dim())
+    )
+    if not plain or not whole or any(isinstance(part, bool) for part in parts):
+        raise _MixesError("picks records: write x[:, …], which keeps all of them")
+    return of.output(func(*args, **kwargs), "rows")
+
+
+def _gathered(of: Pass, func: Any, args: Any, kwargs: Any) -> Any:
+    """Take from each record's row the entries at places that are its own."""
+    x = _first(args)
+    if len(args) != 3 or kwargs or 0 in _dims(args[1], x):
+        raise _MixesError("goes over records: write x.gather(1, places)")
+    result = func(*args)
+    _check_beside(result, [x, args[2]])
+    return of.output(result, "rows")
+
+
+def _loss(of: Pass, func: Any, args: Any, kwargs: Any) -> Any:
+    """Apply a loss of PyTorch's, entry by entry, and add it up as it is asked."""
+    return _lost(of, func, args, kwargs, lambda each: _check_beside(each, _tensors(args)))
+
+
+def _loss_of_classes(of: Pass, func: Any, args: Any, kwargs: Any) -> Any:
+    """Apply cross-entropy to outputs of shape (records, classes, …).
+
+    A mean over classes' labels divides by the number, or the weights, of those that count: by others'
+    labels. One label for each record, and none that the caller leaves out, is a mean over records; one
+    that is −100 all the same adds 0 then, and counts.
+    """
+    x, target = _first(args), args[1]
+    if x.dim() < 2 or not is_rows(target, len(x)):
+        raise _MixesError("must have outputs (records, classes, …), and a target for each record")
+    by_label = target.dim() == x.dim() - 1
+    if by_label and kwargs.get("reduction") == "mean":
+        left_out = kwargs.get("ignore_index", _LEFT_OUT) != _LEFT_OUT
+        if left_out or x.dim() > 2 or len(x) != of.records:
+            raise _MixesError(
+                "with reduction='mean' divides by how many labels of the whole batch count: average "
+                "those of each record first"
+            )
+    return _lost(of, func, args, kwargs, lambda _each: None)
+
+
+def _lost(of: Pass, func: Any, args: Any, kwargs: Any, check: Callable[[Any], None]) -> Any:
+    reduction = kwargs.get("reduction", "mean")
+    if any(kwargs.get(old) is not None for old in ("size_average", "reduce")):
+        raise _MixesError("has size_average or reduce: state reduction")
+    for name in ("weight", "pos_weight"):
+        if (weight := kwargs.get(name)) is not None:
+            _check_constant(weight)
+            if isinstance(weight, Output):
+                raise _MixesError(f"has a {name} that is made of outputs")
+    if kwargs.get("weight") is not None and reduction == "mean":
+        raise _MixesError(
+            "with weight and reduction='mean' may divide by the weights of the whole batch: use "
+            "reduction='none', and .mean()"
+        )
+    for tensor in _tensors(args):
+        _check_constant(tensor)
+    each = func(*args, **{**kwargs, "reduction": "none"})
+    check(each)
+    match reduction:
+        case "none":
+            return of.output(each, "rows")
+        case "sum":
+            return of.output(each.sum(), "sum")
+        case "mean":
+            return of.output(each.mean(), "mean")
+        case "batchmean" if len(each) == of.records:
+            return of.output(each.sum() / of.records, "mean")
+    raise _MixesError(f"has reduction={reduction!r}")
+
+
+# The names of functions of single entries.
+_ENTRIES = """
+    sub subtract rsub mul multiply div divide true_divide neg negative abs absolute exp expm1 log log1p
+    log2 log10 sqrt rsqrt square pow reciprocal sigmoid tanh sin cos erf relu relu6 gelu silu mish elu
+    selu celu softplus softsign logsigmoid leaky_relu hardtanh hardsigmoid hardswish tanhshrink clamp
+    clip clamp_min clamp_max maximum minimum fmax fmin where masked_fill nan_to_num sign float double
+    half bfloat16 to type clone detach contiguous cpu cuda eq ne lt le gt ge logical_not logical_and
+    logical_or __sub__ __rsub__ __mul__ __rmul__ __truediv__ __rtruediv__ __div__ __rdiv__ __pow__
+    __rpow__ __neg__ __pos__ __abs__ __eq__ __ne__ __lt__ __le__ __gt__ __ge__ __invert__ __and__ __or__
+"""
+# Losses of torch.nn.functional, entry by entry.
+_LOSSES = """
+    mse_loss l1_loss smooth_l1_loss huber_loss binary_cross_entropy binary_cross_entropy_with_logits
+    kl_div poisson_nll_loss soft_margin_loss
+"""
+_RULES_BY_NAME: Mapping[str, Rule] = {
+    **dict.fromkeys(_ENTRIES.split(), _by_entry),
+    **dict.fromkeys(("add", "__add__", "__radd__"), _added),
+    **dict.fromkeys(("sum", "mean", "logsumexp", "softmax", "log_softmax"), _along(1)),
+    **dict.fromkeys(("amax", "amin", "cumsum"), _along(1)),
+    **dict.fromkeys(("chunk", "split"), _along(2, 0)),
+    "normalize": _along(2, 1),
+    **dict.fromkeys(("view", "reshape", "flatten", "unflatten", "unsqueeze"), _reshaped),
+    "squeeze": _squeezed,
+    **dict.fromkeys(("transpose", "swapaxes", "permute"), _turned),
+    "__getitem__": _picked,
+    "gather": _gathered,
+    **dict.fromkeys(_LOSSES.split(), _loss),
+    **dict.fromkeys(("cross_entropy", "nll_loss"), _loss_of_classes),
+}
+
+
+def _functions(name: str, rule: Rule) -> Iterator[Any]:
+    """Yield the functions of a name: operators of tensors, losses, and others in all places."""
+    if rule not in (_loss, _loss_of_classes):
+        yield getattr(torch.Tensor, name, None)
+    if not name.startswith("__"):
+        yield getattr(functional, name, None)
+        yield None if rule in (_loss, _loss_of_classes) else getattr(torch, name, None)
+
+
+#: The functions that keep records apart, and what each must be called with to do so.
+RULES: Mapping[Any, Rule] = {
+    func: rule
+    for name, rule in _RULES_BY_NAME.items()
+    for func in _functions(name, rule)
+    # Some names are those of types of numbers, and of modules, as well.
+    if callable(func)
+}

@@ -1,0 +1,100 @@
+"""What of a network decides what it does with records: a network that has changed is tried anew."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Set
+from dataclasses import dataclass
+from typing import Any
+
+from dpgrain.torch.library import torch
+from dpgrain.torch.precision import halves_inputs
+
+# Containers are looked into where they hold at most this many things.
+_MOST_ENTRIES = 1000
+# Hooks that PyTorch calls around all modules.
+_GLOBAL_HOOKS = tuple(name for name in vars(torch.nn.modules.module) if name.startswith("_global_"))
+_PLAIN = (bool, int, str, bytes, type(None), torch.dtype, torch.device)
+
+
+@dataclass(frozen=True, eq=False)
+class _Same:
+    """An object that equals itself alone.
+
+    Args:
+        thing: the object, which is held so that no other one gets its place in memory.
+    """
+
+    thing: Any
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and other.thing is self.thing
+
+    def __hash__(self) -> int:
+        return id(self.thing)
+
+
+def structure_of(module: Any, inputs: Any) -> Any:
+    """Return what equals itself until a module is changed, or called in another way.
+
+    Args:
+        module: the network.
+        inputs: what it is called with: positional inputs, and named ones.
+
+    These are its layers, their modes, hooks, functions, parametrizations, and the numbers, text and
+    objects that they hold: of tensors nothing but that they are there, and of objects which ones.
+
+    >>> net = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Dropout(0.1))
+    >>> called = ((torch.ones(3, 2),), {})
+    >>> before = structure_of(net, called)
+    >>> net[1].p = 0.2
+    >>> before == structure_of(net, called), before == before
+    (False, True)
+    """
+    parts = [
+        (name, _Same(part), _Same(type(part)), _Same(type(part).forward), _own(part))
+        for name, part in module.named_modules()
+    ]
+    around = [_plain(vars(torch.nn.modules.module)[name]) for name in _GLOBAL_HOOKS]
+    return parts, around, halves_inputs(), form_of(module, inputs)
+
+
+def form_of(module: Any, inputs: Any) -> Any:
+    """Return how a module is called: with which inputs, by name, and of which types.
+
+    Args:
+        module: the network.
+        inputs: positional inputs, and named ones.
+    """
+    given, named = inputs
+    try:
+        bound: Any = inspect.signature(module.forward).bind(*given, **named).arguments
+    except (TypeError, ValueError):
+        bound = [*given, dict(named)]
+    return _plain(bound)
+
+
+def _own(part: Any) -> Any:
+    """Return what a module holds, but for those in it, which are modules of their own."""
+    held = {name: value for name, value in vars(part).items() if name != "_modules"}
+    parameters = [
+        (name, _Same(p), p is not None and p.requires_grad) for name, p in part._parameters.items()
+    ]
+    return parameters, _plain(held)
+
+
+def _plain(value: Any) -> Any:
+    """Return what of a value can be compared."""
+    if isinstance(value, torch.Tensor):
+        return torch.Tensor, value.dtype, value.dim()
+    if isinstance(value, _PLAIN):
+        return type(value), value
+    if isinstance(value, float | complex):
+        return type(value), repr(value)
+    if isinstance(value, list | tuple | Set | Mapping) and len(value) <= _MOST_ENTRIES:
+        if isinstance(value, Mapping):
+            return type(value), [(_plain(name), _plain(of)) for name, of in value.items()]
+        if isinstance(value, Set):
+            return type(value), {_Same(of) if not isinstance(of, _PLAIN) else of for of in value}
+        return type(value), [_plain(of) for of in value]
+    return _Same(value)

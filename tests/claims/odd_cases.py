@@ -1,0 +1,232 @@
+"""The cases of the standing tests of odd tables: what is given, in which role, through which engine."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import warnings
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import dpgrain as dg
+from dpgrain.tables.engines.named import ENGINES
+from dpgrain.testing.odd import SYSTEMS, UNSTATED, Cell, Kind, Rows, System
+from dpgrain.testing.odd.cells import passing
+from dpgrain.testing.odd.uses import FUNCTIONS, ROLES, Outcome, Use, uses
+from dpgrain.testing.products import covering
+
+#: Engines of this process.
+LOCAL = [name for name in ENGINES if name != "spark"]
+#: Every way to give a table: the name of its system of types, and the way.
+WAYS = [(name, way) for name, system in SYSTEMS.items() for way in system.ways]
+#: What a column that is not read has to suffer.
+MEANINGS = (
+    "whole",
+    "real",
+    "decimal",
+    "text",
+    "truth",
+    "day",
+    "time",
+    "moment",
+    "null",
+    "unusable",
+)
+
+
+@dataclass(frozen=True)
+class Given:
+    """A way in which tables are given, as far as it holds them."""
+
+    system: System
+    way: str
+
+    @property
+    def held(self) -> tuple[tuple[Kind, ...], frozenset[tuple[str, str]]]:
+        """The types that the way holds, and the odd cells that it does not."""
+        with TemporaryDirectory() as folder:
+            return self.system.held(self.way, Path(folder))
+
+    def rows(self, kinds: Sequence[Kind], *, odd: bool | None, stated: bool = False) -> Rows:
+        """Rows of these types; with stated readings alone, if asked."""
+        but = self.held[1]
+        if stated:
+            but |= {
+                (kind.name, name)
+                for kind in kinds
+                for name, cell in kind.odd.items()
+                if cell.value is UNSTATED or cell.or_missing
+            }
+        if "CSV" in self.way and stated:
+            # A line that is not UTF-8 is left out.
+            but |= {(kind.name, name) for kind in kinds for name in kind.odd if name == "not UTF-8"}
+            but |= {(kind.name, name) for kind in kinds for name in ("surrogate", "cut")}
+        rows = self.system.rows(kinds, odd=odd, but=but)
+        return Rows(
+            {
+                name: (kind, [self._read(kind, cell) for cell in cells])
+                for name, (kind, cells) in rows.columns.items()
+            }
+        )
+
+    def _read(self, kind: Kind, cell: Cell) -> Cell:
+        """The cell with what it says in this way: Parquet has bytes replaced that are not UTF-8."""
+        told = kind.meaning == "text" and not kind.stated and isinstance(cell.raw, bytes)
+        if "Parquet" not in self.way or not told or cell.value is not None or _is_text(cell.raw):
+            return cell
+        return Cell(cell.raw, cell.raw.decode(errors="replace").replace("\ufffd", "?"))
+
+    def source(self, rows: Rows, folder: Path) -> Any:
+        """What ``dg.read`` takes."""
+        folder.mkdir(parents=True, exist_ok=True)
+        with warnings.catch_warnings():
+            # A library that makes the table may warn of what is in it.
+            warnings.simplefilter("ignore")
+            return self.system.ways[self.way](self.system.make(rows), folder)
+
+    def options(self, rows: Rows) -> dict[str, Any]:
+        """What ``dg.read`` is told besides."""
+        asked: dict[str, Any] = {"types": rows.types, "threads": 1}
+        return {**asked, "rows": "as given"} if self.way in self.system.queries else asked
+
+    def refused(self, kinds: Sequence[Kind], odd: bool | None, folder: Path) -> str:
+        """What ``dg.read`` says of a table with these types; nothing, where it is read."""
+        rows = self.rows(kinds, odd=odd)
+        source = self.source(rows, folder)
+        try:
+            dg.read(source, user="who", **self.options(rows))
+        except Exception as error:
+            return f"{type(error).__name__}: {error}"
+        return ""
+
+    @property
+    def readable(self) -> list[Kind]:
+        """The types that a table may have that is read."""
+        key = (self.system.name, self.way)
+        if key not in _READABLE:
+            with TemporaryDirectory() as folder:
+                _READABLE[key] = passing(
+                    list(self.held[0]), lambda some: not self.refused(some, False, Path(folder))
+                )
+        return _READABLE[key]
+
+
+def _is_text(raw: bytes) -> bool:
+    try:
+        raw.decode()
+    except UnicodeError:
+        return False
+    return True
+
+
+_READABLE: dict[tuple[str, str], list[Kind]] = {}
+
+
+@cache
+def given(system: str, way: str) -> Given:
+    return Given(SYSTEMS[system], way)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A column of a type in one use, through one engine."""
+
+    given: Given
+    kind: Kind
+    use: Use
+    engine: str
+
+    def __str__(self) -> str:
+        use = f"{self.use.role} of {self.use.function}"
+        return f"{self.given.way} {self.kind.name}: {use}, {self.engine}"
+
+    def of(self, odd: bool | None, folder: Path, *, stated: bool = False) -> tuple[Outcome, Rows]:
+        """What comes of it where one person's rows are odd, plain or absent."""
+        rows = self.given.rows([self.kind], odd=odd, stated=stated)
+        source = self.given.source(rows, folder / str(odd))
+        return (
+            self.use.of(source, self.kind, engine=self.engine, **self.given.options(rows)),
+            rows,
+        )
+
+
+def _uses() -> Mapping[str, list[Use]]:
+    found = defaultdict(list)
+    for use in uses():
+        found[use.role].append(use)
+    return found
+
+
+USES = _uses()
+
+
+def cases(
+    strength: int | None,
+    system: str,
+    way: str,
+    givens: Mapping[tuple[str, str], Given] | None = None,
+) -> list[Case]:
+    """The cases of one way: all pairs or triples of way, role, engine and meaning, or all types.
+
+    Where types are not all tried, those of a meaning take turns; so do the statistics of a role.
+    """
+    mine = given(system, way) if givens is None else givens[system, way]
+    kinds = defaultdict(list)
+    for kind in mine.readable:
+        kinds[kind.meaning].append(kind)
+    turn, found = itertools.count(sum(map(ord, way))), []
+    if strength is None:
+        for kind, role, engine in itertools.product(mine.readable, ROLES, LOCAL):
+            some = [use for use in USES[role] if use.suits(kind)]
+            if some:
+                found.append(Case(mine, kind, some[next(turn) % len(some)], engine))
+        return found
+    for case in _covered(strength):
+        if case["way"] != (system, way):
+            continue
+        place = next(turn)
+        some = [use for use in USES[case["role"]] if case["meaning"] in _meanings(use)]
+        own = kinds[case["meaning"]]
+        if own and some:
+            found.append(Case(mine, own[place % len(own)], some[place % len(some)], case["engine"]))
+    return found
+
+
+def _meanings(use: Use) -> tuple[str, ...]:
+    return ROLES[use.role]
+
+
+@cache
+def _covered(strength: int) -> list[dict[str, Any]]:
+    known = {
+        (system, way): {kind.meaning for kind in SYSTEMS[system].kinds.values()}
+        for system, way in WAYS
+    }
+    options: dict[str, Sequence[Any]] = {
+        "way": WAYS,
+        "role": [*ROLES],
+        "engine": LOCAL,
+        "meaning": MEANINGS,
+    }
+    return covering(
+        options,
+        strength,
+        allowed=lambda way, role, meaning, **_: meaning in ROLES[role] and meaning in known[way],
+    )
+
+
+def same(one: Mapping[str, float] | None, two: Mapping[str, float] | None) -> bool:
+    """Whether the same numbers were published, bit for bit."""
+    if one is None or two is None:
+        return one is two
+    return one.keys() == two.keys() and all(
+        one[name] == two[name] or (math.isnan(one[name]) and math.isnan(two[name])) for name in one
+    )
+
+
+__all__ = ["FUNCTIONS", "LOCAL", "WAYS", "Case", "Given", "cases", "given", "same"]

@@ -1,0 +1,240 @@
+"""The public functions that publish, each with the options that their promises are searched over."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+import dpgrain as dg
+from dpgrain import learn, means, recipes, shuffle
+from dpgrain.optimize import Ball, Constant, Last, Sgd, Squared
+from dpgrain.testing.promises import Publisher
+
+#: What every function is asked for; half of the promises are shares of a budget.
+PROMISES: tuple[Mapping[str, float], ...] = (
+    {"epsilon": 0.1, "delta": 1e-6},
+    {"epsilon": 1.0, "delta": 1e-9},
+    {"epsilon": 1.0, "delta": 0.0},
+    {"epsilon": 6.0, "delta": 1e-6},
+    {"share": 0.07},
+    {"share": 1.0},
+)
+USER = (dg.User(),)
+ROSTERS = (None, 50)
+STATED: Mapping[str, Sequence[Any]] = {
+    "n_users": ROSTERS,
+    "where": (False, True),
+    "clip": ("auto", 3.0, dg.AutoClip(share=0.3)),
+    "domain": (None, ["a", "b", "z"]),
+}
+LAWS: Mapping[str, Sequence[Any]] = {**STATED, "noise": ("auto", "gaussian", "laplace")}
+GROUPED: Mapping[str, Sequence[Any]] = {**LAWS, "by": (None, "item")}
+BOUNDS: Mapping[str, Sequence[Any]] = {**GROUPED, "bounds": (None, (-1.0, 1.0), (0.0, 2.0))}
+ESTIMATORS = (
+    "HuberRegressor",
+    "LinearRegression",
+    "LinearSVC",
+    "LogisticRegression",
+    "PoissonRegressor",
+    "QuantileRegressor",
+)
+FITS: Mapping[str, Sequence[Any]] = {
+    "n_users": ROSTERS,
+    "clip": (None, 0.5, "auto"),
+    "rounds": (None, 1, 7),
+    "sampling": ("pairs", "users", "full"),
+    "sampling_rate": (None, 0.3),
+    "elements_per_user": (1.0, 2.0, "auto"),
+    "intervals": (0.0, 0.2),
+    "exact": (False, True),
+    "algorithm": ("auto", Sgd(Constant(0.1), Ball(2.0), Last())),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class People:
+    """Rows of people, and the public functions that publish from them.
+
+    Args:
+        users: (m,) the user of each row.
+        items: (m,) the item of each row, ``"a"``, ``"b"`` or ``"c"``.
+        cells: (m,) its cell, ``"p"`` or ``"q"``.
+        X: (m, 2) its numbers.
+    """
+
+    users: Any
+    items: Any
+    cells: Any
+    X: Any
+
+    @staticmethod
+    def of(seed: int, rows: int = 120, each: int = 3) -> People:
+        """Some people, with so many rows each."""
+        rng = np.random.default_rng(seed)
+        items, cells = rng.choice(["a", "b", "c"], rows), rng.choice(["p", "q"], rows)
+        return People(np.arange(rows) // each, items, cells, rng.uniform(-1, 1, (rows, 2)))
+
+    @property
+    def y(self) -> Any:
+        """Targets of fits, 0 or 1."""
+        return (self.X[:, 0] > 0).astype(float)
+
+    @property
+    def who(self) -> Any:
+        """The users as a column with a name, by which promises know them; an array has a token."""
+        return pd.Series(self.users, name="who")
+
+    def table(
+        self, publish: Any, *columns: str, n_users: int | None, where: bool = False, **options: Any
+    ) -> Any:
+        """Publish from a table of these rows, or of a region of it."""
+        rows = {"who": self.users, "item": self.items, "cell": self.cells, "x": self.X[:, 0]}
+        kinds = (pa.int64(), pa.string(), pa.string(), pa.float64())
+        schema = pa.schema(dict(zip(rows, kinds, strict=True)))
+        table = dg.read(pa.table(rows, schema), user="who", n_users=n_users)
+        if where:
+            table = table.where(item=["a", "b"])
+        return publish(table, *columns, **options)
+
+    def grouped(self, publish: Any, value: Any, by: Any, domain: Any, **options: Any) -> Any:
+        """Publish a statistic of a column, by items or over all."""
+        columns = () if value is None else (value,)
+        domain = domain if by else None
+        return self.table(publish, *columns, by=by, domain=domain, **options)
+
+    def elements_per_user(self, unit: Any, **options: Any) -> Any:
+        """Publish how many cells users have."""
+        by = () if isinstance(unit, dg.Element) else ("cell",)
+        return self.table(dg.elements_per_user, *by, unit=unit, **options)
+
+    def arrays(self, unit: Any) -> dict[str, Any]:
+        """The arguments of functions that take arrays, for a unit of a table."""
+        if unit.level == "record" or unit == dg.User():
+            return {"unit": unit, "users": self.who}
+        plain = dg.Element() if unit.level == "element" else dg.User(unit.max_elements)
+        return {"unit": plain, "users": self.who, "elements": pd.Series(self.cells, name="cell")}
+
+    def select(self, unit: Any, **options: Any) -> Any:
+        """Publish a choice."""
+
+        def loss(candidate: float, rows: Any) -> Any:
+            return np.abs(rows - candidate)
+
+        return dg.select([0.0, 1.0, 2.0], loss, self.X[:, 0], **self.arrays(unit), **options)
+
+    def typical(self, delta: float = 0.0, **options: Any) -> Any:
+        """Publish a typical number of records."""
+        if delta:
+            raise dg.ParameterError("this choice is pure.")
+        return recipes.typical_records(self.who, **options)
+
+    def minimise(self, unit: Any, **options: Any) -> Any:
+        """Publish a minimum."""
+        steps = Sgd(Constant(0.1), Ball(2.0), Last())
+        asked = {**self.arrays(unit), **options}
+        return learn.minimise(Squared(), self.X, self.y, np.zeros(2), solver=steps, **asked)
+
+    def fit(self, estimator: str, unit: Any, **options: Any) -> Any:
+        """Publish a model."""
+        arrays = self.arrays(unit)
+        # Labels that are found are chosen among those that somebody holds, which is not replayed.
+        if estimator in ("LinearSVC", "LogisticRegression"):
+            options["classes"] = [0.0, 1.0]
+        model = getattr(learn, estimator)(unit=arrays.pop("unit"), **options)
+        return model.fit(self.X, self.y, **arrays)
+
+    def shuffled(self, protocol: Any, share: float | None = None, **options: Any) -> Any:
+        """Publish a shuffled sum of one vector of each user."""
+        rows = self.X[::3] / 2
+        numbers = {"epsilon": 1.0, "delta": 1e-6, "n_users": 40, **options}
+        if protocol is shuffle.ScalarSum:
+            return protocol(**numbers).simulate(rows[:, 0], share=share)
+        return protocol(dim=2, **numbers).simulate(rows, share=share)
+
+
+def publishers(people: People) -> dict[str, Publisher]:
+    """The public functions that publish, by their names."""
+
+    def grouped(publish: Any, value: Any = "x") -> Any:
+        return partial(people.grouped, publish, value)
+
+    def shuffled(protocol: Any) -> Publisher:
+        return Publisher(partial(people.shuffled, protocol), {"honest_fraction": (1.0, 0.8)}, USER)
+
+    return {
+        "dpgrain.histogram": Publisher(
+            partial(people.table, dg.histogram, "item"),
+            {**STATED, "weight": (None, "x"), "noise": ("gaussian", "laplace")},
+        ),
+        "dpgrain.count": Publisher(
+            partial(people.grouped, dg.count), {**GROUPED, "value": (None, "x")}
+        ),
+        "dpgrain.sum": Publisher(grouped(dg.sum), BOUNDS),
+        "dpgrain.mean": Publisher(grouped(dg.mean), BOUNDS),
+        "dpgrain.variance": Publisher(grouped(dg.variance), BOUNDS),
+        "dpgrain.quantiles": Publisher(
+            grouped(dg.quantiles), {**BOUNDS, "noise": ("gaussian", "laplace")}
+        ),
+        "dpgrain.distribution": Publisher(
+            grouped(dg.distribution), {**GROUPED, "at": (None, [0.0, 0.5])}
+        ),
+        "dpgrain.top": Publisher(
+            partial(people.table, dg.top, "item"),
+            {
+                **STATED,
+                "k": (None, 2),
+                "method": ("auto", "gaussian", "truncated", "laplace", "gumbel"),
+                "counts": (True, False),
+            },
+        ),
+        "dpgrain.elements_per_user": Publisher(
+            people.elements_per_user, {"n_users": ROSTERS, "noise": ("gaussian", "laplace")}
+        ),
+        "dpgrain.mean_of_users": Publisher(
+            partial(dg.mean_of_users, people.X[:, :1], users=people.who, bound=2.0),
+            {
+                "n_users": (None, 40, 20_000),
+                "radius": (None, 0.5),
+                "method": ("auto", "clip", "recentred", "winsorized", "softcore"),
+            },
+            USER,
+        ),
+        "dpgrain.select": Publisher(
+            people.select,
+            {
+                "n_users": ROSTERS,
+                "score": (False, True),
+                "method": ("auto", "permute_and_flip", "exponential", "repeat"),
+            },
+        ),
+        "dpgrain.means.release_mean": Publisher(
+            partial(means.release_mean, people.X, sensitivity=0.3),
+            {"noise": ("gaussian", "laplace")},
+            (dg.Element("cell"),),
+        ),
+        "dpgrain.recipes.typical_records": Publisher(people.typical, {"n_users": ROSTERS}, USER),
+        "dpgrain.learn.minimise": Publisher(
+            people.minimise,
+            {
+                **{name: FITS[name] for name in ("n_users", "sampling", "sampling_rate", "exact")},
+                "rounds": (1, 7),
+                "elements_per_user": (1.0, 2.0),
+            },
+        ),
+        "estimators": Publisher(people.fit, {"estimator": ESTIMATORS, **FITS}),
+        "dpgrain.shuffle.VectorSum": shuffled(shuffle.VectorSum),
+        "dpgrain.shuffle.PoissonSum": shuffled(shuffle.PoissonSum),
+        "dpgrain.shuffle.BlindSum": shuffled(shuffle.BlindSum),
+        "dpgrain.shuffle.ScalarSum": shuffled(shuffle.ScalarSum),
+    }
+
+
+PUBLISHERS = publishers(People.of(0))
+#: The public names that are asked.
+NAMES = (PUBLISHERS.keys() - {"estimators"}) | {f"dpgrain.learn.{name}" for name in ESTIMATORS}

@@ -1,0 +1,119 @@
+"""What is promised is what was asked for, over the product of what every public function takes."""
+
+from __future__ import annotations
+
+import inspect
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import is_dataclass, replace
+from typing import Any
+
+import pytest
+from tests.claims.publishers import NAMES, PROMISES, PUBLISHERS
+from tests.test_docstrings import PUBLIC
+
+import dpgrain as dg
+from dpgrain.errors import ParameterError
+from dpgrain.testing.products import covering
+from dpgrain.testing.promises import LEAST_SHARE, Publisher, share_of_asked
+
+# Functions that publish only where PyTorch is installed; tests/torch asks them.
+_NETWORKS = {"dpgrain.torch.train"}
+# Base classes, which fit nothing themselves.
+_BASES = {"dpgrain.learn.LinearModel"}
+# Rounding of ε between what is calibrated and what its event answers.
+_ROUNDING = 1e-9
+# Combinations that are drawn for a value that was refused with all others.
+_TRIES = 300
+
+
+def _budget() -> Any:
+    return dg.budget(epsilon=3.0, delta=1e-5, pure=0.5)
+
+
+def _wrong(publisher: Publisher, strength: int | None) -> list[str]:
+    """Return the combinations whose promise is another than was asked for, and values that none has."""
+    wrong = []
+    product = publisher.product(PROMISES)
+    unseen = {(name, place) for name in publisher.options for place in range(len(product[name]))}
+    for asked in _combinations(product, strength, unseen):
+        with dg.budget(epsilon=3.0, delta=1e-5, pure=0.5):
+            try:
+                guarantee = publisher.guarantee(**asked)
+            except ParameterError:
+                continue
+            try:
+                common = {name: asked[name] for name in ("unit", "relation", "promise")}
+                share = share_of_asked(guarantee, **common)
+            except AssertionError as error:
+                wrong.append(f"{error}: {asked}")
+                continue
+        unseen -= {(name, product[name].index(value)) for name, value in asked.items()}
+        if not LEAST_SHARE <= share <= 1 + _ROUNDING:
+            wrong.append(f"{share:.4f} of what was asked for: {asked}")
+    return [*wrong, *(f"always refused: {name}={product[name][place]}" for name, place in unseen)]
+
+
+def _combinations(
+    product: Mapping[str, Sequence[Any]], strength: int | None, unseen: set[tuple[str, int]]
+) -> Iterator[dict[str, Any]]:
+    """Yield a covering array, and then combinations of values that were refused with all others."""
+    yield from covering(product, strength)
+    draw = random.Random(0)
+    for name, place in sorted(unseen):
+        for _ in range(_TRIES):
+            if (name, place) not in unseen:
+                break
+            found = {other: draw.choice(values) for other, values in product.items()}
+            yield {**found, name: product[name][place]}
+
+
+def _publishes(value: Any) -> bool:
+    """Whether a public class or function publishes: a share of a budget may stand in place of ε."""
+    if not (inspect.isfunction(value) or is_dataclass(value)):
+        return False
+    called: tuple[Any, ...] = (value, *filter(None, [getattr(value, "simulate", None)]))
+    takes = {name for each in called for name in inspect.signature(each).parameters}
+    return {"epsilon", "share"} <= takes
+
+
+def test_every_function_that_publishes_is_asked() -> None:
+    found = {name for name, value in PUBLIC.items() if _publishes(value)}
+    assert found - _NETWORKS - _BASES == NAMES
+
+
+@pytest.mark.parametrize("name", PUBLISHERS)
+def test_what_is_told_is_what_was_asked(name: str, strength: int | None) -> None:
+    assert not _wrong(PUBLISHERS[name], strength or 4)
+
+
+def test_a_promise_for_another_relation_is_seen() -> None:
+    """A function that forgets the relation, and promises what was asked for, is caught."""
+    right = PUBLISHERS["dpgrain.count"]
+
+    def forgets(relation: str, **asked: Any) -> Any:
+        return right.publish(relation="zero_out", **asked)
+
+    assert _wrong(replace(right, publish=forgets), 2)
+
+
+def test_a_share_that_is_too_large_is_seen() -> None:
+    right = PUBLISHERS["dpgrain.count"]
+
+    def takes_more(share: float | None = None, **asked: Any) -> Any:
+        return right.publish(share=None if share is None else min(1.0, 1.05 * share), **asked)
+
+    assert _wrong(replace(right, publish=takes_more), 2)
+
+
+@pytest.mark.parametrize("name", ["epsilon", "delta"])
+def test_a_promise_that_is_too_large_or_too_small_is_seen(name: str) -> None:
+    right = PUBLISHERS["dpgrain.count"]
+    for factor in (0.8, 1.01) if name == "epsilon" else (1.01,):
+
+        def other(factor: float = factor, **asked: Any) -> Any:
+            if asked.get(name):
+                asked[name] *= factor
+            return right.publish(**asked)
+
+        assert _wrong(replace(right, publish=other), 2), factor

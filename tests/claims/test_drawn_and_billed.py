@@ -1,0 +1,132 @@
+"""All noise together is billed: no neighbour moves what is drawn on farther than the event says."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.claims.publishers import People, publishers
+from tests.claims.test_replay import NAMES, product_of
+
+import dpgrain as dg
+from dpgrain.accounting import Event, Gaussian
+from dpgrain.errors import ParameterError
+from dpgrain.testing.products import covering
+from dpgrain.testing.promises import Publisher
+from dpgrain.testing.replay import Draw, recorded, replayed
+from dpgrain.units import OWN_UNIT, Relation, Unit
+
+# Rounding of sums of squares.
+_ROUNDING = 1e-6
+# Share of the bill that some neighbours reach at least, of some combination of each function.
+_LEAST = 0.7
+# Combinations of each function in a sample.
+_FEW = 5
+OTHERS = People.of(0)
+HEAVY = 999
+
+
+def _rows(x: float, held: str) -> People:
+    """Rows of one user who holds some items, often."""
+    places = [(item, cell) for item in held for cell in "pq" for _ in range(20)]
+    items, chosen = (np.array(column, dtype=str) for column in zip(*places, strict=True))
+    numbers = np.tile([x, -x], (len(places), 1))
+    return People(np.full(len(places), HEAVY), items, chosen, numbers)
+
+
+def _together(*parts: People) -> People:
+    return People(*(
+        np.concatenate([getattr(part, name) for part in parts])
+        for name in ("users", "items", "cells", "X")
+    ))  # fmt: skip
+
+
+def _cut(people: People, which: Any) -> People:
+    return People(people.users[which], people.items[which], people.cells[which], people.X[which])
+
+
+def neighbours(unit: Unit, relation: Relation) -> Iterator[tuple[People, People]]:
+    """Yield people who differ in one unit of somebody who holds much."""
+    for x, held, others in ((4.0, "abc", "abc"), (-0.3, "a", "b")):
+        mine, new = _rows(x, held), _rows(-x, others)
+        if unit.level == "record":
+            gone, came = slice(1, None), _cut(new, slice(0, 1))
+        elif unit.level == "element":
+            gone, came = mine.cells != "p", _cut(new, new.cells == "p")
+        else:
+            gone, came = slice(0, 0), new
+        kept = _cut(mine, gone)
+        with_new = (OTHERS, kept, came) if relation == "replace" else (OTHERS, kept)
+        yield _together(OTHERS, mine), _together(*with_new)
+
+
+def _publish(publisher: Publisher, asked: dict[str, Any]) -> Any:
+    units = {"unit": asked["unit"]} if len(publisher.units) > 1 else {}
+    rest = {name: value for name, value in asked.items() if name not in ("unit", "promise")}
+    return publisher.publish(**units, **asked["promise"], **rest, random_state=5)
+
+
+def share_of_bill(one: list[Draw], two: list[Draw], event: Event, asked: dict[str, Any]) -> float:
+    """The larger share of μ² and of ε of an event that two runs' sums, on all draws, come to."""
+    loss = event.loss(1, asked["relation"], OWN_UNIT[asked["unit"].level])
+    lost = [a.lost(b) for a, b in zip(one, two, strict=True)]
+    normal, pure = (math.fsum(part) for part in zip(*lost, strict=True))
+    billed = ((normal, loss.mu**2), (pure, loss.pure))
+    return max(0.0 if x == 0 else x / most if most else math.inf for x, most in billed)
+
+
+def _found(
+    name: str, asked: dict[str, Any], bill: Callable[[Event], Event] = lambda event: event
+) -> float | None:
+    """The largest share of the bill that neighbours show; None where the function refuses."""
+    worst = 0.0
+    for left, right in neighbours(asked["unit"], asked["relation"]):
+        one, two = publishers(left)[name], publishers(right)[name]
+        try:
+            _publish(one, asked)
+        except ParameterError:
+            return None
+        with recorded() as first:
+            result = _publish(one, asked)
+        with replayed(first) as second:
+            _publish(two, asked)
+        guarantee = getattr(result, "guarantee_", None) or result.guarantee
+        worst = max(worst, share_of_bill(first, second, bill(guarantee.event), asked))
+    return worst
+
+
+def _product(name: str) -> dict[str, Any]:
+    full = {"sampling": ("full",), "sampling_rate": (None,)}
+    product = product_of(name)
+    return {**product, **{option: full[option] for option in full if option in product}}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_all_draws_together_are_billed(name: str, strength: int | None) -> None:
+    tried = covering(_product(name), strength or 4)
+    random.Random(name).shuffle(tried)
+    shares = ((share, asked) for asked in tried if (share := _found(name, asked)) is not None)
+    found = list(itertools.islice(shares, _FEW if strength == 2 else None))
+    assert [each for each in found if each[0] > 1 + _ROUNDING] == []
+    assert max(share for share, _ in found) > _LEAST
+
+
+def test_a_bill_that_is_too_small_is_seen() -> None:
+    asked = {"unit": dg.User(), "relation": "replace", "promise": {"epsilon": 1.0, "delta": 1e-6}}
+    asked |= {"n_users": 50, "where": False, "clip": 3.0, "noise": "gaussian", "value": None}
+    asked |= {"domain": ["a", "b"], "by": "item"}
+
+    def smaller(event: Event) -> Event:
+        assert isinstance(event, Gaussian)
+        return replace(event, noise_multiplier=1.02 * event.noise_multiplier)
+
+    right, wrong = _found("dpgrain.count", asked), _found("dpgrain.count", asked, smaller)
+    assert right is not None
+    assert wrong is not None
+    assert right <= 1 + _ROUNDING < wrong

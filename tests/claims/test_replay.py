@@ -1,0 +1,207 @@
+"""Nothing but noisy answers is published: the same answers on other rows make the same outcome."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import random
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import pytest
+from tests.claims.publishers import PROMISES, People, publishers
+
+import dpgrain as dg
+from dpgrain.errors import DataError, DpgrainError
+from dpgrain.testing.products import covering
+from dpgrain.testing.promises import Publisher
+from dpgrain.testing.replay import recorded, replayed
+
+# Options under which a draw is turned into a Python number before it is added, or a law of one module
+# alone is drawn from; these are not replayed.
+_APART: dict[str, dict[str, tuple[Any, ...]]] = {
+    "dpgrain.mean_of_users": {"method": ("clip",), "radius": (None, 0.5)},
+    "dpgrain.select": {"score": (False,), "method": ("permute_and_flip", "exponential")},
+    # What is named is chosen among items that somebody holds; tests/claims/test_capped_units.py.
+    "dpgrain.histogram": {"domain": (["a", "b", "z"],)},
+    "dpgrain.top": {"domain": (["a", "b", "z"],)},
+}
+_PUBLIC_GROUPS = ("count", "sum", "mean", "variance", "quantiles", "distribution")
+
+
+def _people() -> dict[str, People]:
+    """People whose rows have nothing in common but their columns."""
+    some = People.of(0)
+    few = slice(3, None)
+    without = People(some.users[few], some.items[few], some.cells[few], some.X[few])
+    odd = some.X.copy()
+    odd[3:9] = [[np.nan, np.inf], [-np.inf, 0], [1e300, -1e300], [5e-324, 0], [-0.0, 2], [9, 9]]
+    nobody = slice(0, 0)
+    return {
+        "neighbour": without,
+        "others": People.of(7),
+        "one user": replace(some, users=np.zeros_like(some.users)),
+        "odd": replace(some, X=odd),
+        "many": People.of(3, rows=3000, each=2),
+        "nobody": People(
+            some.users[nobody], some.items[nobody], some.cells[nobody], some.X[nobody]
+        ),
+    }
+
+
+PEOPLE = _people()
+FIRST = publishers(People.of(0))
+OTHERS = {name: publishers(people) for name, people in PEOPLE.items()}
+Change: TypeAlias = Callable[[Publisher], Publisher]
+NAMES = [name for name in FIRST if "shuffle" not in name and name != "dpgrain.means.release_mean"]
+
+
+def product_of(name: str) -> dict[str, Any]:
+    """What a function is asked for whose draws are all replayed."""
+    product = {**FIRST[name].product(PROMISES[:4]), **_APART.get(name, {})}
+    if name.rpartition(".")[2] in _PUBLIC_GROUPS:
+        product["domain"] = (["a", "b", "z"],)
+    return product
+
+
+def _shown(result: Any, folder: Path, pages: bool) -> Iterator[str]:
+    """Everything that a release hands on."""
+    yield repr(result)
+    yield str(result)
+    for name in ("to_arrow", "to_dict", "to_json", "summary"):
+        if callable(getattr(result, name, None)):
+            yield repr(getattr(result, name)())
+    if pages and hasattr(result, "report"):
+        yield result.report(folder / "page.html").read_text(encoding="utf-8")
+    if hasattr(result, "get_params"):
+        known = {name: value for name, value in vars(result).items() if name.endswith("_")}
+        yield repr(sorted(known.items(), key=lambda item: item[0]))
+
+
+def _outcome(publisher: Publisher, asked: dict[str, Any], folder: Path) -> tuple[list[str], Any]:
+    """What is seen of a release: what it hands on, or its error; warnings, logs and printed text."""
+    said, log = io.StringIO(), logging.StreamHandler(io.StringIO())
+    logging.getLogger().addHandler(log)
+    try:
+        with (
+            contextlib.redirect_stdout(said),
+            contextlib.redirect_stderr(said),
+            warnings.catch_warnings(record=True) as warned,
+        ):
+            warnings.simplefilter("always")
+            try:
+                units = {"unit": asked["unit"]} if len(publisher.units) > 1 else {}
+                rest = {k: v for k, v in asked.items() if k not in ("unit", "promise")}
+                seeded = {"random_state": 5}
+                result = publisher.publish(**units, **asked["promise"], **rest, **seeded)
+                seen = list(_shown(result, folder, pages=False))
+            except DpgrainError as error:
+                seen, result = [f"{type(error).__name__}: {error}"], None
+    finally:
+        logging.getLogger().removeHandler(log)
+    stream: Any = log.stream
+    seen += [said.getvalue(), stream.getvalue(), repr([str(each.message) for each in warned])]
+    return seen, result
+
+
+def _differs(
+    name: str, asked: dict[str, Any], folder: Path, change: Change = lambda publisher: publisher
+) -> list[str]:
+    """Return the other people for which the outcome is another, with the answers of the first."""
+    mine = change(FIRST[name])
+    _outcome(mine, asked, folder)
+    with recorded() as draws:
+        first, result = _outcome(mine, asked, folder)
+    if result is None:
+        return []
+    differs = []
+    for who, others in OTHERS.items():
+        try:
+            with replayed(draws):
+                second, _ = _outcome(change(others[name]), asked, folder)
+        except AssertionError as error:
+            differs.append(f"{who}: {error}")
+            continue
+        differs += [
+            f"{who}: {_beside(one, two)}"
+            for one, two in zip(first, second, strict=False)
+            if one != two
+        ][:1]
+    return differs
+
+
+def _beside(one: str, two: str) -> str:
+    """Return where two texts begin to differ."""
+    place = next((i for i, (a, b) in enumerate(zip(one, two, strict=False)) if a != b), 0)
+    return (
+        f"…{one[max(0, place - 60) : place + 60]!r} and …{two[max(0, place - 60) : place + 60]!r}"
+    )
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_nothing_but_answers_is_published(name: str, strength: int | None, tmp_path: Path) -> None:
+    tried = covering(product_of(name), strength or 4)
+    random.Random(name).shuffle(tried)
+    if strength == 2:
+        tried = tried[:5]
+    found = {str(asked): wrong for asked in tried if (wrong := _differs(name, asked, tmp_path))}
+    assert not found
+
+
+ASKED: dict[str, Any] = {
+    "unit": dg.User(),
+    "relation": "zero_out",
+    "promise": {"epsilon": 1.0, "delta": 1e-6},
+    "n_users": 50,
+    "where": False,
+    "clip": 3.0,
+    "noise": "gaussian",
+    "value": None,
+    "domain": ["a", "b"],
+    "by": "item",
+}
+
+
+def _warns(release: Any, rows: int) -> Any:
+    if rows > 1000:
+        warnings.warn("many rows", UserWarning, stacklevel=2)
+    return release
+
+
+def _logs(release: Any, rows: int) -> Any:
+    logging.getLogger("a").warning(rows)
+    return release
+
+
+def _fails(release: Any, rows: int) -> Any:
+    if rows == 0:
+        raise DataError("There is nobody.")
+    return release
+
+
+LEAKS: dict[str, Callable[[Any, int], Any]] = {
+    "a number without noise": lambda release, rows: (release, rows),
+    "a text": lambda release, rows: f"{release} of {rows} rows",
+    "a warning": _warns,
+    "an error": _fails,
+    "a log line": _logs,
+    "a line that is printed": lambda release, rows: (print(rows), release)[1],
+}
+
+
+@pytest.mark.parametrize("leak", LEAKS)
+def test_what_leaks_is_seen(leak: str, tmp_path: Path) -> None:
+    def leaking(publisher: Publisher) -> Publisher:
+        def publish(**asked: Any) -> Any:
+            rows = len(publisher.publish.func.__self__.users)  # type: ignore[attr-defined]
+            return LEAKS[leak](publisher.publish(**asked), rows)
+
+        return replace(publisher, publish=publish)
+
+    assert not _differs("dpgrain.count", ASKED, tmp_path)
+    assert _differs("dpgrain.count", ASKED, tmp_path, leaking)

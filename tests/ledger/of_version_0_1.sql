@@ -1,0 +1,17 @@
+BEGIN TRANSACTION;
+CREATE TABLE about (format BIGINT NOT NULL);
+INSERT INTO "about" VALUES(4);
+CREATE TABLE accounts (promise BIGINT NOT NULL, class BIGINT NOT NULL, first BIGINT NOT NULL, pure BIGINT NOT NULL, mu BIGINT NOT NULL, leak BIGINT NOT NULL, PRIMARY KEY (promise, class, first));
+INSERT INTO "accounts" VALUES(1,0,-4611686018427387904,0,33637581065337782,0);
+CREATE TABLE classes (promise BIGINT NOT NULL, class BIGINT NOT NULL, region TEXT NOT NULL, PRIMARY KEY (promise, class));
+INSERT INTO "classes" VALUES(1,0,'{"sides": []}');
+CREATE TABLE lines (number BIGINT PRIMARY KEY, hash TEXT NOT NULL, body TEXT NOT NULL);
+INSERT INTO "lines" VALUES(0,'3318c021d340fc8308aea0a37b61fdaf2f1d6500b5d999090e8cd68ae93b1a78','{"number":0,"before":"","at":"2026-11-23T23:58:26Z","kind":"ledger","language":1,"id":"bdd09eb26d6481b31e7a01648f6e6c36","name":"visits","user":"who"}');
+INSERT INTO "lines" VALUES(1,'005c3d950f423b4d6fcfb6c2410d7dec10e80de76f9d5b7eeb68eb54fc21a4c9','{"number":1,"before":"3318c021d340fc8308aea0a37b61fdaf2f1d6500b5d999090e8cd68ae93b1a78","at":"2026-11-23T23:58:26Z","kind":"promise","promise":{"level":"user","partition":null,"window":null,"relation":"zero_out","epsilon":4.0,"delta":1e-05,"caps":{"pure":0.0,"mu":0.9203826369577706,"leak":9.999999980000002e-07}}}');
+INSERT INTO "lines" VALUES(2,'ff6a5227e067391860251b1307b3a1fb662bd9e6430b5bcfcd63d30b470e11bf','{"number":2,"before":"005c3d950f423b4d6fcfb6c2410d7dec10e80de76f9d5b7eeb68eb54fc21a4c9","at":"2026-11-23T23:58:36Z","kind":"release","releases":[{"level":"user","elements":"","relation":"zero_out","delta":1e-07,"event":{"event":"Gaussian","noise_multiplier":8.995681530910403,"contribution":{"block":"user","layout":"disjoint","coordinates":"one","norm":"l2","max_elements":null,"cells":null,"record_size":0.2000000149011612},"count":1},"public":["the clipping bound 5"],"private":true,"user":"who"}],"charged":[{"promise":1,"price":{"pure":0.0,"mu":0.11116445113845594,"leak":0.0}}]}');
+INSERT INTO "lines" VALUES(3,'72a26f4ec66449b7ac1d1f3099d80ebf9944f19cb2adfb48f78c61e752f811d8','{"number":3,"before":"ff6a5227e067391860251b1307b3a1fb662bd9e6430b5bcfcd63d30b470e11bf","at":"2026-11-23T23:58:37Z","kind":"release","releases":[{"level":"user","elements":"","relation":"zero_out","delta":1e-07,"event":{"event":"Gaussian","noise_multiplier":8.995681530910403,"contribution":{"block":"user","layout":"disjoint","coordinates":"one","norm":"l2","max_elements":null,"cells":null,"record_size":0.2000000149011612},"count":1},"public":["the clipping bound 5"],"private":true,"user":"who","scope":{"sides":[{"column":"page","labels":["a"],"but":false,"missing":false}]}}],"charged":[{"promise":1,"price":{"pure":0.0,"mu":0.11116445113845594,"leak":0.0}}]}');
+CREATE TABLE marks (mark TEXT PRIMARY KEY, number BIGINT NOT NULL);
+CREATE TABLE promises (number BIGINT PRIMARY KEY, in_force BIGINT NOT NULL, axis TEXT, kind TEXT);
+INSERT INTO "promises" VALUES(1,1,NULL,NULL);
+CREATE TABLE taken (promise BIGINT NOT NULL, place BIGINT NOT NULL, PRIMARY KEY (promise, place));
+COMMIT;

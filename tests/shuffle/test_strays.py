@@ -1,0 +1,219 @@
+"""A report that strayed counts nowhere: of another round, label, protocol or device, late or again."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.stats import binom
+
+from dpgrain.errors import ParameterError
+from dpgrain.noise import SystemSource
+from dpgrain.shuffle import (
+    BlindShuffler,
+    BlindSum,
+    Coins,
+    Enrolment,
+    Packing,
+    PoissonSum,
+    ScalarSum,
+    Shares,
+    Shuffler,
+    VectorSum,
+)
+
+KINDS: dict[str, Any] = {
+    "vectors": VectorSum,
+    "Poisson": PoissonSum,
+    "numbers": ScalarSum,
+    "blind": BlindSum,
+}
+BASE: dict[str, Any] = {
+    "n_users": 6,
+    "epsilon": 8.0,
+    "delta": 1e-3,
+    "relation": "replace",
+    "rounds": 2,
+    "honest_fraction": 0.5,
+    "label": "spring",
+}
+#: What may differ between the protocol of a device and that of a shuffler.
+OTHER: dict[str, Any] = {
+    "nothing": None,
+    "round": 1,
+    "label": "autumn",
+    "n_users": 7,
+    "epsilon": 7.0,
+    "delta": 1e-4,
+    "relation": "zero_out",
+    "rounds": 3,
+    "honest_fraction": 1.0,
+    "bound": 2.0,
+    "dim": 2,
+}
+#: How a device calls itself, and what the transport calls it.
+NAMES: dict[str, tuple[Any, Any]] = {
+    "nobody": (None, None),
+    "the same": ("ann", "ann"),
+    "the same in bytes": (7, b"7"),
+    "another": ("ann", "bob"),
+    "said by one": (None, "ann"),
+    "said by the other": ("ann", None),
+}
+
+
+def protocol_of(kind: str, differs: str = "nothing") -> Any:
+    asked = dict(BASE)
+    if differs in BASE:
+        asked[differs] = OTHER[differs]
+    if kind == "numbers":
+        return ScalarSum(**asked, bound=2.0 if differs == "bound" else 1.0)
+    dim, bound = 2 if differs == "dim" else 1, 2.0 if differs == "bound" else 1.0
+    return KINDS[kind](**asked, dim=dim, l2_bound=bound)
+
+
+def clear(protocol: Any, batch: Any) -> set[bytes]:
+    """The parts of what is handed on that are the same for all devices of one batch: their tags."""
+    if isinstance(batch, list):
+        length = len(protocol.shares().tag)
+        return {one[:length] for one in batch}
+    return {batch.tag}
+
+
+@pytest.mark.search
+@pytest.mark.parametrize("names", NAMES)
+@pytest.mark.parametrize("differs", OTHER)
+@pytest.mark.parametrize("theirs", KINDS)
+@pytest.mark.parametrize("mine", KINDS)
+def test_a_shuffler_takes_what_its_own_devices_send_and_nothing_else(
+    mine: str, theirs: str, differs: str, names: str
+) -> None:
+    own, other = protocol_of(mine), protocol_of(theirs, differs)
+    if differs == "dim" and theirs == "numbers":
+        other = protocol_of(theirs, "label")
+    device = other.randomizer(1 if differs == "round" else 0)
+    said, known = NAMES[names]
+    vector = [0.5] * (1 if theirs == "numbers" else other.dim)
+    sent, shuffler = device.report(vector, device=said), own.shuffler()
+    as_said = said is known or (said, known) == (7, b"7")
+    # Of another protocol with the same numbers it is the same report.
+    expected = as_said and device == own.randomizer()
+    assert shuffler.receive(sent, device=known) == expected
+    assert shuffler.dropped.malformed == (not expected)
+    for _ in range(4):
+        assert shuffler.receive(own.randomizer().report(None))
+    batch = shuffler.release()
+    assert clear(own, batch) == {own._packing(0).tag}
+    reports = 4 + expected
+    if mine == "blind":
+        found = own.analyzer().estimate(batch, reports)
+        assert found.dropped.total == 0
+    else:
+        found = own.analyzer().estimate(batch)
+        assert found.dropped.malformed == (not expected)
+    assert found.reports == reports
+    assert np.isfinite(found.value).all()
+
+
+def wrong(kind: str, sent: Any) -> dict[str, Any]:
+    """Reports that no device sends, from one that a device has sent."""
+    if kind != "blind":
+        return {"short": sent[:-1], "long": sent + b"\0", "list": [sent], "nothing": None, "7": 7}
+    first, *rest = sent
+    return {
+        "one less": rest,
+        "one more": [*sent, first],
+        "short": [first[:-1], *rest],
+        "long": [first + b"\0", *rest],
+        "another tag": [bytes([first[0] ^ 1]) + first[1:], *rest],
+        "text": [first.decode("latin-1"), *rest],
+        "one message": b"".join(sent),
+        "nothing": None,
+        "7": 7,
+    }
+
+
+@pytest.mark.search
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("device", [None, "ann"])
+def test_what_no_device_sends_is_malformed_and_uses_no_place(kind: str, device: Any) -> None:
+    protocol = protocol_of(kind)
+    sent = protocol.randomizer().report([0.5], device=device)
+    shuffler = protocol.shuffler()
+    faults = wrong(kind, sent)
+    for fault in faults.values():
+        assert not shuffler.receive(fault, device=device)
+    assert shuffler.dropped.malformed == len(faults)
+    assert shuffler.receive(sent, device=device)
+
+
+@pytest.mark.search
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("shared", [True, False], ids=["batches", "one batch"])
+@pytest.mark.parametrize("first_as", ["ann", "bob"])
+def test_nobody_is_in_a_batch_twice_whoever_copies_their_reports(
+    kind: str, shared: bool, first_as: str
+) -> None:
+    """All orders in which two reports of one person come, each also copied under another name."""
+    protocol = protocol_of(kind)
+    for order in itertools.permutations([("ann", 0), ("bob", 0), ("ann", 1), ("bob", 1)]):
+        enrolment = Enrolment() if shared else None
+        shufflers = [protocol.shuffler(r, enrolment=enrolment) for r in (0, 1)]
+        if not shared:
+            shufflers[1] = shufflers[0]
+        sent = [protocol.randomizer(r if shared else 0).report([0.5], device="ann") for r in (0, 1)]
+        # Somebody's copy may come first, and the person's own report may be late.
+        tried = sorted(order, key=lambda each: each[0] != first_as)
+        taken = [shufflers[r].receive(sent[r], device=name) for name, r in tried]
+        assert sum(taken) == 1
+        assert all(name == "ann" for (name, _), there in zip(tried, taken, strict=True) if there)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_late_report_is_refused(kind: str) -> None:
+    protocol = protocol_of(kind)
+    shuffler = protocol.shuffler()
+    for _ in range(3):
+        shuffler.receive(protocol.randomizer().report(None))
+    shuffler.release()
+    with pytest.raises(ParameterError, match="handed on"):
+        shuffler.receive(protocol.randomizer().report([0.5]))
+    late = protocol.shuffler(1)
+    assert not late.receive(protocol.randomizer().report([0.5]))
+    assert late.dropped.malformed == 1
+
+
+def test_what_stands_out_in_the_mix_has_one_devices_noise() -> None:
+    design = BlindSum(n_users=1000, dim=1, epsilon=1.0, delta=1e-6).design
+    assert isinstance(design.noise, Coins)
+    codes = np.arange(design.noise.count + design.grid + 1)
+    high, low = (binom.pmf(codes - code, design.noise.count, 0.5) for code in (design.grid, 0))
+    assert np.maximum(high - math.e * low, 0).sum() == pytest.approx(0.9996, abs=5e-5)
+
+
+@pytest.mark.parametrize("tag", [b"", b"7 bytes", b"x" * 33])
+def test_tags_are_needed(tag: bytes) -> None:
+    with pytest.raises(ParameterError, match="tag must have 8 to 32 bytes"):
+        Shuffler(Packing(tag, 1, 10), 5, 1)
+    with pytest.raises(ParameterError, match="tag must have 8 to 32 bytes"):
+        BlindShuffler(Shares(1, 256, 3, tag=tag), 5, 1, SystemSource())
+
+
+@pytest.mark.parametrize("device", [1.0, float("nan"), (1, 2), ["ann"], {}, object()])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_device_is_text_bytes_or_a_whole_number(kind: str, device: Any) -> None:
+    protocol = protocol_of(kind)
+    for call in (protocol.randomizer().report, protocol.shuffler().receive):
+        with pytest.raises(ParameterError, match="device must be text, bytes or a whole number"):
+            call([0.5], device=device)
+    with pytest.raises(ParameterError, match="device must be"):
+        Enrolment().take(device)
+
+
+@pytest.mark.parametrize("reports", [0, -1, 7, 10**9])
+def test_an_analyzer_knows_how_many_devices_a_batch_has(reports: int) -> None:
+    with pytest.raises(ParameterError, match="reports must be"):
+        protocol_of("blind").analyzer().estimate([], reports)

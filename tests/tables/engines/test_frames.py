@@ -1,0 +1,55 @@
+"""Columns in memory whose every value can be read."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from dpgrain.tables.engines.column_types import FIRST_TIME
+from dpgrain.tables.engines.frames import readable, readable_column
+
+RAW = [0, -1, None, 2**63 - 1, -(2**63), 10**16, FIRST_TIME, FIRST_TIME - 1]
+
+
+def as_kind(kind: pa.DataType) -> pa.ChunkedArray:
+    return pa.chunked_array([pa.array(RAW, pa.int64()).view(kind)])
+
+
+@pytest.mark.parametrize("zone", [None, "UTC"])
+@pytest.mark.parametrize(
+    ("unit", "expected"),
+    [
+        ("s", [0, -(10**6), None, 2**63 - 1, None, None, None, None]),
+        ("ms", [0, -1000, None, 2**63 - 1, None, None, None, None]),
+        ("us", [0, -1, None, 2**63 - 1, None, 10**16, FIRST_TIME, None]),
+        ("ns", [0, -1, None, 2**63 - 1, -9223372036854776, 10**13, FIRST_TIME // 1000,
+                FIRST_TIME // 1000 - 1]),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("kept", ["plain", "dictionary", "runs", "no chunk"])
+def test_times_are_microseconds_or_null(
+    unit: str, zone: str | None, expected: list[int | None], kept: str
+) -> None:
+    column = as_kind(pa.timestamp(unit, zone))
+    if kept == "dictionary":
+        column = column.dictionary_encode()
+    elif kept == "runs":
+        ends = pa.array(range(1, len(RAW) + 1), pa.int32())
+        column = pa.chunked_array([pa.RunEndEncodedArray.from_arrays(ends, column.chunk(0))])
+    elif kept == "no chunk":
+        column, expected = pa.chunked_array([], column.type), []
+    found = readable_column(column)
+    assert found.type == pa.timestamp("us", zone)
+    assert found.cast(pa.int64()).to_pylist() == expected
+
+
+def test_days_of_milliseconds_are_days_or_null() -> None:
+    found = readable_column(as_kind(pa.date64())).cast(pa.int32()).to_pylist()
+    assert found == [0, -1, None, None, None, 10**16 // 86_400_000, None, None]
+
+
+def test_what_can_be_read_stays_as_it_is() -> None:
+    table = pa.table({"a": [1], "t": pa.array([1], pa.timestamp("us")), "l": [[1]], "w": ["x"]})
+    assert readable(table).equals(table)
+    broken = pa.array([b"\xff", b"a"]).view(pa.string())
+    assert readable(pa.table({"w": broken})).column("w").to_pylist() == [None, "a"]
