@@ -6,9 +6,9 @@ A ledger of a person's records in any 30 days, of an hour, and of a life is char
 hours: 10⁵ releases by default. The bare transaction appends a line of the same length to a table of its
 own and waits for the disk in the same way (a journal, `synchronous = EXTRA`). Both are measured in
 turns, since disks change their speed. A charge reads the last line and a few accounts by their keys, so
-that what was charged before costs it little; opening checks the hash of every line. The ratio is that of
-one disk: a charge takes some processor time of its own (prices are found, JSON is written), which is more
-of the whole where the disk is faster.
+that what was charged before costs it little; opening checks the hash of every line. The ratio is that
+of one disk: a charge takes some processor time of its own (prices are found, JSON is written), which is
+more of the whole where the disk is faster.
 """
 
 from __future__ import annotations

@@ -86,7 +86,7 @@ def test_a_release_that_had_a_seed_is_shown_as_not_private(
         assert done.returncode == 0, done.stderr
         assert ("NOT PRIVATE: seeded noise in line 3, so that" in done.stdout) == (not private)
         told = json.loads(command("ledger", name, place, "--json").stdout)
-        assert told["seeded"] == ([] if private else [3])
+        assert told["seeded_lines"] == ([] if private else [3])
     assert command("ledger", "show", place).stdout.count("(NOT PRIVATE") == (not private)
 
 

@@ -323,9 +323,9 @@ def guarantee(
     if plot is not None:
         curve.save_plot(plot)
     if as_json:
-        told: dict[str, Any] = {} if promise is None else promise_as_json(promise)
-        if saved is not None:
-            told["hash"] = saved.hash
+        told: dict[str, Any] = {}
+        if promise is not None:
+            told = {**promise_as_json(promise), "hash": None if saved is None else saved.hash}
         tell_json({**curve.to_dict(), **told}, plot)
         return
     if promise is not None:

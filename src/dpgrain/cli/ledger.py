@@ -263,7 +263,7 @@ def verify(
     receipt, seeded = opened.verify(), entries.told_of_seeds(opened.entries)
     said = f"Every line follows from the one before. {receipt} {seeded}".rstrip()
     if as_json:
-        told = {"verified": True, "receipt": asdict(receipt), "seeded": _seeded(opened)}
+        told = {"verified": True, "receipt": asdict(receipt), "seeded_lines": _seeded(opened)}
         tell_json({**told, "sentence": said})
         return
     say(said)
@@ -332,7 +332,7 @@ def _described(opened: Ledger) -> dict[str, Any]:
         "id": opened.id,
         "name": opened.name,
         "promises": promised,
-        "seeded": _seeded(opened),
+        "seeded_lines": _seeded(opened),
         "assumed": _ASSUMED,
         "receipt": asdict(opened.entries[-1].receipt),
     }
