@@ -115,13 +115,24 @@ def test_a_round_that_lost_a_block_would_be_told(monkeypatch: pytest.MonkeyPatch
 
 
 def test_rows_of_nobody_and_of_everybody_alone() -> None:
-    """Without users each row is a user of its own, and rows go through tasks batch by batch."""
-    for unit in ("user", "record"):
-        found = [
-            fitted("linear", unit, dg.read(ROWS, engine=engine), exact=True)
-            for engine in (Cluster(3), "duckdb")
-        ]
-        same(*found)
+    """Without users each row is a block of its own, and rows go through tasks batch by batch."""
+    found = [
+        fitted("linear", "record", dg.read(ROWS, engine=engine), exact=True)
+        for engine in (Cluster(3), "duckdb")
+    ]
+    same(*found)
+
+
+@pytest.mark.parametrize("engine", [Cluster(3), "duckdb"])
+def test_a_table_without_users_has_records(engine: Any) -> None:
+    def model(**options: Any) -> learn.LinearRegression:
+        return learn.LinearRegression(**options, **PROMISE, rounds=2)
+
+    records = fit_columns(model(), dg.read(ROWS, engine=engine), ENCODING, "y")
+    users = fit_columns(model(), dg.read(ROWS, user="who", engine=engine), ENCODING, "y")
+    assert (records.guarantee_.level, users.guarantee_.level) == ("record", "user")
+    with pytest.raises(ParameterError, match="users must be passed with unit="):
+        fit_columns(model(unit=dg.User()), dg.read(ROWS, engine=engine), ENCODING, "y")
 
 
 def test_rows_that_are_made_of_people() -> None:

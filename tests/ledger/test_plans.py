@@ -110,6 +110,7 @@ def test_a_plan_that_breaks_the_promise_is_not_read() -> None:
         LastingPromise.from_dict(values)
 
 
+@dataclasses.dataclass(frozen=True)
 class OneWay(Event):
     """An event whose pair differs between the orders, for exchanged data as well."""
 

@@ -112,7 +112,7 @@ def place_of(run: Path) -> Path:
 
 def counted(folder: Path) -> dict[str, Any]:
     """What is left of a run that is over."""
-    dots = [file.read_text().split("\n")[1].count(".") for file in folder.glob("*.steps")]
+    dots = [file.read_text().split("\n")[-1].count(".") for file in folder.glob("*.steps")]
     log = (folder / "log").read_text()
     return {
         "begun": log.count("m"),

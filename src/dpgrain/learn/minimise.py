@@ -146,11 +146,13 @@ def minimise(
     >>> bool(abs(found.theta[0] - 0.5) < 0.1), round(found.guarantee.epsilon(), 2)
     (True, 1.0)
     """
-    recipe = isinstance(solver, Recipe)
-    unit = unit_of(User() if unit is None and recipe else unit, users)
-    promise = Promise(unit, 1.0 if epsilon is None else epsilon, delta, relation)
     begin = np.asarray(start, dtype=np.float64)
     there = distributed.RowsThere.of(X, y, users, elements) if lie_elsewhere(X) else None
+    if there is not None:
+        # A table knows whose its rows are.
+        users, elements = there.users, there.elements
+    unit = unit_of(User() if unit is None and isinstance(solver, Recipe) else unit, users)
+    promise = Promise(unit, 1.0 if epsilon is None else epsilon, delta, relation)
     _check_kinds(loss, solver, model, unit)
     if there is None:
         features, targets = _read(X, y, begin.size)
@@ -160,7 +162,7 @@ def minimise(
         _check_there(there, loss, solver, model, unit)
         _check_shapes(loss, solver, model, begin, there.width)
         distributed.require_all_blocks(sampling, sampling_rate)
-        users, elements, sampling, exact = there.users, there.elements, "full", True
+        sampling, exact = "full", True
     roster = Roster.of(n_users, promise)
     source = source_of(random_state)
     facts: tuple[Fact | str, ...]

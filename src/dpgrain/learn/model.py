@@ -207,15 +207,18 @@ class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
 
     def _fit(self, X: Any, y: Any, users: Any, elements: Any) -> Self:
         """A fit with the model's ε and δ."""
-        ask = self.asked(self.unit_of(users))
-        if self.tune is not None and not lie_elsewhere(X):
+        there = distributed.RowsThere.of(X, y, users, elements) if lie_elsewhere(X) else None
+        if self.tune is not None and there is None:
             return fit_tuned(self, X, y, users=users, elements=elements)
+        if there is not None:
+            # A table knows whose its rows are.
+            users, elements = there.users, there.elements
+        ask = self.asked(self.unit_of(users))
         alone = ask.recipe is None
         way: Way = central if alone else by_recipe
         data: Data | DataThere
-        if lie_elsewhere(X):
-            ask, there = distributed.ask_there(ask), distributed.RowsThere.of(X, y, users, elements)
-            users, elements = there.users, there.elements
+        if there is not None:
+            ask = distributed.ask_there(ask)
             data = self._there(ask, there)
         else:
             X, targets = self.read(X, y)
