@@ -73,7 +73,14 @@ def fitted_without_rounds(**options: Any) -> dg.Guarantee:
 def minimised(**options: Any) -> dg.Guarantee:
     solver = dg.optimize.Sgd(dg.optimize.Power(0.5, 0.6))
     return dg.learn.minimise(
-        dg.optimize.Logistic(), VECTORS, LABELS, np.zeros(3), solver=solver, rounds=4, **options
+        dg.optimize.Logistic(),
+        VECTORS,
+        LABELS,
+        np.zeros(3),
+        solver=solver,
+        rounds=4,
+        users=OWNERS,
+        **options,
     ).guarantee
 
 
