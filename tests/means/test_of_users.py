@@ -304,9 +304,11 @@ def test_a_table_without_rows_is_a_neighbour_like_any_other(
 
 
 def test_a_roster_that_is_too_short() -> None:
-    # Sums divided by a number that is too small; whoever compares users needs a true one.
-    assert cases.mean(method="clip", n_users=cases.N // 2).value[0] > 1.5 * cases.PLACE
-    assert np.isfinite(cases.mean(method="recentred", n_users=cases.N // 2).value).all()
+    # The number that is released says better; whoever compares users needs a true one.
+    for method in ("clip", "recentred"):
+        found = cases.mean(method=method, n_users=cases.N // 2)
+        assert abs(found.n_users - cases.N) < 0.1 * cases.N
+        assert np.linalg.norm(found.value - cases.PLACE) < found.error
     for radius in (None, cases.RADIUS):
         with pytest.raises(ParameterError, match=f"n_users = {cases.N // 2} must be the size"):
             cases.mean(method="softcore", n_users=cases.N // 2, radius=radius)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from scipy.stats import binom
 
+from dpgrain.accounting import ONE_EACH, Gaussian
 from dpgrain.errors import ParameterError
 from dpgrain.noise import SystemSource
 from dpgrain.shuffle import (
@@ -116,6 +118,35 @@ def test_a_shuffler_takes_what_its_own_devices_send_and_nothing_else(
         assert found.dropped.malformed == (not expected)
     assert found.reports == reports
     assert np.isfinite(found.value).all()
+
+
+#: Promises that noise of :data:`BASE` keeps as well, with a batch of fewer reports or in other rounds.
+WEAKER: dict[str, dict[str, Any]] = {
+    "epsilon": {"epsilon": 9.0},
+    "delta": {"delta": 2e-3},
+    "relation": {"relation": "zero_out"},
+    "fewer rounds": {"rounds": 1},
+    "more rounds": {"rounds": 4, "epsilon": 100.0},
+    "all honest": {"honest_fraction": 1.0},
+    "few honest": {"honest_fraction": 0.2, "epsilon": 100.0},
+    "beside": {"beside": Gaussian(50.0, ONE_EACH), "epsilon": 9.0},
+}
+
+
+@pytest.mark.parametrize("weaker", WEAKER)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_report_counts_under_the_promise_that_its_device_was_shown_alone(
+    kind: str, weaker: str
+) -> None:
+    if kind == "blind" and weaker == "beside":
+        pytest.skip("nothing can be published beside a blind sum")
+    shown = protocol_of(kind)
+    other = replace(shown, **WEAKER[weaker], chosen=shown.design)
+    assert other.design == shown.design
+    for mine, theirs in ((shown, other), (other, shown)):
+        shuffler = mine.shuffler()
+        assert not shuffler.receive(theirs.randomizer().report([0.5]))
+        assert shuffler.dropped.malformed == 1
 
 
 def wrong(kind: str, sent: Any) -> dict[str, Any]:

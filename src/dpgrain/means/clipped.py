@@ -391,8 +391,8 @@ def _weight(problem: Problem) -> float:
 def _publish(problem: Problem, mean: ClippedMean, vectors: Vectors, source: Source) -> Found:
     """Publish the noisy sum of vectors and of weights, and the mean as their ratio."""
     weight, sums = _weight(problem), mean.start(source).estimate(with_weights(problem, vectors))
-    most = problem.n if problem.stated else None
-    number = Number(float(sums[-1]) / weight, mean.noise_sd / weight, most)
+    stated = problem.n if problem.stated else None
+    number = Number(float(sums[-1]) / weight, mean.noise_sd / weight, stated)
     value, n = sums[:-1] / number.divisor, number.divisor
     length = float(np.linalg.norm(value))
     noise = math.hypot(mean.noise_sd, number.divisor_sd * length / math.sqrt(problem.d)) / n

@@ -61,7 +61,7 @@ class MeanOfUsers:
         outside: about the share of the users that lie farther away and are drawn in to there, which
             ``error`` covers and ``std_error`` does not; 0 where all count in full.
         n_users: the number of users that sums were divided by: the stated roster, unless clearly
-            fewer have records; or their number, as released with noise.
+            fewer or more have records; or their number, as released with noise.
         error: how far the whole vector is at most, in l2 norm, from the mean of users who have
             records, shortened to the bound, with at least 95% confidence. Where nothing that is
             published tells, it is as far as the bound allows.
@@ -175,12 +175,13 @@ def mean_of_users(
             of your own is possible, too. Rows on Spark take "clip", "recentred" and, as the better
             of these, "auto".
         relation: the neighbouring relation.
-        n_users: the public size of the roster, from which a method is chosen. The mean is of those who
-            have records in any case: "clip" releases their number with the sum, "recentred" before,
-            with 3% of the budget, and both divide by it where clearly fewer than the roster have
-            records. "softcore" leaves others of the roster out and finds no mean without most of it;
-            "winsorized" counts them as the middle, which is found by chance where most of it is not
-            there. If it is not known (None), only "clip" and "recentred" are possible.
+        n_users: the public size of the roster, from which a method is chosen. The mean is of those
+            who have records in any case: "clip" releases their number with the sum, "recentred"
+            before, with 3% of the budget, and both divide by it where clearly fewer than the roster
+            have records, or more. "softcore" leaves others of the roster out and finds no mean
+            without most of it; "winsorized" counts them as the middle, which is found by chance
+            where most of it is not there. If it is not known (None), only "clip" and "recentred"
+            are possible.
         dimension: the public d. An array, a frame or a table has it; of a list it must be stated: to
             take it from the rows would let one of them decide the shape of what is published.
         random_state: a seed, for tests and research: it makes the release not private.

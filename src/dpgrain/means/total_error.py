@@ -10,8 +10,9 @@ CONFIDENCE = 0.95
 # Noise, the excess and the number of users may each fail with a third of what is left of it: a normal
 # number is below the first, and within the second of 0, but for that.
 _ONE_SIDED, _TWO_SIDED = 2.1281, 2.3940
-# A stated roster is the number of users who have records unless fewer are seen by this many sds.
-_FEWER_SDS = 2.0
+# A stated roster is the number of users who have records unless fewer, or more, are seen by this many
+# sds.
+_CLEAR_SDS = 2.0
 
 
 @dataclass(frozen=True)
@@ -21,27 +22,27 @@ class Number:
     Args:
         found: the number with noise.
         sd: the standard deviation of the noise; 0 where the number is exact.
-        most: the stated size of the roster, which it is at most; None if it is not stated.
+        stated: the stated size of the roster; None if it is not stated. No error rests on it.
 
-    >>> Number(960.0, 25.0, most=1000).divisor, Number(700.0, 25.0, most=1000).divisor
-    (1000, 700)
+    >>> [Number(found, 25.0, stated=1000).divisor for found in (700.0, 960.0, 1040.0, 1300.0)]
+    [700, 1000, 1000, 1300]
     """
 
     found: float
     sd: float
-    most: int | None = None
+    stated: int | None = None
 
     @property
     def divisor(self) -> int:
-        """The number that sums are divided by: the roster, unless clearly fewer are there."""
-        if self.most is not None and self.found > self.most - _FEWER_SDS * self.sd:
-            return self.most
+        """The number that sums are divided by: the roster, unless clearly fewer or more are there."""
+        if self.stated is not None and abs(self.found - self.stated) <= _CLEAR_SDS * self.sd:
+            return self.stated
         return max(round(self.found), 1)
 
     @property
     def divisor_sd(self) -> float:
         """The standard deviation of the divisor; 0 where it is the stated roster."""
-        return 0.0 if self.divisor == self.most else self.sd
+        return 0.0 if self.divisor == self.stated else self.sd
 
     def error(self, moved: float, noise: float, dimension: int, excess: float = 0.0) -> float:
         """Return how far a mean is off at most, with the probability :data:`CONFIDENCE`.
@@ -52,10 +53,10 @@ class Number:
             dimension: the number of coordinates.
             excess: how much, in all, is left out of the sum at most.
 
-        Formal guarantee: for any data. With n users, the noise Z of the sum and what is left out R the
-        mean is off by (1 − m/n)·moved + (Z − R)/n, m being the divisor. ‖Z‖ exceeds its median, of at
-        most √(d − ½) sds, by no more than a normal number does. Source: docs/theory, "The error of
-        a mean of users".
+        Formal guarantee: for any data, and any roster that is stated. With n users, the noise Z of
+        the sum and what is left out R the mean is off by (1 − m/n)·moved + (Z − R)/n, m being the
+        divisor. ‖Z‖ exceeds its median, of at most √(d − ½) sds, by no more than a normal number
+        does. Source: docs/theory, "The error of a mean of users".
 
         >>> round(Number(1000.0, 0.0).error(5.0, 4.0, dimension=1), 4)
         0.0113
@@ -63,8 +64,6 @@ class Number:
         # A number that is released is a whole one.
         within = _TWO_SIDED * self.sd + (0.5 if self.sd else 0.0)
         least, most = max(self.found - within, 1.0), max(self.found + within, 1.0)
-        if self.most is not None:
-            least, most = min(least, self.most), min(most, self.most)
         off = max(abs(1 - self.divisor / least), abs(1 - self.divisor / most))
         return moved * off + (noise * (math.sqrt(dimension - 0.5) + _ONE_SIDED) + excess) / least
 

@@ -315,11 +315,16 @@ class ShuffledSum(ShownSum, ABC):
             )
 
     def _packing(self, of_round: int) -> Packing:
+        # The promise is part of the name, or a report could count under a weaker one than the device
+        # was shown: in a batch that is handed on with fewer reports, or in more rounds.
+        promise = float(self.epsilon), float(self.delta), self.relation, self.rounds, self.honest
         public = {
             "protocol": type(self).__name__,
             "label": self.label,
             "users": self.n_users,
             "shape": self._shape,
+            "promise": promise,
+            "beside": None if self.beside is None else self.beside.to_dict(),
             "design": asdict(self.design),
             "round": _validate.integer(minimum=0, round=of_round),
         }
