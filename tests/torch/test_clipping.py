@@ -247,9 +247,8 @@ def wide(kind: str, layout: Layout, x: Any, b: Any) -> Use:
 
 
 @pytest.mark.parametrize("precision", [SINGLE, DOUBLE], ids=["single", "double"])
-@pytest.mark.parametrize("scale", [1.0, 9.0, 10.0])
 def test_what_is_left_out_does_not_follow_from_the_way_a_sum_is_made(
-    scale: float, precision: Any, monkeypatch: pytest.MonkeyPatch
+    precision: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     layout = Layout((3,))
     geometry: Any = {"stride": (1,), "padding": (0,), "dilation": (1,)}
@@ -257,14 +256,13 @@ def test_what_is_left_out_does_not_follow_from_the_way_a_sum_is_made(
     for powers in np.ndindex(9, 9):
         large, small = (10.0 ** (10 * power - 43) for power in powers)
         x, b = (torch.full((3, 4, 1), of, dtype=precision) for of in (large, small))
-        b = (b.double() / scale).to(precision)
         added = []
         for kept in (0, 1 << 24):
             monkeypatch.setattr(uses, "_MOST_KEPT_ENTRIES", kept)
             monkeypatch.setattr(uses, "_KEPT_MEMORY", kept)
             filters = Filters(layout, x, b, (4, 4, 1), groups=1, **geometry).kept()
             for use in (Outer.of(layout, x.mT, b.mT), filters):
-                (total,) = clipped_sums({"w": [use]}, layout, 1e-3, scale).values()
+                (total,) = clipped_sums({"w": [use]}, layout, 1e-3).values()
                 added.append(float(total.double().norm()) / 1e-3)
         assert max(added) - min(added) <= 1e-3, (large, small, added)
         seen.add(round(added[0]))

@@ -58,7 +58,6 @@ def clipped_sums(
     uses: Uses,
     layout: Layout,
     bound: float,
-    scale: float = 1.0,
     told: Callable[[FloatArray], None] | None = None,
 ) -> Sums:
     """Return the sum over blocks of their mean gradients, each shortened to a bound.
@@ -67,7 +66,6 @@ def clipped_sums(
         uses: what blocks add to each parameter.
         layout: the blocks, of which the whole batch is made.
         bound: the largest norm of a block's mean gradient, over all parameters together.
-        scale: what turns gradients by outputs into those of one record's loss.
         told: what is told the norms of mean gradients before they are shortened, (blocks,).
 
     Formal guarantee: each block adds a vector of norm at most ``bound·(1 + overshoot)``; one that has
@@ -75,25 +73,24 @@ def clipped_sums(
     element-level paper, Algorithm 1; docs/theory, "Gradient steps of networks".
     """
     with precisely():
-        return _clipped_sums(uses, layout, bound, scale, told)
+        return _clipped_sums(uses, layout, bound, told)
 
 
 def _clipped_sums(
     uses: Uses,
     layout: Layout,
     bound: float,
-    scale: float,
     told: Callable[[FloatArray], None] | None,
 ) -> Sums:
     uses = {parameter: joined(of) for parameter, of in uses.items()}
     lengths, norms = _lengths(uses), _norms(uses, layout)
-    reaches = _reaches(uses, scale)
+    reaches = _reaches(uses)
     # What is left out follows from the block alone, and not from the way its sum is made.
     broken = ~((reaches <= LARGEST_NUMBER) & torch.isfinite(norms))
     if broken.any():
         uses = {p: [use.without(broken) for use in of] for p, of in uses.items()}
         lengths, norms, reaches = (t.masked_fill(broken, 0.0) for t in (lengths, norms, reaches))
-    share = scale / torch.tensor(layout.sizes, dtype=torch.float64, device=norms.device)
+    share = 1.0 / torch.tensor(layout.sizes, dtype=torch.float64, device=norms.device)
     weights = torch.clamp(bound / (norms * share).clamp_(min=1e-300), max=1.0) * share
     apart = (weights * lengths > _LONGEST_BOUNDS * bound) | (reaches > _WIDEST_BOUNDS * bound)
     sums = {
@@ -135,15 +132,14 @@ def length(vector: Sums) -> float:
     return norm if math.isfinite(norm) else 0.0
 
 
-def whole_sums(uses: Uses, layout: Layout, scale: float) -> Sums:
+def whole_sums(uses: Uses, layout: Layout) -> Sums:
     """Return the sum over all rows, not clipped: a part of one block.
 
     Args:
         uses: what the rows add to each parameter, as one block.
         layout: the rows.
-        scale: what turns gradients by outputs into those of one record's loss.
     """
-    weights = torch.full((layout.blocks,), scale, dtype=torch.float64)
+    weights = torch.full((layout.blocks,), 1.0, dtype=torch.float64)
     with precisely():
         return {p: sum(use.total(weights.to(p.device)) for use in of) for p, of in uses.items()}
 
@@ -168,10 +164,10 @@ class FloatSum:
         """Return what is added up over processes, in place."""
         return [*self.sums.values(), self.counted]
 
-    def add_blocks(self, uses: Uses, layout: Layout, scale: float) -> None:
+    def add_blocks(self, uses: Uses, layout: Layout) -> None:
         """Add the blocks of a batch that holds whole blocks."""
         told = None if self._counts is None else self._count
-        _add(self.sums, clipped_sums(uses, layout, self.bound, scale, told))
+        _add(self.sums, clipped_sums(uses, layout, self.bound, told))
 
     def add_block(self, vector: Sums, records: int) -> None:
         """Add one block whose gradient was added up over batches, a sum over its records."""
@@ -215,10 +211,10 @@ class ExactSum:
         """Return what is added up over processes, in place."""
         return [torch.from_numpy(self.total)]
 
-    def add_blocks(self, uses: Uses, layout: Layout, scale: float) -> None:
+    def add_blocks(self, uses: Uses, layout: Layout) -> None:
         """Add a batch, which must hold one block."""
         assert layout.blocks == 1  # noqa: S101 - nothing of other blocks may enter a kernel
-        self.add_block(whole_sums(uses, layout, scale), layout.rows)
+        self.add_block(whole_sums(uses, layout), layout.rows)
 
     def add_block(self, vector: Sums, records: int) -> None:
         """Add one block, a sum over its records."""
@@ -255,10 +251,10 @@ def _lengths(uses: Uses) -> Any:
     return torch.stack(each).square().sum(0).sqrt()
 
 
-def _reaches(uses: Uses, scale: float) -> Any:
+def _reaches(uses: Uses) -> Any:
     """Return (blocks,) what no number exceeds that blocks' sums are made of, with records' losses."""
     of_inputs, of_gradients = sum(use.reaches() for of in uses.values() for use in of)
-    return of_inputs + scale * of_gradients
+    return of_inputs + of_gradients
 
 
 def _norms(uses: Uses, layout: Layout) -> Any:

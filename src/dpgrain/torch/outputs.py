@@ -52,7 +52,7 @@ class Pass:
         """Run the backward pass of this batch.
 
         Args:
-            total: the sum, or the mean, of the losses of records.
+            total: the sum of the losses of records.
 
         Raises:
             ParameterError: if it was run before.
@@ -83,16 +83,17 @@ class Pass:
         if is_half(gradient.dtype) and self.reduction == "mean":
             raise half_mean(f"layer {layer!r} returns {gradient.dtype}")
 
-    def output(self, tensor: Any, form: Form, why: str = "") -> Output:
+    def output(self, tensor: Any, form: Form, why: str = "", total: Any = None) -> Output:
         """Return a tensor that knows what it is made of.
 
         Args:
             tensor: the tensor.
             form: whether it has rows of records, or is a sum or a mean over records, or neither.
             why: why it is neither, as a clause.
+            total: the sum over records, of a mean.
         """
         made: Output = tensor.as_subclass(torch.Tensor).as_subclass(Output)
-        made.origin = Origin(self, form, why, made._version)
+        made.origin = Origin(self, form, why, made._version, total)
         return made
 
     def returned(self, out: Any) -> Any:
@@ -127,12 +128,15 @@ class Origin:
             ``"sum"`` or ``"mean"`` over records of one number for each; or ``"neither"``.
         why: why it is neither, as a clause.
         version: how often the output was changed in place before.
+        total: the sum over records, of a mean: a backward pass starts there, so that the number of
+            records divides no gradient on its way back, where it would be rounded by that number.
     """
 
     of: Pass
     form: Form
     why: str
     version: int
+    total: Any = None
 
 
 # The pass of copies, which know of none.
@@ -214,7 +218,7 @@ def _backward(
     origin = _origin_of(loss)
     of = origin.of
     if origin.form == "rows" and loss.shape == (of.records,):
-        total = loss.sum() if of.reduction == "sum" else loss.mean()
+        total = loss.sum()
     elif origin.form == "rows":
         raise _refused(f"it has the shape {tuple(loss.shape)}, and not one number for each record")
     elif origin.form == "neither":
@@ -227,7 +231,7 @@ def _backward(
             name="loss_reduction",
         )
     else:
-        total = loss
+        total = loss if origin.total is None else origin.total
     of.backward(total.as_subclass(torch.Tensor))
 
 
@@ -391,8 +395,11 @@ def _added(of: Pass, func: Any, args: Any, kwargs: Any) -> Any:
     """Add numbers or rows of records, or sums over records to each other."""
     tensors = _tensors(args, kwargs)
     forms = {_origin_of(t).form if isinstance(t, Output) else "neither" for t in tensors}
-    if forms in ({"sum"}, {"mean"}) and not kwargs:
-        return of.output(func(*args), forms.pop())
+    if forms == {"sum"} and not kwargs:
+        return of.output(func(*args), "sum")
+    if forms == {"mean"} and not kwargs:
+        totals = (_origin_of(t).total if isinstance(t, Output) else t for t in args)
+        return of.output(func(*args), "mean", total=func(*totals))
     return _by_entry(of, func, args, kwargs)
 
 
@@ -414,12 +421,18 @@ def _along(place: int, default: Any = None) -> Rule:
         if form in ("sum", "mean") and dims == set(range(x.dim())):
             result = func(*args, **kwargs)
             if result.dim() == 0:
-                return of.output(result, form)  # type: ignore[arg-type]
+                total = None if form == "sum" else _total(of, x, kwargs.get("dtype"))
+                return of.output(result, form, total=total)  # type: ignore[arg-type]
         if 0 in dims:
             raise _MixesError("goes over records: state another dimension, such as dim=1")
         return _everywhere(func(*args, **kwargs), lambda t: of.output(t, "rows"))
 
     return rule
+
+
+def _total(of: Pass, each: Any, dtype: Any = None) -> Any:
+    """Return the sum over records of the mean of each record's entries."""
+    return each.sum(dtype=dtype) / max(each.numel() // max(of.records, 1), 1)
 
 
 def _dims(stated: Any, x: Any) -> set[int]:
@@ -534,9 +547,9 @@ def _lost(of: Pass, func: Any, args: Any, kwargs: Any, check: Callable[[Any], No
         case "sum":
             return of.output(each.sum(), "sum")
         case "mean":
-            return of.output(each.mean(), "mean")
+            return of.output(each.mean(), "mean", total=_total(of, each))
         case "batchmean" if len(each) == of.records:
-            return of.output(each.sum() / of.records, "mean")
+            return of.output(each.sum() / of.records, "mean", total=each.sum())
     raise _MixesError(f"has reduction={reduction!r}")
 
 

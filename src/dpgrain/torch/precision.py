@@ -62,10 +62,8 @@ def half_mean(what: str) -> ParameterError:
         what: what has half precision, as a clause.
     """
     return ParameterError(
-        f"loss_reduction must be 'sum' where gradients pass through half precision ({what}): a mean "
-        "divides them by the number of records before they are rounded to a few digits, so that one "
-        "record more moves those of all others at once. Add up the losses of records in the loop, and "
-        "pass loss_reduction='sum'.",
+        f"loss_reduction must be 'sum' where gradients pass through half precision ({what}): add up "
+        "the losses of records in the loop, and pass loss_reduction='sum'.",
         name="loss_reduction",
     )
 

@@ -58,7 +58,7 @@ class Run:
         private: bool,
     ) -> None:
         self.module, self.optimizer, self.processes = module, optimizer, processes
-        self.mean, self.steps, self._reduction = steps.mean, steps, loss_reduction
+        self.mean, self.steps = steps.mean, steps
         self._made_by, self._private = os.getpid(), private
         self.parameters = [p for p in module.parameters() if p.requires_grad]
         if loss_reduction == "mean":
@@ -248,19 +248,18 @@ class Run:
             ParameterError: if the batch was not drawn, not read, or gradients came by another way.
         """
         batch = self._check_ready()
-        scale = float(batch.layout.rows) if self._reduction == "mean" else 1.0
         # Uses are taken away before they are added, so that no block is ever added twice.
         uses = self._recorder.uses
         self._recorder.clear()
         if self._sum is None:
             self._sum = self.steps.empty()
         if batch.part:
-            add_part(self._vector, whole_sums(uses, batch.layout, scale))
+            add_part(self._vector, whole_sums(uses, batch.layout))
             if batch.records:
                 self._sum.add_block(self._vector, batch.records)
                 self._vector = {}
         else:
-            self._sum.add_blocks(uses, batch.layout, scale)
+            self._sum.add_blocks(uses, batch.layout)
         self._batch = None
         return batch.last and self.publish()
 

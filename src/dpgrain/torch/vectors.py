@@ -47,10 +47,10 @@ class VectorSum:
         self._vectors = np.zeros((len(places), sum(p.numel() for p in parameters)))
         self._come = 0
 
-    def add_blocks(self, uses: Uses, layout: Layout, scale: float) -> None:
+    def add_blocks(self, uses: Uses, layout: Layout) -> None:
         """Add a batch, which must hold one block."""
         assert layout.blocks == 1  # noqa: S101 - nothing of other blocks may enter a kernel
-        self.add_block(whole_sums(uses, layout, scale), layout.rows)
+        self.add_block(whole_sums(uses, layout), layout.rows)
 
     def add_block(self, vector: Sums, records: int) -> None:
         """Add one block, a sum over its records."""
