@@ -269,6 +269,59 @@ def test_a_long_text_ends_no_release(size: int, memory: str, column: str, tmp_pa
         dg.histogram(table, "w", clip=1.0, max_items=1, **ASKED)
 
 
+def test_many_long_texts_end_no_release_of_a_relation() -> None:
+    """DuckDB counts the bytes of texts that leave it together in 31 bits."""
+    made, size = connection(), LONGEST_LABEL - 1
+    made.execute(
+        "CREATE TABLE t(who BIGINT, k BIGINT, "
+        f"w VARCHAR GENERATED ALWAYS AS (repeat('x', {size}) || k)); "
+        "INSERT INTO t(who, k) SELECT i, i % 2 FROM range(33000) r(i)"
+    )
+    table = dg.read(made.table("t"), user="who", memory="256MB", threads=1)
+    domain = ["x" * size + end for end in "01"]
+    release = dg.count(table, by="w", domain=domain, **ASKED)
+    assert abs(release.estimate - 16_500).max() < 1000
+
+
+@pytest.mark.search(keep=3)
+@pytest.mark.parametrize("kind", ["JSON", "ENUM", "VARCHAR"])
+@pytest.mark.parametrize("engine", ["duckdb", "in_memory"])
+def test_no_text_that_is_no_label_leaves_the_caller_s_database(kind: str, engine: str) -> None:
+    made, long = connection(), "1" * (LONGEST_LABEL + 1)
+    made.execute(f"CREATE TYPE own AS ENUM ('1', '{long}')")
+    written = "own" if kind == "ENUM" else kind
+    made.execute(
+        f"CREATE TABLE t AS SELECT 1 AS who, '{long}'::{written} AS w UNION ALL SELECT 2, '1'"
+    )
+    source = dg.read(made.table("t"), user="who", engine=engine).source
+    with duckdb.connect() as reader:
+        rows = source.attach(reader, {"w"})
+        found = reader.sql(f"SELECT max(strlen(w::VARCHAR)) FROM {rows}").fetchall()
+    assert found == [(1,)]
+
+
+@pytest.mark.search(keep=3)
+@pytest.mark.parametrize("ending", ["parquet", "csv", "table"])
+@pytest.mark.parametrize("memory", ["256MB", "1GB"])
+def test_memory_does_not_bound_what_is_kept_in_it(ending: str, memory: str, tmp_path: Path) -> None:
+    """The engine in memory has rows that are many times what a release may work with."""
+    size, source = 2000 if memory == "256MB" else 7000, tmp_path / f"t.{ending}"
+    made = connection()
+    made.execute(
+        f"CREATE TABLE t AS SELECT i::VARCHAR AS who, repeat('x', 60000) || i % 2 AS w "
+        f"FROM range({size}) r(i)"
+    )
+    if ending != "table":
+        made.execute(f"COPY t TO '{source}'")
+    table = dg.read(
+        made.table("t") if ending == "table" else source,
+        user="who", memory=memory, threads=1, engine="in_memory",
+    )  # fmt: skip
+    domain = ["x" * 60_000 + end for end in "01"]
+    release = dg.count(table, by="w", domain=domain, **ASKED)
+    assert abs(release.estimate - size / 2).max() < 100
+
+
 @pytest.mark.parametrize("engine", ["duckdb", "in_memory"])
 def test_columns_that_are_not_used_are_not_read(engine: str, tmp_path: Path) -> None:
     """A column that cannot be read to its end ends no release of the others."""

@@ -15,7 +15,7 @@ import pytest
 from tests.releases import cases
 
 import dpgrain as dg
-from dpgrain.errors import DataError, ParameterError
+from dpgrain.errors import DataError, ParameterError, SchemaError
 from dpgrain.learn.features import Encoding, Number
 from dpgrain.provenance import Provenance
 from dpgrain.releases.columns import fit_columns, mean_of_columns
@@ -144,6 +144,87 @@ def test_a_table_that_was_narrowed_is_a_query(
     asked = {"limit": (3,), "order": ("n",), "filter": ("n > 1",), "project": ("*",)}
     source = getattr(table, narrowed)(*asked.get(narrowed, ("t",) * (narrowed == "set_alias")))
     assert "source is a query" in refused(source)
+
+
+#: What may happen under the name of a table that is open, so that it stands for something else.
+ANOTHER: dict[str, str] = {
+    "a query in its place": (
+        "ALTER TABLE visits RENAME TO kept; "
+        "CREATE VIEW visits AS SELECT * FROM kept ORDER BY n DESC LIMIT 3"
+    ),
+    "another table": "CREATE OR REPLACE TABLE visits AS SELECT * FROM visits LIMIT 3",
+    "a nearer table": "CREATE TEMP TABLE visits AS SELECT * FROM main.visits LIMIT 3",
+    "another schema": (
+        "CREATE SCHEMA near; CREATE VIEW near.visits AS SELECT * FROM main.visits LIMIT 3; "
+        "SET search_path = 'near,main'"
+    ),
+    "another type": (
+        "ALTER TABLE visits ALTER n TYPE VARCHAR; INSERT INTO visits VALUES (9, 'secret 17', 'a')"
+    ),
+    "another column": "ALTER TABLE visits RENAME n TO m",
+    "nothing": "DROP TABLE visits",
+}
+
+
+@pytest.mark.search(keep=6)
+@pytest.mark.parametrize("engine", ["duckdb", "in_memory"])
+@pytest.mark.parametrize("made", ["as it stands", "where", "per_user"])
+@pytest.mark.parametrize("happened", ANOTHER)
+def test_a_name_stands_for_the_table_that_was_opened(
+    happened: str, made: str, engine: str, connection: duckdb.DuckDBPyConnection
+) -> None:
+    table = dg.read(connection.table("visits"), user="who", engine=engine)
+    if made == "where":
+        table = table.where(x=["a", "b", "c"])
+    elif made == "per_user":
+        table = table.per_user(n=("n", "sum"))
+
+    def released() -> Any:
+        promise: dict[str, Any] = {"unit": dg.User(), "epsilon": 50.0, "delta": 1e-6}
+        return dg.sum(table, "n", bounds=(0, 9), clip=9.0, **promise, random_state=1)
+
+    assert released().estimate == pytest.approx([15], abs=5)
+    connection.execute("INSERT INTO visits VALUES (9, 9, 'a')")
+    assert released().estimate == pytest.approx([24], abs=5)
+    connection.execute(ANOTHER[happened])
+    told = "cannot be read to its end" if happened == "nothing" else "call dg.read again"
+    with pytest.raises(DataError if happened == "nothing" else SchemaError, match=told):
+        released()
+
+
+#: Names of one file, of which the first is its own.
+SEVERAL: dict[str, list[str]] = {
+    "alike": ["visits.parquet", "./visits.parquet"],
+    "absolute": ["visits.parquet", "{folder}/visits.parquet"],
+    "a link": ["visits.parquet", "link.parquet"],
+    "a hard link": ["visits.parquet", "hard.parquet"],
+    "a pattern": ["*.parquet"],
+    "folders": ["**/visits.parquet"],
+    "patterns": ["*.parquet", "./*.parquet"],
+}
+
+
+@pytest.mark.search(keep=4)
+@pytest.mark.parametrize("engine", ["duckdb", "in_memory"])
+@pytest.mark.parametrize("ending", ["parquet", "csv"])
+@pytest.mark.parametrize("names", SEVERAL)
+def test_a_file_is_read_once_whatever_names_it_has(
+    names: str, ending: str, engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A record that is read twice would move a count by two, and be billed as one."""
+    monkeypatch.chdir(tmp_path)
+    if ending == "csv":
+        ROWS.to_pandas().to_csv("visits.csv", index=False)
+    else:
+        pq.write_table(ROWS, "visits.parquet")
+    Path(f"link.{ending}").symlink_to(f"visits.{ending}")
+    Path(f"hard.{ending}").hardlink_to(f"visits.{ending}")
+    Path("inside").mkdir()
+    Path("inside/out").symlink_to("..")
+    paths = [name.format(folder=tmp_path).replace("parquet", ending) for name in SEVERAL[names]]
+    table = dg.read(paths, user="who", engine=engine)
+    release = dg.count(table, unit=dg.Record(), epsilon=100.0, delta=1e-6, random_state=1)
+    assert release.estimate == pytest.approx([5], abs=0.5)
 
 
 @pytest.mark.parametrize("source", [7, None, [], {}, object(), b"visits.parquet", pd.Series([1])])

@@ -88,10 +88,16 @@ def _decimal(kind: str, digits: int, places: int) -> ColumnType:
     return ColumnType(kind, f"CASE WHEN {{0}} BETWEEN {low} AND {high} THEN {within} END")
 
 
-_AS_TEXT = ColumnType(TEXT, "TRY_CAST({0} AS VARCHAR)", "TRY_CAST({0} AS VARCHAR)")
+def _short(written: str) -> str:
+    """Return the SQL of a text that leaves the caller's DuckDB: null where it is no label."""
+    return f"CASE WHEN strlen({written}) <= {LONGEST_LABEL} THEN {written} END"
+
+
+_WRITTEN = "TRY_CAST({0} AS VARCHAR)"
+_AS_TEXT = ColumnType(TEXT, _WRITTEN, _short(_WRITTEN))
 _TYPES = {
     **{kind: ColumnType(kind) for kind in (*INTEGERS, "UBIGINT", *REALS, TRUTH, DAY)},
-    TEXT: ColumnType(TEXT, carried=f"CASE WHEN strlen({{0}}) <= {LONGEST_LABEL} THEN {{0}} END"),
+    TEXT: ColumnType(TEXT, carried=_short("{0}")),
     # Arrow's widest numbers have 38 digits.
     **{
         kind: ColumnType(kind, f"TRY_CAST({{0}} AS {kind})", "CAST({0} AS VARCHAR)")

@@ -28,6 +28,8 @@ from dpgrain.tables.rows import Rows
 from dpgrain.tables.split import Split
 
 _TEXTS = (pa.string(), pa.large_string())
+# More bytes than any machine has: what is kept here is kept whole, and DuckDB may keep it, too.
+_NO_BOUND = 1 << 50
 
 
 class InMemory:
@@ -207,7 +209,8 @@ class InMemory:
             source = self.table.source
             if not isinstance(source, ArrowSource):
                 source = _ReadOnce(source, frozenset(self._read - set(self.table.cells)))
-            self._reader = DuckDB(replace(self.table, source=source)).__enter__()
+            table = replace(self.table, source=source, memory=_NO_BOUND)
+            self._reader = DuckDB(table).__enter__()
         return self._reader
 
     def _close(self) -> None:

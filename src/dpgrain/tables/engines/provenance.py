@@ -15,7 +15,7 @@ import pyarrow as pa
 from dpgrain import _validate
 from dpgrain.errors import ParameterError
 from dpgrain.provenance import Provenance
-from dpgrain.tables.engines.sources import unreadable
+from dpgrain.tables.engines.sources import TABLE, unreadable
 from dpgrain.tables.engines.spark_session import is_frame
 
 
@@ -47,8 +47,7 @@ def _known(data: Any) -> Provenance | None:
     if _is_path(data) or (isinstance(data, Sequence) and data and all(map(_is_path, data))):
         return "table"
     if isinstance(data, duckdb.DuckDBPyRelation):
-        # A view, a query or a table that was narrowed has another type.
-        return "table" if data.type == "TABLE_RELATION" else None
+        return "table" if data.type == TABLE else None
     if isinstance(data, pa.Table | pa.RecordBatchReader):
         return "as given"
     module = type(data).__module__.partition(".")[0]

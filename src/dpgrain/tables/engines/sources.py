@@ -55,6 +55,9 @@ from dpgrain.tables.engines.sql import quoted, text, tried
 # Headers of CSV files may have these marks between columns, where it is not a comma.
 _MARKS = (";", "\t", "|")
 _PARQUET = (".parquet", ".pq")
+#: The type of a relation that is a table by its name; a view, a query or a table that was narrowed has
+#: another one.
+TABLE = "TABLE_RELATION"
 #: Files with these endings are CSV.
 CSV = (".csv", ".csv.gz", ".tsv", ".tsv.gz")
 # DuckDB holds this many bytes of a CSV file at a time. No row comes near that length: DuckDB would drop
@@ -62,6 +65,9 @@ CSV = (".csv", ".csv.gz", ".tsv", ".tsv.gz")
 _BUFFER_BYTES = 2 * LONGEST_BYTES
 # DuckDB gives a name that stands there twice a number.
 _RENAMED = re.compile(r"_\d+\Z")
+# Rows of a stream that are handed over at a time: DuckDB counts the bytes of texts in 31 bits, and as
+# many labels of the longest length take 128 MiB.
+_STREAMED_ROWS = 1 << 11
 _counter = itertools.count()
 
 
@@ -639,15 +645,32 @@ class ArrowSource:
 
 @dataclass(frozen=True, eq=False)
 class RelationSource:
-    """A DuckDB relation on a connection of the caller's; each query runs it again."""
+    """A DuckDB relation on a connection of the caller's; each query runs it again.
+
+    A table is known by its name, which must stand for the same table, of the same columns, whenever it
+    is read: a view in its place would be a query, and a value of another type would end the release.
+    """
 
     relation: duckdb.DuckDBPyRelation
     name: str = "The relation"
     title: str = "a DuckDB relation"
 
     def columns(self) -> dict[str, str]:
-        """Return column name → type."""
-        return {column: read_as(kind) for column, kind in self._kinds.items()}
+        """Return column name → type, as the relation had them when it was first looked at."""
+        return dict(self._opened[0])
+
+    @cached_property
+    def _opened(self) -> tuple[dict[str, str], Any]:
+        return self._as_it_is()
+
+    def _as_it_is(self) -> tuple[dict[str, str], Any]:
+        """Return column name → type, and of a table all that its name may stand for."""
+        with reading(self.name):
+            columns = {column: read_as(kind) for column, kind in self._kinds.items()}
+            if self.relation.type != TABLE:
+                return columns, None
+            named = self.relation.filter("false").aggregate(_named(self.relation.alias))
+            return columns, named.fetchall()
 
     @property
     def _kinds(self) -> dict[str, str]:
@@ -656,12 +679,33 @@ class RelationSource:
     def attach(
         self, connection: duckdb.DuckDBPyConnection, used: Collection[str] | None = None
     ) -> str:
-        """Register a fresh stream of the rows, and return SQL of its columns."""
+        """Register a fresh stream of the rows, and return SQL of its columns.
+
+        Raises:
+            SchemaError: if the relation is another one than when it was opened.
+        """
+        opened = self._opened
+        if self._as_it_is() != opened:
+            raise SchemaError(
+                f"{self.name} has other columns, or its name another table, than when it was opened; "
+                "call dg.read again."
+            )
         kinds = _readable(self._kinds, used)
         carried = {column: carrying_of(quoted(column), kind) for column, kind in kinds.items()}
         with reading(self.name):
-            stream = self.relation.project(_listing(carried)).to_arrow_reader(1 << 17)
+            stream = self.relation.project(_listing(carried)).to_arrow_reader(_STREAMED_ROWS)
             return _selected(_register(connection, stream), _readings(kinds))
+
+
+def _named(name: str) -> str:
+    """Return the SQL of an aggregate: all tables and views of a name, and where names are looked up."""
+    found = (
+        f"SELECT list((database_name, schema_name, {kind}_oid) ORDER BY {kind}_oid) "
+        f"FROM duckdb_{kind}s() WHERE lower({kind}_name) = lower({text(name)})"
+        for kind in ("table", "view")
+    )
+    listed = ", ".join(f"({query}) AS found{place}" for place, query in enumerate(found))
+    return f"count(*) AS rows_, {listed}, current_setting('search_path') AS path"
 
 
 def _readable(kinds: Mapping[str, str], used: Collection[str] | None) -> dict[str, str]:
@@ -746,7 +790,7 @@ def _paths(patterns: Sequence[str | Path]) -> tuple[str, ...]:
         # Path.glob takes no absolute pattern.
         found = sorted(glob.glob(pattern, recursive=True)) or [pattern]  # noqa: PTH207
         paths.extend([pattern] if Path(pattern).is_file() else found)
-    paths = list(dict.fromkeys(paths))
+    paths = _different(paths)
     note_read(*paths)
     for path in paths:
         if not path.lower().endswith(_PARQUET + CSV):
@@ -758,6 +802,19 @@ def _paths(patterns: Sequence[str | Path]) -> tuple[str, ...]:
     if len({path.lower().endswith(CSV) for path in paths}) > 1:
         raise ParameterError("source mixes Parquet and CSV files; read one kind at a time.")
     return tuple(paths)
+
+
+def _different(paths: Iterable[str]) -> list[str]:
+    """Return the paths without those of a file that an earlier one names: its records are there once.
+
+    A file has several names through ``./``, links, and folders that are linked.
+    """
+    known: dict[Any, str] = {}
+    for path in paths:
+        found = Path(path)
+        state = found.stat() if found.is_file() else None
+        known.setdefault(path if state is None else (state.st_dev, state.st_ino), path)
+    return list(known.values())
 
 
 def _csv_header(path: str, delimiter: str) -> list[str]:
