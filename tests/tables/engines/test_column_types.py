@@ -284,7 +284,7 @@ def test_many_long_texts_end_no_release_of_a_relation() -> None:
 
 
 @pytest.mark.search(keep=3)
-@pytest.mark.parametrize("kind", ["JSON", "ENUM", "VARCHAR"])
+@pytest.mark.parametrize("kind", ["ENUM", "VARCHAR"])
 @pytest.mark.parametrize("engine", ["duckdb", "in_memory"])
 def test_no_text_that_is_no_label_leaves_the_caller_s_database(kind: str, engine: str) -> None:
     made, long = connection(), "1" * (LONGEST_LABEL + 1)
