@@ -13,6 +13,7 @@ import pyarrow as pa
 
 import dpgrain as dg
 from dpgrain import learn, means, recipes, shuffle
+from dpgrain.learn.files import ESTIMATORS
 from dpgrain.optimize import Ball, Constant, Last, Sgd, Squared
 from dpgrain.testing.promises import Publisher
 
@@ -36,14 +37,6 @@ STATED: Mapping[str, Sequence[Any]] = {
 LAWS: Mapping[str, Sequence[Any]] = {**STATED, "noise": ("auto", "gaussian", "laplace")}
 GROUPED: Mapping[str, Sequence[Any]] = {**LAWS, "by": (None, "item")}
 BOUNDS: Mapping[str, Sequence[Any]] = {**GROUPED, "bounds": (None, (-1.0, 1.0), (0.0, 2.0))}
-ESTIMATORS = (
-    "HuberRegressor",
-    "LinearRegression",
-    "LinearSVC",
-    "LogisticRegression",
-    "PoissonRegressor",
-    "QuantileRegressor",
-)
 FITS: Mapping[str, Sequence[Any]] = {
     "n_users": ROSTERS,
     "clip": (None, 0.5, "auto"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import secrets
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
@@ -178,7 +179,28 @@ class PhasedErmSco:
 
 
 @dataclass(frozen=True)
-class UserLevelSgd:
+class _OnePhase(ABC):
+    """Recipes of one phase, which :class:`UserLevelSgdStronglyConvex` asks for several times."""
+
+    known: Known = ANY
+    rounds: int | None = None
+
+    def __post_init__(self) -> None:
+        check_known(self.known)
+        if self.rounds is not None:
+            _validate.integer(minimum=1, rounds=self.rounds)
+
+    def plan(self, task: Task) -> Program:
+        """Plan one phase with all users."""
+        return alone(self.stage(task, task.n_users), task, self.known)
+
+    @abstractmethod
+    def stage(self, task: Task, n_users: int) -> Stage:
+        """Plan the one stage of a phase that has only some of the users."""
+
+
+@dataclass(frozen=True)
+class UserLevelSgd(_OnePhase):
     """Multi-pass gradient descent on soft-core means of a smoothed loss (Asi & Liu, Algorithm 2).
 
     Args:
@@ -211,19 +233,11 @@ class UserLevelSgd:
     True
     """
 
-    known: Known = ANY
-    rounds: int | None = None
     smoothing: Literal["ball", "moreau", "none"] = "ball"
 
     def __post_init__(self) -> None:
-        check_known(self.known)
+        super().__post_init__()
         _validate.one_of(("ball", "moreau", "none"), smoothing=self.smoothing)
-        if self.rounds is not None:
-            _validate.integer(minimum=1, rounds=self.rounds)
-
-    def plan(self, task: Task) -> Program:
-        """Plan one phase with all users."""
-        return alone(self.stage(task, task.n_users), task, self.known)
 
     def stage(self, task: Task, n_users: int) -> Stage:
         """Plan the one stage of a phase that has only some of the users."""
@@ -265,7 +279,7 @@ class UserLevelSgd:
 
 
 @dataclass(frozen=True)
-class UserLevelAgd:
+class UserLevelAgd(_OnePhase):
     """Accelerated descent on soft-core means of the Moreau envelope, in few rounds; ours.
 
     Args:
@@ -290,18 +304,6 @@ class UserLevelAgd:
     >>> program.event.epsilon(1e-6) <= 1.0, program.stages[0].smoothing > 0
     (True, True)
     """
-
-    known: Known = ANY
-    rounds: int | None = None
-
-    def __post_init__(self) -> None:
-        check_known(self.known)
-        if self.rounds is not None:
-            _validate.integer(minimum=1, rounds=self.rounds)
-
-    def plan(self, task: Task) -> Program:
-        """Plan one phase with all users."""
-        return alone(self.stage(task, task.n_users), task, self.known)
 
     def stage(self, task: Task, n_users: int) -> Stage:
         """Plan the one stage of a phase that has only some of the users."""

@@ -18,6 +18,8 @@ from dpgrain._later import later
 from dpgrain.testing.odd.cells import (
     UNSTATED,
     Cell,
+    Cells,
+    Column,
     Kind,
     Meaning,
     System,
@@ -49,7 +51,6 @@ _NOT_IN_POLARS = (
 )
 # No number here has more digits.
 _WIDE = Context(prec=100)
-Column = Callable[[Sequence[Any]], Any]
 
 
 def _decimal(bits: int, digits: int, places: int) -> Column:
@@ -106,7 +107,7 @@ def _extension(kind: pa.DataType, storage: pa.DataType) -> Column:
     return lambda raws: pa.ExtensionArray.from_storage(kind, pa.array(raws, storage))
 
 
-def _some(*raws: Any) -> tuple[tuple[Cell, ...], dict[str, Cell]]:
+def _some(*raws: Any) -> Cells:
     """Return cells of which nobody states a reading, the first two plain."""
     cells = [Cell(raw, UNSTATED) for raw in raws]
     return (cells[0], cells[1]), {f"odd {place}": cell for place, cell in enumerate(cells[2:])}
@@ -209,16 +210,16 @@ def _kinds() -> Iterator[Kind]:
     yield Kind("bool8", "truth", _extension(pa.bool8(), pa.int8()), *_bool8())
 
 
-def _as_text(*raws: str) -> tuple[tuple[Cell, ...], dict[str, Cell]]:
+def _as_text(*raws: str) -> Cells:
     cells = [Cell(raw, raw) for raw in raws]
     return (cells[0], cells[1]), {f"odd {place}": cell for place, cell in enumerate(cells[2:])}
 
 
-def _bool8() -> tuple[tuple[Cell, ...], dict[str, Cell]]:
+def _bool8() -> Cells:
     return (Cell(0, False), Cell(1, True)), {"two": Cell(2, True), "below": Cell(-1, True)}
 
 
-def _date64() -> tuple[tuple[Cell, ...], dict[str, Cell]]:
+def _date64() -> Cells:
     """Return days that are stored as milliseconds; those that are no whole days have no reading."""
     day = 86_400_000
     plain, odd = days()

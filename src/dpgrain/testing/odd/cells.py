@@ -47,6 +47,12 @@ class Cell:
     or_missing: bool = False
 
 
+#: The plain cells of a type, and its odd ones by name.
+Cells: TypeAlias = tuple[tuple[Cell, ...], dict[str, Cell]]
+#: From raw values to a column of a type.
+Column: TypeAlias = Callable[[Sequence[Any]], Any]
+
+
 @dataclass(frozen=True, eq=False)
 class Kind:
     """One type of a column, with plain cells and odd ones.
@@ -302,7 +308,7 @@ def calendar_day(day: Any) -> str:
     return shown if year > 0 else f"{shown} (BC)"
 
 
-def instants(per_second: int) -> tuple[tuple[Cell, ...], dict[str, Cell]]:
+def instants(per_second: int) -> Cells:
     """Return plain and odd times that are stored as 64-bit ticks since 1970.
 
     Args:
@@ -341,7 +347,7 @@ def instants(per_second: int) -> tuple[tuple[Cell, ...], dict[str, Cell]]:
     return (at(noon), at(noon + 86_400 * second)), inside
 
 
-def days() -> tuple[tuple[Cell, ...], dict[str, Cell]]:
+def days() -> Cells:
     """Return plain and odd days that are stored as 32-bit days since 1970.
 
     >>> days()[1]["before 1970"].value
@@ -369,7 +375,7 @@ def days() -> tuple[tuple[Cell, ...], dict[str, Cell]]:
     return (at(19_844), at(19_845)), odd
 
 
-def wholes(bits: int, *, signed: bool = True) -> tuple[tuple[Cell, ...], dict[str, Cell]]:
+def wholes(bits: int, *, signed: bool = True) -> Cells:
     """Return plain and odd whole numbers.
 
     Args:
@@ -384,7 +390,7 @@ def wholes(bits: int, *, signed: bool = True) -> tuple[tuple[Cell, ...], dict[st
     return (Cell(1, 1), Cell(2, 2)), {name: Cell(value, value) for name, value in named.items()}
 
 
-def reals(most: float, least: float) -> tuple[tuple[Cell, ...], dict[str, Cell]]:
+def reals(most: float, least: float) -> Cells:
     """Return plain and odd floating-point numbers.
 
     Args:
@@ -406,7 +412,7 @@ def reals(most: float, least: float) -> tuple[tuple[Cell, ...], dict[str, Cell]]
     return (Cell(1.5, 1.5), Cell(2.0, 2.0)), {name: Cell(v, v) for name, v in named.items()}
 
 
-def decimals(digits: int, places: int) -> tuple[tuple[Cell, ...], dict[str, Cell]]:
+def decimals(digits: int, places: int) -> Cells:
     """Return plain and odd decimal numbers.
 
     Args:
@@ -445,7 +451,7 @@ TEXTS: Mapping[str, bytes] = {
 }
 
 
-def texts(raw: Callable[[bytes], Any] = bytes) -> tuple[tuple[Cell, ...], dict[str, Cell]]:
+def texts(raw: Callable[[bytes], Any] = bytes) -> Cells:
     """Return plain and odd texts.
 
     Args:

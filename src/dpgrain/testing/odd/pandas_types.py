@@ -14,6 +14,7 @@ from dpgrain.testing.odd.arrow_types import UNITS
 from dpgrain.testing.odd.cells import (
     UNSTATED,
     Cell,
+    Cells,
     Kind,
     Meaning,
     System,
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 else:
     pd = later("pandas")
 
-Cells = tuple[tuple[Cell, ...], dict[str, Cell]]
 _NOTHING = -(2**63)  # the ticks of NaT
 _FULL = {"bool", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -14,6 +14,8 @@ from dpgrain._later import later
 from dpgrain.testing.odd.cells import (
     UNSTATED,
     Cell,
+    Cells,
+    Column,
     Kind,
     Meaning,
     System,
@@ -30,8 +32,6 @@ if TYPE_CHECKING:
 else:
     pl = later("polars")
 
-Cells = tuple[tuple[Cell, ...], dict[str, Cell]]
-Column = Callable[[Sequence[Any]], Any]
 UNITS: dict[Literal["ms", "us", "ns"], int] = {"ms": 10**3, "us": 10**6, "ns": 10**9}
 
 

@@ -17,6 +17,7 @@ from dpgrain.testing.odd.arrow_types import database, kept, parquet
 from dpgrain.testing.odd.cells import (
     UNSTATED,
     Cell,
+    Cells,
     Kind,
     Meaning,
     System,
@@ -24,7 +25,6 @@ from dpgrain.testing.odd.cells import (
     wholes,
 )
 
-Cells = tuple[tuple[Cell, ...], dict[str, Cell]]
 _DAY = 86_400 * 10**6
 # Microseconds since 1970 of 2024-05-01 12:00.
 _NOON = 1_714_564_800 * 10**6
