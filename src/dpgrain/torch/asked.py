@@ -12,7 +12,7 @@ from dpgrain.means.in_bands import best, in_bands
 from dpgrain.publishing import Promise
 from dpgrain.publishing.facts import Fact
 from dpgrain.torch.adaptive import AdaptiveNorm, check_bound
-from dpgrain.units import Record, Unit, User
+from dpgrain.units import User
 
 _NO_USERS = "a record is all that is protected, as no users were passed"
 _APART = "each record's loss, and each layer, treats the record apart from others"
@@ -22,30 +22,6 @@ _FLOAT_NOISE = "noise is drawn in floating point, from a generator with a secret
 _FOLLOWS = "later clipping bounds follow from noisy counts that each step publishes"
 
 Noise = Literal["independent", "banded"]
-
-
-def unit_of(stated: Unit | None, users: Any) -> Unit:
-    """Return what a run protects: without users' labels, records and no more.
-
-    Args:
-        stated: the unit that the caller states; None for users where their labels are passed.
-        users: the labels of users, as passed.
-
-    Raises:
-        ParameterError: if users, or their elements, are to be protected and there are no labels.
-
-    >>> unit_of(None, None), unit_of(None, ["ann"])
-    (Record(), User(max_elements=None))
-    """
-    if stated is None:
-        return Record() if users is None else User()
-    if users is None and not isinstance(stated, Record):
-        raise ParameterError(
-            f"users must be passed with unit={stated!r}: whose each record is; or leave unit out, or "
-            "state unit=Record(), where one record is all that is protected.",
-            name="users",
-        )
-    return stated
 
 
 @dataclass(frozen=True)

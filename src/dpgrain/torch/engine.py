@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from dpgrain import _validate
-from dpgrain.arrays.blocks import Rows, arrange
+from dpgrain.arrays.blocks import Rows, arrange, unit_of
 from dpgrain.arrays.guarantees import guarantee_of
 from dpgrain.errors import ParameterError
 from dpgrain.means import Mean
@@ -19,7 +19,7 @@ from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.publish import before_resuming
 from dpgrain.torch import resuming
 from dpgrain.torch.adaptive import AdaptiveNorm
-from dpgrain.torch.asked import Asked, Numbers, clipped_run, given_mean, unit_of
+from dpgrain.torch.asked import Asked, Numbers, clipped_run, given_mean
 from dpgrain.torch.batches import Blocks
 from dpgrain.torch.checkpoint import Checkpoint, Plan
 from dpgrain.torch.held import Held

@@ -11,6 +11,7 @@ from typing import Any
 from dpgrain import _validate
 from dpgrain._progress import Progress
 from dpgrain._wording import shorten
+from dpgrain.arrays.blocks import unit_of
 from dpgrain.errors import ParameterError
 from dpgrain.means import ClippedMean
 from dpgrain.noise import RandomState
@@ -18,7 +19,6 @@ from dpgrain.optimize import Average, Weighted
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.publish import told_if_interrupted
 from dpgrain.torch.adaptive import AdaptiveNorm
-from dpgrain.torch.asked import unit_of
 from dpgrain.torch.engine import PrivacyEngine, check_dataset
 from dpgrain.torch.library import torch
 from dpgrain.torch.loader import PrivateLoader
