@@ -7,12 +7,12 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
-#: What a task keeps lies in cells of about this many bytes, so that ten thousand of them, which come in
-#: one batch, stay below the 2 GiB that a column of bytes may have …
+#: Bytes of a cell in which a task keeps rows, about: ten thousand cells, which come in one batch, stay
+#: below the 2 GiB that a column of bytes may have.
 CELL_BYTES = 1 << 17
-#: … and so many bytes are put together before they are added up.
+#: Bytes of cells that are put together before they are added up.
 RUN_BYTES = 1 << 22
-#: Sentences that refuse rows on a cluster end with this remedy.
+#: Remedy at the end of sentences that refuse rows on a cluster.
 BRING_HERE = (
     "or bring the rows here (engine='duckdb' for files, frame.toPandas() for a frame of Spark)."
 )

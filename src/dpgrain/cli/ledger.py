@@ -243,7 +243,7 @@ def show(
         if entry.renews is not None:
             say(f"Line {entry.number} {opened.renewed_with(entry.number)}")
     _tell_lines([entry for entry in lines if entry.guarantees], top)
-    if seeded := entries.told_of_seeds(lines):
+    if seeded := entries.seeds_in_words(lines):
         say(seeded, style="yellow")
     say(f"Last line: {lines[-1].receipt}")
     say(_ASSUMED)
@@ -260,7 +260,7 @@ def verify(
 ) -> None:
     """Check that no line was changed or is missing, and that the accounts follow from the lines."""
     opened = ledgers.Ledger(place, expected=expected)
-    receipt, seeded = opened.verify(), entries.told_of_seeds(opened.entries)
+    receipt, seeded = opened.verify(), entries.seeds_in_words(opened.entries)
     said = f"Every line follows from the one before. {receipt} {seeded}".rstrip()
     if as_json:
         told = {"verified": True, "receipt": asdict(receipt), "seeded_lines": _seeded(opened)}

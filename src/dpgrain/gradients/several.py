@@ -27,9 +27,8 @@ from dpgrain.gradients.tiles import MOST_KEPT_ROWS, LinearBlocks, Tile
 
 # At most this many bytes of gradients are formed at once.
 _FORMED_BYTES = 1 << 21
-# A Gram matrix pays while its s²(p+C) operations are at most this many times the p·C numbers of a
-# formed gradient, or, where it is so small beside the gradient that it saves most of the work if it is
-# kept, this many. The factors were measured.
+# Operations of a Gram matrix, s²(p+C), over the p·C numbers of a formed gradient, up to which it pays;
+# the second where it is so small beside the gradient that keeping it saves most of the work. Measured.
 _GRAM_OPERATIONS, _KEPT_OPERATIONS = 10, 50
 # Relative errors of norms, by the bytes of the type of the features, up to which a norm is certain.
 _CERTAIN = {4: 1e-5, 8: 1e-12}

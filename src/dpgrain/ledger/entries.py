@@ -86,13 +86,13 @@ class Entry:
         return {**self.line.values, "hash": self.line.hash}
 
 
-#: What is said of a release whose noise can be predicted.
+#: Words for a release whose noise can be predicted.
 SEEDED = "NOT PRIVATE: seeded noise"
-# So many lines are named.
+# Lines that are named, at most.
 _NAMED = 5
 
 
-def told_of_seeds(entries: Iterable[Entry]) -> str:
+def seeds_in_words(entries: Iterable[Entry]) -> str:
     """Say which lines charge releases that had a seed; empty if none does.
 
     Args:

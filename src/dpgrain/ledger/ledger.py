@@ -14,7 +14,7 @@ from dpgrain._wording import powers, rounded_up
 from dpgrain.errors import DataError, ParameterError, RefusedError
 from dpgrain.ledger import accounts, plans
 from dpgrain.ledger.accounts import Charged, DoesNotFitError, TakenError
-from dpgrain.ledger.entries import Entry, told_of_seeds
+from dpgrain.ledger.entries import Entry, seeds_in_words
 from dpgrain.ledger.lines import Line, checked
 from dpgrain.ledger.promise import LastingPromise
 from dpgrain.ledger.refusal import refusal
@@ -497,7 +497,7 @@ class Ledger(ShownLedger):
 
     def _charged_before(self, page: Page, mark: str, number: int) -> RefusedError:
         line = page.line(number)
-        seeded = "" if line is None else told_of_seeds([self._entry(line)])
+        seeded = "" if line is None else seeds_in_words([self._entry(line)])
         said = (
             f"{mark!r} was charged before, in line {number:,} of the ledger, whatever became of it; "
             "state again=True (--again) to publish anew, which is charged anew."

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dpgrain._wording import powers, rounded_up
 from dpgrain.accounting import gaussian_epsilon
 from dpgrain.ledger.accounts import Charged, DoesNotFitError
-from dpgrain.ledger.entries import Entry, told_of_seeds
+from dpgrain.ledger.entries import Entry, seeds_in_words
 from dpgrain.ledger.promise import LastingPromise
 from dpgrain.ledger.units import WHOLE, Units
 from dpgrain.regions import Among
@@ -36,7 +36,7 @@ def refusal(
         f"{what}: it would take {needs} of it, and of what it meets {_percent(left, up=False)} is "
         f"left; {_fitting(promise, error.spent)}{_more_noise(promise, error)}"
         f"{_all_of_time(promise, error.charged) or _read_otherwise(error.charged, entries)}."
-        f"{_after(told_of_seeds(entries))}"
+        f"{_after(seeds_in_words(entries))}"
     )
 
 

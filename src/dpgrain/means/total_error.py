@@ -10,8 +10,8 @@ CONFIDENCE = 0.95
 # Noise, the excess and the number of users may each fail with a third of what is left of it: a normal
 # number is below the first, and within the second of 0, but for that.
 _ONE_SIDED, _TWO_SIDED = 2.1281, 2.3940
-# A stated roster is the number of users who have records unless fewer, or more, are seen by this many
-# sds.
+# Standard deviations of the noise by which the users seen may differ from a stated roster, which is
+# taken for the number of users who have records up to there.
 _CLEAR_SDS = 2.0
 
 

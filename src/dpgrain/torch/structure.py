@@ -10,7 +10,7 @@ from typing import Any
 from dpgrain.torch.library import torch
 from dpgrain.torch.precision import halves_inputs
 
-# Containers are looked into where they hold at most this many things.
+# Things, at most, in a container that is looked into.
 _MOST_ENTRIES = 1000
 # Hooks that PyTorch calls around all modules.
 _GLOBAL_HOOKS = tuple(name for name in vars(torch.nn.modules.module) if name.startswith("_global_"))

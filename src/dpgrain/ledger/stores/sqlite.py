@@ -20,11 +20,11 @@ from dpgrain.ledger.stores.sql import TABLES, SqlPage
 
 # A process waits so many seconds for others that write.
 _PATIENCE_SECONDS = 120.0
-# Seconds, at most, until it looks again whether others have closed a file of an earlier version.
+# Seconds, at most, between two looks whether others have closed a file of an earlier version.
 _PAUSE_SECONDS = 0.1
-# The names of files beside that of a ledger, which belong to it, end so.
+# Endings of the names of files that belong to the file of a ledger.
 _BESIDE = ("-journal", "-wal", "-shm")
-# Each connection asks for this; a commit returns when file, journal and folder are on the disk.
+# Settings of each connection: a commit returns when file, journal and folder are on the disk.
 _ASKED = {
     "synchronous": "EXTRA",
     "fullfsync": "1",
@@ -32,9 +32,9 @@ _ASKED = {
     # A value that somebody else has put into the file is not run.
     "trusted_schema": "0",
 }
-# And each must answer this before it is used: 3 is EXTRA.
+# Answers of each connection before it is used: 3 is EXTRA.
 _ANSWERED = {"synchronous": 3, "locking_mode": "normal"}
-# What a process that was killed has left can only be taken back by whoever may write.
+# Errors of a file beside what a killed process has left, which only whoever may write can take back.
 _CUT_OFF = (
     sqlite3.SQLITE_READONLY_ROLLBACK,
     sqlite3.SQLITE_READONLY_RECOVERY,

@@ -97,7 +97,7 @@ class Source(Protocol):
 
 
 class OverSource:
-    """What a source that is made of another one has of that."""
+    """Base of sources that wrap another source."""
 
     source: Source
 
