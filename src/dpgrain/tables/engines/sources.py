@@ -614,7 +614,8 @@ class ArrowSource:
     name: str = "The table"
     title: str = "a table in memory"
     unread: Mapping[str, str] = field(default_factory=dict)
-    _read: dict[str, pa.ChunkedArray] = field(default_factory=dict, repr=False)
+    # Not handed on to a copy with another table.
+    _read: dict[str, pa.ChunkedArray] = field(default_factory=dict, init=False, repr=False)
 
     def columns(self) -> dict[str, str]:
         """Return column name → type."""
