@@ -167,7 +167,9 @@ def fit(model: Any) -> Callable[[Any, Any], Array]:
 def mean(X: Any, _: Any) -> Array:
     # Of a list the number of cells in a row is stated.
     options: dict[str, Any] = {**SEEDED, "dimension": D if isinstance(X, list | tuple) else None}
-    return dg.mean_of_users(X, bound=2.0, epsilon=1.0, delta=1e-6, method="clip", **options).value
+    found = dg.mean_of_users(X, bound=2.0, epsilon=1.0, delta=1e-6, method="clip", **options)
+    # The sum is what a row moves: what it is divided by follows from a noisy number of users.
+    return found.value * found.n_users / M
 
 
 def minimum(X: Any, y: Any) -> Array:

@@ -103,7 +103,15 @@ Y = X @ [0.5, -0.5, 0.0]
 
 def test_losses_are_minimised_on_it() -> None:
     found = learn.minimise(
-        Squared(), X, Y, [0.0] * 3, solver=InBoxes(), n_users=600, epsilon=8.0, random_state=1
+        Squared(),
+        X,
+        Y,
+        [0.0] * 3,
+        solver=InBoxes(),
+        users=range(600),
+        n_users=600,
+        epsilon=8.0,
+        random_state=1,
     )
     assert len(found.history.points) == 4
     assert (found.history.clip, found.history.noise_sd) == (1.0, Boxed(20.0, 600, 4).noise_sd)
@@ -115,10 +123,10 @@ def test_estimators_are_fitted_on_it() -> None:
     model = learn.LinearRegression(
         algorithm=InBoxes(), n_users=600, fit_intercept=False, epsilon=8.0
     )
-    model.fit(X, Y)
+    model.fit(X, Y, users=range(600))
     assert model.n_iter_ == 4
     with pytest.raises(ParameterError, match="trust must be 'central' with InBoxes"):
-        model.set_params(trust="shuffle").fit(X, Y)
+        model.set_params(trust="shuffle").fit(X, Y, users=range(600))
 
 
 def boxed(problem: Problem) -> Candidate:
