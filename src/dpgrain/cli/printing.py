@@ -150,9 +150,9 @@ def tell_estimates(release: Release, top: int) -> None:
     numbers = [_numbers(line, release, known) for line in lines]
     headings = [_HEADINGS.get(name, name) for name in (printed.heading(release, n) for n in known)]
     for place, name in enumerate(("estimate", "std. error", "95% low", "95% high", *headings)):
-        # A number is never cut: rather is the table wider than the terminal.
-        widest = max((len(row[place]) for row in numbers), default=0)
-        table.add_column(name, justify="right", min_width=widest)
+        # No number and no word is ever cut: the table grows wider than the terminal instead.
+        whole = (*name.split(), *(row[place] for row in numbers))
+        table.add_column(name, justify="right", min_width=max(map(len, whole)))
     for line, row in zip(lines, numbers, strict=True):
         table.add_row(*map(plain, line.keys), *row)
     console().print(table)
