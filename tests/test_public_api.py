@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from importlib import import_module
 from typing import Any
 
@@ -136,15 +135,20 @@ def test_import_loads_nothing_heavy() -> None:
     assert run(code).strip() == "[]"
 
 
-def test_import_is_quick() -> None:
-    code = "import time; t = time.perf_counter(); import dpgrain; print(time.perf_counter() - t)"
-    run(code)
-    best = min(float(run(code)) for _ in range(3))
-    assert best < 0.5
+def test_import_loads_few_modules() -> None:
+    code = (
+        "import sys; before = set(sys.modules); import dpgrain; print(*set(sys.modules) - before)"
+    )
+    own = {name for name in run(code).split() if name.split(".")[0] == "dpgrain"}
+    # Its other modules are those of the standard library that dataclasses need.
+    assert own == {
+        "dpgrain",
+        *(f"dpgrain.{name}" for name in ("_later", "_validate", "errors", "units")),
+    }
+    assert len(run(code).split()) < 60
 
 
 def test_names_arrive_when_asked_for() -> None:
-    started = time.perf_counter()
     code = """
 import sys, dpgrain
 dpgrain.User(3)
@@ -158,4 +162,3 @@ for heavy in ("torch", "pyspark", "sklearn", "matplotlib"):
     assert heavy not in sys.modules, heavy
 """
     run(code)
-    assert time.perf_counter() - started < 20
