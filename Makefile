@@ -15,9 +15,12 @@ export OMP_NUM_THREADS ?= 1
 demo: $(VENV)/.runtime
 	$(BIN)/dpgrain demo --folder demo
 
-# Every test, with a sample of each long search: the same in every run.
+# Programs that stand beside the package; an audit runs their tests.
+BESIDE = benchmarks experiments shipping
+
+# Every test of the package, with a sample of each long search: the same in every run.
 test: $(VENV)/.dev
-	$(BIN)/pytest -n auto
+	$(BIN)/pytest -n auto $(BESIDE:%=--ignore=tests/%)
 
 # The tests of dpgrain.torch and of experiments with it, which `make test` skips where PyTorch is absent;
 # this version has a CPU build.
@@ -28,9 +31,11 @@ test-torch: $(VENV)/.dev
 	$(BIN)/pytest -q --doctest-modules src/dpgrain/torch
 	$(BIN)/pytest -q tests/docs/test_pages.py -k networks
 
-# More of each search, spread evenly over its cases, and more random examples.
+# More of each search, spread evenly over its cases, and more random examples; and the programs that
+# stand beside the package.
 audit: $(VENV)/.dev
 	$(BIN)/pytest -n auto --search=rest --most=10
+	$(BIN)/pytest -n auto $(BESIDE:%=tests/%)
 
 # All of both, the long statistical and scale tests, and the browser test (needs chromium).
 test-all: $(VENV)/.dev
