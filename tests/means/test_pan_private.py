@@ -20,7 +20,7 @@ from dpgrain.errors import ParameterError
 from dpgrain.means import Mean, PanPrivate, PanPrivateStream, Vectors
 from dpgrain.means import pan_private as module
 from dpgrain.means.grid import on_grid
-from dpgrain.noise import SeededSource, Source, SystemSource, rounded_gaussian
+from dpgrain.noise import SeededSource, Source, SystemSource, rounded_gaussian, sums
 from dpgrain.testing.mean import OWNERS, USERS, Array, MeanContract
 from dpgrain.units import Record, Relation, User
 
@@ -458,7 +458,7 @@ def noised_by(monkeypatch: pytest.MonkeyPatch, factor: Callable[[int], float]) -
         less: NDArray[np.int64] = np.rint(noise * factor(drawn[0])).astype(np.int64)
         return less
 
-    monkeypatch.setattr(module, "rounded_gaussian", wrong)
+    monkeypatch.setattr(sums, "rounded_gaussian", wrong)
 
 
 @pytest.mark.search(keep=1)

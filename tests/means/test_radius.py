@@ -11,10 +11,10 @@ import pytest
 from numpy.typing import NDArray
 
 from dpgrain.errors import ParameterError
-from dpgrain.means import Vectors, radius
+from dpgrain.means import Vectors
 from dpgrain.means.radius import Radius, score
 from dpgrain.means.softcore.neighbours import close
-from dpgrain.noise import SeededSource, SystemSource, discrete_laplace
+from dpgrain.noise import SeededSource, SystemSource, discrete_laplace, sums
 from dpgrain.units import Relation
 
 Array = NDArray[np.float64]
@@ -182,7 +182,7 @@ def test_radii_are_found_with_the_chances_that_the_event_is_for() -> None:
 
 def test_half_of_the_noise_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        radius, "discrete_laplace", lambda scale, *a, **k: discrete_laplace(scale / 2, *a, **k)
+        sums, "discrete_laplace", lambda scale, *a, **k: discrete_laplace(scale / 2, *a, **k)
     )
     assert worst(found(1500)) > SURE
 

@@ -26,6 +26,7 @@ from dpgrain.accounting import (
     Selection,
     TruncatedGeometric,
 )
+from dpgrain.noise import sums as noise_sums
 from dpgrain.statistics import bounds as bounds_module
 from dpgrain.statistics import holdings as holdings_module
 from dpgrain.statistics import run as run_module
@@ -120,21 +121,6 @@ class Noised:
     event: Event | None
 
 
-class Zeros(np.ndarray[Any, Any]):
-    """Noise of 0 that tells its recorder what it is added to."""
-
-    told: Callable[[IntArray], None] | None = None
-
-    def __array_finalize__(self, other: Any) -> None:
-        self.told = getattr(other, "told", None)
-
-    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
-        for one in inputs:
-            if ufunc is np.add and not isinstance(one, Zeros) and self.told is not None:
-                self.told(np.asarray(one).reshape(-1))
-        return getattr(ufunc, method)(*(np.asarray(one) for one in inputs), **options)
-
-
 class Outcome(NamedTuple):
     """What earlier parts of a release came to: the same for both neighbours."""
 
@@ -177,25 +163,22 @@ def recording(outcome: Outcome) -> Iterator[Recorder]:
     """Take noise away and fix what is read off it; record what it would be added to."""
     recorder = Recorder()
 
-    def law(name: str) -> Callable[..., Zeros]:
-        def drawn(scale: Any, *rest: Any, source: Any = None) -> Zeros:
-            size = rest[-1] if rest else np.asarray(scale).size
-            zeros = np.zeros(size, dtype=np.int64).view(Zeros)
-            scales = np.broadcast_to(np.asarray(scale, dtype=np.float64), (size,))
-            zeros.told = lambda sums: recorder.add(name, scales, sums)
-            return zeros
+    def law(name: str) -> Callable[..., IntArray]:
+        def without(sums: IntArray, scale: Any, *_: Any, source: Any) -> IntArray:
+            recorder.add(name, np.asarray(scale, dtype=np.float64), sums.reshape(-1))
+            return sums
 
-        return drawn
+        return without
 
     def choosing(counts: IntArray, scale: float, best: int, *, source: Any) -> IntArray:
         recorder.add("gumbel", np.full(counts.size, scale), counts)
         return np.arange(best)
 
-    real_noise = run_module.noise_of
+    real_noise = run_module.with_noise
 
-    def noise_of(event: Event, scale: FloatArray, source: Any) -> IntArray:
+    def with_noise(event: Event, *rest: Any) -> IntArray:
         recorder.event = event
-        return real_noise(event, scale, source)  # type: ignore[arg-type]
+        return real_noise(event, *rest)  # type: ignore[arg-type]
 
     real_sums, real_norms = Contributions.sums, Contributions.norm_counts
     real_pooled = Contributions.pooled_counts
@@ -256,12 +239,12 @@ def recording(outcome: Outcome) -> Iterator[Recorder]:
 
     with pytest.MonkeyPatch.context() as patch:
         for module in (run_module, top_module):
-            patch.setattr(module, "rounded_gaussian", law("gaussian"))
-        patch.setattr(run_module, "discrete_laplace", law("laplace"))
-        patch.setattr(top_module, "truncated_geometric", law("truncated"))
+            patch.setattr(module, "with_gaussian", law("gaussian"))
+        patch.setattr(run_module, "with_laplace", law("laplace"))
+        patch.setattr(top_module, "with_truncated_geometric", law("truncated"))
         patch.setattr(run_module, "gumbel_order", choosing)
-        patch.setattr(run_module, "noise_of", noise_of)
-        patch.setattr(holdings_module, "noise_of", noise_of)
+        patch.setattr(run_module, "with_noise", with_noise)
+        patch.setattr(holdings_module, "with_noise", with_noise)
         patch.setattr(run_module, "select", select)
         # Few cells share a second look, too.
         patch.setattr(bounds_module, "POOL_LEAST", 2)
@@ -591,14 +574,13 @@ class Shifted:
     """Noise that is always the same number of scales."""
 
     def __init__(self, patch: pytest.MonkeyPatch, scales: float) -> None:
-        def drawn(scale: Any, *, source: Any) -> IntArray:
-            return np.floor(np.asarray(scale) * scales).astype(np.int64)
+        def drawn(scale: Any, size: int, *, source: Any) -> IntArray:
+            return np.floor(np.broadcast_to(scale, (size,)) * scales).astype(np.int64)
 
-        for module in (run_module, top_module):
-            patch.setattr(module, "rounded_gaussian", drawn)
-        patch.setattr(run_module, "discrete_laplace", drawn)
+        for law in ("rounded_gaussian", "discrete_laplace"):
+            patch.setattr(noise_sums, law, drawn)
         patch.setattr(
-            top_module, "truncated_geometric",
+            noise_sums, "truncated_geometric",
             lambda rate, cutoff, size, *, source: np.full(size, cutoff if scales > 0 else 0),
         )  # fmt: skip
 

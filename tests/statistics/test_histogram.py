@@ -668,8 +668,8 @@ def test_audit_replace(unit: Unit) -> None:
 
 
 def test_audit_finds_half_the_noise(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = run_module.noise_of
-    monkeypatch.setattr(run_module, "noise_of", lambda e, scale, s: real(e, scale / 2, s))
+    real = run_module.with_noise
+    monkeypatch.setattr(run_module, "with_noise", lambda e, x, scale, s: real(e, x, scale / 2, s))
     found, promise = zeroed(dg.Element("item"))
     assert found > mu_of(promise)
 
@@ -752,8 +752,8 @@ def half_of_them() -> tuple[float, dg.Guarantee]:
 def test_audit_of_auto_clip_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     found, promise = half_of_them()
     assert 0.6 * mu_of(promise) < found <= mu_of(promise)
-    real = run_module.noise_of
-    monkeypatch.setattr(run_module, "noise_of", lambda e, scale, s: real(e, scale / 2, s))
+    real = run_module.with_noise
+    monkeypatch.setattr(run_module, "with_noise", lambda e, x, scale, s: real(e, x, scale / 2, s))
     found, promise = half_of_them()
     assert found > mu_of(promise)
 

@@ -299,8 +299,8 @@ def test_audit(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     unit = dg.Element("item") if name in ("count", "mean") else dg.User()
     found, claimed = audit(name, unit, **method)
     assert 0.7 * claimed < found <= claimed
-    real = run_module.noise_of
-    monkeypatch.setattr(run_module, "noise_of", lambda e, scale, s: real(e, scale / 2, s))
+    real = run_module.with_noise
+    monkeypatch.setattr(run_module, "with_noise", lambda e, x, scale, s: real(e, x, scale / 2, s))
     found, claimed = audit(name, unit, **method)
     assert found > claimed
 
@@ -312,8 +312,8 @@ def test_audit_of_laplace(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     options = {"epsilon": 1.5, "delta": 0.0, **law}
     found, claimed = audit(name, dg.User(), **options)
     assert 0.2 * claimed < found <= claimed
-    real = run_module.noise_of
-    monkeypatch.setattr(run_module, "noise_of", lambda e, scale, s: real(e, scale / 4, s))
+    real = run_module.with_noise
+    monkeypatch.setattr(run_module, "with_noise", lambda e, x, scale, s: real(e, x, scale / 4, s))
     found, claimed = audit(name, dg.User(), **options)
     assert found > claimed
 
@@ -414,9 +414,9 @@ def audit_whole(name: str, runs: int, wholes: dict[str, Whole] = WHOLE) -> tuple
 def test_audit_of_whole_releases(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     found, claimed = audit_whole(name, 400)
     assert 0.6 * claimed < found <= claimed
-    real = run_module.noise_of
+    real = run_module.with_noise
     for module in (run_module, holdings_module):
-        monkeypatch.setattr(module, "noise_of", lambda e, scale, s: real(e, scale / 2, s))
+        monkeypatch.setattr(module, "with_noise", lambda e, x, scale, s: real(e, x, scale / 2, s))
     found, claimed = audit_whole(name, 400)
     assert found > claimed
 
@@ -427,9 +427,9 @@ def test_audit_of_whole_releases(name: str, monkeypatch: pytest.MonkeyPatch) -> 
 def test_longer_audit_of_whole_releases(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     found, claimed = audit_whole(name, 3000)
     assert 0.3 * claimed < found <= claimed
-    real = run_module.noise_of
+    real = run_module.with_noise
     for module in (run_module, holdings_module):
-        monkeypatch.setattr(module, "noise_of", lambda e, scale, s: real(e, scale / 3, s))
+        monkeypatch.setattr(module, "with_noise", lambda e, x, scale, s: real(e, x, scale / 3, s))
     found, claimed = audit_whole(name, 3000)
     assert found > claimed
 

@@ -67,5 +67,5 @@ def test_laws_are_put_back() -> None:
 
 
 def test_a_truncated_law_is_priced_by_its_rate() -> None:
-    one, two = (Draw("truncated_geometric", (0.5, 9, 2), np.array([x, 0]), None) for x in (0, 3))
+    one, two = (Draw("with_truncated_geometric", (0.5, 9), np.array([x, 0]), None) for x in (0, 3))
     assert one.lost(two) == (0, 1.5)

@@ -31,8 +31,9 @@ from dpgrain.choices.scores import STEPS, BlockLosses, total
 from dpgrain.errors import ParameterError, only_interrupts
 from dpgrain.inputs.calls import by_record, part_of, probe, silent
 from dpgrain.inputs.numbers import vector
-from dpgrain.noise import RandomState, Source, discrete_laplace, gumbel_order, raised, source_of
+from dpgrain.noise import RandomState, Source, gumbel_order, raised, source_of
 from dpgrain.noise.exponential import below, permute_and_flip
+from dpgrain.noise.sums import with_laplace
 from dpgrain.publishing import Promise, before_publishing, in_budget, takes_share
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.units import Level, Relation, Unit, User
@@ -385,9 +386,9 @@ class _Total:
         """Add Laplace noise to the first sum and, where units are counted, to the second."""
         assert self.rest is not None  # noqa: S101 - of sums without noise
         scale = raised(raised(width * STEPS))
-        noise = [int(z) for z in discrete_laplace(scale, 1 + counted, source=source)]
-        rest = (int(self.rest) + noise[1]) / STEPS if counted else None
-        return _Total((int(self.lost) + noise[0]) / STEPS, rest)
+        sums = np.array([int(self.lost), int(self.rest)][: 1 + counted])
+        lost, *rest = (with_laplace(sums, scale, source=source) / STEPS).tolist()
+        return _Total(lost, rest[0] if counted else None)
 
     def chosen(self, index: int, width: float, n: int | None) -> _Chosen:
         """Return what is published: the mean over a roster, or over the units that have records."""

@@ -20,7 +20,8 @@ from dpgrain.errors import ParameterError
 from dpgrain.inputs.codes import Key, as_array, codes, matching
 from dpgrain.inputs.labels import label_of, rank
 from dpgrain.inputs.numbers import numbers
-from dpgrain.noise import MAX_SCALE, Source, raised, rounded_gaussian
+from dpgrain.noise import MAX_SCALE, Source, raised
+from dpgrain.noise.sums import with_gaussian
 from dpgrain.publishing.promise import Promise
 from dpgrain.statistics.plan import select_by_threshold
 from dpgrain.units import Level, User
@@ -178,9 +179,9 @@ def selected(
     counts = np.bincount(spoken, minlength=len(known)).astype(np.int64)
     held = np.flatnonzero(counts)
     scale = raised(event.noise_multiplier)
-    noise = rounded_gaussian(scale, len(held), source=source) if len(held) else np.zeros(0, int)
+    noisy = with_gaussian(counts[held], scale, source=source)
     # A rounded number passes only if the number itself does.
-    named = held[counts[held] + noise >= math.ceil(event.threshold + 0.5)]
+    named = held[noisy >= math.ceil(event.threshold + 0.5)]
     if len(named) < 2:
         raise ParameterError(
             "classes must be at least two, not 1 class or none: to find one privately takes about "

@@ -30,8 +30,9 @@ from dpgrain.learn.ask import Ask
 from dpgrain.learn.central import Plan, planned, run
 from dpgrain.learn.confidence import check_curvature
 from dpgrain.learn.fitted import Data
-from dpgrain.noise import Source, raised, rounded_gaussian, source_of
+from dpgrain.noise import Source, raised, source_of
 from dpgrain.noise.exponential import below
+from dpgrain.noise.sums import with_gaussian
 from dpgrain.publishing import before_publishing, told_if_interrupted
 from dpgrain.publishing.facts import Fact
 from dpgrain.recipes import Recipe
@@ -320,8 +321,8 @@ def _scored(candidate: LinearModel, event: Gaussian, data: _Data, source: Source
         z = margins if margins.ndim == 2 else margins[:, None]
         losses = loss.at(z[:, 0] if loss.outputs == 1 else z, targets.values)
     scale = raised(raised(event.noise_multiplier * STEPS))
-    noise = int(rounded_gaussian(scale, 1, source=source)[0])
-    return (total(data.blocks.of(losses)) + noise) / STEPS
+    lost = np.array([total(data.blocks.of(losses))])
+    return float(with_gaussian(lost, scale, source=source)[0]) / STEPS
 
 
 def _facts_of_fits(candidates: Sequence[Ask]) -> tuple[Fact, ...]:

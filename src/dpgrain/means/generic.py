@@ -22,13 +22,8 @@ from dpgrain.accounting import (
 )
 from dpgrain.errors import ParameterError
 from dpgrain.inputs.numbers import cells, numbers
-from dpgrain.noise import (
-    RandomState,
-    discrete_laplace,
-    raised,
-    rounded_gaussian,
-    source_of,
-)
+from dpgrain.noise import RandomState, raised, source_of
+from dpgrain.noise.sums import with_gaussian, with_laplace
 from dpgrain.publishing import Promise, before_publishing, takes_share
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.units import Element, Relation
@@ -216,14 +211,10 @@ def release_mean(
         provenance="as given",
     )
     guarantee = before_publishing(guarantee)
-    if noise == "laplace":
-        drawn = discrete_laplace(raised(event.noise_multiplier * moved), d, source=source)
-        spread = math.sqrt(2.0)
-    else:
-        drawn = rounded_gaussian(raised(event.noise_multiplier * moved), d, source=source)
-        spread = 1.0
+    add, spread = (with_laplace, math.sqrt(2.0)) if noise == "laplace" else (with_gaussian, 1.0)
+    noisy = add(total, raised(event.noise_multiplier * moved), source=source)
     return MeanRelease(
-        ((total + drawn) * step / n).reshape(array.shape[1:]),
+        (noisy * step / n).reshape(array.shape[1:]),
         spread * event.noise_multiplier * moved * step / n,
         guarantee,
     )

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from dpgrain._clipping import clipped, finite
 from dpgrain._types import FloatArray, IntArray
 from dpgrain.means.protocol import Contributions, Distributed, Drawn
-from dpgrain.noise import MAX_SCALE, Source, raised, rounded_gaussian
+from dpgrain.noise import MAX_SCALE, Source, raised
+from dpgrain.noise.sums import with_gaussian
 
 # The grid of exact sums has this many steps to the clipping bound, so that squares of blocks, in
 # steps, fit in 2^53.
@@ -115,7 +116,7 @@ def noised_steps(
         source: where noise comes from.
     """
     scale = raised(raised(noise_multiplier * (clip / step)))
-    noisy = total + rounded_gaussian(scale, len(total), source=source)
+    noisy = with_gaussian(total, scale, source=source)
     return noisy.astype(np.float64) * step
 
 

@@ -20,7 +20,8 @@ from dpgrain.inputs.numbers import cells
 from dpgrain.means.grid import on_grid
 from dpgrain.means.protocol import Contributions, CountedRounds
 from dpgrain.means.roster import Roster
-from dpgrain.noise import Source, SystemSource, raised, rounded_gaussian
+from dpgrain.noise import Source, SystemSource, raised
+from dpgrain.noise.sums import with_gaussian
 from dpgrain.units import Level, Relation, Trust
 
 FORMAT, VERSION = "dpgrain pan-private stream", 1
@@ -234,7 +235,8 @@ class PanPrivateStream:
     def __init__(self, mean: PanPrivate, dimension: int, source: Source | None = None) -> None:
         self.mean, self._source = mean, source or SystemSource()
         self._received = 0
-        self._state = self._noise(_validate.integer(minimum=1, dimension=dimension))
+        dimension = _validate.integer(minimum=1, dimension=dimension)
+        self._state = self._noisy(np.zeros(dimension, dtype=np.int64))
 
     @property
     def received(self) -> int:
@@ -280,8 +282,8 @@ class PanPrivateStream:
         self._received += users
         if self._received < mean.first(batch + 1):
             return None
-        noisy = self._state + self._noise(len(self._state))
-        self._state = self._noise(len(self._state))
+        noisy = self._noisy(self._state)
+        self._state = self._noisy(np.zeros_like(self._state))
         size = mean.first(batch + 1) - mean.first(batch)
         found: FloatArray = noisy.astype(np.float64) * mean.step / size
         return found
@@ -356,11 +358,11 @@ class PanPrivateStream:
             # A value that overflows is somebody's: no warning may tell of it.
             return finite(given.astype(np.float64)[None])
 
-    def _noise(self, dimension: int) -> NDArray[np.int64]:
-        """Draw Gaussian noise, in steps of the grid."""
+    def _noisy(self, state: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Add Gaussian noise, in steps of the grid."""
         mean = self.mean
         scale = raised(raised(mean.noise_multiplier * (mean.clip / mean.step)))
-        return rounded_gaussian(scale, dimension, source=self._source)
+        return with_gaussian(state, scale, source=self._source)
 
 
 class PanPrivateRounds(CountedRounds):

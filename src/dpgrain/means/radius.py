@@ -15,7 +15,8 @@ from dpgrain.errors import ParameterError
 from dpgrain.means.protocol import Contributions, Vectors
 from dpgrain.means.softcore.gaps import least_gap
 from dpgrain.means.softcore.neighbours import close
-from dpgrain.noise import Source, discrete_laplace, raised
+from dpgrain.noise import Source, raised
+from dpgrain.noise.sums import with_laplace
 from dpgrain.units import Level, Relation
 
 # The smallest radius is 2 to this power steps of the grid.
@@ -170,11 +171,12 @@ class Radius:
                 f"n_users = {self.n_users} is less than the number of vectors: state the size of the "
                 "roster, and one vector for each user."
             )
-        lowered = _noise(self.threshold_scale, source)
+        lowered = _noisy(0, self.threshold_scale, source)
         step, first = self.smallest / 2**_STEP_BITS, 4 ** (_STEP_BITS + 1)
         counts = close(given.vectors(), step, [first << k for k in range(len(self.radii))])
         for radius, near in zip(self.radii, counts, strict=True):
-            if score(near, self.top) + _noise(self.query_scale, source) >= self.threshold - lowered:
+            noisy = _noisy(score(near, self.top), self.query_scale, source)
+            if noisy >= self.threshold - lowered:
                 return radius
         return None
 
@@ -212,5 +214,5 @@ def _radii(smallest: float, largest: float) -> tuple[float, ...]:
     return tuple(smallest * 2.0 ** (k / 2) for k in range(last + 1))
 
 
-def _noise(scale: float, source: Source) -> int:
-    return int(discrete_laplace(raised(scale), 1, source=source)[0])
+def _noisy(score: int, scale: float, source: Source) -> int:
+    return int(with_laplace(np.array([score]), raised(scale), source=source)[0])

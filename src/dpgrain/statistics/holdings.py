@@ -29,7 +29,7 @@ from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.statistics.asked import Asked
 from dpgrain.statistics.plan import noise_sd
 from dpgrain.statistics.release import Histogram
-from dpgrain.statistics.run import noise_of
+from dpgrain.statistics.run import with_noise
 from dpgrain.statistics.statistic import HOLDINGS
 from dpgrain.tables.blocks import Blocks
 from dpgrain.tables.engines.people import require_whole_users
@@ -192,7 +192,7 @@ def elements_per_user(
         data = Contributions(engine, blocks, held, blocks.cells(held, public=False))
         counts = data.holdings(bins).ravel()
     scale = np.full(counts.size, event.noise_multiplier * size)
-    counts = counts + noise_of(event, scale, source)
+    counts = with_noise(event, counts, scale, source)
     kinds = np.repeat(["elements", "records"], bins.size)
     return Holdings(
         Groups.of(

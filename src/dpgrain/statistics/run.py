@@ -16,14 +16,8 @@ from dpgrain.accounting import (
     Laplace,
     Selection,
 )
-from dpgrain.noise import (
-    Source,
-    discrete_laplace,
-    gumbel_order,
-    raised,
-    rounded_gaussian,
-    source_of,
-)
+from dpgrain.noise import Source, gumbel_order, raised, source_of
+from dpgrain.noise.sums import with_gaussian, with_laplace
 from dpgrain.publishing import before_publishing
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.statistics.asked import Asked
@@ -177,7 +171,7 @@ def noisy_sums(request: Request, random_state: Any, progress: bool | None) -> Me
         row = known.cell_rows(clip.size)
         scale = np.repeat(plan.sums.noise_multiplier * grid.radius[row], sums.shape[1])
         # Modulo 2^64, as the sums are: post-processing of adding without bound.
-        sums = sums + noise_of(plan.sums, scale, source).reshape(sums.shape)
+        sums = with_noise(plan.sums, sums, scale, source)
     left_out = _left_out(chosen, request, known.cell_sizes)
     # In the order of the public domain, or of the keys that were selected.
     order = np.argsort(known.given)
@@ -259,7 +253,7 @@ def select(data: Contributions, event: Selection, source: Source) -> Groups:
     scale = np.full(sums.size, event.noise_multiplier * float(grid.radius[0]))
     # One step up: rounding the noise may carry a count half a step over.
     threshold = math.ceil(event.threshold / float(grid.step[0])) + 1
-    noisy = sums + rounded_gaussian(scale, source=source)
+    noisy = with_gaussian(sums, scale, source=source)
     # Never an item to which nobody adds: a block may hold any number of items beyond max_items,
     # and enough zeros would pass the threshold now and then.
     return data.dictionary.groups.filter((sums > 0) & (noisy >= threshold))
@@ -284,7 +278,7 @@ def _range(
     grid = Grid(np.ones(1), grid_bits(event.noise_multiplier), request.norm)
     sums = data.sums(grid)
     scale = np.full(sums.size, event.noise_multiplier * float(grid.radius[0]))
-    noisy = np.asarray((sums + noise_of(event, scale, source)) * float(grid.step[0]), np.float64)
+    noisy = np.asarray(with_noise(event, sums, scale, source) * float(grid.step[0]), np.float64)
     sd, far = noise_sd(event), "cut" if request.measure is None else request.measure.far
     seen = rule.stands_out(noisy, sd, request.noise)
     if far == "weighed" and request.blocks.one_row:
@@ -304,8 +298,8 @@ def _choose(data: Contributions, plan: Plan, request: Request, source: Source) -
     assert event is not None  # noqa: S101 - a plan has it then
     edges = rule.edges(cells=1 if plan.one_bound else data.dictionary.cell_sizes.size)
     counts = data.norm_counts(edges[1:], request.norm, indicator=request.indicator)
-    noise = noise_of(event, np.full(counts.size, event.noise_multiplier), source)
-    noisy = (counts + noise.reshape(counts.shape)).astype(np.float64)
+    scale = np.full(counts.size, event.noise_multiplier)
+    noisy = with_noise(event, counts, scale, source).astype(np.float64)
     if request.ratio and plan.one_bound and len(data.dictionary.groups):
         return _choose_for_ratios(noisy, edges, data, request, source).at_most(rule.high)
     aligned = 1.0 if request.measure is None else request.measure.bias
@@ -341,8 +335,8 @@ def _pooled_rows(
     pools = Pools(POOLED_EDGES, rough.pool, rough.bounds, rough.weight, rough.pools, most)
     counts = data.pooled_counts(pools, request.norm, indicator=request.indicator)
     scale = np.full(counts.size, event.noise_multiplier * 2**WEIGHT_BITS)
-    noise = noise_of(event, scale, source)
-    return np.asarray((counts + noise.reshape(counts.shape)) / 2**WEIGHT_BITS, dtype=np.float64)
+    noisy = with_noise(event, counts, scale, source)
+    return np.asarray(noisy / 2**WEIGHT_BITS, dtype=np.float64)
 
 
 def _choose_for_ratios(
@@ -405,11 +399,13 @@ def _at_one_size(
     grid = Grid(np.array([request.rule.low]), grid_bits(event.noise_multiplier), request.norm)
     sums = request.netted(data.sums(grid, indicator=request.indicator))
     scale = np.full(sums.size, event.noise_multiplier * float(grid.radius[0]))
-    noise = noise_of(event, scale, source).reshape(sums.shape)
-    return np.asarray((sums + noise) / float(grid.radius[0]), dtype=np.float64)
+    noisy = with_noise(event, sums, scale, source)
+    return np.asarray(noisy / float(grid.radius[0]), dtype=np.float64)
 
 
-def noise_of(event: Gaussian | Laplace, scale: FloatArray, source: Source) -> IntArray:
-    """Noise of an event's law on the integers, never below the scale."""
-    sample = discrete_laplace if isinstance(event, Laplace) else rounded_gaussian
-    return sample(raised(scale), source=source)
+def with_noise(
+    event: Gaussian | Laplace, sums: IntArray, scale: FloatArray, source: Source
+) -> IntArray:
+    """Add noise of an event's law to sums of integers, never below the scale."""
+    add = with_laplace if isinstance(event, Laplace) else with_gaussian
+    return add(sums, raised(scale), source=source)

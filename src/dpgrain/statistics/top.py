@@ -20,13 +20,8 @@ from dpgrain.accounting import (
     calibrate_truncated_geometric,
 )
 from dpgrain.errors import ParameterError
-from dpgrain.noise import (
-    RandomState,
-    raised,
-    rounded_gaussian,
-    source_of,
-    truncated_geometric,
-)
+from dpgrain.noise import RandomState, raised, source_of
+from dpgrain.noise.sums import with_gaussian, with_truncated_geometric
 from dpgrain.publishing import Promise, before_publishing, in_budget
 from dpgrain.publishing.expected import Expected
 from dpgrain.publishing.guarantee import Guarantee
@@ -288,7 +283,7 @@ def _truncated(
     with _held(request, guarantee, expected, progress) as (data, guarantee):
         groups = data.dictionary.groups
         sums = data.holders(max_items=most)
-    noisy = sums + truncated_geometric(event.rate, event.cutoff, sums.size, source=source)
+    noisy = with_truncated_geometric(sums, event.rate, event.cutoff, source=source)
     # An item that nobody holds is at most the cutoff away from 0 and never passes.
     passed = (sums > 0) & (noisy > event.cutoff)
     size = int(passed.sum())
@@ -326,7 +321,7 @@ def _names(
         groups = data.dictionary.groups
     step = float(grid.step[0])
     scale = np.full(sums.size, event.noise_multiplier * float(grid.radius[0]))
-    noisy = sums + rounded_gaussian(raised(scale), source=source)
+    noisy = with_gaussian(sums, raised(scale), source=source)
     passed = (sums > 0) & (noisy >= math.ceil(event.threshold / step) + 1)
     size = int(passed.sum())
     return _sorted(

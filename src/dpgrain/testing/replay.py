@@ -6,18 +6,22 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from types import ModuleType
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from dpgrain.noise.exponential import permute_and_flip
 from dpgrain.noise.gumbel import gumbel_order
-from dpgrain.noise.laws import discrete_laplace, rounded_gaussian, truncated_geometric
+from dpgrain.noise.sums import with_gaussian, with_laplace, with_truncated_geometric
 
-# Laws whose draws are added to sums, and choices whose outcome is all that is seen.
-_ADDED = (rounded_gaussian, discrete_laplace, truncated_geometric)
-_CHOSEN = (gumbel_order, permute_and_flip)
+# Laws whose noise is added to sums, and choices whose outcome is all that is seen.
+_LAWS: tuple[Any, ...] = (
+    with_gaussian,
+    with_laplace,
+    with_truncated_geometric,
+    gumbel_order,
+    permute_and_flip,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,11 +54,11 @@ class Draw:
         scale = np.asarray(self.scale[0], dtype=float)
         if scale.size == moved.size:
             scale = scale.reshape(moved.shape)
-        if self.law == rounded_gaussian.__name__:
+        if self.law == with_gaussian.__name__:
             return float(((moved / scale) ** 2).sum()), 0.0
-        if self.law == discrete_laplace.__name__:
+        if self.law == with_laplace.__name__:
             return 0.0, float((np.abs(moved) / scale).sum())
-        if self.law == truncated_geometric.__name__:
+        if self.law == with_truncated_geometric.__name__:
             return 0.0, float((np.abs(moved) * scale).sum())
         # Choices: by the range of what is added to scores, of which one may be 0.
         wide = max(0.0, float(moved.max(initial=0))) - min(0.0, float(moved.min(initial=0)))
@@ -116,51 +120,26 @@ def replayed(draws: Sequence[Draw]) -> Iterator[list[Draw]]:
 Give: TypeAlias = Callable[[str, tuple[Any, ...], Any, Callable[[], Any]], Any]
 
 
-class _Noise(np.ndarray[Any, Any]):
-    """Noise that asks for the answer where it is added to sums."""
-
-    give: Give
-    law: str
-    scale: Any
-
-    def __array_finalize__(self, other: Any) -> None:
-        for name in ("give", "law", "scale"):
-            setattr(self, name, getattr(other, name, None))
-
-    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
-        plain = [np.asarray(one) for one in inputs]
-        if ufunc is not np.add or method != "__call__":
-            raise AssertionError(f"noise goes into {ufunc.__name__}, which is not replayed")
-        (sums,) = (
-            one for one, is_ in zip(plain, inputs, strict=True) if not isinstance(is_, _Noise)
-        )
-        noise = np.asarray(self)
-        return self.give(self.law, self.scale, sums, lambda: sums + noise)
-
-
 @contextmanager
 def _drawn_by(give: Give) -> Iterator[None]:
     """Have all draws in the package go through a function."""
 
-    def adding(law: Any) -> Any:
-        def draw(scale: Any, *rest: Any, **options: Any) -> Any:
-            noise = law(scale, *rest, **options).view(_Noise)
-            noise.give, noise.law, noise.scale = give, law.__name__, (scale, *rest)
-            return noise
+    def given(law: Any) -> Any:
+        def draw(sums: Any, *scale: Any, source: Any = None) -> Any:
+            before = np.array(sums)
+            return give(law.__name__, scale, before, lambda: law(sums, *scale, source=source))
 
         return draw
 
-    def choosing(law: Any) -> Any:
-        def draw(scores: Any, *rest: Any, **options: Any) -> Any:
-            return give(law.__name__, rest, scores, lambda: law(scores, *rest, **options))
-
-        return draw
-
-    made: dict[Any, Any] = {law: adding(law) for law in _ADDED}
-    made |= {law: choosing(law) for law in _CHOSEN}
+    made = {law: given(law) for law in _LAWS}
+    own = [
+        module
+        for path, module in list(sys.modules.items())
+        if path.startswith("dpgrain.") and path != __name__
+    ]
     changed = [
         (module, name, law)
-        for module in _callers()
+        for module in own
         for name, value in list(vars(module).items())
         for law in made
         if value is law
@@ -172,13 +151,3 @@ def _drawn_by(give: Give) -> Iterator[None]:
     finally:
         for module, name, law in changed:
             setattr(module, name, law)
-
-
-def _callers() -> list[ModuleType]:
-    """Return the modules of the package that are loaded, but for those that define laws."""
-    laws = {law.__module__ for law in (*_ADDED, *_CHOSEN)}
-    return [
-        module
-        for name, module in list(sys.modules.items())
-        if name.startswith("dpgrain.") and name not in laws
-    ]

@@ -186,10 +186,10 @@ def _refused(publish: Callable[[], Release]) -> None:
 def _without_noise() -> AbstractContextManager[Any]:
     """Make releases whose noise is 0 in every coordinate."""
 
-    def none(event: object, scale: FloatArray, source: object) -> IntArray:  # noqa: ARG001
-        return np.zeros(scale.size, dtype=np.int64)
+    def none(event: object, sums: IntArray, scale: object, source: object) -> IntArray:  # noqa: ARG001
+        return sums
 
-    return mock.patch.object(run, "noise_of", none)
+    return mock.patch.object(run, "with_noise", none)
 
 
 # -- neighbours ---

@@ -19,7 +19,14 @@ from dpgrain.means import Mean, Vectors
 from dpgrain.means.softcore import softcore
 from dpgrain.means.softcore.neighbours import close, on_grid
 from dpgrain.means.softcore.softcore import SoftCore, in_agreement, sum_of, whole_weights
-from dpgrain.noise import SeededSource, Source, SystemSource, discrete_laplace, rounded_gaussian
+from dpgrain.noise import (
+    SeededSource,
+    Source,
+    SystemSource,
+    discrete_laplace,
+    rounded_gaussian,
+    sums,
+)
 from dpgrain.testing.mean import BLOCKS, DIMENSION, SURE, Array, MeanContract
 from dpgrain.units import Relation
 
@@ -306,14 +313,14 @@ def test_wrong_noise_on_the_tests_would_be_found(bug: str, monkeypatch: pytest.M
     real, laplace = softcore.SoftCoreRounds._round, discrete_laplace
 
     def redrawn(run: softcore.SoftCoreRounds, given: Any) -> Any:
-        run._lowered = run._test_noise(run.mean.threshold_scale)
+        run._lowered = run._tested(0, run.mean.threshold_scale)
         return real(run, given)
 
     if bug == "redrawn":
         monkeypatch.setattr(softcore.SoftCoreRounds, "_round", redrawn)
     else:
         monkeypatch.setattr(
-            softcore, "discrete_laplace", lambda scale, *a, **k: laplace(scale / 2, *a, **k)
+            sums, "discrete_laplace", lambda scale, *a, **k: laplace(scale / 2, *a, **k)
         )
     assert worst(ends(mean, apart(12), 900), chances(mean, 12)) > SURE
 
@@ -393,7 +400,7 @@ def test_audit_finds_a_third_of_the_noise(monkeypatch: pytest.MonkeyPatch) -> No
     def less(scale: Array, d: int, source: Source) -> Any:
         return real(scale / 3, d, source=source)
 
-    monkeypatch.setattr(softcore, "rounded_gaussian", less)
+    monkeypatch.setattr(sums, "rounded_gaussian", less)
     found, claimed = audit()
     assert found > claimed
 

@@ -410,7 +410,7 @@ def test_audit_of_numbers(relation: Relation, monkeypatch: pytest.MonkeyPatch) -
     source = SystemSource()
     assert 0.25 * mean.epsilon < apart() <= mean.epsilon
     monkeypatch.setattr(
-        winsorized,
+        sums,
         "discrete_laplace",
         lambda scale, size, source: discrete_laplace(scale / 4, size, source=source),
     )

@@ -20,7 +20,8 @@ from dpgrain.means.problem import Candidate, Method, Problem
 from dpgrain.means.protocol import Central, Contributions, CountedRounds
 from dpgrain.means.softcore.gaps import least_gap
 from dpgrain.means.softcore.neighbours import close, on_grid
-from dpgrain.noise import Source, discrete_laplace, raised, rounded_gaussian
+from dpgrain.noise import Source, raised
+from dpgrain.noise.sums import with_gaussian, with_laplace
 from dpgrain.units import Level, Relation, User
 
 # The radius is 2 to this power steps of the grid; users are close if they are within 2^17 steps.
@@ -231,7 +232,7 @@ class SoftCoreRounds(CountedRounds):
         self.mean, self.source = mean, source
         self._event, self._ended = mean.event, ""
         # This noise is drawn once for all rounds: drawn anew, it would let each round tell something.
-        self._lowered = self._test_noise(mean.threshold_scale)
+        self._lowered = self._tested(0, mean.threshold_scale)
 
     def estimate(self, contributions: Contributions) -> FloatArray:
         """Return the noisy mean of one round, (dimension,).
@@ -255,9 +256,9 @@ class SoftCoreRounds(CountedRounds):
         vectors, step = contributions.vectors(), mean.radius / 2**_STEP_BITS
         (counts,) = close(vectors, step, [_CLOSE_SQUARE])
         agreeing = in_agreement(counts)
-        noise = self._test_noise(mean.query_scale) + self._lowered
+        noisy = self._tested(agreeing, mean.query_scale) + self._lowered
         weights = whole_weights(counts, mean.n_users, mean.core)
-        if agreeing + noise < self._event.threshold or not weights.any():
+        if noisy < self._event.threshold or not weights.any():
             self._ended = (
                 f"The run ended in round {self._done}: too few users lie within 2·radius of most "
                 "others. Take a larger radius, or more users."
@@ -266,8 +267,9 @@ class SoftCoreRounds(CountedRounds):
         kept = np.flatnonzero(weights)
         return self._noised(on_grid(vectors[kept], step), weights[kept])
 
-    def _test_noise(self, scale: float) -> int:
-        return int(discrete_laplace(raised(scale), 1, source=self.source)[0])
+    def _tested(self, agreeing: int, scale: float) -> int:
+        """Add the noise of the test to a number of users."""
+        return int(with_laplace(np.array([agreeing]), raised(scale), source=self.source)[0])
 
     def _noised(self, steps: IntArray, weights: IntArray) -> FloatArray:
         """Add noise to the weighted mean of vectors on the grid, in whole steps of a finer grid."""
@@ -279,11 +281,9 @@ class SoftCoreRounds(CountedRounds):
         # Rounding moves each coordinate by half a step, in both of two neighbours.
         moved = self._event.sensitivity
         scale = mean.noise_multiplier * (2.0 ** (_STEP_BITS + shift) + math.sqrt(d) / moved)
-        noise = rounded_gaussian(raised(raised(scale)), d, source=self.source)
-        noisy = [part + int(drawn) for part, drawn in zip(nearest, noise, strict=True)]
-        return np.array(noisy, dtype=object).astype(np.float64) * (
-            mean.radius / 2.0 ** (_STEP_BITS + shift)
-        )
+        steps_of_mean = np.array(nearest, dtype=object)
+        noisy = with_gaussian(steps_of_mean, raised(raised(scale)), source=self.source)
+        return noisy.astype(np.float64) * (mean.radius / 2.0 ** (_STEP_BITS + shift))
 
 
 def in_agreement(counts: IntArray) -> int:

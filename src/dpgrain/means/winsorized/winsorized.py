@@ -29,8 +29,8 @@ from dpgrain.means.problem import SMALLEST, Candidate, Method, Problem
 from dpgrain.means.protocol import Central, Contributions, CountedRounds
 from dpgrain.means.winsorized.ranges import PrivateRange, range_event
 from dpgrain.means.winsorized.rotation import Rotation, padded
-from dpgrain.noise import Source, discrete_laplace, raised
-from dpgrain.noise.sums import noised
+from dpgrain.noise import Source, raised
+from dpgrain.noise.sums import noised, with_laplace
 from dpgrain.units import RELATIONS, Level, Relation
 
 # At most this share of the users may lie on one side of an interval's middle, and far from it.
@@ -426,7 +426,7 @@ class WinsorizedScalar:
         step = _step(self.half_width)
         total = np.rint(_clipped_sums(there, middles, self.half_width) / step).astype(np.int64)
         scale = raised(raised(self.noise.noise_multiplier * (self.half_width / step)))
-        noisy = total + discrete_laplace(scale, 1, source=source)
+        noisy = with_laplace(total, scale, source=source)
         return float(middles[0] + float(noisy[0]) * step / self.n_users)
 
 
