@@ -322,7 +322,8 @@ def test_wrong_noise_on_the_tests_would_be_found(bug: str, monkeypatch: pytest.M
         monkeypatch.setattr(
             sums, "discrete_laplace", lambda scale, *a, **k: laplace(scale / 2, *a, **k)
         )
-    assert worst(ends(mean, apart(12), 900), chances(mean, 12)) > SURE
+    # Four times as many runs as above, so that a bug is sure to be seen.
+    assert worst(ends(mean, apart(12), 3600), chances(mean, 12)) > SURE
 
 
 # ---------------------------------------------------------------------------------------- audits
