@@ -81,12 +81,12 @@ def spread(cases: Mapping[str, frozenset[Hashable]], keep: int | None) -> set[st
 
 
 def _values(item: pytest.Function) -> frozenset[Hashable]:
-    """The values of a case's parameters; those that are no plain words or numbers by their place."""
+    """The values of a case's parameters; those that are no plain words or numbers by their identity."""
     if not hasattr(item, "callspec"):
         return frozenset({item.nodeid})
     plain = (str, int, float, bool, type(None))
     return frozenset(
-        (name, repr(value) if isinstance(value, plain) else item.callspec.indices[name])
+        (name, repr(value) if isinstance(value, plain) else id(value))
         for name, value in item.callspec.params.items()
     )
 

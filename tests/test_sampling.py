@@ -24,7 +24,8 @@ from tests.sampling import examples
 @pytest.mark.search
 @pytest.mark.parametrize("number", range(4))
 @pytest.mark.parametrize("word", ["a", "b"])
-def test_product(word, number): pass
+@pytest.mark.parametrize("kind", [int, float])
+def test_product(word, number, kind): pass
 
 @pytest.mark.search(keep=0)
 def test_expensive(): pass
@@ -132,7 +133,7 @@ def test_sample_and_rest_are_everything(searches: Path) -> None:
     # Of random searches and loops both parts try examples, of slow tests neither.
     assert sample & rest == {f"{at}test_random", f"{at}test_loop"}
     assert sample | rest == everything
-    assert len(everything) == 8 + 1 + 3 + 2 * (5 + 1) + 2
+    assert len(everything) == 16 + 1 + 3 + 2 * (5 + 1) + 2
     assert len({name for name in sample if name.startswith(f"{at}test_product")}) == 4
     assert f"{at}test_expensive" in rest
     # Each class has a sample of its own, and the case that is not slow is the one to keep.
@@ -143,4 +144,4 @@ def test_sample_and_rest_are_everything(searches: Path) -> None:
 
 def test_what_is_asked_for_by_name_runs_whole(searches: Path) -> None:
     names = [f"tests/test_it.py::{name}" for name in ("test_product", "test_expensive")]
-    assert len(_collected(searches, *names)) == 8 + 1
+    assert len(_collected(searches, *names)) == 16 + 1

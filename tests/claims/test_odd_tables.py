@@ -224,6 +224,7 @@ def check(case: Case, folder: Path, *, brief: bool = False) -> str:
     return ""
 
 
+@pytest.mark.search(keep=8)
 @every_way
 def test_one_odd_row_decides_nothing_and_is_read_as_the_definition_says(
     system: str, way: str, strength: int | None, tmp_path: Path

@@ -200,7 +200,7 @@ def search(world: World, random: int = 40) -> float:
 POOLS = [(1, 8), (3, 8), (8, 3), (8, 1), (40, 8)]
 
 
-@pytest.mark.search(keep=12)
+@pytest.mark.search(keep=8)
 @pytest.mark.parametrize("max_elements", [None, 1, 5])
 @pytest.mark.parametrize("norm", ["l2", "l1"])
 @pytest.mark.parametrize("relation", RELATIONS)

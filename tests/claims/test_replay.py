@@ -24,7 +24,7 @@ from dpgrain.testing.promises import Publisher
 from dpgrain.testing.replay import recorded, replayed
 
 # Releases of each function that a sample replays.
-_FEW = 5
+_FEW = 4
 # Options under which the number of draws, or what they choose among, is not public; not replayed.
 _APART: dict[str, dict[str, tuple[Any, ...]]] = {
     # A winsorized mean chooses among bins that somebody holds; tests/means/winsorized/.

@@ -265,7 +265,7 @@ def billed(
 PRODUCT = list(itertools.product(UNITS, SCOPES, KEYS, PROMISED, ("zero_out", "replace")))[::7]
 
 
-@pytest.mark.search(keep=60)
+@pytest.mark.search(keep=40)
 @pytest.mark.parametrize(("unit", "scope", "keys", "promised", "relation"), PRODUCT)
 def test_no_promised_unit_moves_more_than_is_billed(
     unit: str, scope: str, keys: str, promised: str, relation: Any, some_of: Any

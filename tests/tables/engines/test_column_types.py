@@ -172,6 +172,7 @@ RAW = [0, -1, 86_399_999_999_999, 10**15, 2**62, -(2**62), 2**63 - 1, 1 - 2**63,
        -9_223_372_022_400_001, -9_223_372_022_400_000, 9_223_372_036_854_775, None]  # fmt: skip
 
 
+@pytest.mark.search
 @pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
 @pytest.mark.parametrize("zone", [None, "Europe/Paris"])
 def test_no_number_of_a_time_ends_a_release(unit: str, zone: str | None, tmp_path: Path) -> None:
