@@ -722,6 +722,21 @@ def _named(name: str) -> str:
     return f"count(*) AS rows_, {listed}, current_setting('search_path') AS path"
 
 
+def holds_its_values(table: duckdb.DuckDBPyRelation) -> bool:
+    """Return whether all tables of a name hold each of their values, in a file of DuckDB's.
+
+    A column that is computed as it is read may number the rows (``nextval``), and what another system
+    holds need not be of the type of its column.
+    """
+    found = (
+        "SELECT count(*) FROM duckdb_tables() AS tables_ JOIN duckdb_databases() AS files "
+        f"USING (database_oid) WHERE lower(table_name) = lower({text(table.alias)}) "
+        "AND (files.type <> 'duckdb' OR contains(tables_.sql, 'GENERATED ALWAYS AS'))"
+    )
+    with reading("The relation"):
+        return table.filter("false").aggregate(f"({found}) + 0 * count(*)").fetchall() == [(0,)]
+
+
 def _readable(kinds: Mapping[str, str], used: Collection[str] | None) -> dict[str, str]:
     """Return the columns that are used, or all that can be, with their types."""
     return {
