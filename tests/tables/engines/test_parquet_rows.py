@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import dpgrain as dg
-from dpgrain.tables.engines.parquet_rows import copy_readable, odd_times
+from dpgrain.tables.engines.parquet_rows import copy_readable, far_days, odd_times
 
 FAR = 2**62
 
@@ -65,3 +65,41 @@ def test_files_of_both_kinds_are_one_table(engine: str, tmp_path: Path) -> None:
     with table.with_days("day", "At").open_engine() as opened:
         found = opened.columns([("day", "text")]).column(0).to_pylist()
     assert found == ["1970-01-01", None, "1970-01-01", "1970-01-01"]
+
+
+@pytest.mark.parametrize(
+    ("raw", "unit", "far"),
+    [
+        ([0, None, 9_007_199_254_740_992], "ms", []),
+        ([0, 10**16], "ms", ["at"]),
+        ([2**63 - 2, None, 0, -1], "us", []),
+        ([0, -(10**18)], "us", ["at"]),
+        ([], "ms", []),
+    ],
+)
+def test_days_and_nanoseconds_are_read_or_copied(
+    raw: list[int | None], unit: str, far: list[str], tmp_path: Path
+) -> None:
+    """A day out of range is a null, and all others are read as they are in files without one."""
+    path = written(tmp_path / "t.parquet", raw, unit, use_deprecated_int96_timestamps=True)
+    assert sorted(far_days(path)) == far
+    for engine in ("duckdb", "in_memory"):
+        with dg.read(path, user="who", engine=engine).open_engine() as opened:
+            found = opened.columns([("At", "as it is")]).column(0)
+        one = 1 if unit == "us" else 1000
+        read = [None if each in (10**16, -(10**18)) else each for each in raw]
+        assert found.cast(pa.int64()).to_pylist() == [each and each * one for each in read]
+
+
+@pytest.mark.parametrize("options", [{}, {"write_statistics": False}])
+@pytest.mark.parametrize("engine", ["duckdb", "in_memory"])
+def test_a_file_without_rows_is_read_as_one_with_a_row(
+    engine: str, options: dict[str, object], tmp_path: Path
+) -> None:
+    written(tmp_path / "a.parquet", [], **options)
+    written(tmp_path / "b.parquet", [0, 1], **options)
+    for files, rows in (("a.parquet", 0), ("*.parquet", 2)):
+        table = dg.read(str(tmp_path / files), user="who", engine=engine)
+        with table.with_days("day", "At").open_engine() as opened:
+            found = opened.columns([("day", "text")]).column(0).to_pylist()
+        assert found == ["1970-01-01"] * rows

@@ -413,3 +413,27 @@ def test_a_frame_of_spark_is_a_query(spark: Any, tmp_path: Path) -> None:
     assert AS_GIVEN in str(found.guarantee)
     mean = dg.mean_of_users(frame.select("who", "n"), users="who", bound=9.0, **PROMISE)
     assert mean.guarantee.provenance == "as given"
+
+
+@pytest.mark.parametrize("named", ["numbered", "main.numbered", "Numbered"])
+def test_a_table_that_computes_a_column_as_it_is_read_is_a_query(
+    named: str, connection: duckdb.DuckDBPyConnection
+) -> None:
+    """A column that numbers the rows is cut off by ``where`` as by LIMIT, under a table's name."""
+    connection.execute("CREATE SEQUENCE places")
+    connection.execute("CREATE TABLE numbered (who INT, place BIGINT AS (nextval('places')))")
+    connection.execute("INSERT INTO numbered (who) VALUES (1), (2), (3)")
+    assert "computed as they are read" in refused(connection.table(named))
+    assert "ORDER BY" in refused(connection.table(named).filter("place < 3"))
+    given = dg.read(connection.table(named), user="who", rows="as given")
+    assert given.provenance == "as given"
+    connection.execute("CREATE TABLE copied AS FROM numbered")
+    assert dg.read(connection.table("copied"), user="who").provenance == "table"
+
+
+def test_a_table_of_another_file_of_duckdb_is_a_table(
+    connection: duckdb.DuckDBPyConnection, tmp_path: Path
+) -> None:
+    connection.execute(f"ATTACH '{tmp_path / 'other.db'}' AS other")
+    connection.execute("CREATE TABLE other.main.visits AS FROM visits")
+    assert dg.read(connection.table("other.main.visits"), user="who").provenance == "table"

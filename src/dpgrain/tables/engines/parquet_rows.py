@@ -1,21 +1,25 @@
 """Times of Parquet that no query may see: DuckDB ends at the first that is out of range.
 
-A file holds times as whole numbers of milliseconds, microseconds or nanoseconds, and any number can be
-written. DuckDB multiplies milliseconds as it reads them and fails at one that is too large, so that a
-file whose footer does not show that all are within range is read from a copy, in which such a time is
-a null. Microseconds are read as they are, and judged by the query.
+A file holds times as whole numbers of milliseconds, microseconds or nanoseconds, or as a day and its
+nanoseconds (INT96, of Spark), and any number can be written. DuckDB multiplies milliseconds and days as
+it reads them and fails at one that is too large. So a file whose footer does not show that all
+milliseconds are within range, or one with a day that is not, is read from a copy, in which such a time
+is a null. Microseconds are read as they are, and judged by the query.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 
+from dpgrain._arrow import numbers
 from dpgrain._later import later
+from dpgrain._types import BoolArray
 from dpgrain.errors import SchemaError
 from dpgrain.tables.engines.column_types import FIRST_TIME, LAST_TIME
 from dpgrain.tables.engines.frames import readable_times
@@ -27,6 +31,8 @@ else:
 
 # Rows that are copied at once.
 _ROWS = 1 << 16
+# Microseconds of a second.
+_SECOND = 10**6
 
 
 @dataclass(frozen=True)
@@ -36,10 +42,12 @@ class OddTimes:
     Args:
         milliseconds: the columns, in small letters, that are counted in milliseconds.
         others: those that are counted in microseconds, or in days and nanoseconds.
+        days: those of these that are counted in days and nanoseconds, of which no footer tells.
     """
 
     milliseconds: frozenset[str] = frozenset()
     others: frozenset[str] = frozenset()
+    days: frozenset[str] = frozenset()
 
 
 def names_of(path: str) -> list[str]:
@@ -62,7 +70,7 @@ def odd_times(path: str) -> OddTimes:
             f"The file {path!r} has columns of times beside one of a type that Arrow cannot read, such "
             "as integers of 128 bits; write that column as another type, or leave it out."
         ) from error
-    milliseconds, others = set(), set()
+    milliseconds, others, days = set(), set(), set()
     for place in range(footer.num_columns):
         column = footer.schema.column(place)
         if column.path != column.name:
@@ -73,11 +81,11 @@ def odd_times(path: str) -> OddTimes:
             footer, place, FIRST_TIME // 1000, LAST_TIME // 1000
         ):
             milliseconds.add(column.name.casefold())
-        elif unit == "INT96" or (
-            unit == "microseconds" and not _within(footer, place, FIRST_TIME, 2**63 - 1)
-        ):
+        elif unit == "INT96":
+            days.add(column.name.casefold())
+        elif unit == "microseconds" and not _within(footer, place, FIRST_TIME, 2**63 - 1):
             others.add(column.name.casefold())
-    return OddTimes(frozenset(milliseconds), frozenset(others))
+    return OddTimes(frozenset(milliseconds), frozenset(others | days), frozenset(days))
 
 
 def _unit(column: Any) -> str | None:
@@ -107,6 +115,19 @@ def _lies_within(chunk: Any, low: int, high: int) -> bool:
     return bool(stated.has_null_count and stated.null_count == chunk.num_values)
 
 
+def far_days(path: str) -> frozenset[str]:
+    """Return the columns of a file, in small letters, that hold days and nanoseconds out of range.
+
+    Raises:
+        pa.ArrowException: if the file is damaged.
+        OSError: if it cannot be read.
+    """
+    names, far = _days_in(path), set()
+    for _, reached in _microseconds(path, names):
+        far |= {name for name in names if not reached[name].all()}
+    return frozenset(name.casefold() for name in far)
+
+
 def copy_readable(path: str, copy: Path, columns: Collection[str]) -> None:
     """Write columns of a file to another one, in which times out of range are nulls.
 
@@ -115,14 +136,55 @@ def copy_readable(path: str, copy: Path, columns: Collection[str]) -> None:
         copy: the other one.
         columns: the columns, in small letters.
     """
-    with pq.ParquetFile(path) as file:
-        names = [name for name in file.schema_arrow.names if name.casefold() in columns]
-        writer = None
-        try:
-            for batch in file.iter_batches(_ROWS, columns=names):
-                table = readable_times(pa.Table.from_batches([batch]))
-                writer = writer or pq.ParquetWriter(copy, table.schema)
-                writer.write_table(table)
-        finally:
-            if writer is not None:
-                writer.close()
+    names = [name for name in names_of(path) if name.casefold() in columns]
+    with pq.ParquetFile(path, coerce_int96_timestamp_unit="us") as file:
+        schema = readable_times(file.schema_arrow.empty_table().select(names)).schema
+    # A file without rows is copied, too.
+    with pq.ParquetWriter(copy, schema) as writer:
+        for table, reached in _microseconds(path, names):
+            for name, inside in reached.items():
+                place, column = table.schema.get_field_index(name), table.column(name)
+                kept = numbers(_ticks(column), ~inside | _nulls(column)).cast(column.type)
+                table = table.set_column(place, table.schema.field(place), kept)
+            writer.write_table(readable_times(table))
+
+
+def _days_in(path: str) -> list[str]:
+    """Return the names of the columns of a file that hold days and nanoseconds."""
+    schema = pq.read_metadata(path).schema
+    columns = [schema.column(place) for place in range(len(schema.names))]
+    return [each.name for each in columns if each.path == each.name and _unit(each) == "INT96"]
+
+
+def _microseconds(
+    path: str, names: Sequence[str]
+) -> Iterator[tuple[pa.Table, dict[str, BoolArray]]]:
+    """Yield rows of a file, and for each column of days and nanoseconds which microseconds reach.
+
+    Arrow makes microseconds of them modulo 2^64, and seconds as they are; both agree on the others.
+    """
+    days = [name for name in _days_in(path) if name in names]
+    with (
+        pq.ParquetFile(path, coerce_int96_timestamp_unit="us") as file,
+        pq.ParquetFile(path, coerce_int96_timestamp_unit="s") as coarse,
+    ):
+        batches = file.iter_batches(_ROWS, columns=list(names))
+        seconds = coarse.iter_batches(_ROWS, columns=days)
+        for batch, by_seconds in zip(batches, seconds, strict=True):
+            found = pa.Table.from_batches([batch])
+            yield (
+                found,
+                {
+                    name: _ticks(found.column(name)) // _SECOND == _ticks(by_seconds.column(name))
+                    for name in days
+                },
+            )
+
+
+def _ticks(column: pa.Array | pa.ChunkedArray) -> Any:
+    """Return the numbers of times, (n,); 0 for nulls."""
+    return np.asarray(column.cast(pa.int64()).fill_null(0).to_numpy())
+
+
+def _nulls(column: pa.ChunkedArray) -> BoolArray:
+    return np.asarray(column.is_null().to_numpy())

@@ -15,7 +15,7 @@ import pyarrow as pa
 from dpgrain import _validate
 from dpgrain.errors import ParameterError
 from dpgrain.provenance import Provenance
-from dpgrain.tables.engines.sources import TABLE, unreadable
+from dpgrain.tables.engines.sources import TABLE, holds_its_values, unreadable
 from dpgrain.tables.engines.spark_session import is_frame
 
 
@@ -47,7 +47,7 @@ def _known(data: Any) -> Provenance | None:
     if _is_path(data) or (isinstance(data, Sequence) and data and all(map(_is_path, data))):
         return "table"
     if isinstance(data, duckdb.DuckDBPyRelation):
-        return "table" if data.type == TABLE else None
+        return "table" if data.type == TABLE and holds_its_values(data) else None
     if isinstance(data, pa.Table | pa.RecordBatchReader):
         return "as given"
     module = type(data).__module__.partition(".")[0]
@@ -64,6 +64,14 @@ def _refused(data: Any) -> ParameterError:
     lazy = hasattr(data, "collect") or is_frame(data)
     if not lazy and not isinstance(data, duckdb.DuckDBPyRelation):
         return unreadable(data)
+    if not lazy and data.type == TABLE:
+        return ParameterError(
+            f"source {data.alias!r} has columns that are computed as they are read (GENERATED ALWAYS "
+            "AS), or stands in a database that is not DuckDB's, where one person may decide over what "
+            "is read of others; copy it (CREATE TABLE … AS FROM …), or state rows='as given', and the "
+            "guarantee says that nobody's rows are assumed to decide over those of others.",
+            name="source",
+        )
     return ParameterError(
         f"source is a query ({type(data).__name__}), where one person may decide over rows of others: "
         "after ORDER BY amount DESC LIMIT 1000 one moves a count from 1,004 to 5; pass the table "

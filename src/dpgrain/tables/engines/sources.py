@@ -47,7 +47,13 @@ from dpgrain.tables.engines.csv_rows import (
 )
 from dpgrain.tables.engines.frames import of_pandas, of_polars, readable_column, valid_texts
 from dpgrain.tables.engines.kept_facts import KeptFacts, state_of
-from dpgrain.tables.engines.parquet_rows import OddTimes, copy_readable, names_of, odd_times
+from dpgrain.tables.engines.parquet_rows import (
+    OddTimes,
+    copy_readable,
+    far_days,
+    names_of,
+    odd_times,
+)
 from dpgrain.tables.engines.schemas import described, kind_of, schema_reader
 from dpgrain.tables.engines.spill import COPIES
 from dpgrain.tables.engines.sql import quoted, text, tried
@@ -195,6 +201,10 @@ class FileSource:
         return KeptFacts(odd_times)
 
     @cached_property
+    def _far_days(self) -> KeptFacts[frozenset[str]]:
+        return KeptFacts(far_days)
+
+    @cached_property
     def _odd_rows(self) -> KeptFacts[Oddities]:
         return KeptFacts(lambda path: oddities(parts(path), self.delimiter))
 
@@ -312,11 +322,14 @@ class FileSource:
             kinds: column → type in the file.
             columns: column → the type that it is read as, of columns that are used.
         """
-        odd, used = OddTimes(), {name.casefold() for name in columns}
+        odd, far = OddTimes(), frozenset[str]()
+        used = {name.casefold() for name in columns}
         if any(kind in TIMES for kind in columns.values()):
             with reading(self.name):
                 odd = self._odd_times.of(path)
-        if not used.isdisjoint(odd.milliseconds):
+                if not used.isdisjoint(odd.days):
+                    far = self._far_days.of(path)
+        if not used.isdisjoint(odd.milliseconds | far):
             # All times of a copy are microseconds within their range.
             path, odd = self._copied(connection, path, used), OddTimes()
             kinds = {name: kind if kind in TIMES else kinds[name] for name, kind in columns.items()}
@@ -707,6 +720,21 @@ def _named(name: str) -> str:
     )
     listed = ", ".join(f"({query}) AS found{place}" for place, query in enumerate(found))
     return f"count(*) AS rows_, {listed}, current_setting('search_path') AS path"
+
+
+def holds_its_values(table: duckdb.DuckDBPyRelation) -> bool:
+    """Return whether all tables of a name hold each of their values, in a file of DuckDB's.
+
+    A column that is computed as it is read may number the rows (``nextval``), and what another system
+    holds need not be of the type of its column.
+    """
+    found = (
+        "SELECT count(*) FROM duckdb_tables() AS tables_ JOIN duckdb_databases() AS files "
+        f"USING (database_oid) WHERE lower(table_name) = lower({text(table.alias)}) "
+        "AND (files.type <> 'duckdb' OR contains(tables_.sql, 'GENERATED ALWAYS AS'))"
+    )
+    with reading("The relation"):
+        return table.filter("false").aggregate(f"({found}) + 0 * count(*)").fetchall() == [(0,)]
 
 
 def _readable(kinds: Mapping[str, str], used: Collection[str] | None) -> dict[str, str]:

@@ -278,6 +278,28 @@ def parquet(table: pa.Table, folder: Path) -> Path:
     return path
 
 
+def _int96(table: pa.Table, folder: Path) -> Path:
+    """Write a table into a Parquet file whose times are days and nanoseconds, as Spark writes them.
+
+    Raises:
+        TypeError: if it has times with a zone, or one that these do not reach.
+    """
+    path = parquet(table, folder)
+    pq.write_table(table, path, use_deprecated_int96_timestamps=True)
+    found = pq.ParquetFile(path, coerce_int96_timestamp_unit="s").read()
+    for name, kind in zip(table.column_names, table.schema.types, strict=True):
+        held = kind.value_type if pa.types.is_dictionary(kind) else kind
+        if not pa.types.is_timestamp(held):
+            continue
+        if held.tz is not None:
+            raise TypeError("Days and nanoseconds have no zone.")
+        ticks = table.column(name).cast(held).cast(pa.int64()).to_pylist()
+        seconds = [None if each is None else each // UNITS[held.unit] for each in ticks]
+        if found.column(name).cast(pa.int64()).to_pylist() != seconds:
+            raise TypeError("Days begin in the year -4713, and are counted in 32 bits.")
+    return path
+
+
 def _several(table: pa.Table, folder: Path) -> list[Path]:
     """Write every fifth row into a file of its own, by row groups of one row."""
     parquet(table, folder)
@@ -339,6 +361,7 @@ ARROW = System(
         "reader": _reader,
         "Parquet": parquet,
         "several Parquet files": _several,
+        "Parquet of INT96": _int96,
         "pandas": _pandas,
         "Polars": _polars,
         "DuckDB": _relation,
