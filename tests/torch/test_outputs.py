@@ -465,7 +465,23 @@ def slope(module: Any, x: Any) -> None:
     module(x).register_hook(lambda gradient: gradient / gradient.norm())
 
 
-func = torch.func
+class Centred(torch.autograd.Function):
+    """The identity, with a gradient that is centred over records."""
+
+    @staticmethod
+    def forward(_ctx: Any, out: Any) -> Any:
+        return out * 1.0
+
+    @staticmethod
+    def backward(_ctx: Any, gradient: Any) -> Any:
+        return gradient - gradient.mean(0)
+
+
+def centre(gradients: tuple[Any, ...]) -> tuple[Any]:
+    return (gradients[0] - gradients[0].mean(0),)
+
+
+func, edge_of = torch.func, torch.autograd.graph.get_gradient_edge
 #: Ways for gradients, or their gradients, to reach layers beside one backward pass of a loss.
 WAYS: dict[str, Callable[[Any, Any], Any]] = {
     "gradient penalty": penalty,
@@ -492,6 +508,11 @@ WAYS: dict[str, Callable[[Any, Any], Any]] = {
     "twice": twice,
     "again": again,
     "a hook": slope,
+    "a hook of the graph": lambda m, x: m(x).grad_fn.register_prehook(centre),
+    "a hook of an edge": lambda m, x: edge_of(m(x)).node.register_prehook(centre),
+    "a function of one's own": lambda m, x: Centred.apply(m(x)).mean().backward(),
+    "a function of a loss": lambda m, x: Centred.apply(m(x).mean(1)).backward(),
+    "a function of a sum": lambda m, x: Centred.apply(m(x).mean()).backward(),
     "what a module keeps": held,
     "as a plain tensor": lambda m, x: m(x).as_subclass(torch.Tensor).mean().backward(),
     "its data": lambda m, x: setattr(m(x), "data", x[:, :2]),
