@@ -576,6 +576,8 @@ def test_a_loop_may_look_at_everything() -> None:
         assert f"{loss:.3f}"
         assert "Output" in repr(loss)
         assert out.detach().numpy().shape == (RECORDS, 2)
+        # Functions of entries that return something else than entries.
+        assert (out.type(), len(torch.where(out > 0))) == ("torch.FloatTensor", 2)
         loss.backward()
     assert torch.cat(kept).shape == (3 * RECORDS, 2)
     assert 0 <= int(right) <= 3 * RECORDS

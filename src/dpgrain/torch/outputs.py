@@ -367,6 +367,8 @@ Rule: TypeAlias = Callable[[Pass, Any, Any, Any], Any]
 
 def _check_beside(result: Any, tensors: list[Any]) -> None:
     """Refuse tensors whose rows are not those of the records that a result has in its rows."""
+    if not isinstance(result, torch.Tensor):
+        raise _MixesError("returns no tensor with a row for each record")
     for tensor in tensors:
         if tensor.dim() != result.dim() or not is_rows(tensor, len(result)):
             raise _MixesError(
