@@ -64,9 +64,9 @@ class LinearGradients:
         loss: the loss as a function of margins.
         theta: (C·p,) the weights, flattened row by row from (C, p).
 
-    Formal guarantee: the vector that :meth:`clipped_sum` adds for a block has at most the norm ``clip``,
-    up to the rounding of the sum: norms are certain to 1e-5 in single precision (1e-12 in double), by
-    which blocks are clipped to less. A test searches for longer ones.
+    Formal guarantee: the vector that :meth:`clipped_sum` adds for a block has norm ``clip`` at most, up
+    to the rounding of the sum: norms are certain to 1e-5 in single precision (1e-12 in double), and
+    blocks are clipped to less by as much. A test searches for longer ones.
 
     >>> from dpgrain.optimize import Squared
     >>> rows = LinearBlocks.arrange(np.eye(2), [1.0, 8.0], [0, 1], intercept=False)
