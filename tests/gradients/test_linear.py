@@ -126,7 +126,7 @@ def test_each_way_gives_the_sum_of_a_loop(
     for clip in (0.02, float(np.median(norms)), 1e3):
         total = (means * np.minimum(1, clip / norms)[:, None]).sum(axis=0)
         found = LinearGradients(blocks, Logistic(), theta).clipped_sum(clip, drawn)
-        most = 1e-10 if kind == np.float64 else 1e-5
+        most = 1e-10 if kind == np.float64 else 2e-5
         assert np.linalg.norm(found - total) <= most * np.minimum(norms, clip).sum()
 
 
@@ -229,7 +229,7 @@ def test_blocks_whose_gradients_cancel_stay_within_the_clip(
             blocks = LinearBlocks.arrange(X, y, codes, intercept=False)
             found = LinearGradients(blocks, loss, theta).clipped_sum(clip)
             worst = max(worst, float(np.linalg.norm(found)) / clip)
-    assert worst <= 1 + 1e-5
+    assert worst <= 1
 
 
 def cancelling(
@@ -280,7 +280,7 @@ def test_clips_of_any_size_bind(clip: float, outputs: int, size: int) -> None:
                 made(X), np.zeros(size), np.zeros(size, dtype=int), intercept=False
             )
             found = LinearGradients(blocks, loss, np.zeros(4 * outputs)).clipped_sum(clip)
-            assert np.linalg.norm(found / clip) <= 1 + 1e-5
+            assert np.linalg.norm(found / clip) <= 1
 
 
 def test_features_that_are_not_finite_count_as_zero() -> None:
@@ -383,4 +383,4 @@ def test_the_clip_binds_where_squares_vanish() -> None:
     ):
         blocks = LinearBlocks.arrange(np.array([[x]], kind), [y], [0], intercept=False)
         found = LinearGradients(blocks, Squared(), np.zeros(1)).clipped_sum(clip)
-        assert abs(found[0]) <= clip * (1 + 1e-5)
+        assert abs(found[0]) <= clip

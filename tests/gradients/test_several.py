@@ -88,9 +88,9 @@ def longest(kind: Any) -> float:
     return worst
 
 
-@pytest.mark.parametrize(("kind", "most"), [(np.float32, 1e-5), (np.float64, 1e-12)])
-def test_clips_bind_where_records_cancel(kind: Any, most: float) -> None:
-    assert longest(kind) <= 1 + most
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+def test_clips_bind_where_records_cancel(kind: Any) -> None:
+    assert longest(kind) <= 1
 
 
 def test_without_the_guard_clips_do_not_bind(monkeypatch: pytest.MonkeyPatch) -> None:

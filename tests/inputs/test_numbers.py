@@ -3,10 +3,35 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
+import pytest
 
-from dpgrain.inputs.numbers import numbers
+from dpgrain.inputs.numbers import cells, numbers
+
+#: One row among others, from one like all of them to what is none.
+ROWS: dict[str, Any] = {
+    "plain": [3.0, 4.0],
+    "short": [3.0],
+    "long": [3.0, 4.0, 5.0],
+    "empty": [],
+    "nothing": None,
+    "number": 3.0,
+    "text": "34",
+    "array": np.array([3.0, 4.0]),
+    "huge": [10**400, 1],
+    "nested": [[3.0], [4.0]],
+}
+
+
+def array_of(rows: list[Any]) -> Any:
+    """A column of objects, each of which is a row."""
+    out = np.empty(len(rows), dtype=object)
+    for place, row in enumerate(rows):
+        out[place] = row
+    return out
 
 
 def test_a_complex_number_is_none_and_not_warned_of() -> None:
@@ -16,3 +41,13 @@ def test_a_complex_number_is_none_and_not_warned_of() -> None:
         found = numbers(np.array([np.complex128(1 + 1j), "2", True, 1j], dtype=object))
     assert np.array_equal(found, [np.nan, 2.0, 1.0, np.nan], equal_nan=True)
     assert not seen
+
+
+@pytest.mark.parametrize("odd", ROWS)
+@pytest.mark.parametrize("form", [list, tuple, array_of])
+def test_no_row_of_a_list_is_an_error_or_changes_another(
+    form: Callable[[Any], Any], odd: str
+) -> None:
+    found = cells(form([[1.0, 2.0], ROWS[odd], [5.0, 6.0]]), 2)
+    assert found.shape == (3, 2)
+    assert found[[0, 2]].tolist() == [[1.0, 2.0], [5.0, 6.0]]

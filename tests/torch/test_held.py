@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -63,6 +64,17 @@ def test_records_are_compared_number_by_number(values: Any) -> None:
     assert held().hash(KEY) == held(values=values).hash(KEY)
 
 
+class Picture:
+    """What NumPy reads as Pillow's pictures."""
+
+    def __init__(self, shade: int) -> None:
+        self._pixels = np.full((2, 2), shade, dtype=np.uint8)
+
+    @property
+    def __array_interface__(self) -> Any:
+        return self._pixels.__array_interface__
+
+
 class Records(torch.utils.data.Dataset):
     """Records of several parts, read one by one."""
 
@@ -82,4 +94,11 @@ def test_records_that_are_read_are_the_same_from_one_seed() -> None:
         return Held(Records(last), None, None, own).hashes(KEY)["dataset"]
 
     assert found(1) == found(1)
-    assert len({found(1), found("1"), found(1.5), found(None), found(np.ones(2))}) == 5
+    lasts = (
+        *(1, "1", 1.5, None, 2j, 3j, Fraction(1, 3), Fraction(1, 4)),
+        *(np.float32(1), np.float32(2), np.float64(1), np.int64(1), np.int64(2)),
+        *(np.ones(2), np.zeros(2), np.ones(2, dtype=np.float32), np.array([1, "a", None], object)),
+        *(np.array([1, "b", None], object), Picture(0), Picture(1), np.datetime64(1, "s")),
+        np.datetime64(2, "s"),
+    )
+    assert len({found(last) for last in lasts}) == len(lasts)

@@ -465,7 +465,23 @@ def slope(module: Any, x: Any) -> None:
     module(x).register_hook(lambda gradient: gradient / gradient.norm())
 
 
-func = torch.func
+class Centred(torch.autograd.Function):
+    """The identity, with a gradient that is centred over records."""
+
+    @staticmethod
+    def forward(_ctx: Any, out: Any) -> Any:
+        return out * 1.0
+
+    @staticmethod
+    def backward(_ctx: Any, gradient: Any) -> Any:
+        return gradient - gradient.mean(0)
+
+
+def centre(gradients: tuple[Any, ...]) -> tuple[Any]:
+    return (gradients[0] - gradients[0].mean(0),)
+
+
+func, edge_of = torch.func, torch.autograd.graph.get_gradient_edge
 #: Ways for gradients, or their gradients, to reach layers beside one backward pass of a loss.
 WAYS: dict[str, Callable[[Any, Any], Any]] = {
     "gradient penalty": penalty,
@@ -492,6 +508,11 @@ WAYS: dict[str, Callable[[Any, Any], Any]] = {
     "twice": twice,
     "again": again,
     "a hook": slope,
+    "a hook of the graph": lambda m, x: m(x).grad_fn.register_prehook(centre),
+    "a hook of an edge": lambda m, x: edge_of(m(x)).node.register_prehook(centre),
+    "a function of one's own": lambda m, x: Centred.apply(m(x)).mean().backward(),
+    "a function of a loss": lambda m, x: Centred.apply(m(x).mean(1)).backward(),
+    "a function of a sum": lambda m, x: Centred.apply(m(x).mean()).backward(),
     "what a module keeps": held,
     "as a plain tensor": lambda m, x: m(x).as_subclass(torch.Tensor).mean().backward(),
     "its data": lambda m, x: setattr(m(x), "data", x[:, :2]),
@@ -555,6 +576,8 @@ def test_a_loop_may_look_at_everything() -> None:
         assert f"{loss:.3f}"
         assert "Output" in repr(loss)
         assert out.detach().numpy().shape == (RECORDS, 2)
+        # Functions of entries that return something else than entries.
+        assert (out.type(), len(torch.where(out > 0))) == ("torch.FloatTensor", 2)
         loss.backward()
     assert torch.cat(kept).shape == (3 * RECORDS, 2)
     assert 0 <= int(right) <= 3 * RECORDS

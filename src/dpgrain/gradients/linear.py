@@ -26,6 +26,7 @@ from dpgrain._types import Array, FloatArray
 from dpgrain.gradients.several import add_several, way
 from dpgrain.gradients.shortening import (
     LONGEST_CLIPS,
+    UNCERTAINTY,
     factors,
     formed,
     shortened,
@@ -63,9 +64,9 @@ class LinearGradients:
         loss: the loss as a function of margins.
         theta: (C·p,) the weights, flattened row by row from (C, p).
 
-    Formal guarantee: the vector that :meth:`clipped_sum` adds for a block has norm at most
-    clip·(1 + 1e-5) in single precision (1 + 1e-12 in double), up to the rounding of the sum; a test
-    searches for worse.
+    Formal guarantee: the vector that :meth:`clipped_sum` adds for a block has norm ``clip`` at most, up
+    to the rounding of the sum: norms are certain to 1e-5 in single precision (1e-12 in double), and
+    blocks are clipped to less by as much. A test searches for longer ones.
 
     >>> from dpgrain.optimize import Squared
     >>> rows = LinearBlocks.arrange(np.eye(2), [1.0, 8.0], [0, 1], intercept=False)
@@ -90,6 +91,7 @@ class LinearGradients:
     def clipped_sum(self, clip: float, drawn: Drawn | None = None) -> FloatArray:
         """Return (dimension,) the sum of the clipped mean gradients of the (drawn) blocks."""
         several = self.loss.outputs > 1
+        clip /= 1 + UNCERTAINTY[self.rows.X.dtype.itemsize]
         self.rows.prepare(several=several, by_gram=self._by_gram)
         counted = None
         if drawn is not None and not several and len(drawn) >= _LEAST_SHARE_READ * self.blocks:

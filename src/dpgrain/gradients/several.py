@@ -22,7 +22,14 @@ from scipy import sparse
 
 from dpgrain._rows import squares
 from dpgrain._types import Array, BoolArray, FloatArray
-from dpgrain.gradients.shortening import factors, formed, shortened, squared_lengths, without
+from dpgrain.gradients.shortening import (
+    UNCERTAINTY,
+    factors,
+    formed,
+    shortened,
+    squared_lengths,
+    without,
+)
 from dpgrain.gradients.tiles import MOST_KEPT_ROWS, LinearBlocks, Tile
 
 # At most this many bytes of gradients are formed at once.
@@ -30,8 +37,6 @@ _FORMED_BYTES = 1 << 21
 # Operations of a Gram matrix, s²(p+C), over the p·C numbers of a formed gradient, up to which it pays;
 # the second where it is so small beside the gradient that keeping it saves most of the work. Measured.
 _GRAM_OPERATIONS, _KEPT_OPERATIONS = 10, 50
-# Relative errors of norms, by the bytes of the type of the features, up to which a norm is certain.
-_CERTAIN = {4: 1e-5, 8: 1e-12}
 # Gradients with at most this many entries are formed for a whole slice of blocks at once.
 _SMALL_ENTRIES = 1 << 13
 
@@ -187,7 +192,7 @@ def _doubtful(found: FloatArray, lengths: FloatArray, most: float, kind: Any) ->
     of_square = 4 * float(np.finfo(np.float64).eps) * lengths**2
     of_vector = 2 * float(np.finfo(kind).eps) * lengths
     square = np.maximum(found, 0)
-    share = _CERTAIN[np.dtype(kind).itemsize]
+    share = UNCERTAINTY[np.dtype(kind).itemsize]
     certain = of_square / 2 + of_vector * np.sqrt(square) <= share * square
     short = (np.sqrt(square + of_square) + of_vector <= most) & (of_vector <= share * most)
     doubtful: BoolArray = ~(certain | short) | ~np.isfinite(found)

@@ -15,6 +15,8 @@ from dpgrain.gradients.tiles import squared_norms
 # shortened to them. Then rounding, which depends on where rows lie, changes a block by a small share
 # of the bound only.
 LONGEST_CLIPS = {4: 1e4, 8: 1e6}
+# Largest relative error of the norm of a block's vector, by the bytes of the type of its features.
+UNCERTAINTY = {4: 1e-5, 8: 1e-12}
 # Norms are rounded up by this many roundoffs of their type.
 _ROUNDOFFS = 50
 

@@ -187,7 +187,7 @@ def _rows(values: Sequence[Any] | NDArray[Any], width: int) -> NDArray[np.float6
             all(type(row) in (list, tuple) and len(row) == width for row in values)
             and set(map(type, itertools.chain.from_iterable(values))) <= _PLAIN
         ):
-            return np.array(values, dtype=np.float64).reshape(len(values), width)
+            return np.array(list(values), dtype=np.float64).reshape(len(values), width)
     except OverflowError:
         # A whole number is too large for a float, and becomes no number below.
         pass

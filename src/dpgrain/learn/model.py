@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,6 +42,7 @@ from dpgrain.noise import RandomState, source_of
 from dpgrain.optimize import MarginLoss, Solver
 from dpgrain.publishing import before_publishing, of_share, told_if_interrupted
 from dpgrain.publishing.guarantee import Guarantee
+from dpgrain.publishing.sent import Sent
 from dpgrain.units import OWN_UNIT, Relation, Trust, Unit, User
 
 if TYPE_CHECKING:
@@ -163,11 +164,16 @@ class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
     # Modules of scikit-learn that have made this model by copying another. It is no parameter, and so
     # is none of the class either.
     _copied_by = tuple[str, ...]()
+    # What was open where this model was pickled, as it is to be sent to another process.
+    _sent = cast("Sent | None", None)
 
     def __sklearn_clone__(self) -> Self:
         copy: Self = super().__sklearn_clone__()
-        copy._copied_by = copied_by(self._copied_by)
+        copy._copied_by, copy._sent = copied_by(self._copied_by), self._sent
         return copy
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_sent": Sent.from_here(self._sent)}
 
     def fit(self, X: Any, y: Any, *, users: Any = None, elements: Any = None) -> Self:
         """Fit the model.
@@ -196,6 +202,8 @@ class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
         self.forget()
         self.asked()
         require_known_callers(self._copied_by)
+        if self._sent is not None:
+            self._sent.check()
         if self.share is not None:
             return self._fit_of_share(self.share, X, y, users, elements)
         return self._fit(X, y, users, elements)

@@ -295,7 +295,8 @@ def budget(
     by the same partition and relation. With ``share=0.5`` a release takes half of the budget, in any
     order; a release with its own ε and δ is charged at its price. A process that is forked or started
     while a budget is open refuses to publish. A process that was started before, or without this one's
-    environment, is not seen: it is assumed that none of them publishes about these people. It is also
+    environment, is not seen: it is assumed that none of them publishes about these people (a model of
+    :mod:`dpgrain.learn` that is sent to one, as with ``n_jobs=``, is refused there). It is also
     assumed that series and columns of one name are the same users, or the same partition.
 
     Only functions that give a guarantee are charged. The parts of which other releases are built
@@ -321,6 +322,11 @@ def in_budget() -> bool:
     """Return True while a budget or ledger is open, a plan is rehearsed, or reserved ones are made."""
     inside = rehearsing() or reservation() is not None
     return _slot.budget is not None or inside or open_ledger() is not None
+
+
+def is_open() -> bool:
+    """Return True while a budget is open here."""
+    return _slot.budget is not None
 
 
 def open_budget() -> Budget | None:

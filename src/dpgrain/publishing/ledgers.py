@@ -89,6 +89,11 @@ def leave(ledger: Charging) -> None:
             os.environ.pop(_PLACE_VARIABLE, None)
 
 
+def open_place() -> str | None:
+    """Return the place of the ledger to which this process charges, None if it charges to none."""
+    return os.environ.get(_PLACE_VARIABLE)
+
+
 def open_ledger() -> Charging | None:
     """Return the ledger that is open, None if none is.
 

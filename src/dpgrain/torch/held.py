@@ -11,6 +11,7 @@ import hashlib
 import secrets
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from numbers import Number
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,8 @@ from dpgrain.torch.randomness import randomness_from
 
 # Bytes of a key, and of a hash.
 _BYTES = 32
+# Names by which objects, such as the pictures of Pillow, say that NumPy can read what they hold.
+_WAYS_TO_AN_ARRAY = ("__array__", "__array_interface__", "__array_struct__")
 # Records of a data set that is not a table of tensors, that are read to compare it.
 _RECORDS_READ = 256
 
@@ -122,13 +125,17 @@ def _of_places(places: IndexArray) -> bytes:
 
 
 def _of_record(record: Any) -> Iterator[bytes]:
-    """Yield what a record is made of: numbers and text whole, of other objects the type."""
+    """Yield what a record is made of: numbers, text and pictures whole, of other objects the type."""
     for leaf in tree_leaves(record):
-        if isinstance(leaf, torch.Tensor | np.ndarray):
-            tensor = torch.as_tensor(leaf).detach().cpu().contiguous()
+        if isinstance(leaf, torch.Tensor):
+            tensor = leaf.detach().cpu().contiguous()
             yield repr((tensor.dtype, tuple(tensor.shape))).encode()
             yield tensor.reshape(-1).view(torch.uint8).numpy().tobytes()
-        elif isinstance(leaf, str | bytes | bool | int | float | None):
+        elif isinstance(leaf, str | bytes | Number | None):
             yield repr(leaf).encode("utf-8", "backslashreplace")
+        elif any(hasattr(leaf, way) for way in _WAYS_TO_AN_ARRAY):
+            array = np.asarray(leaf)
+            yield repr((array.dtype, array.shape)).encode()
+            yield from (_of_record(array.tolist()) if array.dtype == object else [array.tobytes()])
         else:
             yield type(leaf).__qualname__.encode()

@@ -29,6 +29,8 @@ _REMEDY = (
 )
 # Labels that cross-entropy leaves out where nothing else is stated.
 _LEFT_OUT = -100
+# What reads the node of the graph behind a tensor, at which gradients can be changed.
+_READS_NODE = torch.Tensor.grad_fn.__get__
 
 
 @dataclass(eq=False)
@@ -93,7 +95,7 @@ class Pass:
             total: the sum over records, of a mean.
         """
         made: Output = tensor.as_subclass(torch.Tensor).as_subclass(Output)
-        made.origin = Origin(self, form, why, made._version, total)
+        made.origin = Origin(self, form, why, made._version, _node_of(made), total)
         return made
 
     def returned(self, out: Any) -> Any:
@@ -128,6 +130,8 @@ class Origin:
             ``"sum"`` or ``"mean"`` over records of one number for each; or ``"neither"``.
         why: why it is neither, as a clause.
         version: how often the output was changed in place before.
+        node: where a gradient goes from the output, in PyTorch's graph; a function of the caller's own
+            (``torch.autograd.Function``) puts another one there, which may mix gradients.
         total: the sum over records, of a mean: a backward pass starts there, so that the number of
             records divides no gradient on its way back, where it would be rounded by that number.
     """
@@ -136,6 +140,7 @@ class Origin:
     form: Form
     why: str
     version: int
+    node: Any
     total: Any = None
 
 
@@ -186,10 +191,18 @@ def _origin_of(output: Output) -> Origin:
     """Return what an output is made of, as it is now."""
     origin = output.origin
     if origin is None:
-        return Origin(_NONE, "neither", "it is a copy of an output", 0)
+        return Origin(_NONE, "neither", "it is a copy of an output", 0, None)
     if origin.version != output._version:
         return replace(origin, form="neither", why="it was changed in place")
+    if origin.node is not _node_of(output):
+        return replace(origin, form="neither", why="a torch.autograd.Function has made it")
     return origin
+
+
+def _node_of(output: Any) -> Any:
+    """Return the node of the graph behind an output, None if no gradient goes back from it."""
+    with torch._C.DisableTorchFunctionSubclass():
+        return output.grad_fn
 
 
 def _unknown(func: Any, origins: list[Origin]) -> str:
@@ -329,10 +342,10 @@ def _check_reads(func: Any, args: Any, kwargs: Mapping[str, Any]) -> None:
 
     An output that is changed in place is known by its version. Numbers may be added up for a log.
     """
-    name = _name(func)
-    if "hook" in name or name in ("retain_grad", "__set__", "__delete__"):
+    name = "grad_fn" if func == _READS_NODE else _name(func)
+    if "hook" in name or name in ("grad_fn", "retain_grad", "__set__", "__delete__"):
         raise ParameterError(
-            f"what the module returns must not be changed by {name}(), which may change gradients on "
+            f"what the module returns must not be changed by {name}, which may change gradients on "
             "their way back: leave it out.",
             name="module",
         )
@@ -354,6 +367,8 @@ Rule: TypeAlias = Callable[[Pass, Any, Any, Any], Any]
 
 def _check_beside(result: Any, tensors: list[Any]) -> None:
     """Refuse tensors whose rows are not those of the records that a result has in its rows."""
+    if not isinstance(result, torch.Tensor):
+        raise _MixesError("returns no tensor with a row for each record")
     for tensor in tensors:
         if tensor.dim() != result.dim() or not is_rows(tensor, len(result)):
             raise _MixesError(

@@ -1,0 +1,75 @@
+"""What a copy takes along to another process: that a budget or ledger was open where it was made.
+
+Pools keep their processes, so that one may have been started before a budget was opened, of which its
+environment tells nothing. A copy that was sent there does.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import dataclass
+
+from dpgrain.errors import ParameterError
+from dpgrain.publishing.budget import is_open
+from dpgrain.publishing.ledgers import open_place
+
+_REMEDY = "fit it where it was made, as with n_jobs=None or in threads, or make a new model"
+
+
+@dataclass(frozen=True)
+class Sent:
+    """Where a copy was made, and what had to be charged there.
+
+    Args:
+        process: the number of the process.
+        budget: whether a budget was open.
+        ledger: a hash of the place of the ledger that was open, which may hold a password; None if none
+            was.
+
+    >>> Sent.from_here() is None
+    True
+    >>> Sent(os.getpid(), budget=True, ledger=None).check()
+    """
+
+    process: int
+    budget: bool
+    ledger: str | None
+
+    @staticmethod
+    def from_here(before: Sent | None = None) -> Sent | None:
+        """Return what a copy takes along that is made now.
+
+        Args:
+            before: what the copied has taken along, which is kept where nothing is open.
+        """
+        budget, ledger = is_open(), _name()
+        if not budget and ledger is None:
+            return before
+        return Sent(os.getpid(), budget, ledger)
+
+    def check(self) -> None:
+        """Refuse a fit of a copy in a process that does not charge what was open where it was made.
+
+        Raises:
+            ParameterError: if it would not be charged.
+        """
+        if self.process == os.getpid():
+            return
+        if self.budget:
+            raise ParameterError(
+                "this model was sent here while a budget was open in another process, which is not "
+                f"charged for what is published here: {_REMEDY}."
+            )
+        if self.ledger not in (None, _name()):
+            raise ParameterError(
+                "this model was sent here while a ledger was open in another process, which is not "
+                "open here, as this process was started before: open it here, end this process and "
+                f"start another, {_REMEDY}."
+            )
+
+
+def _name() -> str | None:
+    """Return a hash of the place of the ledger that is open; None if none is."""
+    place = open_place()
+    return None if place is None else hashlib.sha256(place.encode()).hexdigest()
