@@ -419,6 +419,20 @@ def test_an_older_copy_is_noticed_by_whoever_saw_a_later_line(tmp_path: Any) -> 
     dg.Ledger(tmp_path / "l").verify()
 
 
+def test_an_older_copy_that_went_on_is_noticed_by_its_lines(tmp_path: Path) -> None:
+    # The copy has as many lines by now, of which the last one is about another release.
+    made = cases.made(tmp_path / "l")
+    before = (tmp_path / "l").read_bytes()
+    made.charge(cases.of_users())
+    made.close()
+    (tmp_path / "l").write_bytes(before)
+    elsewhere = dg.Ledger(tmp_path / "l")
+    elsewhere.charge(cases.of_users(200.0))
+    with pytest.raises(dg.DataError, match="an older copy was put in its place"):
+        made.charge(cases.of_users())
+    assert len(elsewhere.entries) == len(made.entries)
+
+
 def test_a_ledger_knows_its_own_lines(place: str, tmp_path: Any) -> None:
     made, other = cases.made(place), cases.made(tmp_path / "other")
     receipt = made.charge(cases.of_users())
