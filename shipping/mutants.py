@@ -45,7 +45,7 @@ _KEYS = ("function", "property", "kind", "origin", "old", "new")
 # that start Spark, which takes longer than all others may.
 _BLIND = re.compile(
     r"tests/(docs|experiments|benchmarks|shipping|typing)/"
-    r"|tests/claims/test_goldens|test_outlines|wording|test_words|test_docstrings|test_mutants"
+    r"|tests/claims/test_goldens|test_outlines|wording|test_words|test_printed|test_docstrings|test_mutants"
     r"|tests/test_(rooms|public_api|startup|later)|test_spark"
 )
 # Seconds by the clock for each second of a processor, and those for starting and collecting, after
