@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.sampling import examples
 
@@ -69,7 +69,15 @@ def apart(parts: tuple[Region, ...]) -> set[Any]:
     return set(found)
 
 
+# Of an interval without a label two parts are left, from which another column is cut off, too.
+TWO_PARTS = (
+    Region((Side("a", Span("whole", 0, 6), kind="BIGINT"),)),
+    Region((Side("a", Among((2,), but=True)), Side("b", Among((1,)), kind="BIGINT"))),
+)
+
+
 @examples(300)
+@example(*TWO_PARTS)
 @given(regions, regions)
 def test_operations_are_those_of_sets(one: Region, two: Region) -> None:
     assert apart(one.both(two)) == held(one) & held(two)

@@ -64,3 +64,39 @@ def test_labels_of_two_dimensions_are_refused_whatever_their_type(kind: Any) -> 
     for shape in ((2, 2), (2, 1), ()):
         with pytest.raises(ParameterError, match="users must have one label for each row"):
             arrange(2, np.ones(shape, dtype=int).astype(kind), None, User())
+
+
+CELLS = ("a", "b", "c", "d", "e", None)
+
+
+def kept_of(pairs: list[tuple[int, str | None]], most: int) -> dict[int, set[str | None]]:
+    """The cells that each user keeps, of whom each row of such a cell counts."""
+    users, cells = [user for user, _ in pairs], [cell for _, cell in pairs]
+    rows = arrange(len(pairs), users, cells, User(max_elements=most))
+    kept: dict[int, set[str | None]] = {user: set() for user in users}
+    for place in rows.kept:
+        kept[users[place]].add(cells[place])
+    counted = sum(cell in kept[user] for user, cell in pairs)
+    assert counted == len(rows.kept)
+    assert len({*zip(rows.owners, range(rows.blocks.max() + 1), strict=True)}) == sum(
+        map(len, kept.values())
+    )
+    return kept
+
+
+@examples(60)
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.sampled_from(CELLS)), min_size=1, max_size=25),
+    st.integers(1, 4),
+)
+def test_a_user_keeps_no_more_elements_than_are_paid_for(
+    pairs: list[tuple[int, str | None]], most: int
+) -> None:
+    # Somebody who holds all cells shows their order, in which everybody keeps the first ones.
+    witness: list[tuple[int, str | None]] = [(9, cell) for cell in CELLS]
+    order: list[str | None] = []
+    for number in range(1, len(CELLS) + 1):
+        order += kept_of(witness, number)[9] - set(order)
+    for user, cells in kept_of(pairs + witness, most).items():
+        held = {cell for who, cell in pairs + witness if who == user}
+        assert cells == set(sorted(held, key=order.index)[:most])

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 from tests.ledger import cases
 from tests.publishing.test_caps import Left, best_delta
+from tests.sampling import examples
 
 import dpgrain as dg
 from dpgrain.accounting import ApproximateDP, Contribution, Event, Gaussian, PureDP
@@ -17,7 +21,8 @@ from dpgrain.ledger.accounts import Charged
 from dpgrain.ledger.stores.memory import memory_page
 from dpgrain.ledger.stores.protocol import Page
 from dpgrain.ledger.units import Units
-from dpgrain.regions import Region
+from dpgrain.publishing.prices import Price
+from dpgrain.regions import Among, Region, Side, Span
 
 DAY = cases.on("2026-01-10")
 # Regions that all meet one day, of which the analyst takes one after the other.
@@ -146,3 +151,56 @@ def test_weekly_blocks_cost_a_day_s_squared() -> None:
             return Units.of(promise.price(one), promise.caps).share
 
         assert share(sd * 1.0005) <= 1 < share(sd * 0.9995)
+
+
+# A unit is known by two columns of small whole numbers, in each of which it may lack a value.
+UNITS = tuple(itertools.product((*range(6), None), repeat=2))
+values = st.one_of(
+    st.builds(Span, st.just("whole"), st.integers(-1, 4), st.integers(1, 7)),
+    st.builds(Among, st.lists(st.integers(0, 5), min_size=1, max_size=2).map(tuple), st.booleans()),
+)
+
+
+def sides(column: str) -> st.SearchStrategy[Side]:
+    made = st.builds(Side, st.just(column), values, st.booleans(), st.just("BIGINT"))
+    return made.filter(lambda side: bool(side) and not side.everything)
+
+
+regions = st.tuples(sides("a"), sides("b"), st.sampled_from(["a", "b", "ab"])).map(
+    lambda drawn: Region(tuple(side for side in drawn[:2] if side.column in drawn[2]))
+)
+
+
+def only(unit: tuple[int | None, ...]) -> Region:
+    """The region of one unit."""
+    return Region(
+        tuple(
+            Side(column, Among(), missing=True, kind="BIGINT")
+            if value is None
+            else Side(column, Span("whole", value, value + 1), kind="BIGINT")
+            for column, value in zip("ab", unit, strict=True)
+        )
+    )
+
+
+@examples(200)
+@example(
+    [
+        Region((Side("b", Span("whole", 0, 6), kind="BIGINT"),)),
+        Region((Side("a", Among((2,)), kind="BIGINT"),)),
+        Region((Side("a", Span("whole", 0, 5), kind="BIGINT"),)),
+    ]
+)
+@given(st.lists(regions, min_size=1, max_size=4))
+def test_every_unit_of_a_region_is_charged(charged: list[Region]) -> None:
+    promise = PROMISES["day"]
+    price = Price(mu=promise.caps.mu / 4)
+    with page_of(promise) as page:
+        for region in charged:
+            accounts.charge(page, promise, Charged(1, price, region))
+        one = Units.of(price, promise.caps)
+        for unit in UNITS:
+            here = only(unit)
+            met = [region for region in charged if region.meets(here)]
+            spent = accounts.spent(page, promise, 1, here)
+            assert spent.mu >= len(met) * one.mu, f"{unit} was in {len(met)} regions"

@@ -15,6 +15,7 @@ import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -204,6 +205,23 @@ def test_a_promise_is_renewed_on_top_of_what_it_held(place: str) -> None:
     # Two of (1, 10⁻⁶): M = .3348, and ε = 1.403 at 2·10⁻⁶.
     assert both.price.mu == pytest.approx(0.3348, abs=5e-5)
     assert both.epsilon(2e-6) == pytest.approx(1.403, abs=5e-4)
+
+
+OTHERS = {
+    "relation": LastingPromise.of(dg.User(), 1.0, 1e-6, relation="replace"),
+    "level": LastingPromise.of(dg.Record(), 1.0, 1e-6),
+    "window": LastingPromise.of(dg.User(), 1.0, 1e-6, window=AnyDays(7, "day")),
+    "partition": LastingPromise.of(dg.Element("day"), 1.0, 1e-6),
+}
+
+
+@pytest.mark.parametrize("other", OTHERS)
+def test_a_renewal_that_promises_something_else_is_refused(tmp_path: Path, other: str) -> None:
+    plain = LastingPromise.of(dg.User(), 1.0, 1e-6)
+    made = dg.Ledger.create(tmp_path / "a.ledger", name="a", promises=[plain])
+    with pytest.raises(dg.ParameterError, match="same units"):
+        made.renew(1, OTHERS[other])
+    assert list(made.promises.values()) == [plain]
 
 
 def test_a_promise_is_added_only_before_anything_is_charged(place: str) -> None:
@@ -399,6 +417,20 @@ def test_an_older_copy_is_noticed_by_whoever_saw_a_later_line(tmp_path: Any) -> 
         dg.Ledger(tmp_path / "l", expected=receipt.hash)
     # Nobody else can know.
     dg.Ledger(tmp_path / "l").verify()
+
+
+def test_an_older_copy_that_went_on_is_noticed_by_its_lines(tmp_path: Path) -> None:
+    # The copy has as many lines by now, of which the last one is about another release.
+    made = cases.made(tmp_path / "l")
+    before = (tmp_path / "l").read_bytes()
+    made.charge(cases.of_users())
+    made.close()
+    (tmp_path / "l").write_bytes(before)
+    elsewhere = dg.Ledger(tmp_path / "l")
+    elsewhere.charge(cases.of_users(200.0))
+    with pytest.raises(dg.DataError, match="an older copy was put in its place"):
+        made.charge(cases.of_users())
+    assert len(elsewhere.entries) == len(made.entries)
 
 
 def test_a_ledger_knows_its_own_lines(place: str, tmp_path: Any) -> None:

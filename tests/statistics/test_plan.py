@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any, TypeAlias
 
@@ -12,9 +13,9 @@ import pytest
 from tests.statistics import histograms
 
 import dpgrain as dg
-from dpgrain.accounting import Selection
-from dpgrain.statistics.plan import plan_histogram
-from dpgrain.units import RELATIONS, Relation
+from dpgrain.accounting import Contribution, Selection
+from dpgrain.statistics.plan import plan_histogram, select_by_threshold
+from dpgrain.units import RELATIONS, Relation, Unit
 
 Row: TypeAlias = tuple[int, str, str | None, float]  # user, item, cell, weight
 
@@ -56,6 +57,37 @@ def test_a_plan_is_what_is_done(name: str, clip: Any, noise: Any, relation: Rela
             assert done.guarantee.event == unknown.event
         assert "an item is named once" in str(unknown)
     assert f"{relation}, ε = 1" in str(plan)
+
+
+UNITS: tuple[Unit, ...] = (dg.Record(), dg.Element(), dg.User(), dg.User(3))
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize(
+    ("noise", "items"),
+    # Items are selected with Gaussian noise alone.
+    [("gaussian", None), *itertools.product(("gaussian", "laplace"), (1, 50))],
+)
+@pytest.mark.parametrize("unit", UNITS, ids=repr)
+def test_all_parts_together_spend_what_was_promised_and_no_more(
+    unit: Unit, items: int | None, noise: Any, relation: Relation
+) -> None:
+    delta, clips = (0.0 if noise == "laplace" else 1e-6), (2.0, "auto")
+    for epsilon, clip, by_item in itertools.product((0.1, 3.0), clips, (True, False)):
+        asked: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "relation": relation}
+        plan = plan_histogram(
+            unit=unit, clip=clip, noise=noise, items=items, cell_of_item=by_item, **asked
+        )
+        told = plan.event.epsilon(delta or None, relation=relation, unit=unit)
+        assert 0.9 * epsilon < told <= epsilon
+
+
+@pytest.mark.parametrize("unit", UNITS[:3], ids=repr)
+def test_a_threshold_gives_away_no_more_than_its_leak(unit: Unit) -> None:
+    contribution = Contribution(block=unit.level)
+    for noise, leak, items in itertools.product((0.3, 7.0, 912.5), (1e-3, 1e-7, 3e-13), (1, 40)):
+        event = select_by_threshold(noise, leak, items, contribution, "zero_out", unit)
+        assert 0.999 * leak < event.loss(1, "zero_out", unit).leak <= leak
 
 
 @pytest.mark.usefixtures("_no_rows_are_read")

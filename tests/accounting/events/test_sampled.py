@@ -143,6 +143,30 @@ def test_the_smallest_bound_counts() -> None:
         assert event.epsilon(1e-6, max_elements=100_000) == pytest.approx(revealed, rel=1e-3)
 
 
+@pytest.mark.parametrize("relation", sampling_rates.RELATIONS)
+@pytest.mark.parametrize("units", [1, 2, 5])
+def test_blocks_on_other_coordinates_cost_what_other_rounds_do(
+    units: int, relation: Relation
+) -> None:
+    # Each of them is drawn on its own, so that k of them are k independent samples of one.
+    several = SampledGaussian(2.0, 0.1, 6, blocks="disjoint")
+    alone = SampledGaussian(2.0, 0.1, 6 * units)
+    found, exact = (
+        several.epsilon(1e-6, units=units, relation=relation),
+        alone.epsilon(1e-6, relation=relation),
+    )
+    assert found == pytest.approx(exact, rel=1e-6)
+
+
+@pytest.mark.parametrize("units", [1, 4])
+def test_an_exchanged_block_moves_as_far_as_an_emptied_one_of_twice_the_norm(units: int) -> None:
+    # Of moves so far no curve is made on a grid, and somebody is drawn for sure.
+    for noise in (1.2e-4, 1e-7):
+        exchanged, emptied = (SampledGaussian(sd, 0.9, 40) for sd in (noise, noise / 2))
+        found = exchanged.epsilon(1e-6, units=units, relation="replace")
+        assert found >= emptied.epsilon(1e-6, units=units) * (1 - 1e-9)
+
+
 def test_users_are_not_billed_as_pairs() -> None:
     # The element's amplification is lost beside thirty others.
     pairs, users = (SampledGaussian(4.0, 0.02, 2000, sampling=kind) for kind in ("pairs", "users"))

@@ -1,0 +1,510 @@
+"""Seeded bugs, one at a time, and the tests that see them.
+
+    python -m shipping.mutants            # or: make mutants
+
+``tests/mutants`` keeps small, plausible bugs as function, property and edit. Each is put into a copy of
+the package, on which the tests that run its line are run, for half a minute of a processor: those that
+take least first, one of each file before the second of any. One run of the sampled suite finds which
+tests run which lines (``shipping/probes.py``); ``build/mutants`` keeps that until a file changes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+import tomllib
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from shipping.chosen import CHOSEN
+
+from shipping import probes
+
+ROOT = Path(__file__).parents[1]
+KINDS = ("promise", "number", "other")
+ORIGINS = ("module", "tests")
+# Keys of an entry of a file, in the order of the fields of a mutant.
+_KEYS = ("function", "property", "kind", "origin", "old", "new")
+
+# Tests that catch nothing: of pages, golden digits, wording and looks, of other programs, and those
+# that start Spark, which takes longer than all others may.
+_BLIND = re.compile(
+    r"tests/(docs|experiments|benchmarks|shipping|typing)/"
+    r"|tests/claims/test_goldens|test_outlines|wording|test_words|test_printed|test_docstrings|test_mutants"
+    r"|tests/test_(rooms|public_api|startup|later)|test_spark"
+)
+# Seconds by the clock for each second of a processor, and those for starting and collecting, after
+# which a run is ended: others may use the machine, too.
+_CLOCK, _GRACE = 4.0, 120.0
+# Ratio of a test's seconds to those it takes without a bug, from which on it hangs.
+_HANG = 5.0
+
+
+class EditError(ValueError):
+    """An edit does not apply to the source as it is."""
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A bug: what must hold (``property`` in its file), and the edit after which it does not."""
+
+    function: str
+    holds: str
+    kind: str
+    origin: str
+    old: str
+    new: str
+
+    def __post_init__(self) -> None:
+        for name, known in (("kind", KINDS), ("origin", ORIGINS)):
+            if getattr(self, name) not in known:
+                raise EditError(f"{self.function}: {name} must be one of {', '.join(known)}.")
+        if self.function.count(":") != 1:
+            raise EditError(f"{self.function}: it must be module:name.")
+
+    @property
+    def file(self) -> str:
+        """The file of the function, below ``src``."""
+        return self.function.split(":")[0].replace(".", "/") + ".py"
+
+    @property
+    def room(self) -> str:
+        """The room of the function; "alone" for the modules beside the rooms."""
+        parts = self.function.split(":")[0].split(".")
+        return parts[1] if len(parts) > 2 else "alone"
+
+    def place(self, text: str) -> tuple[int, int]:
+        """Return the line after which the function begins, and where the edit begins in its file.
+
+        Args:
+            text: what the file says.
+        """
+        lines = text.splitlines(keepends=True)
+        first, last = _extent(ast.parse(text), self.function)
+        source = "".join(lines[first - 1 : last])
+        if source.count(self.old) != 1:
+            count = source.count(self.old)
+            raise EditError(f"{self.function}: its source has {count} times, not once: {self.old}")
+        return first, len("".join(lines[: first - 1])) + source.index(self.old)
+
+    def edited(self, text: str) -> str:
+        """Return the file with the bug.
+
+        Args:
+            text: what the file says.
+        """
+        at = self.place(text)[1]
+        bad = text[:at] + self.new + text[at + len(self.old) :]
+        try:
+            same = ast.dump(ast.parse(bad)) == ast.dump(ast.parse(text))
+        except SyntaxError as error:
+            raise EditError(f"{self.function}: the edit is no Python: {self.new}") from error
+        if same:
+            raise EditError(f"{self.function}: the edit changes nothing.")
+        return bad
+
+    def lines(self, text: str) -> range:
+        """Return the lines that the edit changes.
+
+        Args:
+            text: what the file says.
+        """
+        at = self.place(text)[1]
+        same = _alike(self.old, self.new)
+        end = _alike(self.old[same:][::-1], self.new[same:][::-1])
+        changed = self.old[same : len(self.old) - end].strip("\n")
+        first = text.count("\n", 0, at + same + (self.old[same:].startswith("\n"))) + 1
+        return range(first, first + changed.count("\n") + 1)
+
+
+def _alike(one: str, other: str) -> int:
+    """The number of letters with which two texts begin alike."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((place for place, (a, b) in pairs if a != b), min(len(one), len(other)))
+
+
+def _extent(tree: ast.AST, function: str) -> tuple[int, int]:
+    """The first and the last line of what a name stands for."""
+    node: Any = tree
+    for name in function.split(":")[1].split("."):
+        inside = [child for child in _statements(node) if name in _defined(child)]
+        if not inside:
+            raise EditError(f"{function}: there is no such name.")
+        node = inside[-1]
+    decorators = getattr(node, "decorator_list", [])
+    first = min(part.lineno for part in (node, *decorators))
+    return first, node.end_lineno or first
+
+
+def _statements(node: ast.AST) -> Iterator[ast.stmt]:
+    """The statements of a node, and those in its branches, but not in functions and classes in it."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.stmt):
+            yield child
+            if not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                yield from _statements(child)
+
+
+def _defined(node: ast.stmt) -> list[str]:
+    """The names that a statement defines."""
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        return [node.name]
+    targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+    return [target.id for target in targets if isinstance(target, ast.Name)]
+
+
+def read(folder: Path) -> list[Mutant]:
+    """Return the mutants of a folder, one file a room.
+
+    Args:
+        folder: the folder, ``tests/mutants``.
+    """
+    mutants = []
+    for path in sorted(folder.glob("*.toml")):
+        for entry in tomllib.loads(path.read_text(encoding="utf-8")).get("mutant", []):
+            mutant = _mutant(path, entry)
+            if path.stem != mutant.room:
+                raise EditError(f"{path.name}: {mutant.function} is of another room.")
+            mutants.append(mutant)
+    return mutants
+
+
+def _mutant(path: Path, entry: dict[str, Any]) -> Mutant:
+    if entry.keys() != set(_KEYS):
+        what = ", ".join(sorted(set(_KEYS) ^ entry.keys()))
+        raise EditError(f"{path.name}: an entry lacks, or has beside the others: {what}.")
+    return Mutant(*(entry[key] for key in _KEYS))
+
+
+# -- which tests run which lines ---
+
+
+@dataclass(frozen=True)
+class Test:
+    """A test of the sampled suite without bugs."""
+
+    name: str
+    work: float
+    seconds: float
+    entered: int
+
+    @property
+    def file(self) -> str:
+        """The file of the test."""
+        return self.name.split("::")[0]
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """The tests that pass without a bug, and the blocks of the package that they enter."""
+
+    source: Path
+    tests: Sequence[Test]
+
+    @cached_property
+    def _blocks(self) -> list[probes.Block]:
+        return probes.blocks_of(self.source)
+
+    def of(self, mutant: Mutant) -> list[str]:
+        """Return the names of the tests of a mutant, in the order in which they are run.
+
+        Args:
+            mutant: the mutant.
+        """
+        lines = set(mutant.lines((self.source / mutant.file).read_text(encoding="utf-8")))
+        wanted = self._running(mutant, lines)
+        covering = [test for test in self.tests if test.entered & wanted]
+        # What runs at import, or answers from a cache, is not seen to run.
+        mirrored = [
+            test
+            for test in self.tests
+            if test.file == _mirror(mutant.file) and not test.entered & wanted
+        ]
+        return [test.name for test in [*_in_turns(covering), *_in_turns(mirrored)]]
+
+    def _running(self, mutant: Mutant, lines: set[int]) -> int:
+        """The blocks that run some lines, or else that name what the lines define."""
+        name = mutant.function.split(":")[1].split(".")[-1]
+        direct = _bits(
+            number
+            for number, block in enumerate(self._blocks)
+            if block.file == mutant.file and block.lines & lines
+        )
+        if any(test.entered & direct for test in self.tests):
+            return direct
+        return _bits(number for number, block in enumerate(self._blocks) if name in block.names)
+
+
+def _bits(numbers: Iterable[int]) -> int:
+    return sum(1 << number for number in numbers)
+
+
+def _mirror(file: str) -> str:
+    """The file of tests of a file of the package."""
+    path = Path("tests", *Path(file).parts[1:])
+    return path.with_name(f"test_{path.stem.lstrip('_')}.py").as_posix()
+
+
+def _in_turns(tests: Iterable[Test]) -> list[Test]:
+    """The tests that take least first, and one of each file before the second of any."""
+    turns: dict[str, int] = {}
+    ordered = []
+    for test in sorted(tests, key=lambda test: test.work):
+        turn = turns[test.file] = turns.get(test.file, -1) + 1
+        ordered.append((turn, test.work, test))
+    return [test for _, _, test in sorted(ordered, key=lambda item: item[:2])]
+
+
+def covered(root: Path) -> Coverage:
+    """Return which tests run which lines, from the last run if files are as they were.
+
+    Args:
+        root: the folder of the repository.
+    """
+    kept = root / "build" / "mutants"
+    kept.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory() as folder:
+        copy = Path(folder, "src")
+        for part, files in _parts(root).items():
+            file = kept / f"{part}.json"
+            key = _hash([*root.glob("src/**/*.py"), *root.glob(f"tests/{part}/**/*.py"), *files])
+            if not file.exists() or json.loads(file.read_text()).get("key") != key:
+                if not copy.exists():
+                    probes.copy_with_probes(root / "src", copy)
+                print(f"Which lines the tests of {part} run is found …", flush=True)
+                noted = {"key": key, "tests": _noted(root, copy, files)}
+                file.write_text(json.dumps(noted))
+    found = [json.loads(file.read_text())["tests"] for file in sorted(kept.glob("*.json"))]
+    tests = [
+        Test(name, test["work"], test["seconds"], probes.unpacked(test["entered"]))
+        for part in found
+        for name, test in part.items()
+        if test["passed"]
+    ]
+    return Coverage(root / "src", tests)
+
+
+def _parts(root: Path) -> dict[str, list[Path]]:
+    """The files of tests that may catch something, by the folder in ``tests``."""
+    parts: dict[str, list[Path]] = {}
+    for path in sorted((root / "tests").rglob("test_*.py")):
+        inside = path.relative_to(root / "tests")
+        if not _BLIND.search(path.relative_to(root).as_posix()):
+            part = inside.parts[0] if len(inside.parts) > 1 else "alone"
+            parts.setdefault(part, []).append(path)
+    return parts
+
+
+def _hash(paths: Iterable[Path]) -> str:
+    total = hashlib.sha256()
+    for path in sorted(set(paths)):
+        total.update(str(path).encode() + hashlib.sha256(path.read_bytes()).digest())
+    return total.hexdigest()
+
+
+def _noted(root: Path, source: Path, files: Sequence[Path]) -> dict[str, Any]:
+    with TemporaryDirectory() as folder:
+        kept = Path(folder, "kept.json")
+        words = ["-p", "shipping.probes", *map(str, files)]
+        _pytest(root, source, Path(folder), words, {probes.KEPT_IN: str(kept)}, None)
+        found: dict[str, Any] = json.loads(kept.read_text())
+        return found
+
+
+def _pytest(
+    root: Path,
+    source: Path,
+    folder: Path,
+    words: Sequence[str],
+    more: dict[str, str],
+    timeout: float | None,
+) -> tuple[int, str]:
+    """Run tests on a copy of the package; the exit status is -1 where the time is over."""
+    base = ["-q", "-p", "no:cacheprovider", "--tb=line", f"--basetemp={folder / 'tmp'}"]
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(source), str(ROOT)]),
+        "HYPOTHESIS_STORAGE_DIRECTORY": str(folder / "hypothesis"),
+        "OMP_NUM_THREADS": "1",
+        **more,
+    }
+    with (folder / "output").open("w+") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "pytest", *base, *words],
+            cwd=root,
+            env=environment,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            status = process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            status = -1
+        finally:
+            _end(process)
+        output.seek(0)
+        return status, output.read()
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End a process with all that it has started."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, 9)
+    process.wait()
+
+
+# -- one mutant ---
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a mutant: the test that caught it, empty where it survived."""
+
+    mutant: Mutant
+    caught_by: str
+    tests: int
+    seconds: float
+    note: str = ""
+
+
+def tried(
+    root: Path, mutant: Mutant, coverage: Coverage, seconds: float, *, grace: float = _GRACE
+) -> Outcome:
+    """Run the tests of a mutant on a copy of the package that has it.
+
+    Args:
+        root: the folder of the repository.
+        mutant: the mutant.
+        coverage: which tests run which lines.
+        seconds: how long its tests may run.
+        grace: the seconds by the clock for starting and collecting.
+    """
+    began = time.monotonic()
+    names = _within(coverage, coverage.of(mutant), seconds)
+    with TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        shutil.copytree(root / "src", folder / "src")
+        file = folder / "src" / mutant.file
+        file.write_text(mutant.edited(file.read_text(encoding="utf-8")), encoding="utf-8")
+        chosen = folder / "chosen.json"
+        chosen.write_text(json.dumps({"tests": names, "seconds": seconds}))
+        words = ["-x", "-p", "shipping.chosen", *dict.fromkeys(n.split("::")[0] for n in names)]
+        status, output = 5, ""
+        if names:
+            status, output = _pytest(
+                root, folder / "src", folder, words, {CHOSEN: str(chosen)}, _CLOCK * seconds + grace
+            )
+        outcome = chosen.with_suffix(".outcome")
+        last = json.loads(outcome.read_text()) if outcome.exists() else {}
+    caught, note = _caught(status, last, output, {test.name: test for test in coverage.tests})
+    return Outcome(mutant, caught, len(names), time.monotonic() - began, note)
+
+
+def _within(coverage: Coverage, names: Sequence[str], seconds: float) -> list[str]:
+    """The first of some tests, whose files are worth collecting in so many seconds."""
+    takes = {test.name: test.work for test in coverage.tests}
+    chosen, total = [], 0.0
+    for name in names:
+        if total + takes[name] <= seconds:
+            chosen.append(name)
+            total += takes[name]
+    return chosen
+
+
+def _caught(
+    status: int, last: dict[str, Any], output: str, tests: dict[str, Test]
+) -> tuple[str, str]:
+    """The test that caught a mutant, and a note."""
+    if "failed" in last:
+        return last["failed"], ""
+    if status == -1 and "running" in last:
+        took = time.time() - last["since"]
+        hangs = took > _HANG * max(tests[last["running"]].seconds, 1.0)
+        return (last["running"], "time-out") if hangs else ("", "a slow test was not finished")
+    if status in (0, 5):
+        return "", "" if status == 0 else "no test runs its line"
+    last_line = output.strip().splitlines()[-1] if output.strip() else ""
+    return "(tests are not collected)", last_line
+
+
+# -- all of them ---
+
+
+def table(outcomes: Sequence[Outcome]) -> str:
+    """Return what became of mutants, and the rate of each kind and origin.
+
+    Args:
+        outcomes: what became of each.
+    """
+    lines = []
+    for outcome in sorted(outcomes, key=lambda o: (bool(o.caught_by), o.mutant.function)):
+        mutant = outcome.mutant
+        ended = f"caught    {outcome.caught_by}" if outcome.caught_by else "SURVIVED "
+        lines.append(f"{mutant.kind:8} {mutant.origin:7} {mutant.function}")
+        lines.append(f"         {ended} {outcome.note}".rstrip())
+        if not outcome.caught_by:
+            lines.append(f"         of {outcome.tests} tests. {mutant.holds}")
+    lines.append("")
+    for title, names in (("kind", KINDS), ("origin", ORIGINS)):
+        for name in names:
+            some = [o for o in outcomes if getattr(o.mutant, title) == name]
+            lines.append(_rate(f"{title} {name}", some))
+    return "\n".join([*lines, _rate("all", outcomes)])
+
+
+def _rate(title: str, outcomes: Sequence[Outcome]) -> str:
+    caught = sum(bool(outcome.caught_by) for outcome in outcomes)
+    return f"{title:16} {caught:3} of {len(outcomes):3} caught"
+
+
+def _runs_here(mutant: Mutant) -> bool:
+    return mutant.room != "torch" or find_spec("torch") is not None
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    """Run the mutants, print what became of them, and end with 1 where one survived.
+
+    Args:
+        words: the options, from the command line where None.
+    """
+    parser = argparse.ArgumentParser(prog="python -m shipping.mutants")
+    parser.add_argument("--only", default="", help="mutants whose function has this pattern")
+    parser.add_argument("--seconds", type=float, default=30.0, help="how long each one's tests run")
+    parser.add_argument("--workers", type=int, default=2, help="how many are tried side by side")
+    asked = parser.parse_args(words)
+    every = read(ROOT / "tests" / "mutants")
+    for mutant in every:
+        mutant.edited((ROOT / "src" / mutant.file).read_text(encoding="utf-8"))
+    chosen = [m for m in every if re.search(asked.only, m.function) and _runs_here(m)]
+    coverage = covered(ROOT)
+
+    def one(mutant: Mutant) -> Outcome:
+        outcome = tried(ROOT, mutant, coverage, asked.seconds)
+        what = f"caught by {outcome.caught_by}" if outcome.caught_by else "SURVIVED"
+        print(f"{outcome.seconds:5.0f} s  {mutant.function}: {what} {outcome.note}", flush=True)
+        return outcome
+
+    with ThreadPoolExecutor(asked.workers) as pool:
+        outcomes = list(pool.map(one, chosen))
+    print(f"\n{table(outcomes)}")
+    sys.exit(any(not outcome.caught_by for outcome in outcomes))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,179 @@
+"""Bugs are seeded where they are said to be, and tests that run their lines catch them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from shipping.mutants import Coverage, EditError, Mutant, Outcome, covered, read, table, tried
+
+MODULE = '''"""Sums."""
+
+from functools import cache
+
+FACTOR = 2
+
+
+class Sum:
+    @property
+    def doubled(self) -> int:
+        return FACTOR * once(1)
+
+    def waits(self, left: int) -> int:
+        while left > 0:
+            left -= 1
+        return left
+
+
+@cache
+def once(x: int) -> int:
+    if x > 5:
+        return x + 1
+    else:
+        y = x
+    return y
+'''
+TESTS = """
+from dpgrain.room.sums import Sum, once
+
+def test_doubled():
+    assert Sum().doubled == 2
+
+def test_large():
+    assert once(9) == 10
+
+def test_doubled_again():
+    assert Sum().doubled == 2
+
+def test_waits():
+    assert Sum().waits(3) == 0
+
+def test_red():
+    assert once(1) == 7
+"""
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("repository")
+    files = {
+        "src/dpgrain/__init__.py": "",
+        "src/dpgrain/room/__init__.py": "",
+        "src/dpgrain/room/sums.py": MODULE,
+        "tests/room/test_sums.py": TESTS,
+        "tests/room/test_other.py": "def test_nothing():\n    assert True\n",
+        "pyproject.toml": '[tool.pytest.ini_options]\naddopts = "--import-mode=importlib"\n',
+    }
+    for name, text in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    return root
+
+
+@pytest.fixture(scope="module")
+def coverage(root: Path) -> Coverage:
+    return covered(root)
+
+
+def mutant(function: str, old: str, new: str) -> Mutant:
+    return Mutant(f"dpgrain.room.sums:{function}", "It holds.", "number", "module", old, new)
+
+
+def names(coverage: Coverage, of: Mutant) -> list[str]:
+    return [name.split("::")[1] for name in coverage.of(of)]
+
+
+def test_tests_of_a_line_come_first_and_red_ones_never(coverage: Coverage) -> None:
+    found = names(coverage, mutant("once", "return x + 1", "return x"))
+    assert found[0] == "test_large"
+    # Those of the mirrored file follow; nothing catches that fails without a bug.
+    assert set(found[1:]) == {"test_doubled", "test_doubled_again", "test_waits"}
+
+
+def test_what_is_asked_once_is_run_by_whoever_asks_first(coverage: Coverage) -> None:
+    assert names(coverage, mutant("once", "y = x", "y = 0"))[0] == "test_doubled"
+
+
+def test_a_constant_is_run_by_what_names_it(coverage: Coverage) -> None:
+    found = names(coverage, mutant("FACTOR", "2", "3"))
+    assert set(found[:2]) == {"test_doubled", "test_doubled_again"}
+
+
+def test_what_was_found_is_kept_until_a_file_changes(root: Path, coverage: Coverage) -> None:
+    kept = root / "build" / "mutants" / "room.json"
+    before = kept.stat().st_mtime_ns
+    assert covered(root).tests == coverage.tests
+    assert kept.stat().st_mtime_ns == before
+
+
+@pytest.mark.parametrize(
+    ("function", "old", "new", "caught_by"),
+    [
+        ("once", "return x + 1", "return x", "test_large"),
+        ("Sum.doubled", "FACTOR *", "", "test_doubled"),
+        ("FACTOR", "2", "3", "test_doubled"),
+        ("once", "x > 5", "x > 6", ""),
+        ("Sum", "left -= 1", "left += 0", "test_waits"),
+    ],
+)
+def test_a_bug_is_caught_or_survives(
+    root: Path, coverage: Coverage, function: str, old: str, new: str, caught_by: str
+) -> None:
+    outcome = tried(root, mutant(function, old, new), coverage, seconds=2.0, grace=20.0)
+    assert outcome.caught_by.split("::")[-1].startswith(caught_by)
+    assert bool(outcome.caught_by) == bool(caught_by)
+    assert (outcome.note == "time-out") == (new == "left += 0")
+
+
+def test_the_package_stays_as_it_is(root: Path) -> None:
+    assert (root / "src/dpgrain/room/sums.py").read_text("utf-8") == MODULE
+
+
+@pytest.mark.parametrize(
+    ("function", "old", "new", "message"),
+    [
+        ("gone", "x", "y", "no such name"),
+        ("once", "x + 2", "x", "0 times"),
+        ("once", "x", "y", "times, not once"),
+        ("once", "return y", "return (", "no Python"),
+        ("once", "return y", "return (y)", "changes nothing"),
+    ],
+)
+def test_an_edit_that_does_not_apply_is_an_error(
+    function: str, old: str, new: str, message: str
+) -> None:
+    with pytest.raises(EditError, match=message):
+        mutant(function, old, new).edited(MODULE)
+
+
+def test_an_edit_is_of_one_function_alone() -> None:
+    bad = mutant("Sum.waits", "return left", "return 1").edited(MODULE)
+    assert bad == MODULE.replace("return left", "return 1")
+    assert mutant("Sum.waits", "left -= 1", "left -= 2").lines(MODULE) == range(15, 16)
+
+
+def test_entries_are_checked(tmp_path: Path) -> None:
+    entry = (
+        '[[mutant]]\nfunction = "dpgrain.room.sums:once"\nproperty = "It holds."\n'
+        "kind = \"number\"\norigin = \"tests\"\nold = '''y = x'''\nnew = '''y = 0'''\n"
+    )
+    (tmp_path / "room.toml").write_text(entry)
+    (found,) = read(tmp_path)
+    assert (found.room, found.kind, found.old) == ("room", "number", "y = x")
+    for wrong in (
+        entry.replace("number", "large"),
+        entry.replace("property", "what"),
+        entry.replace("dpgrain.room", "dpgrain.hall"),
+    ):
+        (tmp_path / "room.toml").write_text(wrong)
+        with pytest.raises(EditError):
+            read(tmp_path)
+
+
+def test_the_rate_is_told_by_kind_and_origin() -> None:
+    one, two = mutant("once", "y = x", "y = 0"), mutant("FACTOR", "2", "3")
+    said = table([Outcome(one, "tests/a.py::test", 3, 1.0), Outcome(two, "", 5, 1.0)])
+    assert "number" in said
+    assert "origin module      1 of   2 caught" in said
+    assert "of 5 tests. It holds." in said

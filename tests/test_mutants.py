@@ -1,0 +1,43 @@
+"""Seeded bugs of ``tests/mutants`` apply to the code as it is; ``make mutants`` runs tests on them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from shipping.mutants import KINDS, ORIGINS, Mutant, read
+from tests.rooms import SOURCE
+
+FOLDER = Path(__file__).parent / "mutants"
+# Number of mutants, at least: whoever moves code rewrites their edits, and takes none away.
+FEWEST = 120
+
+
+@pytest.fixture(scope="module")
+def mutants() -> list[Mutant]:
+    return read(FOLDER)
+
+
+def test_each_edit_applies(mutants: list[Mutant]) -> None:
+    for mutant in mutants:
+        text = (SOURCE / mutant.file).read_text("utf-8")
+        assert mutant.edited(text) != text
+
+
+def test_there_are_enough_in_each_room(mutants: list[Mutant]) -> None:
+    assert len(mutants) >= FEWEST
+    rooms = {
+        path.name for path in (SOURCE / "dpgrain").iterdir() if (path / "__init__.py").exists()
+    }
+    assert not rooms - {mutant.room for mutant in mutants}
+
+
+def test_none_stands_twice(mutants: list[Mutant]) -> None:
+    edits = Counter((mutant.function, mutant.old, mutant.new) for mutant in mutants)
+    assert max(edits.values()) == 1
+
+
+def test_all_kinds_and_origins_are_there(mutants: list[Mutant]) -> None:
+    assert {mutant.kind for mutant in mutants} == set(KINDS)
+    assert {mutant.origin for mutant in mutants} == set(ORIGINS)
