@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -30,6 +31,19 @@ def test_a_replaced_record_changes_two_indicators() -> None:
     select = release.guarantee.event.events[0]  # type: ignore[attr-defined]
     assert isinstance(select, Selection)
     assert select.contribution.sensitivity(1, "replace") == math.sqrt(2)
+
+
+def test_noise_stays_within_what_is_printed_in_95_percent_whatever_its_law() -> None:
+    asked: dict[str, Any] = {"unit": dg.User(), "epsilon": 1.0, "items": 1, "clip": 2.0}
+    laplace = plan_histogram(**asked, noise="laplace")
+    gaussian = plan_histogram(**asked, delta=1e-6)
+    for plan in (laplace, gaussian):
+        printed = re.search(r"95% of estimates within: ±([0-9.]+)", str(plan))
+        assert printed is not None
+        assert float(printed[1]) == pytest.approx(plan.radius, rel=1e-4)
+    scale = 2.0 * laplace.sums.noise_multiplier
+    assert math.exp(-laplace.radius / scale) == pytest.approx(0.05)
+    assert math.erfc(gaussian.radius / gaussian.std_error / math.sqrt(2)) == pytest.approx(0.05)
 
 
 @pytest.mark.search
