@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -200,6 +201,27 @@ def test_shuffled_sums_take_a_share() -> None:
 
 
 # -- what does not compose ---
+
+
+@pytest.mark.parametrize("left", [0.3, 0.0123, 0.0042, 0.0004])
+def test_the_share_that_a_refusal_names_fits(left: float) -> None:
+    with dg.budget(1.0, 1e-6) as b:
+        dg.count(cases.table(), clip=5.0, **cases.USER, share=1 - left)
+        with pytest.raises(dg.RefusedError) as told:
+            dg.count(cases.unread(), clip=5.0, **cases.USER, epsilon=1.0, delta=1e-6)
+        named = re.search(r"share=([0-9.e-]+)", str(told.value))
+        assert named is not None
+        assert left / 2 < float(named[1])
+        dg.count(cases.table(), clip=5.0, **cases.USER, share=float(named[1]))
+        assert b.left < left / 2
+
+
+def test_no_share_is_named_where_nothing_is_left() -> None:
+    with dg.budget(1.0, 1e-6):
+        dg.count(cases.table(), clip=5.0, **cases.USER, share=1.0)
+        with pytest.raises(dg.RefusedError) as told:
+            dg.count(cases.unread(), clip=5.0, **cases.USER, epsilon=1.0, delta=1e-6)
+    assert "share=" not in str(told.value)
 
 
 def test_names_that_need_more_leak_are_told_so() -> None:
