@@ -33,6 +33,18 @@ def test_a_replaced_record_changes_two_indicators() -> None:
     assert select.contribution.sensitivity(1, "replace") == math.sqrt(2)
 
 
+@pytest.mark.parametrize("noise", ["gaussian", "laplace"])
+def test_an_exchanged_block_of_one_number_changes_two_bins(noise: Any) -> None:
+    for unit, items, cells in ((dg.User(), 1, None), (dg.Element("item"), 3, 3)):
+        plan = plan_histogram(
+            unit=unit, epsilon=1.0, delta=0.0 if noise == "laplace" else 1e-6, relation="replace",
+            noise=noise, items=items, cells=cells,
+        )  # fmt: skip
+        assert plan.bounds is not None
+        moved = plan.bounds.contribution.sensitivity(1, "replace")
+        assert moved == pytest.approx(2.0 if noise == "laplace" else math.sqrt(2.0))
+
+
 def test_noise_stays_within_what_is_printed_in_95_percent_whatever_its_law() -> None:
     asked: dict[str, Any] = {"unit": dg.User(), "epsilon": 1.0, "items": 1, "clip": 2.0}
     laplace = plan_histogram(**asked, noise="laplace")
