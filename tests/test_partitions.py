@@ -72,6 +72,22 @@ def test_any_days_in_a_row_meet_so_many_periods(own: str, length: int) -> None:
     assert most <= said.cells <= most + (own == "month") * (1 + length // 100)
 
 
+@pytest.mark.parametrize("hours", [1, 24, 25, 48, 49, 168, 169, 700])
+@pytest.mark.parametrize("own", PERIODS)
+def test_any_hours_in_a_row_meet_no_more_periods_than_is_told(own: str, hours: int) -> None:
+    said = Rule("at", own).overlap(Rule("at", "any", hours=hours))  # type: ignore[arg-type]
+    assert said is not None
+    assert not said.whole
+    # They are met from the last second of a day to a moment before the hours are over.
+    most = 0
+    for day in DAYS[: 2 * 366 : 3]:
+        first = datetime(day.year, day.month, day.day, 23, 59, 59)
+        last = (first + timedelta(hours=hours, microseconds=-1)).date()
+        met = {whole(day + timedelta(days=i), own) for i in range((last - day).days + 1)}
+        most = max(most, len(met))
+    assert most <= said.cells <= most + 1 + hours // 700
+
+
 def test_days_of_another_zone_are_met_in_parts() -> None:
     """Hours of some years, with both changes of the clocks."""
     hours = [datetime(2024, 1, 1, tzinfo=UTC) + timedelta(hours=i) for i in range(2 * 366 * 24)]

@@ -62,6 +62,25 @@ def test_a_day_has_23_24_or_25_hours() -> None:
     assert zones.midnight(dt.date(1, 1, 1), "Europe/Paris") is None
 
 
+@pytest.mark.parametrize(
+    ("day", "zone"),
+    [
+        # Clocks are put back to a midnight that they have shown, forward over it, or not at all.
+        (dt.date(2026, 11, 1), "America/Havana"),
+        (dt.date(2026, 10, 25), "Atlantic/Azores"),
+        (dt.date(2017, 10, 15), "America/Sao_Paulo"),
+        (dt.date(2026, 3, 29), "Asia/Beirut"),
+        (dt.date(2026, 7, 1), "America/Havana"),
+    ],
+)
+def test_a_day_begins_when_clocks_first_show_it(day: dt.date, zone: str) -> None:
+    clocks = zoneinfo.ZoneInfo(zone)
+    noon = dt.datetime(day.year, day.month, day.day, 12, tzinfo=dt.UTC)
+    minutes = (noon + dt.timedelta(minutes=step) for step in range(-36 * 60, 36 * 60))
+    first = next(time for time in minutes if time.astimezone(clocks).date() == day)
+    assert zones.midnight(day, zone) == (first - EPOCH) // dt.timedelta(microseconds=1)
+
+
 @pytest.mark.parametrize("wrong", ["Mars/Base", "", "../etc", 7, None])
 def test_a_zone_must_be_known(wrong: object) -> None:
     with pytest.raises(ParameterError, match="zone must be a zone such as 'Europe/Paris'"):

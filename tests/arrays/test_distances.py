@@ -98,6 +98,12 @@ def test_the_examples_of_the_paper() -> None:
     assert d_user(one, one + ["yo"] * 1000) == 1
 
 
+def test_an_item_without_a_cell_is_in_no_cell_of_its_name() -> None:
+    assert d_user(["a"], ["x"], {"a": "x"}) == 2
+    assert d_user(["a", "x"], ["a"], {"a": "x"}) == 1
+    assert d_user(["a", "x"], [], {"a": "x"}) == 2
+
+
 def test_rosters_of_different_size_are_no_neighbours() -> None:
     with pytest.raises(ParameterError, match=r"as many users as sample \(2\), not 1"):
         d_element([["a"], []], [["a"]])

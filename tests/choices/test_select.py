@@ -153,6 +153,28 @@ def test_the_loss_of_the_winner(relation: Relation) -> None:
     assert found.std() == pytest.approx(error, rel=0.35)
 
 
+def noisy_totals(losses: Array, draws: int) -> list[module._Total]:
+    """Noisy sums of the same losses, where units are counted beside them."""
+    source, exact = SeededSource(5), module._Total.of(losses)
+    return [exact.noisy(4.0, True, source) for _ in range(draws)]
+
+
+def test_units_are_counted_with_noise_of_their_own() -> None:
+    made = noisy_totals(np.full(100, STEPS // 4), 400)
+    lost, rest = (np.array([getattr(one, part) for one in made]) for part in ("lost", "rest"))
+    assert abs(np.corrcoef(lost, rest)[0, 1]) < 0.3
+    # Neither the number of units nor how far apart the sums are is published exactly.
+    assert min(np.std(lost + rest), np.std(lost - rest)) > 4.0
+
+
+def test_the_error_of_a_loss_over_noisy_units_is_told() -> None:
+    made = [one.chosen(0, 4.0, None) for one in noisy_totals(np.full(4000, STEPS // 3), 8000)]
+    means = np.array([one.mean for one in made])
+    told = np.mean([one.spread for one in made])
+    # The standard error of the deviation of so many draws is 1.3%.
+    assert np.std(means) == pytest.approx(told, rel=0.05)
+
+
 def test_an_evaluation_of_ones_own() -> None:
     asked = []
 

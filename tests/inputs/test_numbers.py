@@ -51,3 +51,9 @@ def test_no_row_of_a_list_is_an_error_or_changes_another(
     found = cells(form([[1.0, 2.0], ROWS[odd], [5.0, 6.0]]), 2)
     assert found.shape == (3, 2)
     assert found[[0, 2]].tolist() == [[1.0, 2.0], [5.0, 6.0]]
+
+
+def test_one_complex_number_changes_no_other_of_its_array() -> None:
+    for odd in (1j, 1 + 1j, complex(0, np.nan), complex(np.inf, 1)):
+        found = numbers(np.array([2, odd, -4.5]))
+        assert np.array_equal(found, [2.0, np.nan, -4.5], equal_nan=True), odd

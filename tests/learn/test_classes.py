@@ -15,9 +15,15 @@ import pytest
 from numpy.typing import NDArray
 from tests.inputs import cases
 
+from dpgrain.accounting import Contribution, Selection
+from dpgrain.accounting.events.naming import selection_leak
+from dpgrain.arrays.blocks import arrange
 from dpgrain.inputs.labels import key
 from dpgrain.learn import LinearSVC, LogisticRegression
 from dpgrain.learn import load as load_model
+from dpgrain.learn.classes import Targets, selected
+from dpgrain.noise import SeededSource
+from dpgrain.units import User
 
 Array: TypeAlias = NDArray[Any]
 
@@ -133,3 +139,15 @@ def test_published_labels_do_not_follow_the_first_row(case: tuple[list[Any], Any
         assert {key(label) for label in found} == {key(first), key(other)}
         said.add((str(found.dtype), repr(found.tolist()), repr(model.coef_.tolist())))
     assert len(said) == 1
+
+
+@pytest.mark.parametrize("threshold", [2.7, 3.0, 3.2])
+def test_a_label_of_one_unit_is_named_as_seldom_as_is_accounted_for(threshold: float) -> None:
+    event, units = Selection(0.5, threshold, 1, Contribution("user", "shared")), 200_000
+    # Two labels that many have are named in any case.
+    values = np.concatenate([np.arange(float(units)), np.repeat(units + np.arange(2.0), 1000)])
+    rows = arrange(len(values), np.arange(len(values)), None, User())
+    keys = tuple(("text", str(code)) for code in range(units + 2))
+    named, _ = selected(Targets(values, labels=keys), rows, event, SeededSource(3))
+    most = units * selection_leak(threshold, 0.5, 1)
+    assert len(named) - 2 <= most + 5 * math.sqrt(most) + 1

@@ -9,11 +9,20 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from scipy.stats import t
 
 from dpgrain.accounting import Contribution, Gaussian
 from dpgrain.gradients.records import RecordBlocks
 from dpgrain.learn import LinearRegression, LogisticRegression, PoissonRegressor, confidence
-from dpgrain.learn.confidence import COVERED, Intervals, release_evidence, score_sensitivity
+from dpgrain.learn.confidence import (
+    COVERED,
+    Evidence,
+    Intervals,
+    intervals,
+    release_evidence,
+    score_sensitivity,
+)
+from dpgrain.learn.rounds import History
 from dpgrain.means import clipped
 from dpgrain.noise import SeededSource
 from dpgrain.noise.sums import noised
@@ -252,6 +261,22 @@ def test_intervals_hold_the_slope_or_are_not_told(
         assert told <= 3
     if scale >= 1 and n == 5000:
         assert told >= 22
+
+
+@pytest.mark.parametrize("times", [1.0, 2.0, 5.0])
+def test_a_variance_that_is_told_with_noise_has_as_few_degrees_of_freedom(times: float) -> None:
+    # A variance with the relative standard deviation r counts as one of 2/r² draws (Satterthwaite).
+    n, sd = 1000, 0.02
+    evidence = Evidence(np.eye(1), 0.0, np.array([[times * sd]]), sd, n)
+    history = History(np.zeros((4, 1)), np.zeros((4, 1)), 0.0, 1.0)
+    found = intervals(
+        replace(evidence, scores=evidence.scores * (n - 1) / n),
+        history, np.zeros(1), np.zeros(1), np.eye(1), ("x",), 0.95, sampled=False,
+    )  # fmt: skip
+    assert found.resolved
+    assert found.std_error[0] == pytest.approx(math.sqrt(times * sd / n))
+    width = (found.high - found.low)[0] / 2 / found.std_error[0]
+    assert width == pytest.approx(t.ppf(0.975, 2 * times**2))
 
 
 def test_intervals_have_names_and_a_table() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -21,6 +22,7 @@ from dpgrain.ledger.accounts import Charged
 from dpgrain.ledger.stores.memory import memory_page
 from dpgrain.ledger.stores.protocol import Page
 from dpgrain.ledger.units import Units
+from dpgrain.partitions import Partition, Rule
 from dpgrain.publishing.prices import Price
 from dpgrain.regions import Among, Region, Side, Span
 
@@ -121,6 +123,34 @@ def test_accounts_that_forget_a_region_are_seen(monkeypatch: pytest.MonkeyPatch)
     # The analyst makes more turns than would fit.
     found = best_delta(1.0, turn, 12, allowed(promise, turn))
     assert found > 1.5 * promise.delta
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_each_cell_of_numbers_is_charged_what_it_met(seed: int) -> None:
+    # Intervals of numbers without some of them are several parts, of which each is charged.
+    draw = random.Random(seed)
+    both = Partition((Rule("day", "day"), Rule("n")))
+    promise = LastingPromise.of(dg.Element(both), 9.0, 1e-6)
+    days = [cases.on(f"2026-01-0{day}").sides for day in (1, 2)]
+
+    def values() -> Span | Among:
+        low = draw.randint(0, 5)
+        some = tuple(draw.sample(range(8), draw.randint(1, 2)))
+        return draw.choice(
+            [Span("whole", low, low + draw.randint(1, 4)), Among(some, but=True), Among(some)]
+        )
+
+    met: list[Region] = []
+    with page_of(promise) as page:
+        for turn in range(12):
+            sides = days[draw.randrange(2)] if turn == 0 or draw.random() < 0.5 else ()
+            met.append(Region((*sides, Side("n", values()))))
+            accounts.charge(page, promise, Charged(1, Price(mu=promise.caps.mu / 20), met[-1]))
+        one = Units.of(Price(mu=promise.caps.mu / 20), promise.caps).mu
+        for day, number in itertools.product(days, range(10)):
+            cell = Region((*day, Side("n", Among((number,)))))
+            found = accounts.spent(page, promise, 1, cell).mu
+            assert found == one * sum(region.meets(cell) for region in met), (cell, met)
 
 
 def test_daily_releases_cost_a_day_as_one_and_30_days_as_their_root() -> None:

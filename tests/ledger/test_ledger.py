@@ -550,6 +550,25 @@ def test_a_mark_is_looked_up_in_the_transaction_of_the_charge(
         other.charge(cases.of_users(), mark="January", again=False)
 
 
+def test_a_promise_that_is_added_meanwhile_is_charged_too(
+    place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another one adds a promise between what a charge prepares and its line."""
+    made, other = cases.made(place), dg.Ledger(place)
+    usual = dg.Ledger._charges
+
+    def meanwhile(self: dg.Ledger, *asked: Any) -> Any:
+        monkeypatch.undo()
+        other.add(cases.OF_DAYS)
+        return usual(self, *asked)
+
+    monkeypatch.setattr(dg.Ledger, "_charges", meanwhile)
+    made.charge(cases.of_users())
+    assert made.left(1) < 1
+    assert made.left(2) < 1
+    made.verify()
+
+
 def test_what_is_rehearsed_is_refused_as_a_charge_and_leaves_nothing(place: str) -> None:
     made = cases.made(place)
     large, small = cases.of_users(1 / (0.8 * cases.USERS.caps.mu)), cases.of_users()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from datetime import date
 from pathlib import Path
@@ -11,6 +12,8 @@ import pytest
 from tests.ledger import cases
 
 import dpgrain as dg
+from dpgrain._wording import powers
+from dpgrain.accounting import gaussian_mu
 
 
 def refused(ledger: dg.Ledger, guarantee: dg.Guarantee) -> str:
@@ -36,6 +39,19 @@ def test_it_tells_the_whole_price_and_the_noise_that_would_fit(
     assert louder is not None
     assert float(louder[1]) == pytest.approx(times / 0.75**0.5, rel=0.1)
     made.charge(cases.of_users(float(louder[1]) / mu / times))
+
+
+@pytest.mark.parametrize("times", [3, 7, 12, 20, 31])
+def test_the_epsilon_that_it_names_fits(times: int, tmp_path: Path) -> None:
+    made = cases.made(tmp_path / "l")
+    caps = cases.USERS.caps
+    made.charge(cases.of_users(math.sqrt(times) / caps.mu))
+    said = refused(made, cases.of_users(0.5 / caps.mu))
+    named = re.search(r"Gaussian noise of ε = ([\d.]+) at δ = (\S+) for that unit would fit", said)
+    assert named is not None
+    assert named[2] == powers(caps.leak)
+    made.charge(cases.of_users(1 / gaussian_mu(float(named[1]), caps.leak)))
+    assert made.left(1) < 0.01
 
 
 def test_a_price_beyond_all_measure_is_told_as_that(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from dpgrain.means import (
     Mean,
     Vectors,
     grid,
+    mean_of_users,
 )
 from dpgrain.noise import SeededSource, Source, SystemSource, rounded_gaussian, sums
 from dpgrain.testing.mean import BLOCKS, DIMENSION, USERS, Array, MeanContract
@@ -180,6 +181,18 @@ def test_wrong_parameters_say_so(wrong: dict[str, Any], message: str) -> None:
     values = {"clip": 1.0, "noise_multiplier": 1.0, "n_users": 10, "rounds": 2}
     with pytest.raises(ParameterError, match=message):
         ClippedMean(**{**values, **wrong})
+
+
+def test_the_error_of_a_mean_over_a_released_number_is_told() -> None:
+    # The mean stays so far within the bound that it is never shortened to it.
+    truth, asked = np.full(4, 0.42), {"bound": 1.0, "epsilon": 1.0, "delta": 1e-6}
+    found = [
+        mean_of_users(np.tile(truth, (300, 1)), **asked, method="clip", random_state=seed)
+        for seed in range(300)
+    ]
+    off = np.array([one.value for one in found]) - truth
+    told = float(np.mean([one.std_error for one in found]))
+    assert math.sqrt(float((off**2).mean())) == pytest.approx(told, rel=0.1)
 
 
 def test_users_cannot_be_drawn_without_owners() -> None:

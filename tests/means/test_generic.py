@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pytest
 
-from dpgrain.accounting import Contribution
+from dpgrain.accounting import Contribution, Gaussian, Laplace
 from dpgrain.errors import ParameterError
+from dpgrain.means import generic
 from dpgrain.means.generic import element_sensitivity, release_mean
 
 
@@ -73,6 +74,33 @@ def test_audit_of_the_release(wrong: float, caught: bool) -> None:
     noise = release.value * 2 * wrong
     measured = 1 / (noise.std() * (1 + 4 / math.sqrt(2 * size)))
     assert bool(measured > claimed) is caught
+
+
+@pytest.mark.parametrize("noise", ["gaussian", "laplace"])
+@pytest.mark.parametrize("d", [1, 300])
+def test_truncation_moves_no_sum_farther_than_noise_is_for(
+    noise: Literal["gaussian", "laplace"], d: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scales: list[float] = []
+
+    def drawn(scale: Any, size: int, **_: Any) -> Any:
+        scales.append(float(scale))
+        return np.zeros(size, dtype=np.int64)
+
+    for law in ("rounded_gaussian", "discrete_laplace"):
+        monkeypatch.setattr(generic, law, drawn)
+    order, step = (1 if noise == "laplace" else 2), 2.0**-28
+    # One value lies just below a step in each coordinate, and the other as far away as is stated.
+    least = np.full((1, d), step * (1 - 2.0**-20))
+    far = np.full((1, d), 1.0 / (d if noise == "laplace" else math.sqrt(d)))
+    away = np.ceil((least + far * (1 - 2.0**-24)) / step - 1) * step
+    assert np.linalg.norm((away - least)[0], order) <= 1.0
+    asked: dict[str, Any] = {"sensitivity": 1.0, "epsilon": 1.0, "delta": 1e-6, "noise": noise}
+    one, two = (release_mean(values, **asked) for values in (least, away))
+    moved = float(np.linalg.norm((one.value - two.value) / step, order))
+    event = one.guarantee.event
+    assert isinstance(event, Gaussian | Laplace)
+    assert moved <= scales[0] / event.noise_multiplier
 
 
 def test_bad_values_count_zero() -> None:

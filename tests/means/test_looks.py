@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 from tests.means import cases
 
-from dpgrain.means import Recentred, Vectors
+from dpgrain.means import Recentred, Vectors, looks
 from dpgrain.means.methods import method_of
 from dpgrain.means.problem import Problem
 from dpgrain.noise import SeededSource
@@ -50,6 +50,21 @@ def test_the_choice_weighs_who_is_drawn_in(
         off = float(np.linalg.norm(found.value - X.mean(axis=0)))
         assert off < found.error
         assert off < 4 * cases.mean(X, **options, method="clip").std_error
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("users", [60, 400, 1200, 4000, 20_000, 10**6])
+def test_looks_for_a_released_number_cost_no_more_than_was_paid(
+    users: int, relation: Relation
+) -> None:
+    problem = Problem(users, 3, Promise(User(), 1.0, 1e-6, relation), 10.0, None)
+    paid = looks.most(problem)
+    made = looks.remade(problem, paid).mean
+    assert isinstance(made, Recentred)
+    assert made.rounds <= paid.rounds
+    assert made.event.epsilon(1e-6, relation=relation) <= paid.event.epsilon(
+        1e-6, relation=relation
+    )
 
 
 def test_few_users_are_told_from_public_numbers_alone() -> None:

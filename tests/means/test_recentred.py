@@ -181,6 +181,15 @@ def first_of(distances: Array, radii: Array) -> NDArray[np.int64]:
     return np.bincount(np.searchsorted(radii, distances), minlength=len(radii) + 1)
 
 
+@pytest.mark.parametrize("shares", [None, (0.05, 0.95), (0.8, 0.2)])
+def test_each_round_has_the_noise_that_is_told(shares: tuple[float, ...] | None) -> None:
+    run = Recentred(3.0, 0.7, n_users=50, rounds=2, shares=shares).start(SeededSource(4))
+    for _ in range(2):
+        # All users lie in 0, within the radius of both centres, so that what is found is noise.
+        found = run.estimate(Vectors(np.zeros((50, 400))))
+        assert found.std() == pytest.approx(run.noise_sd, rel=0.15)
+
+
 @pytest.mark.search(keep=0)
 def test_radii_are_chosen_by_the_exponential_mechanism() -> None:
     # The centre stays at 0: a look at the median first, and then a last one, against their formulas.

@@ -10,7 +10,8 @@ from tests.noise import scripted
 
 from dpgrain.accounting import PureDP
 from dpgrain.accounting.events.best_of import SelectBest
-from dpgrain.noise import SeededSource, Source
+from dpgrain.noise import SeededSource, Source, stopping
+from dpgrain.noise.precision import arithmetic
 from dpgrain.noise.stopping import negative_binomial, poisson
 
 
@@ -45,6 +46,16 @@ def test_numbers_of_runs_have_their_law(name: str) -> None:
     assert scripted.p_value(seen, number_law(event), draws) > 1e-3
     other = SelectBest(event.events, 1.3 * event.mean, event.stopping, event.eta)
     assert scripted.p_value(seen, number_law(other), draws) < 1e-3
+
+
+@pytest.mark.parametrize("eta", [-0.5, 0.0, 0.3, 1.0, 3.0])
+def test_the_chances_that_are_inverted_are_those_of_the_law(eta: float) -> None:
+    event = SelectBest(PureDP(1.0), 4.0, eta=eta)
+    made = stopping._negative_binomial(eta, event.gamma, arithmetic(128))
+    for number, chance in number_law(event, 3000).items():
+        found = float(next(made))
+        if number <= 200:
+            assert found == pytest.approx(chance, rel=1e-6), number
 
 
 def module_number(event: SelectBest, source: Source) -> int:

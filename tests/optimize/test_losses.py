@@ -92,6 +92,12 @@ def test_constants_bound_slopes_and_curvatures_and_are_nearly_reached(loss: Marg
         assert loss.kinks or bend > 10
 
 
+@pytest.mark.parametrize("level", [0.05, 0.5, 0.8])
+def test_no_slope_of_a_quantile_is_steeper_than_is_told(level: float) -> None:
+    loss, z = Quantile(level), np.linspace(-3, 3, 7)
+    assert np.abs(loss.slope(z, np.zeros(7))).max() == pytest.approx(loss.lipschitz)
+
+
 @pytest.mark.parametrize("loss", ALL, ids=name)
 def test_only_kinked_losses_have_slopes_that_jump(loss: MarginLoss) -> None:
     fine = np.linspace(-3, 3, 60_001)

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from dpgrain.accounting import Contribution, Laplace, Selection
+from dpgrain.accounting import Contribution, Gaussian, Laplace, Selection
 from dpgrain.planning.counts import plan_counts
 from dpgrain.planning.floors import least_holders
 from dpgrain.statistics.plan import plan_histogram
@@ -36,6 +36,16 @@ def test_a_histogram_is_the_release_that_is_planned(unit: Unit) -> None:
         < half
         < plan["item is named 95% of the time from"]
     )
+
+
+def test_noise_stays_within_what_is_told_in_95_percent_whatever_its_law() -> None:
+    laplace = plan_counts(
+        Laplace(3.0, Contribution(norm="l1", coordinates="one")), epsilon=1.0, delta=0.0
+    )
+    assert math.exp(-laplace["95% of counts within ±"] / 3.0) == pytest.approx(0.05)
+    gaussian = plan_counts(Gaussian(3.0), epsilon=1.0, delta=1e-6)
+    beyond = math.erfc(gaussian["95% of counts within ±"] / 3.0 / math.sqrt(2))
+    assert beyond == pytest.approx(0.05)
 
 
 def test_a_histogram_with_laplace_noise_needs_no_delta() -> None:

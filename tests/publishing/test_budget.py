@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import re
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -202,6 +205,27 @@ def test_shuffled_sums_take_a_share() -> None:
 # -- what does not compose ---
 
 
+@pytest.mark.parametrize("left", [0.3, 0.0123, 0.0042, 0.0004])
+def test_the_share_that_a_refusal_names_fits(left: float) -> None:
+    with dg.budget(1.0, 1e-6) as b:
+        dg.count(cases.table(), clip=5.0, **cases.USER, share=1 - left)
+        with pytest.raises(dg.RefusedError) as told:
+            dg.count(cases.unread(), clip=5.0, **cases.USER, epsilon=1.0, delta=1e-6)
+        named = re.search(r"share=([0-9.e-]+)", str(told.value))
+        assert named is not None
+        assert left / 2 < float(named[1])
+        dg.count(cases.table(), clip=5.0, **cases.USER, share=float(named[1]))
+        assert b.left < left / 2
+
+
+def test_no_share_is_named_where_nothing_is_left() -> None:
+    with dg.budget(1.0, 1e-6):
+        dg.count(cases.table(), clip=5.0, **cases.USER, share=1.0)
+        with pytest.raises(dg.RefusedError) as told:
+            dg.count(cases.unread(), clip=5.0, **cases.USER, epsilon=1.0, delta=1e-6)
+    assert "share=" not in str(told.value)
+
+
 def test_names_that_need_more_leak_are_told_so() -> None:
     with (
         dg.budget(1.0, 1e-6),
@@ -317,6 +341,33 @@ def test_no_thread_is_outside_of_a_budget() -> None:
     # As many as the budget holds, and each of them charged.
     assert len(b.guarantee.event.parts) == sum(made) < 8
     assert b.guarantee.epsilon(1e-6) <= 1.0
+
+
+def test_two_threads_do_not_both_take_what_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    # The first one is held where the budget has been asked, and not yet been charged.
+    module = import_module("dpgrain.publishing.budget")
+    usual, asked, other = module._noted, threading.Event(), threading.Event()
+
+    def noted(*args: Any, **more: Any) -> Any:
+        asked.set()
+        other.wait(0.5)
+        return usual(*args, **more)
+
+    monkeypatch.setattr(module, "_noted", noted)
+
+    def publish() -> bool:
+        try:
+            dg.count(cases.table(), clip=5.0, **cases.USER, epsilon=0.9, delta=1e-6)
+        except dg.RefusedError:
+            return False
+        return True
+
+    with dg.budget(1.0, 1e-6) as b, ThreadPoolExecutor(2) as threads:
+        first = threads.submit(publish)
+        assert asked.wait(30)
+        second = threads.submit(publish)
+        assert [first.result(), second.result()] == [True, False]
+        assert b.left > 0
 
 
 def test_means_of_any_function_are_charged() -> None:

@@ -20,6 +20,7 @@ from dpgrain.accounting import (
     Contribution,
     Event,
     Gaussian,
+    Loss,
     PureDP,
     gaussian_delta,
     gaussian_mu,
@@ -234,3 +235,14 @@ def test_the_promise_of_caps_of_every_kind() -> None:
     """► E = .1, M = .2, D = 10⁻⁷: δ(1) = 2.14·10⁻⁷, where the simpler bound is 3.17·10⁻⁷."""
     assert Caps(Price(0.1, 0.2, 1e-7)).delta(1.0) == pytest.approx(2.14e-7, abs=5e-10)
     assert gaussian_delta(0.9, 0.2) + 1e-7 == pytest.approx(3.17e-7, abs=5e-10)
+
+
+@pytest.mark.parametrize("planned", [Loss(), Loss(mu=0.05), Loss(mu=0.02, pure=0.1)])
+@pytest.mark.parametrize("leak", [0.0, 1e-7, 9e-7])
+def test_caps_beside_a_plan_promise_what_they_may_leak_too(planned: Loss, leak: float) -> None:
+    caps = Caps.of(1.0, 1e-6, 0.0, leak, planned)
+    # Every release that the caps hold: one Gaussian, and one that leaks.
+    whole = planned + Loss(mu=caps.price.mu, leak=caps.price.leak)
+    for epsilon in (0.2, 0.6, 1.0, 3.0):
+        assert whole.delta(epsilon) <= caps.delta(epsilon) * (1 + 1e-9)
+    assert whole.delta(1.0) <= 1e-6 * (1 + 1e-9)

@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 import dpgrain as dg
 from dpgrain._wording import rounded_up
 from dpgrain.accounting import Contribution, Event, Gaussian, Laplace, PureDP
+from dpgrain.partitions import Partition, Rule
 from dpgrain.publishing.guarantee import Guarantee
+from dpgrain.regions import Region, Side, days
 from dpgrain.units import Level, Relation, Unit
 
 
@@ -162,3 +164,20 @@ def test_wrong_arguments() -> None:
         promise().epsilon(2.0)
     with pytest.raises(dg.ParameterError, match="unit must be"):
         promise().epsilon(unit="user")  # type: ignore[arg-type]
+
+
+def test_parts_of_one_element_in_two_releases_compose() -> None:
+    # Monday and Tuesday lie in one week, which is the element: whoever is in both pays for both.
+    weeks = Partition((Rule("day", "week"),))
+
+    def of_a_day(day: str) -> Guarantee:
+        event, scope = Gaussian(5.0), Region((Side("day", days(day, day)),))
+        return Guarantee(
+            "element", str(weeks), "zero_out", 1e-6, event, scope=scope, partition=weeks
+        )
+
+    monday, tuesday, later = map(of_a_day, ("2026-11-23", "2026-11-24", "2026-12-01"))
+    both = Gaussian(5.0, count=2).epsilon(1e-6)
+    assert (monday + tuesday).epsilon(1e-6) == pytest.approx(both)
+    assert (monday + later).epsilon(1e-6) == pytest.approx(Gaussian(5.0).epsilon(1e-6))
+    assert monday.region_of_units.within(tuesday.region_of_units)

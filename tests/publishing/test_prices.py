@@ -28,7 +28,7 @@ from dpgrain.accounting import (
 from dpgrain.accounting.losses.pairs import Mixtures, Response
 from dpgrain.publishing import Caps, Price, price
 from dpgrain.publishing.prices import _Curve
-from dpgrain.units import OWN_UNIT, Relation, User
+from dpgrain.units import OWN_UNIT, RELATIONS, Element, Relation, User
 
 WIDE = Price(pure=0.0, mu=3.0, leak=1e-4)
 USER = Contribution(block="user")
@@ -203,3 +203,20 @@ def test_prices_of_composed_events_are_those_of_their_parts() -> None:
         both = price(some[0] + some[1], "zero_out", User(), WIDE)
         apart = sum((price(part, "zero_out", User(), WIDE) for part in some), Price())
         assert (both.mu, both.leak) == pytest.approx((apart.mu, apart.leak))
+
+
+@pytest.mark.parametrize("units", [1, 2, 7])
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_the_price_of_several_units_is_that_of_all(units: int, relation: Relation) -> None:
+    shared = Contribution(layout="shared")
+    for event in (
+        Gaussian(20.0),
+        Gaussian(40.0, shared, count=3),
+        Laplace(90.0, Contribution(norm="l1")),
+        ApproximateDP(0.01, 0.0, "element"),
+    ):
+        loss = event.loss(units, relation, Element())
+        found = price(event, relation, Element(), WIDE, units=units)
+        for epsilon in (0.0, 0.05, 0.3, 1.0):
+            told = gaussian_delta(epsilon, found.mu) + found.leak
+            assert loss.delta(epsilon) <= told * (1 + 1e-6) + 1e-15

@@ -5,13 +5,14 @@ from __future__ import annotations
 import itertools
 from functools import partial, reduce
 from operator import add
+from pathlib import Path
 
 import pytest
 from tests.publishing import cases
 
 import dpgrain as dg
 from dpgrain.publishing import Price
-from dpgrain.publishing.publish import reserved
+from dpgrain.publishing.publish import before_publishing, before_resuming, reserved
 from dpgrain.publishing.rehearsal import rehearsed
 
 
@@ -87,3 +88,24 @@ def test_the_price_of_all_is_no_less_than_their_composition(
     made = together.event.loss(1, "zero_out", dg.User())
     assert whole.spent.mu >= made.mu * (1 - 1e-12)
     assert made.delta(3.0) <= whole.caps.delta(3.0) <= 1e-5
+
+
+def test_a_run_that_goes_on_is_charged_to_a_ledger_that_does_not_hold_it(tmp_path: Path) -> None:
+    one, two = (
+        dg.Ledger.create(
+            tmp_path / name, name=name, promises=[dg.LastingPromise.of(dg.User(), 9.0, 1e-4)]
+        )
+        for name in ("one", "two")
+    )
+    (begun,) = _guarantees(0.3)
+    with one:
+        begun = before_publishing(begun)
+    spent = one.left(1)
+    assert spent < 1
+    with one:
+        assert before_resuming(begun) == begun
+    assert one.left(1) == spent
+    with two:
+        resumed = before_resuming(begun)
+    assert two.left(1) == spent
+    assert [receipt.ledger for receipt in resumed.receipts] == [one.id, two.id]

@@ -55,6 +55,16 @@ class TestOdds:
         power = norm.sf(norm.isf(0.05) - mu)
         assert power * 100 < float(Odds(epsilon, delta).caught(0.05).rstrip("%"))
 
+    @pytest.mark.parametrize("epsilon", [0.05, 0.5, 2.0])
+    @pytest.mark.parametrize("alarms", [0.01, 0.3, 0.8, 0.94])
+    def test_the_best_test_of_what_leaks_stays_below(self, epsilon: float, alarms: float) -> None:
+        # With probability δ the table is told outright, and otherwise by randomised response.
+        delta = 0.05
+        share, lie = alarms / (1 - delta), 1 / (1 + math.exp(epsilon))
+        rest = math.exp(epsilon) * share if share < lie else 1 - math.exp(-epsilon) * (1 - share)
+        power = delta + (1 - delta) * rest
+        assert power * 100 <= float(Odds(epsilon, delta).caught(alarms).rstrip("%")) + 1e-9
+
     def test_no_bound(self) -> None:
         assert Odds(math.inf, 0.0).factor == "no limit"
         assert Odds(800.0, 0.0).after(0.01) == "100%"

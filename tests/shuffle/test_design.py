@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 from dp_accounting.pld.privacy_loss_distribution import from_two_probability_mass_functions as pld
 from tests.shuffle import cases
 
-from dpgrain.accounting import gaussian_mu
+from dpgrain.accounting import ONE_EACH, Gaussian, gaussian_mu
 from dpgrain.errors import ParameterError
 from dpgrain.noise import BinomialLaw, SystemSource
 from dpgrain.shuffle import (
@@ -57,6 +58,19 @@ def test_the_promise_is_kept_and_not_by_much(
     # All being honest, as much noise as the honest would have added alone, and more.
     least = 2.0 * central(epsilon, 1e-6, relation) * math.sqrt(rounds)
     assert least < protocol.noise_sd < 1.06 * least / math.sqrt(honest)
+
+
+@pytest.mark.parametrize("kind", [VectorSum, PoissonSum])
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_what_is_published_beside_sums_is_left_room_for(
+    kind: type[VectorSum], relation: Relation
+) -> None:
+    beside = Gaussian(8.0 if relation == "zero_out" else 16.0, ONE_EACH)
+    asked: dict[str, Any] = {"n_users": 500, "dim": 3, "epsilon": 1.0, "delta": 1e-6}
+    protocol = kind(**asked, relation=relation, beside=beside)
+    together = (protocol.event + beside).epsilon(1e-6, relation=relation)
+    assert 0.97 < together <= 1.0
+    assert protocol.noise_sd > 1.05 * kind(**asked, relation=relation).noise_sd
 
 
 def test_the_headline() -> None:

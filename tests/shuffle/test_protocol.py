@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import numpy as np
 import pytest
 
 from dpgrain.accounting import Gaussian
@@ -89,3 +90,12 @@ def test_foreign_text_is_no_protocol(text: str) -> None:
     for broken in ({**values, "more": 1}, {**values, "protocol": "Other"}, {**values, "design": 3}):
         with pytest.raises(ParameterError, match="not a protocol"):
             VectorSum.from_json(json.dumps(broken))
+
+
+def test_corrupt_devices_are_none_of_those_who_add_noise() -> None:
+    protocol = VectorSum(n_users=60, dim=1, epsilon=4.0, delta=1e-4, honest_fraction=0.5)
+    sent = np.zeros((20, 1), dtype=np.int64)
+    assert protocol.honest == 30
+    assert np.isfinite(protocol.simulate(np.ones((30, 1)), corrupt=sent, dropped=10)).all()
+    with pytest.raises(ParameterError, match="29 of the 30 honest reports"):
+        protocol.simulate(np.ones((30, 1)), corrupt=sent, dropped=11)

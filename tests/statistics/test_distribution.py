@@ -11,7 +11,7 @@ from tests.statistics import cases
 
 import dpgrain as dg
 from dpgrain.errors import ParameterError
-from dpgrain.statistics.distribution import round_edges
+from dpgrain.statistics.distribution import Counts, _above, _pointwise, round_edges
 from dpgrain.statistics.statistic import BINNED, DISTRIBUTION
 from dpgrain.testing import StatisticContract
 from dpgrain.units import User
@@ -159,3 +159,16 @@ def test_what_is_printed_says_that_the_band_holds_all_shares_at_once() -> None:
         table, "x", [2, 5], unit=dg.User(), clip=1.0, epsilon=1.0, delta=1e-6, random_state=1
     )
     assert "95% intervals hold all capped shares of a group at once" in " ".join(str(made).split())
+
+
+@pytest.mark.parametrize("nothing", [None, 0, 2, 5])
+def test_the_error_of_a_share_is_that_of_the_counts_it_is_made_of(nothing: int | None) -> None:
+    bins, people, sd = 6, 10_000.0, 20.0
+    masses = np.tile([900.0, 1100, 5000, 1500, 500, 1000], (20_000, 1))
+    masses += np.random.default_rng(3).normal(0, sd, masses.shape)
+    if nothing is not None:
+        masses[:, nothing] += people - masses.sum(axis=1)
+    counts = Counts(np.arange(1.0, bins), masses, np.full((len(masses), 1), sd), nothing)
+    shares = _above(masses) / masses.sum(axis=1, keepdims=True)
+    told = _pointwise(np.tile(shares.mean(axis=0), (len(masses), 1)), counts).mean(axis=0)
+    assert told == pytest.approx(shares.std(axis=0), rel=0.04)

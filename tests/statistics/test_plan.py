@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -31,6 +32,31 @@ def test_a_replaced_record_changes_two_indicators() -> None:
     select = release.guarantee.event.events[0]  # type: ignore[attr-defined]
     assert isinstance(select, Selection)
     assert select.contribution.sensitivity(1, "replace") == math.sqrt(2)
+
+
+@pytest.mark.parametrize("noise", ["gaussian", "laplace"])
+def test_an_exchanged_block_of_one_number_changes_two_bins(noise: Any) -> None:
+    for unit, items, cells in ((dg.User(), 1, None), (dg.Element("item"), 3, 3)):
+        plan = plan_histogram(
+            unit=unit, epsilon=1.0, delta=0.0 if noise == "laplace" else 1e-6, relation="replace",
+            noise=noise, items=items, cells=cells,
+        )  # fmt: skip
+        assert plan.bounds is not None
+        moved = plan.bounds.contribution.sensitivity(1, "replace")
+        assert moved == pytest.approx(2.0 if noise == "laplace" else math.sqrt(2.0))
+
+
+def test_noise_stays_within_what_is_printed_in_95_percent_whatever_its_law() -> None:
+    asked: dict[str, Any] = {"unit": dg.User(), "epsilon": 1.0, "items": 1, "clip": 2.0}
+    laplace = plan_histogram(**asked, noise="laplace")
+    gaussian = plan_histogram(**asked, delta=1e-6)
+    for plan in (laplace, gaussian):
+        printed = re.search(r"95% of estimates within: ±([0-9.]+)", str(plan))
+        assert printed is not None
+        assert float(printed[1]) == pytest.approx(plan.radius, rel=1e-4)
+    scale = 2.0 * laplace.sums.noise_multiplier
+    assert math.exp(-laplace.radius / scale) == pytest.approx(0.05)
+    assert math.erfc(gaussian.radius / gaussian.std_error / math.sqrt(2)) == pytest.approx(0.05)
 
 
 @pytest.mark.search

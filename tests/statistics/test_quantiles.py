@@ -11,7 +11,7 @@ import pytest
 from tests.statistics import cases
 
 import dpgrain as dg
-from dpgrain.statistics.quantiles import read_ranks
+from dpgrain.statistics.quantiles import _rank_spread, consistent_leaves, read_ranks
 from dpgrain.statistics.values import Spacing, Tree
 
 Row: TypeAlias = tuple[int | None, str | None, str | None, float | None]  # who, item, cell, x
@@ -194,3 +194,17 @@ def test_a_median_of_2_is_no_5() -> None:
     exact = np.quantile(size, [0.5, 0.99], method="inverted_cdf")
     assert release.estimate[0] == exact[0]
     assert release.estimate[1] == pytest.approx(exact[1], rel=0.25)
+
+
+@pytest.mark.parametrize("nothing", [None, 40])
+def test_the_spread_of_a_rank_is_that_of_the_edge_with_most_noise(nothing: int | None) -> None:
+    tree, ranks = Tree(0.0, 1.0, 2), (0.05, 0.5, 0.9)
+    noise = np.random.default_rng(7).normal(size=(3000, tree.corners))
+    leaves = consistent_leaves(noise, tree)
+    if nothing is not None:
+        # Those who are in no other leaf of a stated number are in this one.
+        leaves[:, nothing] -= leaves.sum(axis=1)
+    below = np.cumsum(leaves, axis=1)
+    for rank, spread in zip(ranks, _rank_spread(2, 16, ranks, nothing), strict=True):
+        most = (below - rank * below[:, -1:]).std(axis=0).max()
+        assert 0.95 * most < spread < 1.15 * most

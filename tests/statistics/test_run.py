@@ -25,6 +25,7 @@ from dpgrain.statistics import moments as moments_module
 from dpgrain.statistics import run as run_module
 from dpgrain.statistics.bounds import ChosenBounds
 from dpgrain.tables.engines import kernel
+from dpgrain.testing.replay import recorded, replayed
 from dpgrain.units import OWN_UNIT, RELATIONS, Relation, Unit
 
 Row: TypeAlias = tuple[int | None, str | None, str | None, float | None]  # who, item, cell, x
@@ -157,6 +158,26 @@ def test_the_loss_of_laplace_noise_is_paid_in_full(relation: Relation) -> None:
             )
             assert release.guarantee.epsilon(units=k) == pytest.approx(paid, rel=1e-9)
         assert 0.999 < release.guarantee.epsilon() <= 1.0
+
+
+def test_a_bound_is_chosen_by_noisy_numbers_alone() -> None:
+    items = [f"i{number}" for number in range(40)]
+
+    def published(users: int) -> dg.Histogram:
+        rng = np.random.default_rng(users)
+        rows = {"who": np.repeat(np.arange(users), 8), "item": rng.choice(items, 8 * users)}
+        return dg.histogram(
+            dg.read(pa.table(rows), user="who"), "item", domain=items, unit=dg.User(), epsilon=1.0,
+            delta=1e-6,
+        )  # fmt: skip
+
+    with recorded() as draws:
+        one = published(2000)
+    for users in (5, 700):
+        with replayed(draws):
+            other = published(users)
+        assert np.array_equal(other.clip, one.clip)
+        assert np.array_equal(other.estimate, one.estimate)
 
 
 @pytest.mark.parametrize("cells", [0, 1, 4, 30])

@@ -16,7 +16,7 @@ import dpgrain as dg
 from dpgrain._types import IntArray
 from dpgrain.tables.engines import kernel
 from dpgrain.tables.held import Contributions
-from dpgrain.units import Unit
+from dpgrain.units import RELATIONS, Relation, Unit
 
 Row: TypeAlias = tuple[int | None, str | None, str | None, float | None]  # who, item, cell, x
 Pair: TypeAlias = tuple[list[Row], list[Row]]
@@ -64,6 +64,18 @@ NAMING: dict[str, Callable[..., Any]] = {
     "names": lambda t, **o: dg.top(t, "item", counts=False, method="gaussian", **o),
     "truncated": lambda t, **o: dg.top(t, "item", method="truncated", **o),
 }
+
+
+@pytest.mark.parametrize("unit", [dg.User(), dg.Element("item"), dg.User(max_elements=3)])
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_names_by_weighted_counts_keep_the_whole_delta(unit: Unit, relation: Relation) -> None:
+    table = dg.read(pa.table({"who": [1, 2, 2], "item": ["a", "a", "b"]}), user="who")
+    for delta in (1e-9, 1e-3):
+        release = dg.top(
+            table, "item", unit=unit, relation=relation, epsilon=1.0, delta=delta,
+            method="gaussian", counts=False,
+        )  # fmt: skip
+        assert 0.95 < release.guarantee.epsilon() <= 1.0
 
 
 @pytest.mark.search(keep=8)

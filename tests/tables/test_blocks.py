@@ -68,6 +68,17 @@ def test_other_keys_have_the_same_blocks(
     assert shared == (other.of not in second)
 
 
+@pytest.mark.parametrize("cell", ["mapping", "drop", "column", "each item"])
+def test_a_cell_that_holds_several_groups_is_none_of_them(cell: str) -> None:
+    table = cases.table_of().with_cells("topic", of="page", by=cases.TOPICS)
+    unit, _ = CELLS[cell]
+    blocks = Blocks.of_unit(unit, table, ("page", "month"), "page")
+    for keys in (("page",), ("month",), ("code",)):
+        _, other = blocks.for_keys(keys, table)
+        # Only where groups are cells may it be said that a block is one of them.
+        assert other.alone == ([blocks.of] == list(keys) and blocks.elements is None)
+
+
 def test_keys_that_tell_the_cell() -> None:
     table = cases.table_of()
     blocks = Blocks.of_unit(dg.Element("page"), table, ["month", "page"])

@@ -13,6 +13,7 @@ from dpgrain.planning.floors import (
     least_holders,
 )
 from dpgrain.planning.plan import FLOOR, MANY_UNITS, ErrorPlan, Row, checked_promise, promise_words
+from dpgrain.statistics.intervals import half_width
 from dpgrain.units import OWN_UNIT, Relation, Unit
 
 # This is the 95% quantile of the normal law, in standard deviations.
@@ -51,13 +52,14 @@ def plan_counts(
     """
     epsilon, delta = checked_promise(epsilon, delta, relation, allow_zero=isinstance(sums, Laplace))
     unit = OWN_UNIT[sums.level] if unit is None else unit
-    spread = math.sqrt(2.0) if isinstance(sums, Laplace) else 1.0
-    noise = spread * sums.noise_multiplier
+    laplace = isinstance(sums, Laplace)
+    noise = (math.sqrt(2.0) if laplace else 1.0) * sums.noise_multiplier
+    within = half_width("laplace" if laplace else "gaussian") * noise
     # One unit moves one coordinate by at least its bound, whichever of its blocks that is in.
     floor = least_error(epsilon, delta, MANY_UNITS, relation=relation, signed=False)
     rows = [
         Row("noise sd of a count", noise, "clipping bounds"),
-        Row("95% of counts within ±", 1.959963984540054 * noise, "clipping bounds"),
+        Row("95% of counts within ±", within, "clipping bounds"),
         Row("least rms error by any mechanism", floor, "clipping bounds", FLOOR, kind="floor"),
         Row("times the least", noise / floor),
     ]

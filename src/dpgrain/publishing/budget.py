@@ -11,14 +11,14 @@ from dataclasses import replace
 from typing import Any, Literal, NoReturn
 
 from dpgrain import _validate
-from dpgrain._wording import powers, rounded_up
+from dpgrain._wording import powers, rounded_down, rounded_up
 from dpgrain.accounting import Loss
 from dpgrain.errors import ParameterError, RefusedError
 from dpgrain.publishing.caps import Caps
 from dpgrain.publishing.collected import collect
 from dpgrain.publishing.guarantee import Guarantee, check_guarantee
 from dpgrain.publishing.ledgers import Charging, open_ledger
-from dpgrain.publishing.prices import Price, price
+from dpgrain.publishing.prices import SUMMING, Price, price
 from dpgrain.publishing.process import check_maker, check_process, mark_closed, mark_open
 from dpgrain.publishing.rehearsal import planned_guarantee, rehearsing
 from dpgrain.publishing.reservation import reservation
@@ -184,22 +184,24 @@ class Budget:
     def _why(self, guarantee: Guarantee, own: Price, room: Price) -> str:
         """Say what a release that the budget does not hold needs, and the remedy."""
         caps = self.caps.price
-        less = f"share={max(math.floor(self.left * 100) / 100, 0.01):g}"
+        # Digits are cut off, so that the share that is named fits.
+        less = f"share={rounded_down(self.left, 2)}" if self.left > SUMMING else ""
         if math.isfinite(own.leak) and own.leak > room.leak and own.mu <= room.mu:
             return (
                 f"names below a threshold, or tails of its noise, need δ = {powers(own.leak)}, and of "
                 f"the {powers(caps.leak)} that the budget keeps for them {powers(room.leak)} is left: "
-                f"ask by {less}, or open the budget with a larger leak="
+                f"{f'ask by {less}, or ' if less else ''}open the budget with a larger leak="
             )
+        remedies = [f"ask for less, such as {less}"] if less else []
         loss = guarantee.event.loss(1, guarantee.relation, OWN_UNIT[guarantee.level])
         if loss.pure > 0 and caps.pure == 0:
-            less += (
-                "; or open the budget with pure=, which keeps room for noise that is not Gaussian"
+            remedies.append(
+                "open the budget with pure=, which keeps room for noise that is not Gaussian"
             )
+        remedies.append("open a larger budget")
         return (
             f"it would take {_percent(own.share_of(caps))} of the budget, of which "
-            f"{_percent(self.left, up=False)} is left: ask for less, such as {less}; or open a larger "
-            "budget"
+            f"{_percent(self.left, up=False)} is left: {'; or '.join(remedies)}"
         )
 
     def __reduce__(self) -> NoReturn:

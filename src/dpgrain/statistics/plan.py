@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from dpgrain import _validate
+from dpgrain._types import Law
 from dpgrain.accounting import (
     BoundedRange,
     Contribution,
@@ -21,6 +22,7 @@ from dpgrain.accounting import (
 from dpgrain.errors import ParameterError
 from dpgrain.publishing.promise import Promise
 from dpgrain.statistics.bounds import POOL_MOST, POOL_MOST_OF_USER, POOL_SIZE, AutoClip
+from dpgrain.statistics.intervals import half_width
 from dpgrain.units import OWN_UNIT, Level, Relation, Unit, User
 
 # Selecting unknown items gets this share of μ², more where names are what is wanted, and this share of
@@ -69,7 +71,7 @@ class Plan:
     >>> print(plan)
     user-level, zero_out, ε = 1, δ = 1e-06:
       standard error of the noise, each item: 4.72333 clipping bounds of the item's cell
-      95% of estimates within: ±9.25774 clipping bounds of the item's cell
+      95% of estimates within: ±9.25757 clipping bounds of the item's cell
       expected l2 error over 100 items: 47.2333 clipping bounds of the item's cell
       15% of the budget chooses clipping bounds
       clipping adds a bias that depends on the data and is not known beforehand.
@@ -116,6 +118,11 @@ class Plan:
         return noise_sd(self.sums) * (1.0 if self.clip is None else self.clip)
 
     @property
+    def radius(self) -> float:
+        """Half-width of a 95% interval of the noise of one item, in the unit of ``std_error``."""
+        return half_width(law_of(self.sums)) * self.std_error
+
+    @property
     def expected_error(self) -> float:
         """Expected l2 error of all estimates that is due to noise; the bias of clipping comes on top.
 
@@ -142,7 +149,7 @@ class Plan:
         lines = [
             f"{self.level}-level, {self.relation}, ε = {self.epsilon:g}, δ = {self.delta:g}:",
             f"  standard error of the noise, each item: {self.std_error:.6g}{of}",
-            f"  95% of estimates within: ±{1.96 * self.std_error:.6g}{of}",
+            f"  95% of estimates within: ±{self.radius:.6g}{of}",
         ]
         if self.items is not None:
             lines.append(
@@ -158,6 +165,11 @@ class Plan:
             )
         lines.append("  clipping adds a bias that depends on the data and is not known beforehand.")
         return "\n".join(lines)
+
+
+def law_of(event: Gaussian | Laplace) -> Law:
+    """Return the name of the law of an event's noise."""
+    return "laplace" if isinstance(event, Laplace) else "gaussian"
 
 
 def noise_sd(event: Gaussian | Laplace) -> float:

@@ -36,6 +36,22 @@ def test_everybody_drawn_is_the_gaussian(relation: Relation) -> None:
             assert exact * (1 - 1e-8) <= found <= exact * (1 + slack)
 
 
+def test_an_element_that_is_emptied_where_the_first_are_kept_becomes_another() -> None:
+    for most, units in ((2, 1), (2, 2), (3, 2)):
+        kept = SampledGaussian(1.0, 0.2, 5, max_elements=most)
+        plain = SampledGaussian(1.0, 0.2, 5)
+        exchanged = plain.epsilon(1e-6, units=units, relation="replace")
+        assert kept.epsilon(1e-6, units=units) >= exchanged * (1 - 1e-9)
+
+
+@pytest.mark.parametrize("rounds", [1, 7])
+def test_any_of_many_blocks_may_be_drawn(rounds: int) -> None:
+    # Next to no noise tells a run in which any of the blocks is drawn from all others.
+    rate, blocks = 1e-8, 3000
+    found = SampledGaussian(1e-3, rate, rounds).delta(1.0, units=blocks)
+    assert found >= -math.expm1(rounds * blocks * math.log1p(-rate))
+
+
 @pytest.mark.parametrize("relation", sampling_rates.RELATIONS)
 @pytest.mark.parametrize("blocks", ["shared", "disjoint"])
 @pytest.mark.parametrize("units", [1, 3])

@@ -184,6 +184,21 @@ def test_rounds_and_coordinates_add_up() -> None:
     assert Binomial(10**5, 0.5, 50, 1, 1e-9).loss(relation="replace").mu == one.ratio(50) * 50
 
 
+@pytest.mark.parametrize("users", [2, 4])
+@pytest.mark.parametrize(("mean", "grid"), [(200.0, 20), (60.0, 6)])
+def test_users_who_shift_one_coordinate_together_are_covered(
+    mean: float, grid: int, users: int
+) -> None:
+    event = Poisson(mean, grid, coordinates=1, leak=1e-4)
+    law: Array = poisson.pmf(np.arange(2000), mean)
+    (p, q), most = joint(law, [users * grid]), 3.0 * users * grid / math.sqrt(mean)
+    for epsilon in np.linspace(0.0, most**2, 60):
+        exact = max(
+            float(np.maximum(x - math.exp(epsilon) * y, 0).sum()) for x, y in ((p, q), (q, p))
+        )
+        assert exact <= event.delta(epsilon, units=users, relation="replace") + ROUNDING
+
+
 def test_users_are_rounded_one_by_one() -> None:
     event = Binomial(10**5, 0.5, 20, 16, 1e-9)
     assert event.loss(3, "replace").mu == pytest.approx(event.ratio(60) * 3 * (20 + 4))
