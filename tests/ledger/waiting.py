@@ -19,8 +19,8 @@ def tell_who_waits(pair: Interleaving, patch: pytest.MonkeyPatch) -> None:
 
 def _tell_of_sqlite(pair: Interleaving, patch: pytest.MonkeyPatch) -> None:
     class Waiting(sqlite3.Connection):
-        def __init__(self, *words: Any, timeout: float = 5.0, **more: Any) -> None:
-            super().__init__(*words, timeout=0.0, **more)
+        def __init__(self, place: str, *, timeout: float = 5.0, **more: Any) -> None:
+            super().__init__(place, timeout=0.0, **more)
             self.patience = timeout
 
         def execute(self, *words: Any) -> sqlite3.Cursor:
@@ -43,8 +43,8 @@ def _tell_of_postgres(pair: Interleaving, patch: pytest.MonkeyPatch) -> None:
         return
     import psycopg
 
-    class Waiting(psycopg.Connection):  # type: ignore[misc]
-        def execute(self, statement: Any, *words: Any, **more: Any) -> Any:
+    class Waiting(psycopg.Connection[Any]):
+        def execute(self, statement: Any, *words: Any, **more: Any) -> Any:  # type: ignore[override]
             pair.touch()
             if not str(statement).startswith("LOCK"):
                 return super().execute(statement, *words, **more)
