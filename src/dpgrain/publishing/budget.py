@@ -265,6 +265,13 @@ class _Slot:
 
 _slot = _Slot()
 
+# No process is forked while another thread opens or closes a budget: the lock would stay held there.
+os.register_at_fork(
+    before=lambda: _slot.lock.acquire(),
+    after_in_parent=lambda: _slot.lock.release(),
+    after_in_child=lambda: _slot.lock.release(),
+)
+
 
 def budget(
     epsilon: float,

@@ -1,0 +1,453 @@
+"""Statistical claims with power: an interval 3% too narrow is seen, and noise 2% too small.
+
+Each claim is tested on one release with as many cells as it takes, which follows from how often a
+right one may be refused (``FALSE_ALARM``) and a wrong one pass (``MISSED``). Each test then asks it of an
+interval that is narrowed, or of noise that is shrunk, and that must be refused. Seeds are fixed.
+Intervals that hold more often than they say, by design, have a floor that was measured, below which
+they are refused.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from numpy.typing import NDArray
+from scipy import stats
+from tests.statistics import cases
+
+import dpgrain as dg
+from dpgrain.means.total_error import CONFIDENCE, Number
+from dpgrain.noise import (
+    BinomialLaw,
+    PoissonLaw,
+    SeededSource,
+    discrete_laplace,
+    gumbel_order,
+    rounded_gaussian,
+    truncated_geometric,
+)
+from dpgrain.noise import exponential as exponential_module
+from dpgrain.noise.choice import choose_scores
+from dpgrain.noise.counts import counts_of
+from dpgrain.statistics import quantiles as quantiles_module
+from dpgrain.statistics.intervals import half_width, up_to
+
+FloatArray = NDArray[np.float64]
+
+# A right claim is refused, and a wrong one passes, with these probabilities at most.
+FALSE_ALARM, MISSED = 1e-6, 1e-3
+NARROWED, SHRUNK = 0.97, 0.98
+# Standard deviations of a normal number beyond which these probabilities lie.
+_ALARM_SDS, _MISS_SDS = (float(stats.norm.isf(p)) for p in (FALSE_ALARM, MISSED))
+
+
+def cells_for(held: float, narrowed: float) -> int:
+    """How many cells tell a share of cells whose interval holds from a smaller one.
+
+    >>> cells_for(0.95, 0.9427)
+    57651
+    """
+    sds = [math.sqrt(share * (1 - share)) for share in (held, narrowed)]
+    return math.ceil(((_ALARM_SDS * sds[0] + _MISS_SDS * sds[1]) / (held - narrowed)) ** 2)
+
+
+def draws_for(spread: float) -> int:
+    """How many draws tell a scale from one 2% smaller, by a mean of this standard deviation ÷ mean."""
+    return math.ceil(((_ALARM_SDS + _MISS_SDS) * spread / (1 - SHRUNK)) ** 2)
+
+
+def too_few(holds: NDArray[np.bool_], share: float) -> bool:
+    """Whether so few intervals hold the truth that they do not do so with this probability."""
+    return bool(stats.binom.cdf(int(holds.sum()), holds.size, share) < FALSE_ALARM)
+
+
+def too_many(holds: NDArray[np.bool_], share: float) -> bool:
+    """Whether so many intervals hold the truth that they do so more often than this."""
+    return bool(stats.binom.sf(int(holds.sum()) - 1, holds.size, share) < FALSE_ALARM)
+
+
+# ------------------------------------------------------------------------------------- intervals
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What is published of many cells, and how often its intervals hold what it is without noise.
+
+    Args:
+        publish: publishes it, of a table.
+        holds: the share of cells whose interval holds it, at least; 95%, or a floor that was measured
+            where more is held by design.
+        narrowed: the share that is held at most where intervals are 3% narrower.
+        above: the share that is held at most.
+        rows: how many rows each cell has, each of a user.
+        together: how many intervals of a cell must hold at once.
+    """
+
+    publish: Callable[..., dg.Release]
+    holds: float
+    narrowed: float
+    above: float
+    rows: int = 1
+    together: int = 1
+
+    @property
+    def cells(self) -> int:
+        """How many cells it takes to see a narrower interval."""
+        return cells_for(self.holds, self.narrowed)
+
+
+# What is held by an interval of two-sided normal and Laplace noise that is 3% narrower.
+NORMAL = 2 * stats.norm.cdf(NARROWED * stats.norm.isf(0.025)) - 1
+LAPLACE = 1 - 0.05**NARROWED
+
+
+def by_cell(ask: Callable[..., Any], *words: Any, **options: Any) -> Callable[..., dg.Release]:
+    """What is published of each of the public cells of a table."""
+
+    def publish(table: dg.UserTable, cells: int, **more: Any) -> dg.Release:
+        asked = {"by": "cell", "domain": range(cells), "unit": dg.User(), **options, **more}
+        asked["domain"] = list(asked["domain"])
+        asked.setdefault("delta", 1e-6 if asked.get("noise") == "gaussian" else 0.0)
+        found: dg.Release = ask(table, *words, **asked)
+        return found
+
+    return publish
+
+
+def held(table: dg.UserTable, cells: int, **options: Any) -> dg.Release:
+    """How many people have how much, in as many bins as there are cells."""
+    return dg.elements_per_user(
+        table, "cell", unit=dg.User(), epsilon=0.02, edges=range(1, cells), **options
+    )
+
+
+def top(table: dg.UserTable, cells: int, **options: Any) -> dg.Release:
+    """Names that are selected, in the order of the cells: all of them are far above the threshold."""
+    found = dg.top(
+        table, "cell", unit=dg.User(), epsilon=60.0, delta=1e-6, max_items=10**6, **options
+    )
+    assert len(found) == cells
+    order = np.argsort(found.items.to_numpy())
+    return dataclasses.replace(found, estimate=found.estimate[order])
+
+
+GAUSSIAN: dict[str, Any] = {"noise": "gaussian"}
+LAPLACIAN: dict[str, Any] = {"noise": "laplace"}
+SUM: dict[str, Any] = {"bounds": (-10, 10), "clip": 10.0, "epsilon": 0.1}
+# So much that no bound of what is estimated is met, and intervals are those of the noise alone.
+RATIO: dict[str, Any] = {"bounds": (0, 10), "clip": 10.0}
+CLAIMS = {
+    "count": Claim(
+        by_cell(dg.count, clip=1.0, epsilon=0.02, **GAUSSIAN), 0.95, NORMAL, 0.95
+    ),
+    "count, Laplace": Claim(
+        by_cell(dg.count, clip=1.0, epsilon=0.02, **LAPLACIAN), 0.95, LAPLACE, 0.95
+    ),
+    "sum": Claim(by_cell(dg.sum, "x", **SUM, **GAUSSIAN), 0.95, NORMAL, 0.95),
+    "sum, Laplace": Claim(by_cell(dg.sum, "x", **SUM, **LAPLACIAN), 0.95, LAPLACE, 0.95),
+    "mean": Claim(
+        by_cell(dg.mean, "x", epsilon=1000.0, **RATIO, **GAUSSIAN), 0.95, NORMAL, 0.95, rows=8
+    ),
+    # Two Laplace numbers together have lighter tails than the one they are taken for.
+    "mean, Laplace": Claim(
+        by_cell(dg.mean, "x", epsilon=400.0, **RATIO, **LAPLACIAN), 0.954, 0.9497, 0.956, rows=4
+    ),
+    "variance": Claim(
+        by_cell(dg.variance, "x", epsilon=20000.0, **RATIO, **GAUSSIAN), 0.95, 0.9433, 0.952, rows=4
+    ),
+    "histogram": Claim(
+        lambda table, cells, **more: dg.histogram(
+            table, "cell", unit=dg.User(), clip=1.0, epsilon=0.02, delta=1e-6, **GAUSSIAN,
+            domain=list(range(cells)), **more,
+        ),
+        0.95, NORMAL, 0.95,
+    ),
+    "elements per user": Claim(partial(held, delta=1e-6, **GAUSSIAN), 0.95, NORMAL, 0.95),
+    "elements per user, Laplace": Claim(partial(held, **LAPLACIAN), 0.95, LAPLACE, 0.95),
+    "top": Claim(partial(top, method="gaussian"), 0.95, NORMAL, 0.95, rows=5),
+    # A band holds three shares at once, and is as wide as the worst data that agree with it ask for.
+    "distribution": Claim(
+        by_cell(
+            dg.distribution, "x", [1.0, 4.0, 8.0], clip=1.0, epsilon=200.0, delta=1e-6, **GAUSSIAN
+        ),
+        0.985, 0.9817, 0.987, rows=4, together=3,
+    ),
+}  # fmt: skip
+
+
+def table_of(cells: int, rows: int) -> dg.UserTable:
+    """A table in which each user has one row, and each cell so many."""
+    cell = np.repeat(np.arange(cells), rows)
+    x = np.resize([0.0, 2.0, 5.0, 9.0], cell.size)
+    columns = {"who": np.arange(cell.size), "cell": cell, "x": x}
+    return dg.read(pa.table(columns), user="who", engine="in_memory", threads=1)
+
+
+def without_noise(publish: Callable[[], Any]) -> Any:
+    """What is published if no noise is drawn."""
+    with pytest.MonkeyPatch.context() as patch:
+        cases.noiseless(patch)
+        return publish()
+
+
+def holding(
+    release: dg.Release, truth: FloatArray, times: float, together: int = 1
+) -> NDArray[np.bool_]:
+    """Whether the intervals of each cell hold the truth, if they were so many times as wide."""
+    middle, half = (release.low + release.high) / 2, times * (release.high - release.low) / 2
+    found: NDArray[np.bool_] = np.abs(truth - middle) <= half
+    return found.reshape(-1, together).all(axis=1)
+
+
+@pytest.mark.parametrize("name", CLAIMS)
+def test_intervals_hold_as_often_as_they_say(name: str) -> None:
+    claim = CLAIMS[name]
+    table = table_of(claim.cells, claim.rows)
+    publish = partial(claim.publish, table, claim.cells)
+    truth = without_noise(partial(publish, random_state=0)).estimate
+    release = publish(random_state=1)
+    holds = holding(release, truth, 1.0, claim.together)
+    assert not too_few(holds, claim.holds), f"{holds.mean():.4f} hold"
+    assert not too_many(holds, claim.above), f"{holds.mean():.4f} hold"
+    # What the test is worth.
+    assert too_few(holding(release, truth, NARROWED, claim.together), claim.holds)
+
+
+# Ranks at which a bin begins to hold the quantile, so that an interval fails on one side as often as it
+# ever does: of four people with 0, 2, 5 and 9, a little more than two.
+_RANK, _HELD, _NARROWED = 0.501, 0.9805, 0.978
+
+
+@pytest.mark.slow
+def test_intervals_of_quantiles_hold_more_often_than_they_say() -> None:
+    """They end where bins do, so that what is narrowed is how far a rank may be off."""
+    cells = cells_for(_HELD, _NARROWED)
+    table = table_of(cells, 4)
+    ask = by_cell(
+        dg.quantiles, "x", [_RANK], bounds=(0, 10), bins=16, clip=1.0, epsilon=100.0, delta=1e-6
+    )
+    truth = without_noise(lambda: ask(table, cells, random_state=0)).estimate
+    holds = holding(ask(table, cells, random_state=1), truth, 1.0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(quantiles_module, "half_width", lambda law: NARROWED * half_width(law))
+        narrowed = holding(ask(table, cells, random_state=1), truth, 1.0)
+    assert not too_few(holds, _HELD)
+    assert too_few(narrowed, _HELD)
+
+
+# ------------------------------------------------------------------------------------- limits
+
+
+@pytest.mark.parametrize("law", ["gaussian", "laplace"])
+def test_limits_from_below_hold_as_often_as_they_say(law: Any) -> None:
+    """What totals are at least: 95% of one side, where clipping has taken nothing."""
+    shares = {
+        "gaussian": stats.norm.cdf(NARROWED * stats.norm.isf(0.05)),
+        "laplace": 1 - 0.1**NARROWED / 2,
+    }
+    cells = cells_for(0.95, shares[law])
+    publish = by_cell(dg.count, clip=1.0, epsilon=60.0, noise=law, random_state=1)
+    release = publish(table_of(cells, 1), cells)
+    least, below = release.more["at_least"], release.estimate - release.more["at_least"]
+    assert (least > 0).mean() > 0.999, "no limit is that of counts"
+    holds = least <= 1
+    assert not too_few(holds, 0.95)
+    assert not too_many(holds, 0.95)
+    assert too_few(release.estimate - NARROWED * below <= 1, 0.95)
+
+
+@pytest.mark.parametrize("law", ["gaussian", "laplace"])
+def test_limits_from_above_hold_where_clipping_takes_five_standard_errors(law: Any) -> None:
+    """A rule of thumb, which holds more often where clipping takes less, and less often beyond."""
+    half = half_width(law)
+    shares = {"gaussian": stats.norm.cdf, "laplace": lambda x: 1 - math.exp(-math.sqrt(2) * x) / 2}
+    narrowed = shares[law](NARROWED * (half + 5) - 5)
+    cells = cells_for(0.975, narrowed)
+    sums, sd, seen = np.full(cells, 1000.0), np.full(cells, 10.0), np.ones(cells, dtype=bool)
+    draw = {"gaussian": np.random.default_rng(1).normal, "laplace": laplace_of}[law]
+    noisy = sums + draw(size=cells) * 10.0
+    most = up_to(noisy, sd, law, seen)
+    holds = sums + 50 <= most
+    assert not too_few(holds, 0.975)
+    assert not too_many(holds, 0.975)
+    assert too_few(sums + 50 <= noisy + NARROWED * (most - noisy), 0.975)
+
+
+def laplace_of(size: int) -> FloatArray:
+    """Laplace numbers of standard deviation 1."""
+    return np.random.default_rng(2).laplace(scale=math.sqrt(0.5), size=size)
+
+
+def test_truncated_noise_is_held_as_its_law_says() -> None:
+    """Whole numbers: the limit is the smallest that holds 95%, so that one less does not."""
+    cells = 4000
+    options: dict[str, Any] = {"method": "truncated", "max_items": 1, "random_state": 1}
+    release = dg.top(
+        table_of(cells, 60), "cell", unit=dg.User(), epsilon=1.0, delta=1e-6, **options
+    )
+    assert release.noise == "geometric"
+    fall, most = math.exp(-1.0), round(float(release.high[0] - release.estimate[0]))
+    # More than t is passed with this probability.
+    passed = [2 * fall ** (t + 1) / (1 + fall) for t in (most, most - 1)]
+    assert passed[0] <= 0.05 < passed[1]
+    holds = holding(release, np.full(len(release), 60.0), 1.0)
+    assert not too_few(holds, 1 - passed[0])
+    assert not too_many(holds, 1 - passed[0])
+    assert too_few(holding(release, np.full(len(release), 60.0), NARROWED), 1 - passed[0])
+
+
+# ------------------------------------------------------------------------------------- means of users
+
+# The noise, what is left out, and the number of users may each fail with a third of 5%.
+_PART = 1 - (1 - CONFIDENCE) / 3
+
+
+def test_the_number_of_users_is_held_as_often_as_it_says() -> None:
+    narrowed = 2 * stats.norm.cdf(NARROWED * stats.norm.isf((1 - _PART) / 2)) - 1
+    times, users, sd = cells_for(_PART, narrowed), 1e6, 1e3
+    found = users + sd * np.random.default_rng(1).normal(size=times)
+    numbers = [Number(float(each), sd) for each in found]
+    errors = np.array([number.error(1.0, 0.0, 1) for number in numbers])
+    off = np.abs([1 - number.divisor / users for number in numbers])
+    assert not too_few(off <= errors, _PART)
+    assert not too_many(off <= errors, _PART)
+    assert too_few(off <= NARROWED * errors, _PART)
+
+
+# Of so many coordinates the norm of the noise is held with these probabilities, all above the part's.
+@pytest.mark.parametrize(("d", "share"), [(1, 0.99542), (3, 0.99675), (30, 0.99799)])
+def test_the_noise_of_a_mean_is_held_more_often_than_it_says(d: int, share: float) -> None:
+    assert share > _PART
+    most = Number(1.0, 0.0).error(0.0, 1.0, d)
+    cells = cells_for(share, float(stats.chi.cdf(NARROWED * most, d)))
+    norms = np.sqrt(np.random.default_rng(d).chisquare(d, size=cells))
+    assert not too_few(norms <= most, share)
+    assert not too_many(norms <= most, share)
+    assert too_few(norms <= NARROWED * most, share)
+
+
+# ------------------------------------------------------------------------------------- laws
+
+
+@dataclass(frozen=True)
+class Law:
+    """A law of noise, drawn at a scale, and a mean of its draws that follows from the scale.
+
+    Args:
+        draw: draws so many numbers at a multiple of the scale.
+        mean: the mean of the numbers.
+        sd: their standard deviation.
+        slope: by how much the mean falls, in shares of itself, for each share by which the scale does.
+    """
+
+    draw: Callable[[float, int], Any]
+    mean: float
+    sd: float
+    slope: float = 1.0
+
+    @property
+    def draws(self) -> int:
+        """How many draws it takes to see a scale that is 2% smaller."""
+        return draws_for(self.sd / self.mean / self.slope)
+
+    def far(self, times: float) -> float:
+        """How many standard deviations the mean of all draws at a multiple of the scale is off."""
+        found = np.asarray(self.draw(times, self.draws), dtype=float).mean()
+        return float((found - self.mean) / (self.sd / math.sqrt(self.draws)))
+
+
+def coin(p: float, slope: float, draw: Callable[[float, int], Any]) -> Law:
+    """A law of which one outcome is looked at, which has this probability."""
+    return Law(draw, p, math.sqrt(p * (1 - p)), slope)
+
+
+def seeded() -> SeededSource:
+    return SeededSource(7)
+
+
+# Where a choice of two tells most of its scale: 2.4 scales apart.
+_APART = 2.4
+_SECOND = 1 / (1 + math.exp(_APART))
+# By how much probabilities fall for each unit, and the mean size of such a number.
+_FALL = math.exp(-1 / 50)
+_SIZE = 2 * _FALL / (1 - _FALL**2)
+
+
+def choices(times: float, draws: int) -> Any:
+    """Whether the lower one of two scores comes first, in pairs of one order of all."""
+    scores = np.tile([0, 1000], draws).astype(np.int64)
+    order = gumbel_order(scores, times * 1000 / _APART, 2 * draws, source=seeded())
+    place = np.empty(2 * draws)
+    place[order] = np.arange(2 * draws)
+    return place[::2] < place[1::2]
+
+
+def squares(law: Any, draws: int) -> Any:
+    """Squares of a sum's noise around its mean; the scale of a law of counts is its size."""
+    return (counts_of(law, draws, seeded()) - law.mean) ** 2.0
+
+
+LAWS = {
+    "rounded normal": Law(
+        lambda times, n: np.abs(rounded_gaussian(times * 500.0, n, source=seeded())),
+        500 * math.sqrt(2 / math.pi), 500 * math.sqrt(1 - 2 / math.pi),
+    ),
+    "discrete Laplace": Law(
+        lambda times, n: np.abs(discrete_laplace(times * 500.0, n, source=seeded())), 500.0, 500.0
+    ),
+    "truncated geometric": Law(
+        lambda times, n: np.abs(truncated_geometric(1 / (50 * times), 5000, n, source=seeded())),
+        _SIZE, math.sqrt(2 * _FALL / (1 - _FALL) ** 2 - _SIZE**2),
+    ),
+    "Gumbel order": coin(_SECOND, _APART * (1 - _SECOND), choices),
+    "coins of permute and flip": coin(
+        math.exp(-1.6), 1.6,
+        lambda times, n: exponential_module._coins(np.full(n, 1.6), times, seeded()),
+    ),
+    "scores of the exponential mechanism": coin(
+        _SECOND, _APART * (1 - _SECOND),
+        lambda times, n: choose_scores(
+            np.ones((n, 2), dtype=np.int64), _APART / times, source=seeded()
+        ),
+    ),
+    # Squares, of which a scale that is 2% smaller takes 4%.
+    "coins of devices": Law(
+        lambda times, n: squares(BinomialLaw(round(4000 * times**2), 0.5), n),
+        1000.0, 1000 * math.sqrt(2), 2.0,
+    ),
+    "arrivals of devices": Law(
+        lambda times, n: squares(PoissonLaw(1000 * times**2), n), 1000.0, 1000 * math.sqrt(2), 2.0
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LAWS)
+def test_a_law_has_its_scale(name: str) -> None:
+    law = LAWS[name]
+    assert abs(law.far(1.0)) < _ALARM_SDS
+    assert abs(law.far(SHRUNK)) > _ALARM_SDS
+
+
+@pytest.mark.parametrize("protocol", [dg.shuffle.VectorSum, dg.shuffle.PoissonSum])
+def test_shuffled_sums_scatter_as_they_say(protocol: Any) -> None:
+    """The noise of all devices, in each coordinate of one sum; rounding is none where all are zero."""
+    dim = draws_for(stats.norm.std() / math.sqrt(2))
+    made = protocol(n_users=10, dim=dim, epsilon=1.0, delta=1e-6, relation="zero_out")
+    found = made.simulate(np.zeros((10, dim)), random_state=3)
+    sd = made.encoding.step * math.sqrt(made.design.noise.law(10).variance)
+    assert sd <= made.noise_sd <= 1.05 * sd
+
+    def far(sd: float) -> float:
+        """How many standard deviations the mean square is off."""
+        return float((np.mean((found / sd) ** 2) - 1) / math.sqrt(2 / dim))
+
+    assert abs(far(sd)) < _ALARM_SDS
+    assert far(sd / SHRUNK) < -_ALARM_SDS

@@ -1,0 +1,368 @@
+"""Accounts against a count of all units, under a random algebra of regions, windows and renewals.
+
+Here the truth is counted: a world has a few hundred records, a unit is a set of them, and a release is
+charged to a unit if a record of it lies in the region that is read, by the definition. Each record lies
+in one class, whose account is then what the unit met, and not less where columns are read in two ways.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+from collections.abc import Callable, Hashable, Iterator
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any, NamedTuple, TypeAlias
+from zoneinfo import ZoneInfo
+
+import pytest
+from tests.ledger import cases
+from tests.memory import folder_in_memory
+
+import dpgrain as dg
+from dpgrain import _fields
+from dpgrain.accounting import Contribution, Gaussian
+from dpgrain.ledger import AnyDays, AnyHours, LastingPromise
+from dpgrain.ledger.stores import sql
+from dpgrain.ledger.stores.protocol import START, Cells, Page
+from dpgrain.ledger.units import Units
+from dpgrain.ledger.window import Window
+from dpgrain.partitions import Partition, Rule
+from dpgrain.regions import DAY, Among, Axis, Region, Side, Span, Values
+
+PARIS = ZoneInfo("Europe/Paris")
+HOUR = DAY // 24
+# Around the night in which clocks are put forward in Paris.
+FIRST = int(datetime(2026, 3, 27, tzinfo=UTC).timestamp()) * 10**6
+ONE = Contribution(block="user", coordinates="one")
+
+
+class Row(NamedTuple):
+    """A record: a code as text, which may be read as a number; a country; and when it was made."""
+
+    code: str | None
+    country: str | None
+    at: int | None
+
+
+# What regions name; and one label more, which none of them names.
+NAMED = {"code": ("1", "01", "2", "7", "x"), "country": ("DE", "FR", "IT")}
+CODES = (*NAMED["code"], "y", None)
+COUNTRIES = (*NAMED["country"], "ES", None)
+# One step of time by how it is counted; six-hour steps lie on both sides of a change of clocks.
+STEPS: dict[Axis, int] = {"whole": 1, "date": DAY, "time": 12 * HOUR, "instant": 6 * HOUR}
+TIMES = 10
+# Units, by what is promised: from a record to all units that it is part of.
+Truth: TypeAlias = Callable[[Row], list[Hashable]]
+
+
+@dataclass(frozen=True)
+class World:
+    """What is promised, and the units of which each record is a part, by the definition.
+
+    Args:
+        promise: the promise.
+        axis: how the column of times is counted.
+        units: the units of a record; of windows by their starts.
+    """
+
+    promise: LastingPromise
+    axis: Axis
+    units: Truth
+
+    @property
+    def rows(self) -> list[Row]:
+        """All records that may be."""
+        times = [first(self.axis) + place * STEPS[self.axis] for place in range(-2, TIMES + 2)]
+        if self.axis in ("time", "instant"):
+            # The last record before each end of an interval.
+            times += [time - 1 for time in times]
+        return [Row(*each) for each in itertools.product(CODES, COUNTRIES, [*times, None])]
+
+
+def first(axis: Axis) -> int:
+    return 0 if axis == "whole" else FIRST
+
+
+def day(axis: Axis, time: int) -> int:
+    """The day that clocks show, counted from 1970; of whole numbers the number."""
+    if axis == "whole":
+        return time
+    if axis != "instant":
+        return time // DAY
+    shown = datetime.fromtimestamp(time // 10**6, PARIS).date()
+    return shown.toordinal() - datetime(1970, 1, 1).toordinal()
+
+
+def days_of(axis: Axis, length: int) -> Truth:
+    """Windows of days: the starts of those that hold the day of a record; one unit without any."""
+
+    def units(row: Row) -> list[Hashable]:
+        if row.at is None:
+            return [None]
+        last = day(axis, row.at)
+        return list(range(last - length + 1, last + 1))
+
+    return units
+
+
+def hours_of(length: int) -> Truth:
+    """Windows of hours, of which one starts at each quarter of a step and a microsecond beside it."""
+    starts = [
+        FIRST + place * 3 * HOUR + more
+        for place in range(-8 - length // 3, 4 * TIMES + 8)
+        for more in (-1, 0, 1)
+    ]
+
+    def units(row: Row) -> list[Hashable]:
+        if row.at is None:
+            return [None]
+        return [start for start in starts if start <= row.at < start + length * HOUR]
+
+    return units
+
+
+def promised(unit: Any, window: Window | None = None, **more: Any) -> LastingPromise:
+    return LastingPromise.of(unit, 40.0, 1e-6, window=window, **more)
+
+
+def worlds() -> dict[str, World]:
+    zone = "Europe/Paris"
+    week = Partition((Rule("at", "week"),))
+    both = Partition((Rule("at", "day"), Rule("country")))
+    moments = Partition((Rule("at", "day", zone),))
+    found = {
+        "records": World(promised(dg.Record()), "date", lambda row: [row]),
+        "records that are exchanged": World(
+            promised(dg.Record(), relation="replace"), "whole", lambda row: [row]
+        ),
+        "users": World(promised(dg.User()), "date", lambda row: ["all"]),
+        "countries": World(promised(dg.Element("country")), "date", lambda row: [row.country]),
+        "codes and countries": World(
+            promised(dg.Element(["code", "country"])), "date", lambda row: [row[:2]]
+        ),
+        "days in countries": World(
+            promised(dg.Element(both)), "date", lambda row: [(row.country, row.at)]
+        ),
+        "days of Paris": World(
+            promised(dg.Element(moments)),
+            "instant",
+            lambda row: [None if row.at is None else day("instant", row.at)],
+        ),
+        "weeks": World(
+            promised(dg.Element(week)),
+            "date",
+            # 1970 began on a Thursday.
+            lambda row: [None if row.at is None else (row.at // DAY + 3) // 7],
+        ),
+        "any 3 days": World(promised(dg.User(), AnyDays(3, "at")), "date", days_of("date", 3)),
+        "any 4 numbers": World(promised(dg.User(), AnyDays(4, "at")), "whole", days_of("whole", 4)),
+        "any 2 days of Paris": World(
+            promised(dg.User(), AnyDays(2, "at", zone)), "instant", days_of("instant", 2)
+        ),
+        "any 30 hours": World(promised(dg.User(), AnyHours(30, "at")), "time", hours_of(30)),
+    }
+    inside = found["any 3 days"].units
+    found["any 3 days in countries"] = World(
+        promised(dg.Element("country"), AnyDays(3, "at")),
+        "date",
+        lambda row: [(row.country, start) for start in inside(row)],
+    )
+    return found
+
+
+# ------------------------------------------------------------------------------------- releases
+
+
+def values_of(column: str, axis: Axis, draw: random.Random, odd: bool) -> Values:
+    """Random values of a column; of codes as texts, or as numbers where they are read in two ways."""
+    if column == "at":
+        step, low = STEPS[axis], first(axis)
+        ends = sorted(draw.sample(range(-1, TIMES + 2), 2))
+        found = [None if draw.random() < 0.15 else low + end * step for end in ends]
+        return Span(axis, *found)
+    if column == "code" and odd and draw.random() < 0.5:
+        if draw.random() < 0.5:
+            return Span("whole", *sorted(draw.sample(range(9), 2)))
+        return Among(tuple(draw.sample([1, 2, 7], 2)), draw.random() < 0.3)
+    return Among(tuple(draw.sample(NAMED[column], draw.randint(1, 2))), draw.random() < 0.3)
+
+
+def stated(axis: Axis, draw: random.Random, odd: bool) -> Region:
+    """A region that somebody may state: a side for some columns."""
+    columns = [column for column in Row._fields if draw.random() < 0.45]
+    return Region(
+        tuple(
+            Side(column, values_of(column, axis, draw, odd), missing=draw.random() < 0.2)
+            for column in columns
+        )
+    )
+
+
+def region(axis: Axis, draw: random.Random, odd: bool) -> Region:
+    """A region that an algebra of regions makes: what two share, the one without the other, a hull."""
+    found = stated(axis, draw, odd)
+    while draw.random() < 0.5:
+        other = stated(axis, draw, odd)
+        if not found.comparable(other):
+            continue
+        made = {
+            "both": found.both(other),
+            "minus": found.minus(other),
+            "around": (found.around(other),),
+        }[draw.choice(["both", "minus", "around"])]
+        found = draw.choice(made) if made else found
+    return found
+
+
+def read(row: Row, side: Side) -> int | str | None:
+    """What a record holds for a side; None where that cannot be read as it is read there."""
+    value = getattr(row, side.column)
+    if value is None or side.read_as != "BIGINT" or side.column != "code":
+        return value  # type: ignore[no-any-return]
+    return int(value) if value.isdigit() else None
+
+
+def lies_in(row: Row, where: Region) -> bool:
+    """Whether a record lies in a region, by the definition."""
+    for side in where.sides:
+        value = read(row, side)
+        if not (side.missing if value is None else value in side.values):
+            return False
+    return True
+
+
+# ------------------------------------------------------------------------------------- the count
+
+
+@dataclass
+class Met:
+    """What each unit has met since a promise is in force."""
+
+    promise: LastingPromise
+    units: dict[Hashable, Units]
+
+
+def taken(world: World, asked: dg.Guarantee, unit: Hashable) -> Units:
+    """What a release takes of a unit that it meets; of hours by whether it lies wholly in them."""
+    promise, meeting = world.promise, "any"
+    window = promise.window
+    if isinstance(window, AnyHours) and len(promise.meetings(asked.scope)) > 1:
+        side = asked.scope.side("at")
+        assert side is not None
+        assert isinstance(side.values, Span)
+        low, high = side.values.low, side.values.high
+        assert low is not None
+        assert high is not None
+        assert isinstance(unit, int)
+        whole = unit <= low and high <= unit + window.hours * HOUR
+        meeting = "whole" if whole else "parts"
+    return Units.of(promise.price(asked, None, meeting), promise.caps)  # type: ignore[arg-type]
+
+
+def accounts_of(page: Page, number: int, world: World) -> Iterator[tuple[Row, Hashable, Units]]:
+    """Each record, each unit that it is a part of, and the account of its class and its cell."""
+    classes = {
+        one: _fields.read(Region, json.loads(text), "a region")
+        for one, text in page.classes(number).items()
+    }
+    axis = page.axis(number)
+    for row in world.rows:
+        mine = [one for one, where in classes.items() if lies_in(row, where)]
+        assert len(mine) == 1, f"{row} lies in {len(mine)} classes of {list(map(str, classes))}"
+        for unit in world.units(row):
+            cell: Any = START if axis is None else cell_of(row, unit, axis.column, axis.kind, world)
+            yield row, unit, page.most(number, Cells(mine[0], cell, cell + 1))
+
+
+def cell_of(row: Row, unit: Hashable, column: str, kind: str, world: World) -> int:
+    """The cell of a record on the axis of its promise: where its window starts, or its own value."""
+    if world.promise.window is not None:
+        start = unit[-1] if isinstance(unit, tuple) else unit
+    else:
+        start = read(row, Side(column, Span("whole") if kind == "whole" else Among(("",))))
+    assert start is None or isinstance(start, int)
+    return START if start is None else start
+
+
+def play(world: World, seed: int, folder: Any, *, odd: bool) -> None:
+    """Charge random releases, renew the promise now and then, and compare all accounts."""
+    draw = random.Random(f"{world.promise}{odd}{seed}")
+    made = cases.made(folder / f"{seed}{odd}.ledger", world.promise)
+    met = {
+        1: Met(world.promise, {unit: Units() for row in world.rows for unit in world.units(row)})
+    }
+    latest, exact = 1, not odd
+    for _ in range(9):
+        if draw.random() < 0.1:
+            latest = made.renew(latest, world.promise).number
+            met[latest] = Met(world.promise, dict.fromkeys(met[1].units, Units()))
+        event = Gaussian(draw.uniform(20, 60), ONE)
+        scope = region(world.axis, draw, odd)
+        asked = dg.Guarantee("user", "", "zero_out", 1e-9, event, scope=scope)
+        times = scope.side("at")
+        if world.promise.window and times and isinstance(times.values, Among):
+            # What has no time is told from windows only where it is read beside times.
+            exact = False
+        if draw.random() < 0.15:
+            # What is refused leaves nothing, whatever it would have split.
+            with pytest.raises(dg.RefusedError):
+                made.charge(replace(asked, event=Gaussian(0.001, ONE)))
+            continue
+        made.charge(asked)
+        for unit in {
+            unit for row in world.rows if lies_in(row, scope) for unit in world.units(row)
+        }:
+            met[latest].units[unit] += taken(world, asked, unit)
+    for number, each in met.items():
+        with made._store.reading() as page:
+            for row, unit, account in accounts_of(page, number, world):
+                least = each.units[unit]
+                if exact:
+                    assert account == least, f"{row} of {unit}: charged {account}, met {least}"
+                assert account.mu >= least.mu, f"{row} of {unit} is charged less than it met"
+    made.verify()
+    made.close()
+
+
+WORLDS = worlds()
+
+
+@pytest.mark.search(keep=14)
+@pytest.mark.parametrize("part", range(8))
+@pytest.mark.parametrize("name", WORLDS)
+def test_each_unit_is_charged_what_it_met(
+    name: str, part: int, some_of: Callable[..., list[int]]
+) -> None:
+    with folder_in_memory() as folder:
+        for seed in some_of(range(10)):
+            play(WORLDS[name], 10 * part + seed, folder, odd=False)
+
+
+@pytest.mark.search(keep=4)
+@pytest.mark.parametrize("part", range(8))
+@pytest.mark.parametrize("name", ["records", "records that are exchanged", "users", "countries"])
+def test_units_whose_columns_are_read_in_two_ways_are_charged_no_less(
+    name: str, part: int, some_of: Callable[..., list[int]]
+) -> None:
+    with folder_in_memory() as folder:
+        for seed in some_of(range(10)):
+            play(WORLDS[name], 10 * part + seed, folder, odd=True)
+
+
+def test_a_class_of_which_one_part_is_charged_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Accounts that are not copied to the other part of a class that is split."""
+
+    def forgetful(self: Any, promise: int, source: int, target: int) -> None:
+        self._execute("INSERT INTO accounts VALUES (?, ?, ?, 0, 0, 0)", (promise, target, START))
+
+    monkeypatch.setattr(sql.SqlPage, "copy_class", forgetful)
+    with folder_in_memory() as folder:
+
+        def all_seeds() -> None:
+            for seed in range(4):
+                play(WORLDS["records"], seed, folder, odd=False)
+
+        with pytest.raises(AssertionError, match="charged"):
+            all_seeds()
