@@ -1,8 +1,8 @@
 """Statistical claims with power: an interval 3% too narrow is seen, and noise 2% too small.
 
 Each claim is tested on one release with as many cells as it takes, which follows from how often a
-right one may be refused (``FALSE_ALARM``) and a wrong one pass (``MISSED``). Each test then asks it of an
-interval that is narrowed, or of noise that is shrunk, and that must be refused. Seeds are fixed.
+right one may be refused (``FALSE_ALARM``) and a wrong one pass (``MISSED``). Each test then asks it of
+an interval that is narrowed, or of noise that is shrunk, and that must be refused. Seeds are fixed.
 Intervals that hold more often than they say, by design, have a floor that was measured, below which
 they are refused.
 """
