@@ -259,6 +259,8 @@ def read(
     engine = engine_for(engine, source)
     source = source if user is None else _users_apart(source, user)
     found = source_for(engine, source, delimiter)
+    if getattr(found, "may_end", False):
+        provenance = "as given"
     opened = typed(found, types, decimal)
     table = UserTable(
         opened,
