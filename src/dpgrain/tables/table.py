@@ -11,6 +11,7 @@ from typing import Any, Literal
 from dpgrain import _validate
 from dpgrain._progress import Progress
 from dpgrain.errors import ParameterError
+from dpgrain.inputs.calls import silent
 from dpgrain.inputs.labels import Key, key
 from dpgrain.provenance import checked
 from dpgrain.tables.domain import listed_values
@@ -259,6 +260,8 @@ def read(
     engine = engine_for(engine, source)
     source = source if user is None else _users_apart(source, user)
     found = source_for(engine, source, delimiter)
+    if getattr(found, "may_end", False):
+        provenance = "as given"
     opened = typed(found, types, decimal)
     table = UserTable(
         opened,
@@ -288,14 +291,16 @@ def _users_apart(source: Any, user: str) -> Any:
         return source
     place = names.index(user)
     labels = source.iloc[:, place]
-    if hasattr(labels, "cat"):
-        # The type of categories depends on which users are there, so users are told apart in any case.
-        names_of = [_told(key(label)) for label in labels.cat.categories]
-        told = [names_of[code] if code >= 0 else None for code in labels.cat.codes]
-    elif labels.dtype == "object":
-        told = [_told(key(label)) for label in labels.to_numpy(dtype=object)]
-    else:
-        return source
+    # What an object of the caller's warns of as it is read would tell of one row.
+    with silent():
+        if hasattr(labels, "cat"):
+            # The type of categories depends on which users are there, so users are told apart always.
+            names_of = [_told(key(label)) for label in labels.cat.categories]
+            told = [names_of[code] if code >= 0 else None for code in labels.cat.codes]
+        elif labels.dtype == "object":
+            told = [_told(key(label)) for label in labels.to_numpy(dtype=object)]
+        else:
+            return source
     source = source.copy(deep=False)
     source.isetitem(place, type(labels)(told, index=labels.index, dtype=object))
     return source

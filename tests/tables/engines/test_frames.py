@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import warnings
+from typing import Any
+
+import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 
+import dpgrain as dg
 from dpgrain.tables.engines.column_types import FIRST_TIME
 from dpgrain.tables.engines.frames import readable, readable_column
 
@@ -53,3 +59,44 @@ def test_what_can_be_read_stays_as_it_is() -> None:
     assert readable(table).equals(table)
     broken = pa.array([b"\xff", b"a"]).view(pa.string())
     assert readable(pa.table({"w": broken})).column("w").to_pylist() == [None, "a"]
+
+
+class Raising(float):
+    """A number whose own methods fail."""
+
+    def __ne__(self, other: object) -> bool:
+        raise ValueError("secret")
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+class Warner:
+    """An object that warns whenever it is printed."""
+
+    def __repr__(self) -> str:
+        warnings.warn("secret", stacklevel=1)
+        return "a"
+
+
+@pytest.mark.parametrize("role", ["user", "item"])
+@pytest.mark.parametrize(
+    ("odd", "kept"),
+    [(Raising(2.0), "objects"), (Warner(), "objects"), (Warner(), "categories")],
+    ids=["raises", "warns", "a category warns"],
+)
+def test_an_object_of_somebody_s_own_class_neither_fails_nor_warns(
+    odd: Any, kept: str, role: str
+) -> None:
+    values = np.array(["a", "b", None], dtype=object)
+    values[2] = odd
+    column: Any = pd.Series(values)
+    if kept == "categories":
+        column = pd.Series(pd.Categorical.from_codes([0, 1, 2], pd.Index(values, dtype=object)))
+    frame = pd.DataFrame({"who": [1, 2, 3], "item": ["a", "b", "a"]})
+    frame["who" if role == "user" else "item"] = column
+    with warnings.catch_warnings(record=True) as shown:
+        warnings.simplefilter("always")
+        table = dg.read(frame, user="who")
+        with table.open_engine() as engine:
+            assert len(engine.columns([("who", "key"), ("item", "key")])) == 3
+    assert not shown

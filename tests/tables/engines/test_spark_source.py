@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import dpgrain as dg
@@ -59,3 +61,43 @@ def test_a_frame_is_read_by_spark_alone(spark: Any) -> None:
 def test_files_that_are_absent_are_told(spark: Any, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="finds no Parquet file at"):
         dg.read(tmp_path / "absent", user="who", engine=spark)
+
+
+@pytest.mark.parametrize(
+    ("kind", "raw", "provenance"),
+    [
+        (pa.int64(), 2**62, "table"),
+        (pa.string(), "", "table"),
+        (pa.date32(), 2**31 - 1, "table"),
+        (pa.timestamp("ms"), 2**62, "as given"),
+        (pa.timestamp("us", "UTC"), 2**62, "as given"),
+        (pa.decimal128(9, 2), 10**30, "as given"),
+    ],
+    ids=str,
+)
+def test_files_that_one_value_may_end_are_as_given(
+    kind: pa.DataType, raw: Any, provenance: str, spark: Any, tmp_path: Path
+) -> None:
+    """Where Spark ends at a value, the guarantee says that nobody's is assumed to be such."""
+    said = []
+    for hers in ([], [raw]):
+        path = tmp_path / f"{len(hers)}.parquet"
+        pq.write_table(pa.table({"who": [1, 2, 3][: 2 + len(hers)], "x": column(kind, hers)}), path)
+        table = dg.read(path, user="who", engine=spark)
+        assert table.provenance == provenance
+        try:
+            with table.open_engine() as engine:
+                said.append(len(engine.columns([("x", "as it is")])))
+        except DataError as error:
+            said.append(str(error))
+    if provenance == "table":
+        assert said == [2, 3]
+
+
+def column(kind: pa.DataType, more: list[Any]) -> pa.Array:
+    """Two nulls and more values, which are stored as they are."""
+    if pa.types.is_decimal(kind):
+        stored = b"".join(each.to_bytes(16, "little", signed=True) for each in [0, 0, *more])
+        return pa.Array.from_buffers(kind, 2 + len(more), [None, pa.py_buffer(stored)])
+    under = {"date32[day]": pa.int32(), "string": pa.string(), "int64": pa.int64()}
+    return pa.array([None, None, *more], under.get(str(kind), pa.int64())).view(kind)

@@ -175,7 +175,7 @@ def _from_column(column: Any) -> pa.Array:
 
 def _texts(column: Any) -> pa.Array:
     """Return each value as text by itself."""
-    return pa.array([None if _is_null(value) else _as_text(value) for value in column], pa.string())
+    return pa.array([_as_text(value) for value in column], pa.string())
 
 
 def _is_null(value: Any) -> bool:
@@ -193,7 +193,7 @@ def _as_text(value: Any) -> str | None:
         # A warning would tell of one row, too.
         warnings.simplefilter("ignore")
         try:
-            found = cell_text(value)
+            found = None if _is_null(value) else cell_text(value)
             # Half of a surrogate pair is no text; a substitute for it might be somebody else's name.
             return None if found is None else found.encode().decode()
         except Exception:

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from dpgrain._later import later
 from dpgrain.errors import ParameterError
-from dpgrain.tables.engines.column_types import read_as
+from dpgrain.tables.engines.column_types import TIMES, decimals, read_as
 from dpgrain.tables.engines.schemas import kind_of
 from dpgrain.tables.engines.sources import require_names
 from dpgrain.tables.engines.spark_session import Session, quiet
@@ -76,6 +76,12 @@ class SparkSource:
             name: _UNKNOWN if kind is None else read_as(kind_of(kind))
             for name, kind in known.items()
         }
+
+    @property
+    def may_end(self) -> bool:
+        """True where one value may end Spark's reading: a time or a decimal out of range does."""
+        kinds = self.columns().values()
+        return any(kind in TIMES or decimals(kind) is not None for kind in kinds)
 
     def schema(self, names: list[str]) -> pa.Schema:
         """Return the schema of some columns, which are called c0, c1 and so on."""
