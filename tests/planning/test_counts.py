@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 
 import pytest
+from scipy.stats import norm
 
-from dpgrain.accounting import Contribution, Laplace, Selection
+from dpgrain.accounting import Contribution, Gaussian, Laplace, Selection
 from dpgrain.planning.counts import plan_counts
 from dpgrain.planning.floors import least_holders
 from dpgrain.statistics.plan import plan_histogram
@@ -36,6 +37,18 @@ def test_a_histogram_is_the_release_that_is_planned(unit: Unit) -> None:
         < half
         < plan["item is named 95% of the time from"]
     )
+
+
+@pytest.mark.parametrize("noise", [0.4, 6.0, 250.0])
+def test_an_item_is_named_as_often_as_is_said(noise: float) -> None:
+    select = Selection(noise, 31.0, 1, Contribution(block="user"))
+    plan = plan_counts(Gaussian(4.0), select, epsilon=1.0, delta=1e-6)
+    for name, share in (("half the time", 0.5), ("95% of the time", 0.95)):
+        holders = plan[f"item is named {name} from"]
+        passes = [
+            norm.sf(select.threshold, loc=held, scale=noise) for held in (holders, holders - 1)
+        ]
+        assert passes[0] >= share * (1 - 1e-12) > passes[1]
 
 
 def test_a_histogram_with_laplace_noise_needs_no_delta() -> None:
