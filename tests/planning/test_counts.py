@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
+from scipy.stats import norm
 
 from dpgrain.accounting import Contribution, Gaussian, Laplace, Selection
 from dpgrain.planning.counts import plan_counts
@@ -46,6 +47,18 @@ def test_noise_stays_within_what_is_told_in_95_percent_whatever_its_law() -> Non
     gaussian = plan_counts(Gaussian(3.0), epsilon=1.0, delta=1e-6)
     beyond = math.erfc(gaussian["95% of counts within ±"] / 3.0 / math.sqrt(2))
     assert beyond == pytest.approx(0.05)
+
+
+@pytest.mark.parametrize("noise", [0.4, 6.0, 250.0])
+def test_an_item_is_named_as_often_as_is_said(noise: float) -> None:
+    select = Selection(noise, 31.0, 1, Contribution(block="user"))
+    plan = plan_counts(Gaussian(4.0), select, epsilon=1.0, delta=1e-6)
+    for name, share in (("half the time", 0.5), ("95% of the time", 0.95)):
+        holders = plan[f"item is named {name} from"]
+        passes = [
+            norm.sf(select.threshold, loc=held, scale=noise) for held in (holders, holders - 1)
+        ]
+        assert passes[0] >= share * (1 - 1e-12) > passes[1]
 
 
 def test_a_histogram_with_laplace_noise_needs_no_delta() -> None:

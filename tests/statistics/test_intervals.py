@@ -13,7 +13,7 @@ from scipy import stats
 from tests.statistics import cases
 
 import dpgrain as dg
-from dpgrain._types import FloatArray
+from dpgrain._types import FloatArray, Law
 from dpgrain.noise import Source
 from dpgrain.statistics import run as run_module
 from dpgrain.statistics.intervals import at_least, quantile_of, radius, up_to
@@ -113,6 +113,17 @@ def test_intervals_of_ratios_hold_what_is_published_without_noise(
         # Halved intervals would be seen.
         half = [np.abs(one.estimate - exact.estimate) <= (one.high - one.low) / 4 for one in noisy]
         assert np.mean(half) < 0.9
+
+
+@pytest.mark.parametrize(
+    ("noise", "law"), [("gaussian", stats.norm()), ("laplace", stats.laplace(scale=0.5**0.5))]
+)
+def test_limits_hold_with_exactly_what_they_say(noise: Law, law: Any) -> None:
+    # A sample would have to be large to see an interval that is 3% too narrow.
+    sd = np.array([1.0, 20.0])
+    assert law.cdf(radius(noise, sd) / sd) - law.cdf(-radius(noise, sd) / sd) == pytest.approx(0.95)
+    estimate = np.array([1e3, 1e4])
+    assert law.cdf((estimate - at_least(estimate, sd, noise)) / sd) == pytest.approx(0.95)
 
 
 def test_quantiles_are_those_of_the_laws() -> None:
