@@ -115,6 +115,17 @@ def test_the_bound_leaves_out_no_more_than_noise_hides(seed: int) -> None:
     assert found[2_000] < found[20_000] < found[200_000]
 
 
+def test_the_error_of_a_share_is_that_of_all_bins_beyond() -> None:
+    rng, exact, sd = np.random.default_rng(2), np.full(BINS, 2000.0), 15.0
+    made = [Norms(exact + rng.normal(0, sd, BINS), sd) for _ in range(4000)]
+    for edge in (2.0**8, 2.0**11):
+        shares, told = np.array([one.share_beyond(edge) for one in made]).T
+        # The number of blocks is noisy as well, which counts for little beside so many of them.
+        assert np.std(shares) == pytest.approx(told.mean(), rel=0.12)
+        covered = np.mean([one.most_beyond(edge) >= shares.mean() for one in made])
+        assert covered == pytest.approx(0.977, abs=0.015)
+
+
 def test_noise_lifts_the_bound_by_little() -> None:
     exact = counted(Vectors(np.full((2_000, 1), 1.0)))
     rng = np.random.default_rng(1)

@@ -136,9 +136,9 @@ def test_each_cell_of_numbers_is_charged_what_it_met(seed: int) -> None:
     def values() -> Span | Among:
         low = draw.randint(0, 5)
         some = tuple(draw.sample(range(8), draw.randint(1, 2)))
-        return draw.choice(
-            [Span("whole", low, low + draw.randint(1, 4)), Among(some, but=True), Among(some)]
-        )
+        span = Span("whole", low, low + draw.randint(1, 4))
+        kinds: tuple[Span | Among, ...] = (span, Among(some, but=True), Among(some))
+        return draw.choice(kinds)
 
     met: list[Region] = []
     with page_of(promise) as page:

@@ -185,7 +185,8 @@ def test_wrong_parameters_say_so(wrong: dict[str, Any], message: str) -> None:
 
 def test_the_error_of_a_mean_over_a_released_number_is_told() -> None:
     # The mean stays so far within the bound that it is never shortened to it.
-    truth, asked = np.full(4, 0.42), {"bound": 1.0, "epsilon": 1.0, "delta": 1e-6}
+    truth = np.full(4, 0.42)
+    asked: dict[str, Any] = {"bound": 1.0, "epsilon": 1.0, "delta": 1e-6}
     found = [
         mean_of_users(np.tile(truth, (300, 1)), **asked, method="clip", random_state=seed)
         for seed in range(300)
