@@ -1,7 +1,7 @@
 """Statistical claims with power: an interval 3% too narrow is seen, and noise 2% too small.
 
 Each claim is tested on one release with as many cells as it takes, which follows from how often a
-right one may be refused (``FALSE_ALARM``) and a wrong one pass (``MISSED``). Each test then asks it of
+right one may be refused (``FALSE_ALARM``) and a wrong one pass (``MISSED``). Each test asks it, too, of
 an interval that is narrowed, or of noise that is shrunk, and that must be refused. Seeds are fixed.
 Intervals that hold more often than they say, by design, have a floor that was measured, below which
 they are refused.
@@ -203,8 +203,8 @@ def holding(
 ) -> NDArray[np.bool_]:
     """Whether the intervals of each cell hold the truth, if they were so many times as wide."""
     middle, half = (release.low + release.high) / 2, times * (release.high - release.low) / 2
-    found: NDArray[np.bool_] = np.abs(truth - middle) <= half
-    return found.reshape(-1, together).all(axis=1)
+    inside = (np.abs(truth - middle) <= half).reshape(-1, together)
+    return np.asarray(inside.all(axis=1))
 
 
 @pytest.mark.parametrize("name", CLAIMS)
@@ -268,7 +268,10 @@ def test_limits_from_below_hold_as_often_as_they_say(law: Any) -> None:
 def test_limits_from_above_hold_where_clipping_takes_five_standard_errors(law: Any) -> None:
     """A rule of thumb, which holds more often where clipping takes less, and less often beyond."""
     half = half_width(law)
-    shares = {"gaussian": stats.norm.cdf, "laplace": lambda x: 1 - math.exp(-math.sqrt(2) * x) / 2}
+    shares: dict[str, Any] = {
+        "gaussian": stats.norm.cdf,
+        "laplace": lambda x: 1 - math.exp(-math.sqrt(2) * x) / 2,
+    }
     narrowed = shares[law](NARROWED * (half + 5) - 5)
     cells = cells_for(0.975, narrowed)
     sums, sd, seen = np.full(cells, 1000.0), np.full(cells, 10.0), np.ones(cells, dtype=bool)

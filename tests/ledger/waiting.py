@@ -23,11 +23,11 @@ def _tell_of_sqlite(pair: Interleaving, patch: pytest.MonkeyPatch) -> None:
             super().__init__(place, timeout=0.0, **more)
             self.patience = timeout
 
-        def execute(self, *words: Any) -> sqlite3.Cursor:
-            pair.touch()
+        def execute(self, statement: str, *words: Any) -> sqlite3.Cursor:
+            pair.touch(statement)
             while True:
                 try:
-                    return super().execute(*words)
+                    return super().execute(statement, *words)
                 except sqlite3.OperationalError as error:
                     if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
                         raise
@@ -45,7 +45,7 @@ def _tell_of_postgres(pair: Interleaving, patch: pytest.MonkeyPatch) -> None:
 
     class Waiting(psycopg.Connection[Any]):
         def execute(self, statement: Any, *words: Any, **more: Any) -> Any:  # type: ignore[override]
-            pair.touch()
+            pair.touch(str(statement))
             if not str(statement).startswith("LOCK"):
                 return super().execute(statement, *words, **more)
             # A statement that fails ends its transaction, up to a savepoint.

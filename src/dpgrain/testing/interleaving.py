@@ -47,11 +47,13 @@ class Seam:
         ran: how many lines are run up to it, this one included; 0 where touches are counted.
         touched: how many times what is shared is touched up to it, this time included; 0 where lines
             are counted.
+        asks: what is asked of a store there; empty at locks and lines.
     """
 
     line: str
     ran: int = 0
     touched: int = 0
+    asks: str = ""
 
     def __str__(self) -> str:
         return f"{self.line} ({self.touched} touches, {self.ran} lines)"
@@ -104,7 +106,8 @@ class Interleaving:
 
     def seams(self, act: Act) -> list[Seam]:
         """Return where an actor that is alone asks for a lock or a store, in order."""
-        return [Seam(line, touched=place) for place, line in enumerate(self._alone(act).at, 1)]
+        touches = enumerate(self._alone(act).touches_made, 1)
+        return [Seam(line, touched=place, asks=asks) for place, (line, asks) in touches]
 
     def lines(self, act: Act) -> list[Seam]:
         """Return each line of the rooms that an actor runs, the first and the last time."""
@@ -144,10 +147,10 @@ class Interleaving:
             assert fruitless < _FRUITLESS_TURNS, f"both wait for each other, after a pause at {at}"
         return one.answer, two.answer
 
-    def touch(self) -> None:
-        """Note that the actor that runs is about to touch what both share."""
+    def touch(self, asks: str = "") -> None:
+        """Note that the actor that runs is about to touch what both share, and what it asks there."""
         if (actor := self._mine()) is not None:
-            actor.touches()
+            actor.touches(asks)
 
     def wait(self) -> bool:
         """Let the other actor go on; False where no actor runs, so that there is nobody to wait for."""
@@ -183,9 +186,9 @@ class _Actor:
         self._stop = Seam("") if at is None else at
         self._go, self._back = threading.Semaphore(0), threading.Semaphore(0)
         self._thread = threading.Thread(target=self._live, daemon=True)
-        # Each line that was run, and that of each touch.
+        # Each line that was run; and the line of each touch with what was asked.
         self.lines: list[str] = []
-        self.at: list[str] = []
+        self.touches_made: list[tuple[str, str]] = []
         self.touched = 0
         self.done = False
         self.answer = Answer()
@@ -205,10 +208,10 @@ class _Actor:
         self._back.release()
         self._go.acquire()
 
-    def touches(self) -> None:
+    def touches(self, asks: str) -> None:
         """Count a touch of what is shared, and pause before it if it is the one."""
         self.touched += 1
-        self.at += self.lines[-1:]
+        self.touches_made.append((self.lines[-1] if self.lines else "", asks))
         if self.touched == self._stop.touched:
             self.pauses()
 
