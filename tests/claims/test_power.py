@@ -275,8 +275,11 @@ def test_limits_from_above_hold_where_clipping_takes_five_standard_errors(law: A
     narrowed = shares[law](NARROWED * (half + 5) - 5)
     cells = cells_for(0.975, narrowed)
     sums, sd, seen = np.full(cells, 1000.0), np.full(cells, 10.0), np.ones(cells, dtype=bool)
-    draw = {"gaussian": np.random.default_rng(1).normal, "laplace": laplace_of}[law]
-    noisy = sums + draw(size=cells) * 10.0
+    draw: dict[str, Callable[[int], FloatArray]] = {
+        "gaussian": np.random.default_rng(1).standard_normal,
+        "laplace": laplace_of,
+    }
+    noisy = sums + draw[law](cells) * 10.0
     most = up_to(noisy, sd, law, seen)
     holds = sums + 50 <= most
     assert not too_few(holds, 0.975)

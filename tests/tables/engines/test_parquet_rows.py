@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -94,7 +95,7 @@ def test_days_and_nanoseconds_are_read_or_copied(
 @pytest.mark.parametrize("options", [{}, {"write_statistics": False}])
 @pytest.mark.parametrize("engine", ["duckdb", "in_memory"])
 def test_a_file_without_rows_is_read_as_one_with_a_row(
-    engine: str, options: dict[str, object], tmp_path: Path
+    engine: str, options: dict[str, Any], tmp_path: Path
 ) -> None:
     written(tmp_path / "a.parquet", [], **options)
     written(tmp_path / "b.parquet", [0, 1], **options)

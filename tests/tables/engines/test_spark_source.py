@@ -79,7 +79,7 @@ def test_files_that_one_value_may_end_are_as_given(
     kind: pa.DataType, raw: Any, provenance: str, spark: Any, tmp_path: Path
 ) -> None:
     """Where Spark ends at a value, the guarantee says that nobody's is assumed to be such."""
-    said = []
+    said: list[int | str] = []
     for hers in ([], [raw]):
         path = tmp_path / f"{len(hers)}.parquet"
         pq.write_table(pa.table({"who": [1, 2, 3][: 2 + len(hers)], "x": column(kind, hers)}), path)
