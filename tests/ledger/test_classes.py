@@ -366,3 +366,25 @@ def test_a_class_of_which_one_part_is_charged_is_seen(monkeypatch: pytest.Monkey
 
         with pytest.raises(AssertionError, match="charged"):
             all_seeds()
+
+
+def test_both_parts_of_a_class_that_lacks_a_number_in_between_are_charged() -> None:
+    """An interval of codes without one of them is two parts, each of which pays."""
+    promise = WORLDS["records"].promise
+    scopes = [
+        Region((Side("at", Span("date", FIRST, FIRST + DAY)),)),
+        Region((Side("code", Span("whole", 0, 9)),)),
+        Region((Side("code", Among((2,), but=True)),)),
+    ]
+    with folder_in_memory() as folder:
+        made = cases.made(folder / "visits.ledger", promise)
+        for scope in scopes:
+            made.charge(
+                dg.Guarantee("user", "", "zero_out", 1e-9, Gaussian(30.0, ONE), scope=scope)
+            )
+        taken = {
+            code: 1 - made.left(1, Region((Side("code", Span("whole", code, code + 1)),)))
+            for code in (1, 2, 7)
+        }
+        made.close()
+    assert taken[1] == taken[7] == pytest.approx(1.5 * taken[2])
