@@ -345,7 +345,7 @@ def test_bounds_enclose_what_is_known_exactly() -> None:
     assert lower <= exact <= upper
 
 
-@pytest.mark.search(keep=1)
+@pytest.mark.search(keep=0)
 def test_the_tradeoff_is_that_of_the_profile(event: Event) -> None:
     alphas = np.linspace(0.0, 1.0, 21)
     # Of what is composed numerically, one kind stands for all: of several units it takes long.
@@ -378,7 +378,7 @@ _PURE = {"laplace", "pure", "approximate", "truncated-geometric"}
 _SAMPLED = {"pairs-disjoint", "users", "users-disjoint", "users-kept"}
 
 
-@pytest.mark.search(keep=8)
+@pytest.mark.search(keep=4)
 @pytest.mark.parametrize(("one", "two"), list(itertools.combinations_with_replacement(ADDED, 2)))
 def test_two_events_cost_more_than_either_and_no_more_than_their_sum(one: str, two: str) -> None:
     first, second = EVENTS[one], EVENTS[two]
