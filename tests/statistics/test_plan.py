@@ -72,7 +72,8 @@ UNITS: tuple[Unit, ...] = (dg.Record(), dg.Element(), dg.User(), dg.User(3))
 def test_all_parts_together_spend_what_was_promised_and_no_more(
     unit: Unit, items: int | None, noise: Any, relation: Relation
 ) -> None:
-    delta, clips = (0.0 if noise == "laplace" else 1e-6), (2.0, "auto")
+    delta = 0.0 if noise == "laplace" else 1e-6
+    clips: tuple[Any, ...] = (2.0, "auto")
     for epsilon, clip, by_item in itertools.product((0.1, 3.0), clips, (True, False)):
         asked: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "relation": relation}
         plan = plan_histogram(
