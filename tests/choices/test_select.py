@@ -175,6 +175,29 @@ def test_the_error_of_a_loss_over_noisy_units_is_told() -> None:
     assert np.std(means) == pytest.approx(told, rel=0.05)
 
 
+@pytest.mark.parametrize("relation", cases.RELATIONS)
+def test_the_number_of_units_has_noise_of_its_own(relation: Relation) -> None:
+    # All lose as much as can be, so that the mean errs by the noise of the others' number alone.
+    made = [
+        select(
+            [0.0],
+            lambda _, x: np.ones(len(x)),
+            np.zeros(400),
+            np.arange(400),
+            score=True,
+            relation=relation,
+            random_state=seed,
+        )
+        for seed in range(60)
+    ]
+    (score,) = (part for part in made[0].guarantee.event.parts if isinstance(part, Laplace))
+    # A unit that is exchanged leaves one sum, and enters the other.
+    moved = 2.0 if relation == "replace" else 1.0
+    assert score.epsilon(relation=relation, unit=User()) * score.noise_multiplier >= moved
+    errors = np.array([choice.loss for choice in made]) - 1.0
+    assert errors.std() == pytest.approx(made[0].std_error, rel=0.5)
+
+
 def test_an_evaluation_of_ones_own() -> None:
     asked = []
 

@@ -35,6 +35,15 @@ def test_the_promise_counts_what_messages_may_tell(relation: Relation) -> None:
     assert blind.noise_sd <= 1.002 * plain.noise_sd
 
 
+def test_what_messages_may_tell_is_paid_for_in_every_round() -> None:
+    blind = BlindSum(n_users=200, dim=4, l2_bound=1.0, epsilon=1.0, delta=1e-6, rounds=5)
+    one = blind.shares().variation(blind.honest)
+    assert one > 0
+    for event, rounds in ((blind.event, 5), (blind.event_with(blind.honest, 2), 2)):
+        assert isinstance(event, StatisticallyClose)
+        assert event.variation >= rounds * one * (1 - 1e-12)
+
+
 def test_facts_say_who_is_trusted_and_how_many_are_honest() -> None:
     blind = BlindSum(n_users=1000, dim=2, epsilon=4.0, delta=1e-6)
     for share, honest in ((0.9, "900"), (1.0, "1,000")):

@@ -16,7 +16,7 @@ import dpgrain as dg
 from dpgrain._types import FloatArray, Law
 from dpgrain.noise import Source
 from dpgrain.statistics import run as run_module
-from dpgrain.statistics.intervals import at_least, quantile_of, radius, up_to
+from dpgrain.statistics.intervals import at_least, quantile_of, radius, ratio_interval, up_to
 
 ITEMS, USERS = 300, 150
 PROMISE: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6}
@@ -124,6 +124,22 @@ def test_limits_hold_with_exactly_what_they_say(noise: Law, law: Any) -> None:
     assert law.cdf(radius(noise, sd) / sd) - law.cdf(-radius(noise, sd) / sd) == pytest.approx(0.95)
     estimate = np.array([1e3, 1e4])
     assert law.cdf((estimate - at_least(estimate, sd, noise)) / sd) == pytest.approx(0.95)
+
+
+@pytest.mark.parametrize(("above", "below"), [(1.0, 1.0), (1.0, 6.0), (5.0, 2.0)])
+def test_a_share_has_the_limits_up_to_which_the_counts_may_have_it(
+    above: float, below: float
+) -> None:
+    generator = np.random.default_rng(1)
+    upper, lower = generator.uniform(0, 400, (2, 500))
+    width = np.full(500, 12.0)
+    low, high = ratio_interval(upper, lower, width, above, below)
+    for end in (low, high):
+        inside = (end > 0) & (end < 1)
+        assert inside.mean() > 0.8
+        apart = np.abs((1 - end) * upper - end * lower)
+        room = width * np.sqrt(above * (1 - end) ** 2 + below * end**2)
+        assert apart[inside] == pytest.approx(room[inside], rel=1e-6)
 
 
 def test_quantiles_are_those_of_the_laws() -> None:

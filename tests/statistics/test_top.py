@@ -14,6 +14,7 @@ from tests.statistics import cases
 
 import dpgrain as dg
 from dpgrain._types import IntArray
+from dpgrain.statistics.plan import grid_bits
 from dpgrain.tables.engines import kernel
 from dpgrain.tables.held import Contributions
 from dpgrain.units import RELATIONS, Relation, Unit
@@ -101,6 +102,23 @@ def test_no_item_is_named_below_the_threshold(
         cases.Shifted(patch, 0.0)
         release = released({1: least + 1, 2: least, 3: least - 1, 4: 1})
         assert sorted(map(str, release.items.to_pylist())) == ["1", "2"]
+
+
+@pytest.mark.parametrize("way", ["count", "names"])
+@pytest.mark.parametrize("epsilon", [0.3, 2.0])
+def test_what_may_have_been_rounded_up_to_the_threshold_does_not_pass(
+    way: str, epsilon: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = dg.read(pa.table({"who": [1], "item": ["a"], "x": [0.5]}), user="who", threads=1)
+    options: dict[str, Any] = {"unit": dg.User(), "epsilon": epsilon, "delta": 1e-6, "max_items": 1}
+    event = NAMING[way](rows, **options).guarantee.event.parts[0]
+    steps = 2.0 ** grid_bits(event.noise_multiplier)
+    # The count and its noise, in steps of the grid: what rounds to the last is half a step beyond.
+    threshold = event.threshold * steps
+    for noisy, named in ((math.floor(threshold), 0), (math.ceil(threshold) + 1, 1)):
+        with monkeypatch.context() as patch:
+            cases.Shifted(patch, (noisy - steps + 0.5) / (event.noise_multiplier * steps))
+            assert len(NAMING[way](rows, **options)) == named
 
 
 @pytest.mark.parametrize("way", NAMING)
