@@ -379,7 +379,7 @@ def draw(
         x: what the horizontal axis counts.
         level: a figure for a horizontal line in all panels, and its name.
         highest: the end of the axis, where curves begin far above what is of interest.
-        logarithmic: True for a horizontal axis of powers.
+        logarithmic: True for a horizontal axis of powers, without step 0.
     """
     import matplotlib as mpl
 
@@ -392,6 +392,8 @@ def draw(
     for ax, (heading, lines) in zip(axes[0], panels.items(), strict=True):
         for line in lines:
             at, values = line.points()
+            if logarithmic:
+                at, values = at[at > 0], values[:, at > 0]
             mean, ends = values.mean(axis=0), (values.min(axis=0), values.max(axis=0))
             ax.plot(at, mean, line.style, color=line.colour, lw=line.width, label=line.label)
             ax.fill_between(at, *ends, color=line.colour, alpha=0.2, lw=0)
