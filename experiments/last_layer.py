@@ -1,39 +1,44 @@
-"""The last layer of a network on features of images: Figure 4 of the element-level paper.
+"""The last layer of a network on features of pictures: Figure 4 of the element-level paper.
 
-A softmax regression of 101 classes on 2,048 features, by Algorithm 1 and update (15), with pairs of
-user and element drawn in place of users. The paper's features are ResNet-50's of Flickr pictures.
-Neither comes with this project, so that *features are made up* here, in clusters: each is a rectified
-random map of a point near one of 400 centres in 32 dimensions, and its class follows from where the
-point lies, with 11% of class 0, "unknown". A part of the features is public: the centres of K = 50 or
-500 elements are k-means++ of these alone, all features are moved by their mean and scaled to length 1,
-and no user holds them.
+A softmax regression by Algorithm 1 and update (15), with pairs of user and element drawn in place of
+users. The paper's features are ResNet-50's of Flickr pictures, which are not public. Here they are
+learned without labels, and *not by a network*: 256 centres of k-means among whitened patches of 6 × 6,
+and how near to each of them patches of the four quarters of a picture are (Coates, Lee and Ng, 2011).
+They are learned on the first 10,000 pictures of CIFAR-10, which are declared public; so are the centres
+of K = 50 or 500 elements, by which features are moved and scaled, and the two constants of a plan.
+Users hold the other 40,000.
 
-    python experiments/last_layer.py [--steps 150] [--users-a-step 5] [--out experiments/out]
-    python experiments/last_layer.py --images FOLDER --encoder MODULE:FUNCTION
-    python experiments/last_layer.py --steps 40000 --users-a-step 100 --device cuda --max-rows 10000
+    python experiments/last_layer.py [--pictures 200000] [--seeds 2] [--out experiments/out]
+    python experiments/last_layer.py --features FILE.npz
 
-With a folder of images, one folder inside for each label, features are what the encoder makes of them:
-a function that takes a list of Pillow images and returns (images, d) numbers. The 100 labels that are
-most frequent among public images are classes, and all others are unknown.
-
-A cell that is finished is kept in a file, and the same command goes on with the next one.
+Features of one's own are arrays ``public``, ``x`` and ``test_x`` of a file, and classes ``public_y``,
+``y`` and ``test_y``. A cell that is finished is kept in a file, and the same command goes on with the
+next one.
 """
 
 from __future__ import annotations
 
-import importlib
 import math
-import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
-from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from images import pseudo_users
+from images import (
+    HEADER,
+    HELD,
+    PUBLIC,
+    TEST,
+    Cell,
+    Pictures,
+    by_kind,
+    line,
+    pseudo_users,
+    rows,
+)
 from networks import (
     Asked,
     Curve,
@@ -44,184 +49,185 @@ from networks import (
     draw,
     kept,
     options,
-    pairs_drawn,
     plain,
     private,
     said,
-    with_users_drawn,
+    tables,
     write,
 )
 from numpy.typing import NDArray
-from PIL import Image
-from sklearn.cluster import KMeans
-
-from dpgrain.units import Element, User
+from sklearn.cluster import KMeans, MiniBatchKMeans
 
 nn, functional = torch.nn, torch.nn.functional
 FloatArray = NDArray[np.float32]
-Encoder = Callable[[list[Any]], Any]
 
-USERS, FEATURES, CLASSES, TOP = 8000, 2048, 101, 5
-EPSILONS = (1.0, 3.0, math.inf)
+USERS, EPSILONS = 8000, (1.0, 3.0)
 # Elements of a user, and all elements.
 KINDS = ((5, 50), (30, 50), (5, 500), (30, 500), (100, 500))
-# Of four images one is public, and of the others one in ten is of the test.
-_PUBLIC, _TESTED = 4, 10
-# Chosen in a few runs on another seed, with k = 30 at ε = 3 and ∞.
-_LEARNING_RATE, _DRIFT = 30.0, 400.0
+# Pixels of a patch's side and between patches, centres, and patches that these are learned from.
+_SIDE, _STRIDE, _CENTRES, _PATCHES = 6, 2, 256, 50_000
+# Patches in a row of a picture.
+_ACROSS = (32 - _SIDE) // _STRIDE + 1
+# The l2 distance that noise alone may move the weights, chosen with users of public pictures.
+_DRIFT = 100.0
+# Numbers of steps and multiples of pictures with which one cell is run besides.
+_OTHERS = ((1, 25), (1, 400), (1, 1600), (4, None))
 
 
 # Features --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
+class Encoder:
+    """What was learned of patches without labels.
+
+    Args:
+        mean: (108,) of patches.
+        whitening: (108, 108) by which patches less their mean are multiplied.
+        centres: (c, 108) of whitened patches.
+    """
+
+    mean: Any
+    whitening: Any
+    centres: Any
+
+    @staticmethod
+    def learned(pixels: Any, centres: int = _CENTRES) -> Encoder:
+        """Learn from patches of some pictures, drawn by chance."""
+        rng = torch.Generator().manual_seed(0)
+        each = max(1, _PATCHES // len(pixels))
+        found = [_patches(some)[:, torch.randint(_ACROSS**2, (each,), generator=rng)]
+                 for some in pixels.split(100)]  # fmt: skip
+        x = torch.cat(found).flatten(0, 1)
+        mean = x.mean(dim=0)
+        values, vectors = torch.linalg.eigh(torch.cov((x - mean).T))
+        whitening = vectors / (values + 0.1).sqrt() @ vectors.T
+        means = MiniBatchKMeans(centres, n_init=1, batch_size=4096, random_state=0)
+        white = means.fit(((x - mean) @ whitening).numpy()).cluster_centers_
+        return Encoder(mean, whitening, torch.from_numpy(white).float())
+
+    def features(self, pixels: Any) -> FloatArray:
+        """(m, 4c) how near patches of each quarter of a picture are to each centre."""
+        return np.concatenate([self._of(some).numpy() for some in pixels.split(100)])
+
+    def _of(self, pixels: Any) -> Any:
+        x = (_patches(pixels) - self.mean) @ self.whitening
+        distances = torch.cdist(x, self.centres.expand(len(x), -1, -1))
+        near = (distances.mean(dim=2, keepdim=True) - distances).clamp_(min=0)
+        square = near.transpose(1, 2).unflatten(2, (_ACROSS, _ACROSS))
+        return functional.avg_pool2d(square, _ACROSS // 2).flatten(1)
+
+
+def _patches(pixels: Any) -> Any:
+    """(m, patches, 108) of pictures, each less its mean and over its standard deviation."""
+    found = functional.unfold(pixels.float(), _SIDE, stride=_STRIDE).transpose(1, 2)
+    variance, mean = torch.var_mean(found, dim=2, keepdim=True)
+    return (found - mean) / (variance + 10).sqrt()
+
+
+@dataclass(frozen=True)
 class Features:
-    """Features of images in three parts.
+    """Features of pictures in three parts, moved by the mean of public ones and scaled to length 1.
 
     Args:
         public: (m₀, d) those of which elements are made.
+        public_y: (m₀,) their classes.
         x: (m, d) those that users hold.
         y: (m,) their classes.
         test_x: (m', d) those of the test.
         test_y: (m',) their classes.
+        top: the number of first classes among which the right one must be.
     """
 
     public: FloatArray
+    public_y: IntArray
     x: Any
     y: Any
     test_x: Any
     test_y: Any
+    top: int = 1
 
     @staticmethod
-    def split(x: FloatArray, labels: NDArray[Any], seed: int, device: str) -> Features:
-        """Cut features into parts by chance, with classes made of the labels of the public part.
+    def read(file: Path, device: str = "cpu", top: int = 1) -> Features:
+        """Read arrays from a file, and scale them."""
+        with np.load(file) as arrays:
+            mean, sd = arrays["public"].mean(axis=0), arrays["public"].std(axis=0) + 1e-6
 
-        Features are moved by the mean of public ones, and scaled to length 1.
-        """
-        order = np.random.default_rng(seed).permutation(len(x))
-        public, rest = np.split(order, [len(x) // _PUBLIC])
-        x = x - x[public].mean(axis=0)
-        x /= np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-12)
-        test, held = np.split(rest, [len(rest) // _TESTED])
-        y = torch.from_numpy(classes_of(labels, public)).to(device)
-        parts = (torch.from_numpy(x[rows]).to(device) for rows in (held, test))
-        found, tested = parts
-        return Features(x[public], found, y[held], tested, y[test])
+            def scaled(name: str) -> FloatArray:
+                x = (arrays[name] - mean) / sd
+                found: FloatArray = x / (np.linalg.norm(x, axis=1, keepdims=True) + 1e-12)
+                return found
+
+            public, public_y = scaled("public"), arrays["public_y"]
+            held = scaled("x"), arrays["y"], scaled("test_x"), arrays["test_y"]
+        x, y, test_x, test_y = (torch.from_numpy(array).to(device) for array in held)
+        return Features(public, public_y, x, y, test_x, test_y, top)
+
+    @property
+    def weights(self) -> int:
+        """The number of weights of the layer."""
+        return int(self.x.shape[1]) * self.classes
+
+    @property
+    def classes(self) -> int:
+        """The number of classes."""
+        return int(self.public_y.max()) + 1
+
+    def learning_rate(self) -> float:
+        """One over the largest curvature of the mean loss of public pictures, where weights are 0."""
+        curvatures = np.linalg.eigvalsh(self.public.T @ self.public / len(self.public))
+        return self.classes / float(curvatures[-1])
 
     def loss(self, module: Any, places: Any) -> Any:
-        """The mean cross-entropy of some images."""
+        """The mean cross-entropy of some pictures."""
         places = places.to(self.y.device)
         return functional.cross_entropy(module(self.x[places]), self.y[places])
 
     def figure(self, module: Any, whole: bool) -> float:
-        """The share of the test whose class is among the first five, on the way of a fifth of it."""
+        """The share of the test whose class is among the first ones, on the way of a fifth of it."""
         most = len(self.test_y) if whole else len(self.test_y) // 5
-        return accuracy(module, self.test_x[:most], self.test_y[:most], top=TOP, rows=1000)
+        return accuracy(module, self.test_x[:most], self.test_y[:most], top=self.top, rows=1000)
 
     def network(self) -> Any:
-        """One linear layer, which begins with zeros."""
-        layer = nn.Linear(self.x.shape[1], CLASSES).to(self.y.device)
-        with torch.no_grad():
-            for parameter in layer.parameters():
-                parameter.zero_()
+        """One linear layer, which begins with zeros; features have the mean 0 and need no constant."""
+        layer = nn.Linear(self.x.shape[1], self.classes, bias=False).to(self.y.device)
+        nn.init.zeros_(layer.weight)
         return layer
 
     def elements(self, number: int) -> IntArray:
-        """(m,) the element of each image that is held: its nearest centre among public ones."""
+        """(m,) the element of each picture that is held: its nearest centre among public ones."""
         found = KMeans(number, init="k-means++", n_init=1, max_iter=10, random_state=0)
         return np.asarray(found.fit(self.public).predict(self.x.cpu().numpy()), dtype=np.int64)
 
 
-def classes_of(labels: NDArray[Any], public: IntArray) -> IntArray:
-    """(m,) 1 to 100 for the labels that are most frequent among public ones, and 0 for others."""
-    found, inverse = np.unique(labels, return_inverse=True)
-    counts = np.bincount(inverse[public], minlength=len(found))
-    classes = np.zeros(len(found), dtype=np.int64)
-    first = np.argsort(-counts, kind="stable")[: CLASSES - 1]
-    classes[first] = np.arange(1, len(first) + 1)
-    return classes[inverse]
-
-
-def made_up(images: int, seed: int, d: int = FEATURES) -> tuple[FloatArray, NDArray[Any]]:
-    """Features in clusters, (images, d), and their labels, (images,), of which there are some 100."""
-    rng = np.random.default_rng(seed)
-    centres = rng.normal(size=(400, 32))
-    points = centres[rng.integers(0, len(centres), images)] + 0.5 * rng.normal(size=(images, 32))
-    found = np.empty((images, d), dtype=np.float32)
-    turned, shift = rng.normal(size=(32, d)) / math.sqrt(32), 0.5 * rng.normal(size=d)
-    for rows in np.array_split(np.arange(images), max(1, images // 4000)):
-        found[rows] = np.maximum(points[rows] @ turned + shift, 0)
-    scores = points @ rng.normal(size=(32, CLASSES - 1)) + rng.gumbel(size=(images, CLASSES - 1))
-    labels = scores.argmax(axis=1).astype(np.int64)
-    # Labels that are each of their own image become unknown.
-    unknown = rng.random(images) < 0.11
-    labels[unknown] = CLASSES + np.flatnonzero(unknown)
-    return found, labels
-
-
-def of_folder(folder: Path, encoder: Encoder, batch: int = 64) -> tuple[FloatArray, NDArray[Any]]:
-    """Features of the images of a folder, (images, d), and the name of the folder that each is in.
-
-    Args:
-        folder: one folder inside for each label, with images that Pillow reads.
-        encoder: makes (images, d) numbers of a list of images in three colours.
-        batch: the most images that the encoder is given at a time.
-    """
-    endings = set(Image.registered_extensions())
-    files = sorted(f for f in folder.glob("*/*") if f.suffix.lower() in endings)
-    if not files:
-        sys.exit(f"The folder {str(folder)!r} has no images: it must hold a folder for each label.")
-    parts = []
-    for first in range(0, len(files), batch):
-        images = [Image.open(file).convert("RGB") for file in files[first : first + batch]]
-        parts.append(np.asarray(encoder(images), dtype=np.float32))
-    return np.concatenate(parts), np.array([file.parent.name for file in files])
-
-
-def named(encoder: str) -> Encoder:
-    """The encoder that ``MODULE:FUNCTION`` names."""
-    module, _, function = encoder.partition(":")
-    found: Encoder = getattr(importlib.import_module(module), function)
-    return found
-
-
-# Cells of the grid -----------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One run of the grid.
-
-    Args:
-        k: the elements of each user.
-        elements: the number of all elements K.
-        level: ``"user"`` or ``"element"``.
-        epsilon: the promised ε; ∞ for hardly any noise.
-    """
-
-    k: int
-    elements: int
-    level: str
-    epsilon: float
-
-    @property
-    def name(self) -> str:
-        """The name of its file."""
-        return f"{self.level}_{self.k}_of_{self.elements}_eps{self.epsilon:g}"
-
-    def asked(self, n: int, steps: int, users: float) -> Asked:
-        """The public numbers of a run with so many steps, and users a step."""
-        unit, blocks = (User(), 1) if self.level == "user" else (Element(), self.k)
-        return Asked(
-            unit, self.epsilon, n, blocks, steps, users / n,
-            learning_rate=_LEARNING_RATE, drift=_DRIFT,
+def learned(file: Path, most: int | None = None) -> Path:
+    """Write features of CIFAR-10 to a file, if it is not there."""
+    if not file.is_file():
+        folder = tables(PUBLIC, *HELD, TEST)
+        public, held, test = (Pictures.read(folder, n, most) for n in ([PUBLIC], HELD, [TEST]))
+        encoder = Encoder.learned(public.pixels)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        np.savez(
+            file, public=encoder.features(public.pixels), public_y=public.labels.numpy(),
+            x=encoder.features(held.pixels), y=held.labels.numpy(),
+            test_x=encoder.features(test.pixels), test_y=test.labels.numpy(),
         )  # fmt: skip
+    return file
 
 
-def grid() -> Iterator[Cell]:
-    """All cells, those at ε = 3 first."""
-    for epsilon, (k, elements), level in product((3.0, math.inf, 1.0), KINDS, ("element", "user")):
-        yield Cell(k, elements, level, epsilon)
+# Cells -----------------------------------------------------------------------------------------
+
+
+def grid(n: int, pictures: int, seeds: int) -> Iterator[Cell]:
+    """All cells, by seed; and one of them with other steps, and more pictures."""
+    for seed in range(seeds):
+        for epsilon in EPSILONS:
+            for k, elements in KINDS:
+                yield Cell(n, k, elements, "element", epsilon, pictures, seed)
+            yield Cell(n, 30, 500, "user", epsilon, pictures, seed)
+        yield Cell(n, 30, 500, "element", math.inf, pictures, seed)
+    for times, steps in _OTHERS:
+        yield Cell(n, 30, 500, "element", 3.0, times * pictures, 0, steps)
 
 
 @dataclass(frozen=True, eq=False)
@@ -229,116 +235,77 @@ class Setting:
     """What all cells share.
 
     Args:
-        features: of images.
-        n: the number of users.
-        steps: the number of steps T.
-        users: the expected number of users a step.
+        features: of pictures.
         max_rows: the most rows of a batch.
     """
 
     features: Features
-    n: int
-    steps: int
-    users: float
-    max_rows: int = 1000
+    max_rows: int = 1024
 
     @cache  # noqa: B019 - one setting lives as long as the command
-    def records(self, k: int, elements: int) -> Records:
-        """The users whose images are of k of so many elements."""
-        return pseudo_users(self.features.elements(elements), self.n, k, seed=0)
+    def elements(self, number: int) -> IntArray:
+        """The element of each picture, of so many elements."""
+        return self.features.elements(number)
+
+    @cache  # noqa: B019
+    def users(self, n: int, k: int, elements: int, seed: int) -> Records:
+        """Pseudo-users with pictures of k of so many elements."""
+        return pseudo_users(self.elements(elements), n, k, seed)
+
+    @cache  # noqa: B019
+    def learning_rate(self) -> float:
+        """The largest learning rate."""
+        return self.features.learning_rate()
+
+    def asked(self, cell: Cell) -> Asked:
+        """The plan of a cell."""
+        return cell.asked(self.learning_rate(), _DRIFT, self.features.weights)
 
     def run(self, cell: Cell) -> Curve:
         """Train one cell."""
-        features = self.features
+        features, users = self.features, self.users(cell.n, cell.k, cell.elements, cell.seed)
         return private(
-            features.network(), features.loss, features.figure,
-            self.records(cell.k, cell.elements), cell.asked(self.n, self.steps, self.users),
-            seed=0, max_rows=self.max_rows,
+            features.network(), features.loss, features.figure, users, self.asked(cell),
+            seed=cell.seed, max_rows=self.max_rows,
         )  # fmt: skip
 
-    def without_privacy(self, epochs: int) -> Curve:
-        """Train on all images that users hold, in batches of 64."""
+    def without_privacy(self) -> Curve:
+        """Train on all pictures that users hold, in batches of 64, four times."""
         features = self.features
         return plain(
             features.network(), features.loss, features.figure, np.arange(len(features.y)),
-            epochs=epochs, batch=64, learning_rate=2.0, seed=0,
+            epochs=4, batch=64, learning_rate=0.1 * self.learning_rate(), seed=0,
         )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Row:
-    """A row of the table.
-
-    Args:
-        k: the elements of each user.
-        elements: the number of all elements K.
-        level: user or element.
-        epsilon: the promised ε at δ = 1e-6.
-        accuracy: the share of the test whose class is among the first five.
-        noise_multiplier: noise sd ÷ clipping bound.
-        users_drawn: the ε of one element that is proved of the same noise where users are drawn.
-        whole_user: the ε that the same run promises to a user with k elements.
-        seconds: the time of the processor.
-    """
-
-    k: int
-    elements: int
-    level: str
-    epsilon: float
-    accuracy: float
-    noise_multiplier: float
-    users_drawn: float
-    whole_user: float
-    seconds: float
-
-
-HEADER = (
-    "| k / K | level | ε | top 5 | noise ÷ bound | users drawn | user | s |\n"
-    "| --- | --- | --: | ---: | ---: | ---: | ---: | ---: |"
+_COLOURS = dict(
+    zip(KINDS, ("tab:orange", "tab:red", "tab:cyan", "tab:blue", "tab:purple"), strict=True)
 )
 
 
-def line(row: Row) -> str:
-    """A row of the table."""
-    drawn = "" if math.isnan(row.users_drawn) else f"{row.users_drawn:.1f}"
-    noise = "0" if math.isinf(row.epsilon) else f"{row.noise_multiplier:.3f}"
-    user = said(round(row.whole_user, 1))
-    return (
-        f"| {row.k} / {row.elements} | {row.level} | {said(row.epsilon)} | {row.accuracy:.1%} | "
-        f"{noise} | {drawn} | {user} | {row.seconds:.0f} |"
-    )
-
-
-def row(cell: Cell, asked: Asked, curve: Curve) -> Row:
-    """A row from a run."""
-    noise, drawn, user = curve.noise_multiplier, math.nan, cell.epsilon
-    if cell.level == "element" and not math.isinf(cell.epsilon):
-        drawn = with_users_drawn(noise, asked.steps, asked.rate, cell.k)
-        user = pairs_drawn(noise, asked.steps, asked.rate, User(max_elements=cell.k))
-    return Row(
-        cell.k, cell.elements, cell.level, cell.epsilon, curve.last, noise, drawn, user,
-        curve.seconds,
-    )  # fmt: skip
-
-
 def panels(found: dict[Cell, Curve]) -> dict[str, list[Line]]:
-    """Lines by level and ε."""
-    colours = dict(
-        zip(KINDS, ("tab:orange", "tab:red", "tab:cyan", "tab:blue", "tab:purple"), strict=False)
-    )
-    return {
-        f"ε = {said(epsilon)}": [
-            Line(
-                f"{cell.level}, {cell.k} of {cell.elements}",
-                [curve],
-                colours[cell.k, cell.elements],
-                "-" if cell.level == "element" else "--",
-            )
-            for cell, curve in found.items()
-            if cell.epsilon == epsilon
-        ]
-        for epsilon in EPSILONS
-    }
+    """Lines by ε; and what one cell reaches in the end, against the number of its steps."""
+    drawn: dict[str, list[Line]] = {f"ε = {said(e)}": [] for e in EPSILONS}
+    kinds, least = by_kind(found), min(cell.pictures for cell in found)
+    for cell, curves in kinds.items():
+        style, colour = "-" if cell.level == "element" else "--", _COLOURS[cell.k, cell.elements]
+        label = f"{cell.level}, {cell.k} of {cell.elements}"
+        if cell.pictures == least and cell.steps is None and not math.isinf(cell.epsilon):
+            drawn[f"ε = {said(cell.epsilon)}"].append(Line(label, curves, colour, style))
+    ends: dict[int, dict[int, float]] = {}
+    for cell, (curve, *_) in kinds.items():
+        if (cell.k, cell.elements, cell.level, cell.epsilon) == (30, 500, "element", 3.0):
+            ends.setdefault(cell.pictures, {})[curve.steps[-1]] = curve.last
+    drawn["30 of 500, ε = 3: the end, by steps"] = [
+        Line(f"{pictures:,} pictures", [_ends(dict(sorted(some.items())))], colour, "o:")
+        for colour, (pictures, some) in zip(("tab:blue", "tab:green"), ends.items(), strict=False)
+    ]
+    return drawn
+
+
+def _ends(last: dict[int, float]) -> Curve:
+    """The last figure by the number of steps, as a curve."""
+    return Curve(tuple(last), tuple(last.values()), 0.0, 0.0, 0.0, 0.0)
 
 
 # Command ---------------------------------------------------------------------------------------
@@ -346,35 +313,31 @@ def panels(found: dict[Cell, Curve]) -> dict[str, list[Line]]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Train the cells that are missing, print the table, write it and the picture."""
-    parser = options(__doc__ or "", steps=150)
-    parser.set_defaults(max_rows=1000)
-    parser.add_argument("--images", type=Path, help="a folder with a folder for each label")
-    parser.add_argument("--encoder", help="MODULE:FUNCTION that makes features of images")
-    parser.add_argument("--users", type=int, default=USERS, help="the number of users")
-    parser.add_argument("--users-a-step", type=float, default=5, help="expected")
+    parser = options(__doc__ or "", pictures=200_000, seeds=2, users=USERS, top=1)
+    parser.set_defaults(max_rows=1024)
+    parser.add_argument("--features", type=Path, help="a file with features of one's own")
     given = parser.parse_args(arguments)
-    if (given.images is None) != (given.encoder is None):
-        parser.error("--images and --encoder go together: an encoder makes features of images.")
     torch.set_num_threads(1)
-    steps, n = (3, 100) if given.quick else (given.steps, given.users)
-    if given.images is None:
-        what, source = made_up(3000 if given.quick else 40_000, seed=0), "made_up"
-    else:
-        what, source = of_folder(given.images, named(given.encoder)), given.images.name
-    features = Features.split(*what, seed=0, device=given.device)
-    setting = Setting(features, n, steps, given.users_a_step, given.max_rows)
-    out = given.out / "last_layer" / f"{source}_{n}_users_{steps}_steps_{given.users_a_step:g}"
-    reference = kept(out, "not_private", partial(setting.without_privacy, 4))
-    print(f"not private: {reference.last:.1%} ({reference.seconds:.0f} s)", HEADER, sep="\n")
-    found, table = {}, []
-    for cell in grid():
+    if given.quick:
+        given.pictures, given.seeds, given.users = 2000, 1, 100
+    folder = given.out / "last_layer"
+    file = given.features or learned(
+        folder / ("few.npz" if given.quick else "features.npz"), 300 if given.quick else None
+    )
+    setting = Setting(Features.read(file, given.device, given.top), given.max_rows)
+    out = folder / f"{file.stem}_{given.users}_users"
+    found = {}
+    for cell in grid(given.users, given.pictures, given.seeds):
         found[cell] = kept(out, cell.name, partial(setting.run, cell))
-        asked = cell.asked(n, steps, given.users_a_step)
-        table.append(row(cell, asked, found[cell]))
-        print(line(table[-1]), flush=True)
+        print(f"{cell.name}: {found[cell].last:.1%} ({found[cell].seconds:.0f} s)", flush=True)
+    reference = kept(out, "not_private", setting.without_privacy)
+    table = [*rows(setting.asked, found, reference)]
+    print(f"not private: {reference.last:.1%}", HEADER, *map(line, table), sep="\n")
     write(given.out / "last_layer.csv", table)
-    reached = (reference.last, "not private")
-    draw(given.out / "last_layer.png", panels(found), y="top-5 accuracy in the test", level=reached)
+    draw(
+        given.out / "last_layer.png", panels(found), y="accuracy in the test",
+        level=(reference.last, "not private"), logarithmic=True,
+    )  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -15,8 +15,9 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache
+from itertools import count, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,9 @@ from dpgrain._files import data_folder
 from dpgrain.accounting import SampledGaussian
 from dpgrain.errors import DataError
 from dpgrain.means import ClippedMean
+from dpgrain.optimize import Average, Last
 from dpgrain.torch import PrivacyEngine
+from dpgrain.torch.averaging import AveragedWeights
 from dpgrain.units import Element, Unit, User
 
 IntArray = NDArray[np.int64]
@@ -78,6 +81,7 @@ class Asked:
         learning_rate: the largest learning rate.
         drift: how far noise alone may move all weights together, in l2 norm, after all steps; the
             learning rate is lowered until it does not move them farther.
+        average: of the weights after each step, which the test sees.
     """
 
     unit: Unit
@@ -89,6 +93,7 @@ class Asked:
     clip: float = 1.0
     learning_rate: float = 0.3
     drift: float = 5.0
+    average: Average = field(default_factory=Last)
 
     @property
     def noise_multiplier(self) -> float:
@@ -100,6 +105,27 @@ class Asked:
         expected = self.rate * self.n_users * self.blocks_per_user
         sd = self.noise_multiplier * self.clip / expected
         return min(self.learning_rate, self.drift / (sd * math.sqrt(self.steps * weights)))
+
+    def reach(self, weights: int) -> float:
+        """The distance that gradients of length ρ, all alike, move so many weights in all steps.
+
+        Of runs that read the same number of records, one with few steps is held by its learning rate,
+        and one with many by noise; the plan with the longest reach lies between.
+        """
+        return self.steps * self.lowered(weights) * self.clip
+
+    def planned(self, weights: int) -> Asked:
+        """The plan of the longest reach that reads as many records, of steps doubled from 25.
+
+        At ε = ∞ it is that of ε = 3, so that what is lost to it is lost to noise alone.
+        """
+        passes, epsilon = self.steps * self.rate, min(self.epsilon, 3.0)
+        tried = (25 * 2**i for i in count() if 25 * 2**i > passes)
+        plans = (replace(self, epsilon=epsilon, steps=t, rate=passes / t) for t in tried)
+        for plan, more in pairwise(plans):
+            if more.reach(weights) <= plan.reach(weights):
+                break
+        return replace(plan, epsilon=self.epsilon)
 
 
 @cache
@@ -130,6 +156,20 @@ def pairs_drawn(noise_multiplier: float, steps: int, rate: float, unit: Unit) ->
     """The ε of a unit where every pair of user and element is drawn by itself."""
     event = SampledGaussian(noise_multiplier, rate, steps, "pairs", "shared", "element")
     return event.epsilon(DELTA, unit=unit)
+
+
+def bills(asked: Asked, elements: int) -> dict[str, float]:
+    """The ε of one element if users were drawn, and that of a user of so many elements as it is run.
+
+    The first is none where whole users are protected, or nobody is.
+    """
+    if asked.unit == User() or math.isinf(asked.epsilon):
+        return {"users_drawn": math.nan, "whole_user": asked.epsilon}
+    noise, steps, rate = asked.noise_multiplier, asked.steps, asked.rate
+    return {
+        "users_drawn": with_users_drawn(noise, steps, rate, elements),
+        "whole_user": pairs_drawn(noise, steps, rate, User(max_elements=elements)),
+    }
 
 
 @dataclass(frozen=True)
@@ -203,19 +243,26 @@ def private(
             max_rows=max_rows,
         )
     marks, steps, figures = _marks(asked.steps, points), [0], [test(module, False)]
+    average = AveragedWeights(module, asked.average)
+
+    def measure(made: int) -> None:
+        steps.append(made)
+        with average.swapped():
+            figures.append(test(module, False))
+
     for (places,) in loader:
         loss(module, places).backward()
-        optimizer.step()
+        if optimizer.step():
+            average.update()
         # A draw without records is a step, too, which the loader makes by itself.
         made = asked.steps - len(loader)
         if made >= marks[0]:
-            steps.append(made)
-            figures.append(test(module, False))
+            measure(made)
             marks = [mark for mark in marks if mark > made] or [asked.steps + 1]
     if steps[-1] != asked.steps:
         # The last draws had no records, so that no batch was handed out at the end.
-        steps.append(asked.steps)
-        figures.append(test(module, False))
+        measure(asked.steps)
+    average.keep()
     spent = time.process_time() - began
     noise = asked.noise_multiplier
     return Curve(tuple(steps), tuple(figures), test(module, True), noise, rate, spent)
@@ -293,10 +340,11 @@ class Line:
 
     Args:
         label: its name in the legend.
-        curves: of one or several seeds; their mean is drawn.
+        curves: of one or several seeds; their mean is drawn, in the band from the least to the most.
         colour: of the line.
         style: of the line, as Matplotlib has it.
         width: of the line, in points.
+        scale: the units of the horizontal axis in a step.
     """
 
     label: str
@@ -304,12 +352,12 @@ class Line:
     colour: str
     style: str = "-"
     width: float = 1.6
+    scale: float = 1.0
 
     def points(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Steps and the mean of figures, at the steps of the first curve."""
+        """(points,) places on the axis, and (seeds, points) figures at the steps of the first curve."""
         at = np.asarray(self.curves[0].steps, dtype=np.float64)
-        values = [np.interp(at, each.steps, each.figures) for each in self.curves]
-        return at, np.mean(values, axis=0)
+        return at * self.scale, np.array([np.interp(at, c.steps, c.figures) for c in self.curves])
 
 
 def draw(
@@ -317,8 +365,10 @@ def draw(
     panels: Mapping[str, Sequence[Line]],
     *,
     y: str,
+    x: str = "steps",
     level: tuple[float, str] | None = None,
     highest: float | None = None,
+    logarithmic: bool = False,
 ) -> None:
     """Write a picture of curves, a panel for each title, with one legend for lines of one look.
 
@@ -326,8 +376,10 @@ def draw(
         file: the picture.
         panels: lines by title.
         y: what the figures are.
+        x: what the horizontal axis counts.
         level: a figure for a horizontal line in all panels, and its name.
         highest: the end of the axis, where curves begin far above what is of interest.
+        logarithmic: True for a horizontal axis of powers, without step 0.
     """
     import matplotlib as mpl
 
@@ -339,12 +391,17 @@ def draw(
     )
     for ax, (heading, lines) in zip(axes[0], panels.items(), strict=True):
         for line in lines:
-            at, value = line.points()
-            ax.plot(at, value, line.style, color=line.colour, lw=line.width, label=line.label)
+            at, values = line.points()
+            if logarithmic:
+                at, values = at[at > 0], values[:, at > 0]
+            mean, ends = values.mean(axis=0), (values.min(axis=0), values.max(axis=0))
+            ax.plot(at, mean, line.style, color=line.colour, lw=line.width, label=line.label)
+            ax.fill_between(at, *ends, color=line.colour, alpha=0.2, lw=0)
         if level is not None:
             ax.axhline(level[0], color="0.45", lw=1.0, ls=":", label=level[1])
         ax.set_title(heading, fontsize=10)
-        ax.set_xlabel("steps")
+        ax.set_xlabel(x)
+        ax.set_xscale("log" if logarithmic else "linear")
         ax.grid(visible=True, color="0.92", linewidth=0.8)
         ax.set_axisbelow(True)
     axes[0][0].set_ylabel(y)
@@ -386,16 +443,17 @@ def said(epsilon: float) -> str:
 # Command ---------------------------------------------------------------------------------------
 
 
-def options(what: str, *, steps: int) -> argparse.ArgumentParser:
+def options(what: str, **sizes: int) -> argparse.ArgumentParser:
     """The options that all commands have.
 
     Args:
         what: the docstring of the module, whose first line is shown.
-        steps: of a run, by default.
+        sizes: of a run, by default, such as ``steps=1000``.
     """
     found = argparse.ArgumentParser(description=what.splitlines()[0])
     found.add_argument("--out", type=Path, default=Path("experiments/out"), help="output folder")
-    found.add_argument("--steps", type=int, default=steps, help="steps of a run")
+    for name, size in sizes.items():
+        found.add_argument(f"--{name}", type=int, default=size, help=f"{name} of a run")
     found.add_argument("--device", default="cpu", help="where networks are trained, such as cuda")
     found.add_argument("--max-rows", type=int, default=256, help="the most rows of a batch")
     found.add_argument("--quick", action="store_true", help="a small size, in a minute")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -56,43 +57,49 @@ def test_elements_are_made_of_public_pictures_alone() -> None:
 
 
 def test_cells_are_those_that_are_asked_for() -> None:
-    cells = im.grid()
-    assert len(cells) == len(set(cells)) == 18
-    assert {(c.k, c.level, c.epsilon) for c in cells if c.n == 2000 and c.seed == 0} == {
-        (k, level, e) for k in (5, 30) for level in im.LEVELS for e in (1.0, 3.0, math.inf)
-    }
-    whole = im.whole_grid()
-    assert whole[:18] == cells
-    assert len(whole) == len(set(whole)) == 2 * 2 * 2 * 3 * 2
-    assert len({cell.name for cell in whole}) == len(whole)
+    cells = im.grid(1000)
+    assert len(cells) == len({cell.name for cell in cells}) == 2 * 3 * 2 + 1
+    headline = [(c.n, c.k, c.level, c.epsilon, c.seed) for c in cells[:3]]
+    assert headline == [(8000, 30, "element", 3.0, seed) for seed in range(3)]
+    assert {(c.n, c.k) for c in cells} == {(8000, 30)}
+    whole = im.grid(1000, whole=True)
+    assert len({cell.name for cell in whole}) == 4 * len(cells)
+    assert {*cells} < {*whole}
 
 
 def test_a_user_is_a_block_or_has_k_of_them() -> None:
-    user, element = (im.Cell(2000, 30, level, 3.0).asked(10, 4) for level in ("user", "element"))
-    assert user.rate == element.rate == 0.002
-    assert (user.blocks_per_user, element.blocks_per_user) == (1, 30)
-    # Both have a block of a public size in each step, and the same noise multiplier.
-    assert user.noise_multiplier == pytest.approx(element.noise_multiplier, rel=1e-3)
-    assert element.lowered(10**8) == pytest.approx(30 * user.lowered(10**8), rel=1e-3)
+    cells = (im.Cell(40, 5, 100, level, 3.0, 8000) for level in ("user", "element"))
+    user, element = (cell.asked(1.0, 12.0, 400) for cell in cells)
+    assert (user.blocks_per_user, element.blocks_per_user) == (1, 5)
+    for asked in (user, element):
+        # As many pictures are read, whatever the number of steps is.
+        assert asked.rate * asked.steps * 40 * im.PICTURES == pytest.approx(8000)
+    # Blocks of more users a step need less noise each, so that whole users have fewer steps.
+    assert user.steps <= element.steps
 
 
 def test_a_tiny_run_and_its_table(tmp_path: Path) -> None:
     torch.set_num_threads(1)
     elements = np.arange(200) % 8
-    setting = im.Setting(pictures(200), pictures(50, 5), elements, 3, {10: 4.0}, most=8)
-    cells = [im.Cell(10, 2, level, e) for level in im.LEVELS for e in (3.0, math.inf)]
+    setting = im.Setting(pictures(200), pictures(50, 5), elements, most=8)
+    cells = [
+        im.Cell(10, 2, 100, level, e, 1000, seed)
+        for level, e, seed in product(im.LEVELS, (3.0, math.inf), (0, 1))
+    ]
     found = {cell: setting.run(cell) for cell in cells}
     reference = setting.without_privacy(1)
-    table = list(im.rows(setting, found, reference))
-    assert len(table) == 4
-    assert all(row.behind == pytest.approx(reference.last - row.accuracy) for row in table)
+    table = list(im.rows(setting.asked, found, reference))
+    assert [row.seeds for row in table] == [2] * 4
+    for row in table:
+        assert row.behind == pytest.approx(reference.last - row.accuracy)
+        assert row.least <= row.accuracy <= row.most
     element = next(row for row in table if (row.level, row.epsilon) == ("element", 3.0))
     assert element.users_drawn > 3
     assert [math.isnan(row.users_drawn) for row in table].count(True) == 3
     assert {im.line(row).count("|") for row in table} == {im.HEADER.splitlines()[0].count("|")}
-    assert {title: len(lines) for title, lines in im.panels(found).items()} == {
-        "n = 10, elements 2 of 100": 4
-    }
+    (lines,) = im.panels(found).values()
+    assert len(lines) == 4
+    assert all(line.points()[0][-1] == pytest.approx(1) for line in lines)
 
 
 @needs(im.PUBLIC, *im.HELD, im.TEST)
@@ -103,7 +110,7 @@ def test_the_command_goes_on_where_it_was(
     first = capsys.readouterr().out
     assert "not private" in first
     assert (tmp_path / "images.png").is_file()
-    cells = sorted((tmp_path / "images").glob("*/*.json"))
+    cells = sorted((tmp_path / "images").glob("quick/*.json"))
     assert len(cells) == 5
     times = [cell.stat().st_mtime_ns for cell in cells[1:]]
     cells[0].unlink()

@@ -12,6 +12,7 @@ import pytest
 from tests.experiments.networks import experiment, torch
 
 from dpgrain.accounting import SampledGaussian
+from dpgrain.optimize import Last, Tail
 from dpgrain.units import Element, User
 
 nw: Any = experiment("networks")
@@ -74,6 +75,36 @@ def test_noise_alone_moves_weights_by_the_drift() -> None:
     moved = rate * rng.normal(scale=sd, size=(200, weights)).sum(axis=0)
     assert np.linalg.norm(moved) == pytest.approx(3.0, rel=0.15)
     assert replace(asked, learning_rate=1e-9).lowered(400) == 1e-9
+
+
+def test_a_plan_has_the_steps_of_the_longest_reach() -> None:
+    asked = nw.Asked(User(), 3.0, 1000, 1, 10, 0.4, learning_rate=0.1, drift=3.0)
+    plan = asked.planned(400)
+    assert plan.rate * plan.steps == pytest.approx(asked.rate * asked.steps)
+    for steps in (plan.steps // 2, plan.steps * 2):
+        other = replace(asked, steps=steps, rate=plan.rate * plan.steps / steps)
+        assert other.reach(400) <= plan.reach(400)
+    # Where noise is all that there is to lose, the plan is the same without it.
+    silent = replace(asked, epsilon=math.inf).planned(400)
+    assert (silent.steps, silent.rate, silent.epsilon) == (plan.steps, plan.rate, math.inf)
+    # With more noise that may move the weights, the learning rate is the limit for longer.
+    assert replace(asked, drift=30.0).planned(400).steps > plan.steps
+
+
+def test_the_average_of_the_weights_is_measured() -> None:
+    """A run that goes up and down about its end is nearer to it on average."""
+    asked = nw.Asked(User(), 1.0, 40, 1, 40, 0.3, learning_rate=0.5, drift=1e9)
+    data = Line()
+
+    def last(average: Any) -> float:
+        runs = [
+            nw.private(line(), data.loss, data.figure, records(), replace(asked, average=average),
+                       seed=seed)
+            for seed in range(3)
+        ]  # fmt: skip
+        return sum(float(run.last) for run in runs)
+
+    assert last(Tail(10)) < 0.7 * last(Last())
 
 
 @pytest.mark.parametrize(("unit", "blocks"), [(User(), 1), (Element(), 5)])
@@ -161,11 +192,14 @@ def test_a_cell_that_breaks_off_leaves_nothing(tmp_path: Path) -> None:
 
 def test_pictures_and_tables(tmp_path: Path) -> None:
     lines = [nw.Line("both", [some_curve(0.4), some_curve(0.6)], "tab:red")]
-    at, mean = lines[0].points()
-    assert at.tolist() == [0, 10]
-    assert mean.tolist() == pytest.approx([0.1, 0.5])
-    nw.draw(tmp_path / "some.png", {"a": lines, "b": lines}, y="figure", level=(0.7, "best"))
-    assert (tmp_path / "some.png").stat().st_size > 1000
+    at, values = replace(lines[0], scale=0.5).points()
+    assert at.tolist() == [0, 5]
+    assert values.tolist() == [[0.1, 0.4], [0.1, 0.6]]
+    for logarithmic in (False, True):
+        panels = {"a": lines, "b": lines}
+        file = tmp_path / f"some_{logarithmic}.png"
+        nw.draw(file, panels, y="figure", level=(0.7, "best"), logarithmic=logarithmic)
+        assert file.stat().st_size > 1000
     nw.write(tmp_path / "some.csv", [nw.Records(1, 2, 3, 4)])
     assert (tmp_path / "some.csv").read_text().splitlines()[0] == "places,users,elements,n_users"
     assert nw.said(math.inf) == "∞"
