@@ -10,8 +10,8 @@ import pytest
 
 from dpgrain.accounting import Contribution, Gaussian, Laplace
 from dpgrain.errors import ParameterError
-from dpgrain.means import generic
 from dpgrain.means.generic import element_sensitivity, release_mean
+from dpgrain.noise import sums
 
 
 def test_element_sensitivity_of_a_sum_of_blocks_is_the_contribution() -> None:
@@ -84,11 +84,11 @@ def test_truncation_moves_no_sum_farther_than_noise_is_for(
     scales: list[float] = []
 
     def drawn(scale: Any, size: int, **_: Any) -> Any:
-        scales.append(float(scale))
+        scales.extend(scale)
         return np.zeros(size, dtype=np.int64)
 
     for law in ("rounded_gaussian", "discrete_laplace"):
-        monkeypatch.setattr(generic, law, drawn)
+        monkeypatch.setattr(sums, law, drawn)
     order, step = (1 if noise == "laplace" else 2), 2.0**-28
     # One value lies just below a step in each coordinate, and the other as far away as is stated.
     least = np.full((1, d), step * (1 - 2.0**-20))

@@ -23,7 +23,7 @@ def test_rounding_moves_no_sum_farther_than_noise_is_for(
     scales: list[float] = []
 
     def drawn(scale: Any, size: int, **_: Any) -> Array:
-        scales.append(float(scale))
+        scales.extend(scale)
         return np.zeros(size, dtype=np.int64)
 
     monkeypatch.setattr(sums, "rounded_gaussian", drawn)

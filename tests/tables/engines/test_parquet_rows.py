@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import dpgrain as dg
+from dpgrain.tables.engines import parquet_rows
 from dpgrain.tables.engines.parquet_rows import copy_readable, far_days, odd_times
 
 FAR = 2**62
@@ -50,12 +51,27 @@ def test_a_footer_shows_which_times_are_within_range(
     assert sorted(found.others) == others
 
 
-def test_a_copy_has_the_columns_that_are_used(tmp_path: Path) -> None:
-    path = written(tmp_path / "t.parquet", [0, FAR, None, 5])
+@pytest.mark.parametrize("options", [{}, {"row_group_size": 1}, {"row_group_size": 3}])
+def test_a_copy_has_the_columns_that_are_used(options: dict[str, Any], tmp_path: Path) -> None:
+    path = written(tmp_path / "t.parquet", [0, FAR, None, 5], **options)
     copy_readable(path, tmp_path / "copy.parquet", {"at"})
     found = pq.read_table(tmp_path / "copy.parquet")
     assert found.schema.names == ["At"]
     assert found["At"].cast(pa.int64()).to_pylist() == [0, None, None, 5000]
+
+
+@pytest.mark.parametrize("rows", [1, 2, 1000])
+def test_batches_of_several_row_groups_meet(
+    rows: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parquet_rows, "_ROWS", 3)
+    options: dict[str, Any] = {"row_group_size": rows, "use_deprecated_int96_timestamps": True}
+    path = written(tmp_path / "t.parquet", [*range(10), None], "us", **options)
+    assert far_days(path) == frozenset()
+    copy_readable(path, tmp_path / "copy.parquet", {"at", "who"})
+    found = pq.read_table(tmp_path / "copy.parquet")
+    assert found["At"].cast(pa.int64()).to_pylist() == [*range(10), None]
+    assert found["who"].to_pylist() == list(range(11))
 
 
 @pytest.mark.parametrize("engine", ["duckdb", "in_memory"])

@@ -9,7 +9,7 @@ is a null. Microseconds are read as they are, and judged by the query.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -168,10 +168,9 @@ def _microseconds(
         pq.ParquetFile(path, coerce_int96_timestamp_unit="us") as file,
         pq.ParquetFile(path, coerce_int96_timestamp_unit="s") as coarse,
     ):
-        batches = file.iter_batches(_ROWS, columns=list(names))
-        seconds = coarse.iter_batches(_ROWS, columns=days)
-        for batch, by_seconds in zip(batches, seconds, strict=True):
-            found = pa.Table.from_batches([batch])
+        seconds = _next_rows(coarse, days)
+        for batch in file.iter_batches(_ROWS, columns=list(names)):
+            found, by_seconds = pa.Table.from_batches([batch]), seconds(batch.num_rows)
             yield (
                 found,
                 {
@@ -179,6 +178,24 @@ def _microseconds(
                     for name in days
                 },
             )
+
+
+def _next_rows(file: pq.ParquetFile, names: Sequence[str]) -> Callable[[int], pa.Table]:
+    """Return a function that reads the next rows of a file, as many as it is asked for.
+
+    Where a file is read in batches, their lengths depend on the columns that are read.
+    """
+    batches = file.iter_batches(_ROWS, columns=names) if names else iter(())
+    held = file.schema_arrow.empty_table().select(names)
+
+    def read(rows: int) -> pa.Table:
+        nonlocal held
+        while names and held.num_rows < rows:
+            held = pa.concat_tables([held, pa.Table.from_batches([next(batches)])])
+        taken, held = held.slice(0, rows), held.slice(rows)
+        return taken
+
+    return read
 
 
 def _ticks(column: pa.Array | pa.ChunkedArray) -> Any:
