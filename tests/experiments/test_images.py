@@ -83,9 +83,12 @@ def test_a_tiny_run_and_its_table(tmp_path: Path) -> None:
     elements = np.arange(200) % 8
     setting = im.Setting(pictures(200), pictures(50, 5), elements, most=8)
     cells = [
-        im.Cell(10, 2, 100, level, e, 1000, seed)
+        im.Cell(10, 2, 100, level, e, 200, seed)
         for level, e, seed in product(im.LEVELS, (3.0, math.inf), (0, 1))
     ]
+    # Blocks of twice as many pictures have the smaller largest rate.
+    rates = {cell.level: setting.asked(cell).learning_rate for cell in cells}
+    assert rates["element"] == pytest.approx(math.sqrt(2) * rates["user"])
     found = {cell: setting.run(cell) for cell in cells}
     reference = setting.without_privacy(1)
     table = list(im.rows(setting.asked, found, reference))
@@ -99,7 +102,7 @@ def test_a_tiny_run_and_its_table(tmp_path: Path) -> None:
     assert {im.line(row).count("|") for row in table} == {im.HEADER.splitlines()[0].count("|")}
     (lines,) = im.panels(found).values()
     assert len(lines) == 4
-    assert all(line.points()[0][-1] == pytest.approx(1) for line in lines)
+    assert all(line.points()[0][-1] == pytest.approx(0.2) for line in lines)
 
 
 @needs(im.PUBLIC, *im.HELD, im.TEST)
