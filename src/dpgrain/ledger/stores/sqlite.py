@@ -269,7 +269,10 @@ def _sentence(name: str, error: sqlite3.Error) -> str:
     if code == sqlite3.SQLITE_CANTOPEN:
         return f"{name!r} cannot be opened; check the folder and its permissions."
     if code == sqlite3.SQLITE_ERROR:
-        return f"{name!r} holds no ledger; make one with: dpgrain ledger init {name}."
+        return (
+            f"{name!r} holds no ledger; make one with: dpgrain ledger init {name}. If it held one, "
+            "count every promise of that one as used up."
+        )
     return (
         f"{name!r} is not a ledger, or is damaged; put nothing in its place that is older, and count "
         "every promise that it held as used up."
