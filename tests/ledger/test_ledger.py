@@ -457,7 +457,7 @@ def charging(place: str, times: int, noise_multiplier: float, results: Any) -> N
     results.put(done)
 
 
-@pytest.mark.search(keep=2)
+@pytest.mark.search(keep=0)
 @pytest.mark.parametrize("charges", [1000, 200])
 def test_processes_race_and_none_is_lost(place: str, charges: int) -> None:
     """8 processes ask for more charges than fit: as many as fit are made, and each is recorded."""

@@ -46,7 +46,7 @@ def exactly(loss: Loss, count: int) -> Loss:
     return Loss(leak=count * loss.leak, pairs=tuple(pairs))
 
 
-@pytest.mark.search(keep=16)
+@pytest.mark.search(keep=10)
 @pytest.mark.parametrize(
     ("caps", "relation"),
     [(WIDE, "zero_out"), (WIDE, "replace"), (Price(2.0, 2.0, 1e-5), "zero_out")],

@@ -110,6 +110,7 @@ def test_part_of_a_person_moves_it_no_farther_than_the_curve_says(
         assert worst(ask, relation, 1, rng, level) <= 1 + 1e-9, (value, level)  # type: ignore[arg-type]
 
 
+@pytest.mark.search(keep=4)
 @pytest.mark.usefixtures("cached_plans")
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("method", ["truncated", "gaussian", "names", "gumbel"])

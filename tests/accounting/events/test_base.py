@@ -390,6 +390,7 @@ def test_two_events_cost_more_than_either_and_no_more_than_their_sum(one: str, t
         assert both <= basic * (1 + NUMERIC)
 
 
+@pytest.mark.search(keep=0)
 def test_a_curve_beside_a_renyi_part_pays_for_both() -> None:
     known = RDP((8.0,), (0.5,), "element")
     curve = Parallel((Gaussian(4.0), SampledGaussian(1.5, 0.02, 60)))
