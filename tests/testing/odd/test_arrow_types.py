@@ -15,7 +15,9 @@ LACKING: dict[str, tuple[str, ...]] = {
         "timestamp[s]",
         *(f"timestamp[s, {zone}]" for zone in ZONES),
         *(f"timestamp[{unit}, +05:30]" for unit in ("ms", "us", "ns")),
-    )
+    ),
+    # Days and nanoseconds have no zone.
+    "Parquet of INT96": tuple(f"timestamp[{unit}, {zone}]" for unit in UNITS for zone in ZONES),
 }
 
 
