@@ -86,7 +86,7 @@ PEOPLE, ROUNDS, WIDTH = 5, 9, 3
 def run(mean: ClippedMean, owners: IndexArray, parts: Any, data: Array) -> Array:
     """The sums of all rounds without noise, for (rounds, blocks, width) vectors."""
     rounds = ClippedRounds(mean, SeededSource(1), owners)
-    rounds.parts = parts
+    rounds._parts = parts
     return np.array([Vectors(x).clipped_sum(mean.clip, rounds.draw(len(x))) for x in data])
 
 
@@ -214,7 +214,7 @@ def scores(present: bool) -> Array:
     people = 6 if present else 5
     mean = ClippedMean(1.0, 1.0, 10, BANDS * TRIALS, 1 / BANDS, level="user", bands=BANDS)
     rounds = mean.start(SeededSource(3 + present), np.arange(people))
-    rounds.parts = np.arange(people) % BANDS
+    rounds._parts = np.arange(people) % BANDS
     data = np.zeros((people, 1))
     data[5:] = 30.0
     published = np.array([rounds.estimate(Vectors(data))[0] for _ in range(mean.rounds)])

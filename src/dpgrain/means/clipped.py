@@ -257,22 +257,30 @@ class ClippedRounds(CountedRounds):
         super().__init__(mean)
         self.mean, self.source, self.owners = mean, source, owners
         self.draws = 0
-        self.parts = None if owners is None or mean.bands == 1 else self._parted(owners)
+        self._parts: NDArray[np.intp] | None = None
         self._noise = None if mean.bands == 1 else banded.Correlated(mean.matrix)
 
-    def _parted(self, owners: NDArray[Any]) -> NDArray[np.intp]:
-        """Return the part of each user, which is drawn without a look at data or at other users."""
-        users = int(owners.max(initial=-1)) + 1
-        return (self.source.words(users) % np.uint64(self.mean.bands)).astype(np.intp)
+    @property
+    def parts(self) -> NDArray[np.intp] | None:
+        """The part of each user, drawn without a look at data or at other users; None without parts.
+
+        It is drawn when it is first asked for: a run that goes on has its own.
+        """
+        if self._parts is None and self.owners is not None and self.mean.bands > 1:
+            users = int(self.owners.max(initial=-1)) + 1
+            drawn = self.source.words(users) % np.uint64(self.mean.bands)
+            self._parts = drawn.astype(np.intp)
+        return self._parts
 
     def state(self) -> dict[str, Any]:
         """Return what draws follow from besides the source, which is secret: parts tell of users."""
-        return {"draws": self.draws, "parts": None if self.parts is None else self.parts.tolist()}
+        parts = None if self._parts is None else self._parts.tolist()
+        return {"draws": self.draws, "parts": parts}
 
     def load_state(self, state: dict[str, Any]) -> None:
         """Take up the draws of an earlier run, of which no round may be made twice."""
         self.draws, parts = state["draws"], state["parts"]
-        self.parts = None if parts is None else np.asarray(parts, dtype=np.intp)
+        self._parts = None if parts is None else np.asarray(parts, dtype=np.intp)
 
     def _round(self, contributions: Contributions) -> FloatArray:
         drawn = self.draw(contributions.blocks)
@@ -289,11 +297,11 @@ class ClippedRounds(CountedRounds):
             the sorted indices of those that are drawn, or None for all. Of several parts, one has its
             turn in each round, of which b times as many are drawn.
         """
-        chosen = self._chosen(blocks)
+        parts, chosen = self.parts, self._chosen(blocks)
         self.draws += 1
-        if self.parts is None or self.owners is None:
+        if parts is None or self.owners is None:
             return None if chosen is None else np.flatnonzero(chosen)
-        turn = self.parts[self.owners] == (self.draws - 1) % self.mean.bands
+        turn = parts[self.owners] == (self.draws - 1) % self.mean.bands
         return np.flatnonzero(turn if chosen is None else turn & chosen)
 
     def _chosen(self, blocks: int) -> NDArray[np.bool_] | None:
