@@ -262,15 +262,18 @@ class ClippedRounds(CountedRounds):
 
     @property
     def parts(self) -> NDArray[np.intp] | None:
-        """The part of each user, drawn without a look at data or at other users; None without parts.
+        """The part of each user; None where there are no parts.
 
         It is drawn when it is first asked for: a run that goes on has its own.
         """
         if self._parts is None and self.owners is not None and self.mean.bands > 1:
-            users = int(self.owners.max(initial=-1)) + 1
-            drawn = self.source.words(users) % np.uint64(self.mean.bands)
-            self._parts = drawn.astype(np.intp)
+            self._parts = self._parted(self.owners)
         return self._parts
+
+    def _parted(self, owners: NDArray[Any]) -> NDArray[np.intp]:
+        """Return the part of each user, which is drawn without a look at data or at other users."""
+        users = int(owners.max(initial=-1)) + 1
+        return (self.source.words(users) % np.uint64(self.mean.bands)).astype(np.intp)
 
     def state(self) -> dict[str, Any]:
         """Return what draws follow from besides the source, which is secret: parts tell of users."""
