@@ -14,6 +14,7 @@ from dpgrain.planning.floors import (
 )
 from dpgrain.planning.plan import FLOOR, MANY_UNITS, ErrorPlan, Row, checked_promise, promise_words
 from dpgrain.statistics.intervals import half_width
+from dpgrain.statistics.plan import law_of, noise_sd
 from dpgrain.units import OWN_UNIT, Relation, Unit
 
 # This is the 95% quantile of the normal law, in standard deviations.
@@ -52,9 +53,8 @@ def plan_counts(
     """
     epsilon, delta = checked_promise(epsilon, delta, relation, allow_zero=isinstance(sums, Laplace))
     unit = OWN_UNIT[sums.level] if unit is None else unit
-    laplace = isinstance(sums, Laplace)
-    noise = (math.sqrt(2.0) if laplace else 1.0) * sums.noise_multiplier
-    within = half_width("laplace" if laplace else "gaussian") * noise
+    noise = noise_sd(sums)
+    within = half_width(law_of(sums)) * noise
     # One unit moves one coordinate by at least its bound, whichever of its blocks that is in.
     floor = least_error(epsilon, delta, MANY_UNITS, relation=relation, signed=False)
     rows = [
