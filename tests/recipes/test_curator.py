@@ -127,6 +127,7 @@ def test_any_convex_loss_can_be_minimised(name: str, loss: Any) -> None:
     assert found.guarantee.event == program.event
 
 
+@pytest.mark.filterwarnings("ignore::dpgrain.EndedWarning")  # Users a million apart do not agree.
 @pytest.mark.search(keep=2)
 @pytest.mark.parametrize("name", ONE_EACH)
 def test_the_data_do_not_enter_the_program(name: str) -> None:

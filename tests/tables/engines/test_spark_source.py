@@ -45,8 +45,11 @@ def test_columns_have_the_types_that_duckdb_gives_them(spark: Any) -> None:
 
 
 def test_two_columns_of_one_name_are_refused(spark: Any) -> None:
-    for names in ("1 AS who, 2 AS who", "1 AS who, 2 AS WHO"):
-        with pytest.raises(SchemaError, match="twice; rename one of them"):
+    for names, told in (
+        ("1 AS who, 2 AS who", "'who' twice"),
+        ("1 AS who, 2 AS WHO", "'who' and 'WHO', which queries hold to be one"),
+    ):
+        with pytest.raises(SchemaError, match=f"{told}; rename one of them"):
             dg.read(spark.sql(f"SELECT {names}"), user="who", rows="as given")
 
 
