@@ -18,7 +18,6 @@ import pytest
 
 import dpgrain as dg
 from dpgrain.accounting import Gaussian
-from dpgrain.noise import source_of
 from dpgrain.partitions import Partition, Rule, period_of
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.promise import Promise
@@ -252,7 +251,7 @@ def billed(
 ) -> float:
     """How far a promised unit may move the sums, as it is billed; infinite where it is refused."""
     asked = request_of(unit, scope, keys, clip)
-    guarantee = asked.guarantee(Gaussian(1.0, asked.contribution), source_of(1), ())
+    guarantee = asked.guarantee(Gaussian(1.0, asked.contribution), ())
     level, cells, _ = PROMISED[promised]
     try:
         question = asked_of(guarantee, level, cells, relation)
@@ -298,7 +297,7 @@ def test_periods_of_far_years_are_as_long_as_others(period: Any, first: str) -> 
     with asked.table.open_engine() as engine:
         grid = Grid(np.array([1.0]), 30)
         moved = Contributions(engine, asked.blocks, *asked.public).sums(grid) * grid.step[0]
-    guarantee = asked.guarantee(Gaussian(1.0, asked.contribution), source_of(1), ())
+    guarantee = asked.guarantee(Gaussian(1.0, asked.contribution), ())
     any_days = Partition((Rule("day", "any", days=30),))
     question = asked_of(guarantee, "element", any_days, "zero_out")
     most = guarantee.event.loss(question.units, question.relation, question.unit).mu

@@ -27,8 +27,8 @@ from dpgrain.accounting import (
     TruncatedGeometric,
 )
 from dpgrain.noise import sums as noise_sums
+from dpgrain.publishing import charge as charge_module
 from dpgrain.statistics import bounds as bounds_module
-from dpgrain.statistics import holdings as holdings_module
 from dpgrain.statistics import run as run_module
 from dpgrain.statistics.bounds import ChosenBounds, RoughBounds
 from dpgrain.statistics.plan import Best
@@ -174,7 +174,7 @@ def recording(outcome: Outcome) -> Iterator[Recorder]:
         recorder.add("gumbel", np.full(counts.size, scale), counts)
         return np.arange(best)
 
-    real_noise = run_module.with_noise
+    real_noise = charge_module.with_noise
 
     def with_noise(event: Event, *rest: Any) -> IntArray:
         recorder.event = event
@@ -207,8 +207,8 @@ def recording(outcome: Outcome) -> Iterator[Recorder]:
         recorder.labels, recorder.radius = None, np.ones(1)
         return real_holdings(self, edges)
 
-    def select(data: Contributions, event: Selection, source: Any) -> Groups:
-        real_select(data, event, source)
+    def select(data: Contributions, event: Selection, charge: Any) -> Groups:
+        real_select(data, event, charge)
         names = data.dictionary.groups.names
         known: dict[str, list[Any]] = {
             "item": ITEMS,
@@ -238,13 +238,11 @@ def recording(outcome: Outcome) -> Iterator[Recorder]:
         return ChosenBounds(rough.bounds, rough.seen)
 
     with pytest.MonkeyPatch.context() as patch:
-        for module in (run_module, top_module):
-            patch.setattr(module, "with_gaussian", law("gaussian"))
-        patch.setattr(run_module, "with_laplace", law("laplace"))
-        patch.setattr(top_module, "with_truncated_geometric", law("truncated"))
-        patch.setattr(run_module, "gumbel_order", choosing)
-        patch.setattr(run_module, "with_noise", with_noise)
-        patch.setattr(holdings_module, "with_noise", with_noise)
+        patch.setattr(charge_module, "with_gaussian", law("gaussian"))
+        patch.setattr(charge_module, "with_laplace", law("laplace"))
+        patch.setattr(charge_module, "with_truncated_geometric", law("truncated"))
+        patch.setattr(charge_module, "gumbel_order", choosing)
+        patch.setattr(charge_module, "with_noise", with_noise)
         patch.setattr(run_module, "select", select)
         # Few cells share a second look, too.
         patch.setattr(bounds_module, "POOL_LEAST", 2)

@@ -32,6 +32,8 @@ import dpgrain as dg
 from dpgrain._types import FloatArray, IntArray
 from dpgrain.accounting import Contribution, Gaussian, Laplace, Selection
 from dpgrain.noise import SystemSource
+from dpgrain.publishing import charge as charge_module
+from dpgrain.publishing.charge import Charge
 from dpgrain.statistics import run as run_module
 from dpgrain.statistics.bounds import ChosenBounds, RoughBounds
 from dpgrain.statistics.plan import grid_bits, selection_delta
@@ -668,8 +670,10 @@ def test_audit_replace(unit: Unit) -> None:
 
 
 def test_audit_finds_half_the_noise(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = run_module.with_noise
-    monkeypatch.setattr(run_module, "with_noise", lambda e, x, scale, s: real(e, x, scale / 2, s))
+    real = charge_module.with_noise
+    monkeypatch.setattr(
+        charge_module, "with_noise", lambda e, x, scale, s: real(e, x, scale / 2, s)
+    )
     found, promise = zeroed(dg.Element("item"))
     assert found > mu_of(promise)
 
@@ -752,8 +756,10 @@ def half_of_them() -> tuple[float, dg.Guarantee]:
 def test_audit_of_auto_clip_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     found, promise = half_of_them()
     assert 0.6 * mu_of(promise) < found <= mu_of(promise)
-    real = run_module.with_noise
-    monkeypatch.setattr(run_module, "with_noise", lambda e, x, scale, s: real(e, x, scale / 2, s))
+    real = charge_module.with_noise
+    monkeypatch.setattr(
+        charge_module, "with_noise", lambda e, x, scale, s: real(e, x, scale / 2, s)
+    )
     found, promise = half_of_them()
     assert found > mu_of(promise)
 
@@ -787,13 +793,15 @@ def share_named(unit: Unit) -> tuple[float, float]:
 def test_audit_of_selection(unit: Unit, monkeypatch: pytest.MonkeyPatch) -> None:
     found, claimed = share_named(unit)
     assert found <= claimed <= selection_delta(unit.level) * 0.05
-    real = run_module.select
+    real = Charge.named
 
-    def careless(data: Contributions, event: Selection, source: Any) -> Groups:
-        return real(data, dataclasses.replace(event, threshold=0.8 * event.threshold), source)
+    def careless(charge: Charge, event: Selection, *rest: Any) -> Any:
+        lower = dataclasses.replace(event, threshold=0.8 * event.threshold)
+        charge._left[lower] += 1
+        return real(charge, lower, *rest)
 
     # A name published below the threshold.
-    monkeypatch.setattr(run_module, "select", careless)
+    monkeypatch.setattr(Charge, "named", careless)
     found, claimed = share_named(unit)
     assert found > claimed
 
@@ -808,7 +816,8 @@ def test_selection_of_one_user_with_any_number_of_items() -> None:
     with table.open_engine() as engine:
         held = engine.distinct(["item"])
         data = Contributions(engine, blocks, held, blocks.cells(held, public=False))
-        assert len(select(data, event, SystemSource())) <= 10
+        told = dg.Guarantee("user", "", "zero_out", 1e-6, event)
+        assert len(select(data, event, Charge(told, SystemSource()))) <= 10
     rows = pa.table({"who": np.ones(size, dtype=np.int64), "item": np.arange(size),
                      "w": np.full(size, 1e-9)})  # fmt: skip
     light = dg.read(rows, user="who")

@@ -15,7 +15,7 @@ from tests.statistics import cases
 import dpgrain as dg
 from dpgrain._types import FloatArray, Law
 from dpgrain.noise import Source
-from dpgrain.statistics import run as run_module
+from dpgrain.publishing import charge as charge_module
 from dpgrain.statistics.intervals import at_least, quantile_of, radius, ratio_interval, up_to
 
 ITEMS, USERS = 300, 150
@@ -236,7 +236,7 @@ def test_all_that_is_published_is_made_of_noisy_numbers(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Tables that differ, with the same noisy numbers, are published alike to the last bit."""
-    monkeypatch.setattr(run_module, "with_noise", drowning)
+    monkeypatch.setattr(charge_module, "with_noise", drowning)
     made = []
     for kept in (ROWS["who"].to_numpy() >= 0, ROWS["who"].to_numpy() != 3):
         release = PUBLISHED[name](dg.read(ROWS.filter(pa.array(kept)), user="who", threads=1))

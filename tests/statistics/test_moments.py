@@ -17,7 +17,6 @@ from dpgrain.accounting import (
     Gaussian,
 )
 from dpgrain.statistics import asked as asked_module
-from dpgrain.statistics import moments as moments_module
 from dpgrain.statistics import run as run_module
 from dpgrain.statistics.values import Powers
 from dpgrain.tables.groups import Groups
@@ -81,7 +80,7 @@ def test_means_lie_within_their_bounds(
         asked_module.Asked(),
     )  # fmt: skip
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(moments_module, "noisy_sums", lambda *_: made)
+        patch.setattr(run_module, "noisy_sums", lambda *_: made)
         release = dg.mean(
             cases.table_of([]), "x", bounds=(low, high), unit=dg.User(), epsilon=1, delta=1e-6
         )

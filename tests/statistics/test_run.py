@@ -20,8 +20,7 @@ from dpgrain.accounting import (
     Contribution,
     Selection,
 )
-from dpgrain.statistics import holdings as holdings_module
-from dpgrain.statistics import moments as moments_module
+from dpgrain.publishing import charge as charge_module
 from dpgrain.statistics import run as run_module
 from dpgrain.statistics.bounds import ChosenBounds
 from dpgrain.tables.engines import kernel
@@ -247,13 +246,7 @@ def measured(ask: Callable[[dg.UserTable], Any], table: dg.UserTable) -> Measure
         return seen[-1]
 
     with pytest.MonkeyPatch.context() as patch:
-        for module in (
-            cases.histogram_module,
-            moments_module,
-            cases.quantiles_module,
-            cases.top_module,
-        ):
-            patch.setattr(module, "noisy_sums", spy)
+        patch.setattr(run_module, "noisy_sums", spy)
         ask(table)
     (one,) = seen
     return Measured(one.masses, one.guarantee, one.chosen)
@@ -320,8 +313,10 @@ def test_audit(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     unit = dg.Element("item") if name in ("count", "mean") else dg.User()
     found, claimed = audit(name, unit, **method)
     assert 0.7 * claimed < found <= claimed
-    real = run_module.with_noise
-    monkeypatch.setattr(run_module, "with_noise", lambda e, x, scale, s: real(e, x, scale / 2, s))
+    real = charge_module.with_noise
+    monkeypatch.setattr(
+        charge_module, "with_noise", lambda e, x, scale, s: real(e, x, scale / 2, s)
+    )
     found, claimed = audit(name, unit, **method)
     assert found > claimed
 
@@ -333,8 +328,10 @@ def test_audit_of_laplace(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     options = {"epsilon": 1.5, "delta": 0.0, **law}
     found, claimed = audit(name, dg.User(), **options)
     assert 0.2 * claimed < found <= claimed
-    real = run_module.with_noise
-    monkeypatch.setattr(run_module, "with_noise", lambda e, x, scale, s: real(e, x, scale / 4, s))
+    real = charge_module.with_noise
+    monkeypatch.setattr(
+        charge_module, "with_noise", lambda e, x, scale, s: real(e, x, scale / 4, s)
+    )
     found, claimed = audit(name, dg.User(), **options)
     assert found > claimed
 
@@ -435,9 +432,10 @@ def audit_whole(name: str, runs: int, wholes: dict[str, Whole] = WHOLE) -> tuple
 def test_audit_of_whole_releases(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     found, claimed = audit_whole(name, 400)
     assert 0.6 * claimed < found <= claimed
-    real = run_module.with_noise
-    for module in (run_module, holdings_module):
-        monkeypatch.setattr(module, "with_noise", lambda e, x, scale, s: real(e, x, scale / 2, s))
+    real = charge_module.with_noise
+    monkeypatch.setattr(
+        charge_module, "with_noise", lambda e, x, scale, s: real(e, x, scale / 2, s)
+    )
     found, claimed = audit_whole(name, 400)
     assert found > claimed
 
@@ -448,9 +446,10 @@ def test_audit_of_whole_releases(name: str, monkeypatch: pytest.MonkeyPatch) -> 
 def test_longer_audit_of_whole_releases(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     found, claimed = audit_whole(name, 3000)
     assert 0.3 * claimed < found <= claimed
-    real = run_module.with_noise
-    for module in (run_module, holdings_module):
-        monkeypatch.setattr(module, "with_noise", lambda e, x, scale, s: real(e, x, scale / 3, s))
+    real = charge_module.with_noise
+    monkeypatch.setattr(
+        charge_module, "with_noise", lambda e, x, scale, s: real(e, x, scale / 3, s)
+    )
     found, claimed = audit_whole(name, 3000)
     assert found > claimed
 

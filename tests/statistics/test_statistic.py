@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 import dpgrain as dg
-from dpgrain.publishing import Promise
+from dpgrain.publishing import Promise, publish
 from dpgrain.statistics import values
 from dpgrain.statistics.histogram import as_histogram
 from dpgrain.statistics.request import Request
-from dpgrain.statistics.run import noisy_sums
+from dpgrain.statistics.run import Measured, SumsQuery
 from dpgrain.statistics.statistic import (
     COUNT,
     MEAN,
@@ -58,10 +58,12 @@ def sum_of_squares(
         SQUARES, table, by, promise=Promise(unit, epsilon, delta, relation), clip=clip,
         domain=domain, value=value, measure=values.moments(2), bounds=(0.0, high),
     )  # fmt: skip
-    measured = noisy_sums(request, random_state, None)
-    return as_histogram(
-        replace(measured, masses=measured.masses[:, 2:]), request.noise, scale=high**2
-    )
+
+    def made(measured: Measured) -> dg.Histogram:
+        squares = replace(measured, masses=measured.masses[:, 2:])
+        return as_histogram(squares, request.noise, scale=high**2)
+
+    return publish(SumsQuery(request, made, random_state))
 
 
 class TestSumOfSquares(StatisticContract):

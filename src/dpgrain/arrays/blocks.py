@@ -98,41 +98,123 @@ def arrange(rows: int, users: Any, elements: Any, unit: Unit, *, places: bool = 
     >>> arrange(4, ["ann", "bob", "ann", None], ["x", "x", "y", "x"], Element()).owners.tolist()
     [0, 0, 1]
     """
-    owner = _codes(users, rows, "users", places)[0] if users is not None else np.arange(rows)
-    kept = np.flatnonzero(owner >= 0)
-    n_users = int(owner.max(initial=-1)) + 1
-    match unit:
-        case Record() if elements is None:
-            return Rows(kept, np.arange(len(kept)), owner[kept], n_users)
-        case User(max_elements=None) if elements is None:
-            return Rows(kept, owner[kept], np.arange(n_users), n_users)
-        case Record() | User(max_elements=None):
-            raise ParameterError(
-                f"elements are not used with unit={unit!r}; leave them out, or protect them with "
-                "unit=Element() or unit=User(max_elements=…)."
-            )
-        case Element() | User():
-            pass
-        case _:
+    return Unread.of(rows, users, elements, unit, places=places).arranged()
+
+
+@dataclass(frozen=True, eq=False)
+class Unread:
+    """Rows whose users and elements are labels that nobody has read; made by :meth:`of`.
+
+    Args:
+        rows: the number of rows.
+        users: (rows,) the labels of users; None for one user per row.
+        elements: (rows,) the labels of elements; None where nothing uses them.
+        unit: the privacy unit.
+        places: True if users are places in a stated roster.
+    """
+
+    rows: int
+    users: Any
+    elements: Any
+    unit: Unit
+    places: bool = False
+
+    @staticmethod
+    def of(rows: int, users: Any, elements: Any, unit: Unit, *, places: bool = False) -> Unread:
+        """Check all that public numbers say of rows; no label is read.
+
+        Args:
+            rows: the number of rows.
+            users: the labels of users, as for :func:`arrange`.
+            elements: the labels of elements.
+            unit: the privacy unit.
+            places: True if users are places in a stated roster.
+
+        Raises:
+            ParameterError: as :func:`arrange`.
+        """
+        if not isinstance(unit, Record | Element | User):
             raise ParameterError(f"unit must be Record(), Element() or User(), not {unit!r}.")
-    if elements is None:
-        raise ParameterError(
-            f"elements must be passed with unit={unit!r}: the cell of each row, by a public partition."
+        if users is not None:
+            users = _one_each(users, rows, "users")
+        if isinstance(unit, Record) or (isinstance(unit, User) and unit.max_elements is None):
+            if elements is not None:
+                raise ParameterError(
+                    f"elements are not used with unit={unit!r}; leave them out, or protect them with "
+                    "unit=Element() or unit=User(max_elements=…)."
+                )
+        elif elements is None:
+            raise ParameterError(
+                f"elements must be passed with unit={unit!r}: the cell of each row, by a public "
+                "partition."
+            )
+        elif unit.by is not None:
+            raise ParameterError(
+                f"unit must be {type(unit).__name__} without by: the elements of rows come with "
+                "fit(…, elements=…)."
+            )
+        else:
+            elements = _one_each(elements, rows, "elements")
+        return Unread(rows, users, elements, unit, places)
+
+    @staticmethod
+    def of_all(users: Any, unit: Unit) -> Unread:
+        """Return as many rows as there are labels of users, unread.
+
+        Args:
+            users: the labels of users.
+            unit: the privacy unit, a record or a user.
+
+        Raises:
+            ParameterError: if the labels have no length, or more than one dimension.
+        """
+        listed, shape = _shape_of(users)
+        return Unread.of(shape[0] if shape else 0, listed, None, unit)
+
+    def arranged(self) -> Rows:
+        """Read the labels, and put rows into blocks."""
+        users, unit = self.users, self.unit
+        owner = (
+            np.arange(self.rows)
+            if users is None
+            else _codes(users, self.rows, "users", self.places)[0]
         )
-    if unit.by is not None:
+        kept = np.flatnonzero(owner >= 0)
+        n_users = int(owner.max(initial=-1)) + 1
+        if isinstance(unit, Record):
+            return Rows(kept, np.arange(len(kept)), owner[kept], n_users)
+        if self.elements is None:
+            return Rows(kept, owner[kept], np.arange(n_users), n_users)
+        # Rows without an element form a cell of their own, like rows with any other name.
+        cells, names = _codes(self.elements, self.rows, "elements")
+        cells, names = np.where(cells < 0, len(names), cells), [*names, ("null", "")]
+        if isinstance(unit, User) and unit.max_elements is not None:
+            first = _first(owner, cells, names, unit.max_elements)
+            kept = kept[first[kept]]
+        pairs = owner[kept].astype(np.int64) * max(len(names), 1) + cells[kept]
+        present, blocks = np.unique(pairs, return_inverse=True)
+        return Rows(kept, blocks, present // max(len(names), 1), n_users)
+
+
+def _one_each(labels: Any, rows: int, name: str) -> Any:
+    """Return labels of which there is one for each row, as far as their shape says."""
+    listed, shape = _shape_of(labels)
+    if shape != (rows,):
         raise ParameterError(
-            f"unit must be {type(unit).__name__} without by: the elements of rows come with "
-            "fit(…, elements=…)."
+            f"{name} must have one label for each row, in one dimension, no more and no fewer."
         )
-    # Rows without an element form a cell of their own, like rows with any other name.
-    cells, names = _codes(elements, rows, "elements")
-    cells, names = np.where(cells < 0, len(names), cells), [*names, ("null", "")]
-    if isinstance(unit, User) and unit.max_elements is not None:
-        first = _first(owner, cells, names, unit.max_elements)
-        kept = kept[first[kept]]
-    pairs = owner[kept].astype(np.int64) * max(len(names), 1) + cells[kept]
-    present, blocks = np.unique(pairs, return_inverse=True)
-    return Rows(kept, blocks, present // max(len(names), 1), n_users)
+    return listed
+
+
+def _shape_of(labels: Any) -> tuple[Any, tuple[int, ...]]:
+    """Return labels, listed if they can be passed through but once, and their shape."""
+    shape = getattr(labels, "shape", None)
+    if shape is None and not hasattr(labels, "__len__"):
+        try:
+            labels = list(labels)
+        except TypeError:
+            return labels, ()
+    return labels, tuple((len(labels),) if shape is None else shape)
 
 
 def _codes(values: Any, rows: int, name: str, places: bool = False) -> tuple[IndexArray, list[Key]]:

@@ -13,9 +13,9 @@ from dpgrain.accounting.events.best_of import Stopping
 from dpgrain.errors import ParameterError, only_interrupts
 from dpgrain.inputs.calls import silent
 from dpgrain.noise import Source, SystemSource
-from dpgrain.noise.stopping import negative_binomial, poisson
 from dpgrain.publishing import in_budget
 from dpgrain.publishing.guarantee import Guarantee
+from dpgrain.publishing.repeated import best_run
 
 Result = TypeVar("Result")
 
@@ -134,19 +134,7 @@ def keep_best(
         source: the source of randomness for the number of runs and for the runs.
         default: the result where nothing is run.
     """
-    best: tuple[float, Result] | None = None
-    for _ in range(_number(about, source)):
-        score, result = run(source)
-        score = -math.inf if math.isnan(score) else float(score)
-        if best is None or score > best[0]:
-            best = score, result
+    best = best_run(run, about, source)
     if best is None:
         return Best(default, None, about, source.private)  # type: ignore[arg-type]
     return Best(best[1], best[0], about, source.private)
-
-
-def _number(event: SelectBest, source: Source) -> int:
-    """Draw the number of runs."""
-    if event.stopping == "poisson":
-        return poisson(event.mean, source=source)
-    return negative_binomial(event.eta, event.gamma, source=source)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from numbers import Real
 from typing import Any, Literal, TypeAlias
 
@@ -15,6 +16,7 @@ from dpgrain import _validate
 from dpgrain._types import FloatArray
 from dpgrain._wording import rounded_up, shown
 from dpgrain.accounting import (
+    ApproximateDP,
     Contribution,
     Event,
     ExponentialMechanism,
@@ -23,18 +25,15 @@ from dpgrain.accounting import (
     SelectBest,
     calibrate,
 )
-from dpgrain.arrays.blocks import arrange, unit_of
+from dpgrain.arrays.blocks import Unread, unit_of
 from dpgrain.arrays.guarantees import guarantee_of
 from dpgrain.arrays.roster import Roster
-from dpgrain.choices.best_of import keep_best
 from dpgrain.choices.scores import STEPS, BlockLosses, total
 from dpgrain.errors import ParameterError, only_interrupts
 from dpgrain.inputs.calls import by_record, part_of, probe, silent
 from dpgrain.inputs.numbers import vector
-from dpgrain.noise import RandomState, Source, gumbel_order, raised, source_of
-from dpgrain.noise.exponential import below, permute_and_flip
-from dpgrain.noise.sums import with_laplace
-from dpgrain.publishing import Promise, before_publishing, in_budget, takes_share
+from dpgrain.noise import RandomState, Source, raised
+from dpgrain.publishing import Charge, Planned, Promise, Query, in_budget, publish
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.units import Level, Relation, Unit, User
 
@@ -88,7 +87,6 @@ class Choice:
         )
 
 
-@takes_share
 def select(
     candidates: Sequence[Any],
     loss: Callable[..., Any],
@@ -97,7 +95,7 @@ def select(
     epsilon: float | None = None,
     *,
     delta: float = 0.0,
-    share: float | None = None,  # noqa: ARG001 - read by takes_share
+    share: float | None = None,
     lower: float = 0.0,
     bound: float = 1.0,
     method: Method = "auto",
@@ -168,7 +166,8 @@ def select(
     (0.3, 1.0)
     """
     unit = unit_of(unit, users)
-    promise = Promise(unit, 1.0 if epsilon is None else epsilon, delta, relation)
+    stated = 1.0 if epsilon is None and share is None else epsilon
+    promise = Promise.of(unit, stated, delta, relation, share)
     if isinstance(unit, User) and unit.max_elements is not None:
         raise ParameterError(
             "unit must be User() without max_elements: a user's mean loss is bounded as it is."
@@ -176,21 +175,12 @@ def select(
     _validate.one_of(METHODS, method=method)
     lower, bound = _range(lower, bound)
     count = _count_of(candidates)
-    parts = _parts_of(promise.level, n_users, score)
-    plan: _Once | _Repeated
     if method == "repeat":
-        mean = _RUNS_EACH * count if runs is None else _validate.positive(runs=runs)
-        plan = _repeated(promise, parts, count, mean, evaluation)
+        runs = _RUNS_EACH * count if runs is None else _validate.positive(runs=runs)
     elif runs is not None or evaluation is not None:
         raise ParameterError("runs and evaluation must be left out unless method='repeat'.")
-    else:
-        gumbel = method == "exponential" or (method == "auto" and in_budget())
-        plan = _once(promise, parts, count, gumbel=gumbel, score=score)
-    if (score or method == "repeat") and promise.epsilon < _LEAST_EPSILON:
-        raise ParameterError(
-            f"epsilon must be at least {_LEAST_EPSILON:g} where a loss is published, not "
-            f"{promise.epsilon!r}."
-        )
+    elif method == "auto":
+        method = "exponential" if in_budget() else "permute_and_flip"
     records = data if isinstance(data, tuple) else (data,)
     m = _records(records)
     for index in range(count):
@@ -201,38 +191,112 @@ def select(
             "loss",
             "one number for each record",
         )
-    rows = arrange(m, users, elements, unit)
-    n = None if n_users is None else _validate.integer(minimum=1, n_users=n_users)
-    source = source_of(random_state)
-    guarantee = guarantee_of(
-        promise,
-        plan.event,
-        (
-            *(() if n is None else Roster(n).facts),
-            f"{count:,} candidates",
-            f"a loss of each record by itself, clipped to [{lower:g}, {lower + bound:g}]",
-            *plan.facts,
-        ),
-        private=source.private,
-        users=users,
-        elements=elements,
+    return publish(
+        SelectQuery(
+            promise,
+            candidates,
+            loss,
+            records,
+            Unread.of(m, users, elements, unit),
+            lower,
+            bound,
+            method,
+            None if n_users is None else _validate.integer(minimum=1, n_users=n_users),
+            score,
+            runs,
+            evaluation,
+            random_state,
+        )
     )
-    guarantee = before_publishing(guarantee, n_users=n)
-    blocks = BlockLosses(rows, lower, bound)
 
-    def losses(index: int) -> NDArray[np.int64]:
-        def some(first: int, last: int) -> NDArray[Any]:
-            whole = (first, last) == (0, m)
-            parts = records if whole else (part_of(part, first, last) for part in records)
-            return vector(loss(candidates[index], *parts))
 
-        # A record on which the loss fails counts most, like one whose loss is no number.
-        return blocks.of(by_record(some, m))
+@dataclass(frozen=True, eq=False)
+class SelectQuery(Query[Choice]):
+    """A choice among candidates that is asked for; its parameters are those of :func:`select`.
 
-    chosen = plan.choose(losses, n, source)
-    mean_loss = None if chosen.mean is None else lower + bound * chosen.mean
-    error = None if chosen.spread is None else bound * chosen.spread
-    return Choice(chosen.index, candidates[chosen.index], guarantee, mean_loss, error)
+    Args:
+        promise: what is promised.
+        candidates: the candidates.
+        loss: the function that gives each record's loss.
+        records: the records, in one part or several.
+        whose: whose each record is.
+        lower: the loss that counts as none.
+        bound: the distance above it from which a loss counts most.
+        method: how to choose, not ``"auto"``.
+        n_users: the public size of the roster; None where it is not stated.
+        score: whether to publish the winner's mean loss.
+        runs: the mean number of evaluations of ``"repeat"``.
+        evaluation: the caller's evaluation of ``"repeat"``.
+        random_state: a seed, for tests and research.
+    """
+
+    promise: Promise
+    candidates: Sequence[Any]
+    loss: Callable[..., Any]
+    records: tuple[Any, ...]
+    whose: Unread
+    lower: float
+    bound: float
+    method: Method
+    n_users: int | None = None
+    score: bool = False
+    runs: float | None = None
+    evaluation: Evaluation | None = None
+    random_state: RandomState = None
+
+    @cached_property
+    def way(self) -> _Once | _Repeated:
+        """The way to choose, with its noise."""
+        promise, count = self.promise, len(self.candidates)
+        if (self.score or self.method == "repeat") and promise.epsilon < _LEAST_EPSILON:
+            raise ParameterError(
+                f"epsilon must be at least {_LEAST_EPSILON:g} where a loss is published, not "
+                f"{promise.epsilon!r}."
+            )
+        parts = _parts_of(promise.level, self.n_users, self.score)
+        if self.method == "repeat":
+            assert self.runs is not None  # noqa: S101 - it is stated, or has its default
+            return _repeated(promise, parts, count, self.runs, self.evaluation)
+        return _once(promise, parts, count, gumbel=self.method == "exponential", score=self.score)
+
+    @property
+    def plan(self) -> Planned:
+        """The noise of the choice, and of the loss where that is published."""
+        guarantee = guarantee_of(
+            self.promise,
+            self.way.event,
+            (
+                *(() if self.n_users is None else Roster(self.n_users).facts),
+                f"{len(self.candidates):,} candidates",
+                f"a loss of each record by itself, clipped to [{self.lower:g}, "
+                f"{self.lower + self.bound:g}]",
+                *self.way.facts,
+            ),
+            private=True,
+            users=self.whose.users,
+            elements=self.whose.elements,
+        )
+        return Planned(guarantee, self.n_users)
+
+    def run(self, charge: Charge) -> Choice:
+        """Evaluate the candidates, and choose one."""
+        m, rows = self.whose.rows, charge.read(self.whose.arranged)
+        blocks = BlockLosses(rows, self.lower, self.bound)
+
+        def losses(index: int) -> NDArray[np.int64]:
+            def some(first: int, last: int) -> NDArray[Any]:
+                whole = (first, last) == (0, m)
+                parts = self.records if whole else (part_of(p, first, last) for p in self.records)
+                return vector(self.loss(self.candidates[index], *parts))
+
+            # A record on which the loss fails counts most, like one whose loss is no number.
+            return blocks.of(by_record(some, m))
+
+        chosen = self.way.choose(losses, self.n_users, charge)
+        mean = None if chosen.mean is None else self.lower + self.bound * chosen.mean
+        error = None if chosen.spread is None else self.bound * chosen.spread
+        choice = self.candidates[chosen.index]
+        return Choice(chosen.index, choice, charge.guarantee, mean, error)
 
 
 def _range(lower: Any, bound: float) -> tuple[float, float]:
@@ -264,32 +328,29 @@ class _Once:
     Args:
         event: the event of all that is published.
         count: the number of candidates.
-        scale: the scale of the noise of the choice, in bounds.
-        gumbel: whether that noise is Gumbel noise; otherwise it is exponential.
+        choice: the event of the choice, by Gumbel noise or permute-and-flip.
         score: the event of the published loss, or None if no loss is published.
         facts: further public facts, in words.
     """
 
     event: Event
     count: int
-    scale: float
-    gumbel: bool
+    choice: ExponentialMechanism | ApproximateDP
     score: Laplace | None
     facts: tuple[str, ...] = ()
 
-    def choose(self, losses: Losses, n: int | None, source: Source) -> _Chosen:
+    def choose(self, losses: Losses, n: int | None, charge: Charge) -> _Chosen:
         """Choose a candidate: its index, and its noisy mean in bounds where that is published."""
         sums = [_Total.of(losses(i)) for i in range(self.count)]
         totals = np.array([each.lost for each in sums], dtype=np.int64)
-        scale = float(raised(raised(self.scale * STEPS)))
-        if self.gumbel:
-            index = int(gumbel_order(-totals, scale, 1, source=source)[0])
+        if isinstance(self.choice, ExponentialMechanism):
+            index = int(charge.order(self.choice, -totals, STEPS)[0])
         else:
-            index = permute_and_flip(-totals, scale, source=source)
+            index = charge.flip(self.choice, -totals, STEPS)
         if self.score is None:
             return _Chosen(index)
         width = self.score.noise_multiplier
-        return sums[index].noisy(width, n is None, source).chosen(index, width, n)
+        return sums[index].noisy(self.score, n is None, charge).chosen(index, width, n)
 
 
 @dataclass(frozen=True)
@@ -299,17 +360,17 @@ class _Repeated:
     Args:
         event: the event of all that is published.
         count: the number of candidates.
+        one: the event of one evaluation: Laplace noise, or what the caller states of its own.
         epsilon: the ε of one evaluation.
         evaluation: the caller's evaluation; None for the mean with Laplace noise.
-        width: the scale of the Laplace noise, in bounds.
         counted: whether units are counted along with their losses.
     """
 
     event: SelectBest
+    one: Laplace | ApproximateDP
     count: int
     epsilon: float
     evaluation: Evaluation | None
-    width: float = 0.0
     counted: bool = False
 
     @property
@@ -325,31 +386,33 @@ class _Repeated:
             f"evaluations that are {rounded_up(self.epsilon)}-DP, as stated by the caller",
         )
 
-    def choose(self, losses: Losses, n: int | None, source: Source) -> _Chosen:
+    def choose(self, losses: Losses, n: int | None, charge: Charge) -> _Chosen:
         """Choose a candidate: its index, and its noisy mean in bounds."""
         by_index: dict[int, NDArray[np.int64]] = {}
 
-        def run(source: Source) -> tuple[float, _Chosen]:
-            index = below(self.count, source)
+        def run(index: int, one: Charge) -> tuple[float, _Chosen]:
             if index not in by_index:
                 # Losses are kept, because only the noise is new when a candidate is drawn again.
                 by_index[index] = losses(index)
             if self.evaluation is not None:
-                mean = self._evaluated(by_index[index] / STEPS, source)
+                mean = self._evaluated(by_index[index] / STEPS, one)
                 return -mean, _Chosen(index, mean)
-            sums = _Total.of(by_index[index]).noisy(self.width, self.counted, source)
+            assert isinstance(self.one, Laplace)  # noqa: S101 - but for a caller's evaluation
+            sums = _Total.of(by_index[index]).noisy(self.one, self.counted, one)
             # Candidates are compared by their sums: means would compare noisy numbers of units, too.
-            return -sums.lost, sums.chosen(index, self.width, n)
+            return -sums.lost, sums.chosen(index, self.one.noise_multiplier, n)
 
-        # The law of the number of runs is never 0, so there is a result.
-        return keep_best(run, self.event, source).result
+        return charge.best_of(self.event, self.count, run)
 
-    def _evaluated(self, losses: NDArray[np.float64], source: Source) -> float:
+    def _evaluated(self, losses: NDArray[np.float64], one: Charge) -> float:
         """Return the caller's estimate of a candidate's mean loss, or NaN where it raises."""
-        assert self.evaluation is not None  # noqa: S101 - asked where there is one
+        evaluation = self.evaluation
+        assert evaluation is not None  # noqa: S101 - asked where there is one
         try:
             with silent():
-                return float(self.evaluation(losses, self.epsilon, source))
+                return one.by_caller(
+                    self.one, lambda source: float(evaluation(losses, self.epsilon, source))
+                )
         except BaseException as error:
             # An error would tell of the records, so it counts like a result that is no number.
             only_interrupts(error)
@@ -382,12 +445,11 @@ class _Total:
         """Add up the losses of all units, which are in steps."""
         return _Total(total(losses), total(STEPS - losses))
 
-    def noisy(self, width: float, counted: bool, source: Source) -> _Total:
+    def noisy(self, part: Laplace, counted: bool, charge: Charge) -> _Total:
         """Add Laplace noise to the first sum and, where units are counted, to the second."""
         assert self.rest is not None  # noqa: S101 - of sums without noise
-        scale = raised(raised(width * STEPS))
         sums = np.array([int(self.lost), int(self.rest)][: 1 + counted])
-        lost, *rest = (with_laplace(sums, scale, source=source) / STEPS).tolist()
+        lost, *rest = (charge.noisy(part, sums, float(raised(STEPS))) / STEPS).tolist()
         return _Total(lost, rest[0] if counted else None)
 
     def chosen(self, index: int, width: float, n: int | None) -> _Chosen:
@@ -419,12 +481,12 @@ def _once(
     left = epsilon if published is None else epsilon * (1 - _SCORE_SHARE) * (1 - 1e-12)
     # Under `zero_out` the totals of all candidates move one way, by at most one bound.
     rate = left if relation == "zero_out" else left / 2
-    event: Event = PureDP(rate, level=level)
+    choice: ExponentialMechanism | ApproximateDP = PureDP(rate, level=level)
     if gumbel:
         # The division is rounded, and so is what the accountant makes of it; we err towards more noise.
-        event = ExponentialMechanism((1 / rate) * (1 + 2.0**-50), one_way=True, level=level)
-    whole = event if published is None else event + published
-    return _Once(whole, count, (1 / rate) * (1 + 2.0**-50), gumbel, published)
+        choice = ExponentialMechanism((1 / rate) * (1 + 2.0**-50), one_way=True, level=level)
+    whole: Event = choice if published is None else choice + published
+    return _Once(whole, count, choice, published)
 
 
 def _repeated(
@@ -438,15 +500,17 @@ def _repeated(
     relation = promise.relation
     sensitivity = parts.sensitivity(1, relation)
 
-    def of(rate: float) -> SelectBest:
+    def one(rate: float) -> Laplace | ApproximateDP:
         if evaluation is not None:
-            return SelectBest(PureDP(rate, level=parts.block, relation=relation), runs)
-        return SelectBest(Laplace(sensitivity / rate, parts), runs)
+            return PureDP(rate, level=parts.block, relation=relation)
+        return Laplace(sensitivity / rate, parts)
+
+    def of(rate: float) -> SelectBest:
+        return SelectBest(one(rate), runs)
 
     calibration = calibrate(of, promise.epsilon, promise.delta, search="largest", relation=relation)
-    counted = parts.coordinates != "one"
-    width = sensitivity / calibration.parameter
-    return _Repeated(calibration.event, count, calibration.parameter, evaluation, width, counted)
+    rate, counted = calibration.parameter, parts.coordinates != "one"
+    return _Repeated(calibration.event, one(rate), count, rate, evaluation, counted)
 
 
 def _parts_of(level: Level, n_users: int | None, score: bool) -> Contribution:

@@ -11,13 +11,12 @@ from numpy.typing import NDArray
 
 from dpgrain import _validate
 from dpgrain.accounting import ExponentialMechanism
-from dpgrain.arrays.blocks import arrange
+from dpgrain.arrays.blocks import Unread
 from dpgrain.arrays.guarantees import guarantee_of
 from dpgrain.arrays.roster import Roster
 from dpgrain.errors import ParameterError
-from dpgrain.inputs.codes import column
-from dpgrain.noise import RandomState, gumbel_order, source_of
-from dpgrain.publishing import Promise, before_publishing, takes_share
+from dpgrain.noise import RandomState
+from dpgrain.publishing import Charge, Planned, Promise, Query, publish
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.units import Relation, User
 
@@ -40,12 +39,11 @@ class TypicalRecords:
     guarantee: Guarantee
 
 
-@takes_share
 def typical_records(
     users: Any,
     *,
     epsilon: float | None = None,
-    share: float | None = None,  # noqa: ARG001 - read by takes_share
+    share: float | None = None,
     n_users: int | None = None,
     relation: Relation = "zero_out",
     random_state: RandomState = None,
@@ -80,7 +78,7 @@ def typical_records(
     >>> found.records, found.guarantee.epsilon()
     (16, 0.5)
     """
-    promise = Promise.of(User(), epsilon, 0.0, relation)
+    promise = Promise.of(User(), epsilon, 0.0, relation, share).pure()
     if not 2.0**-20 <= promise.epsilon <= 2.0**10:
         raise ParameterError(
             f"epsilon must lie between 2^-20 and 2^10, not {epsilon!r}: beyond that nothing is left, "
@@ -88,25 +86,54 @@ def typical_records(
         )
     if _validate.integer(minimum=1, largest=largest) > 2**40:
         raise ParameterError(f"largest must be at most 2^40, not {largest!r}.")
-    rows = arrange(len(column(users)), users, None, User())
-    enrolled = (
-        () if n_users is None else Roster(_validate.integer(minimum=1, n_users=n_users)).facts
-    )
-    event = _choice(promise)
-    source = source_of(random_state)
-    candidates = _grid(largest)
-    guarantee = guarantee_of(
-        promise,
-        event,
-        (*enrolled, f"a number of records of at most {largest:,}"),
-        private=source.private,
-        users=users,
-        elements=None,
-    )
-    guarantee = before_publishing(guarantee)
-    scores = middle_scores(np.bincount(rows.blocks, minlength=len(rows.owners)), candidates)
-    best = int(gumbel_order(scores, event.scale, 1, source=source)[0])
-    return TypicalRecords(int(candidates[best]), guarantee)
+    whose = Unread.of_all(users, User())
+    n = None if n_users is None else _validate.integer(minimum=1, n_users=n_users)
+    return publish(TypicalQuery(promise, whose, largest, n, random_state))
+
+
+@dataclass(frozen=True, eq=False)
+class TypicalQuery(Query[TypicalRecords]):
+    """A typical number of records that is asked for.
+
+    Args:
+        promise: what is promised.
+        whose: whose each record is.
+        largest: the largest number of records that may be published.
+        n_users: the public size of the roster; None where it is not stated.
+        random_state: a seed, for tests and research.
+    """
+
+    promise: Promise
+    whose: Unread
+    largest: int
+    n_users: int | None = None
+    random_state: RandomState = None
+
+    @property
+    def event(self) -> ExponentialMechanism:
+        """The noise of the choice."""
+        return _choice(self.promise)
+
+    @property
+    def plan(self) -> Planned:
+        """The noise of the choice."""
+        enrolled = () if self.n_users is None else Roster(self.n_users).facts
+        guarantee = guarantee_of(
+            self.promise,
+            self.event,
+            (*enrolled, f"a number of records of at most {self.largest:,}"),
+            private=True,
+            users=self.whose.users,
+            elements=None,
+        )
+        return Planned(guarantee)
+
+    def run(self, charge: Charge) -> TypicalRecords:
+        """Count how many records users have, and choose about the middle."""
+        rows, candidates = charge.read(self.whose.arranged), _grid(self.largest)
+        held = np.bincount(rows.blocks, minlength=len(rows.owners))
+        best = int(charge.order(self.event, middle_scores(held, candidates))[0])
+        return TypicalRecords(int(candidates[best]), charge.guarantee)
 
 
 def middle_scores(held: NDArray[Any], candidates: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -9,21 +9,27 @@ from dpgrain._later import face
 if TYPE_CHECKING:
     from dpgrain.publishing.budget import Budget, budget, in_budget
     from dpgrain.publishing.caps import Caps
+    from dpgrain.publishing.charge import Charge
     from dpgrain.publishing.prices import Price, price
     from dpgrain.publishing.promise import Promise
-    from dpgrain.publishing.publish import before_publishing, told_if_interrupted
+    from dpgrain.publishing.publish import before_publishing, publish, told_if_interrupted
+    from dpgrain.publishing.query import Planned, Query
     from dpgrain.publishing.share import of_share, takes_share
 
 __all__ = [
     "Budget",
     "Caps",
+    "Charge",
+    "Planned",
     "Price",
     "Promise",
+    "Query",
     "before_publishing",
     "budget",
     "in_budget",
     "of_share",
     "price",
+    "publish",
     "takes_share",
     "told_if_interrupted",
 ]
@@ -33,9 +39,11 @@ face(
     {
         "dpgrain.publishing.budget": ("Budget", "budget", "in_budget"),
         "dpgrain.publishing.caps": ("Caps",),
+        "dpgrain.publishing.charge": ("Charge",),
         "dpgrain.publishing.prices": ("Price", "price"),
         "dpgrain.publishing.promise": ("Promise",),
-        "dpgrain.publishing.publish": ("before_publishing", "told_if_interrupted"),
+        "dpgrain.publishing.publish": ("before_publishing", "publish", "told_if_interrupted"),
+        "dpgrain.publishing.query": ("Planned", "Query"),
         "dpgrain.publishing.share": ("of_share", "takes_share"),
     },
 )

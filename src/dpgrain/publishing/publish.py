@@ -4,14 +4,55 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
-from dpgrain.publishing.budget import Budget, charge, open_budget
+from dpgrain.noise import source_of
+from dpgrain.publishing.budget import Budget, open_budget
+from dpgrain.publishing.budget import charge as charge_open_ones
+from dpgrain.publishing.charge import Charge
 from dpgrain.publishing.expected import Expected
 from dpgrain.publishing.guarantee import Guarantee, warn_of_delta
 from dpgrain.publishing.ledgers import open_ledger
+from dpgrain.publishing.query import Made, Query
 from dpgrain.publishing.rehearsal import end_rehearsal, refuse_beside_a_plan
 from dpgrain.publishing.reservation import open_reservation, reservation
 from dpgrain.publishing.share import shared_budget
+
+
+def publish(query: Query[Made]) -> Made:
+    """Make the release that a query asks for: settle its share, warn, charge, and only then read.
+
+    Args:
+        query: what is asked for.
+
+    Raises:
+        RefusedError: if the open budget or ledger does not hold the release; nothing is charged
+            then.
+        ParameterError: if no ε makes the release fit into its share.
+        DataError: if the ledger cannot be written, or the source cannot be read.
+
+    Formal guarantee: that of the query's plan: rows are opened and noise is drawn with the charge
+    alone, which draws each part of the event at most as often as it was charged.
+
+    >>> import pyarrow as pa
+    >>> from dpgrain import User, read
+    >>> from dpgrain.statistics.holdings import holdings_query
+    >>> visits = read(pa.table({"who": [1, 2, 2], "page": ["a", "b", "a"]}), user="who")
+    >>> query = holdings_query(visits, "page", unit=User(), epsilon=1.0, delta=1e-6)
+    >>> str(query.plan.expected), len(publish(query))
+    ('± 5.97', 24)
+    """
+    query = query.settled()
+    plan, source = query.plan, source_of(query.random_state)
+    guarantee = before_publishing(
+        replace(plan.guarantee, private=source.private),
+        n_users=plan.n_users,
+        cells=plan.cells,
+        budget=query.promise.budget,
+        expected=plan.expected,
+    )
+    with Charge(guarantee, source) as charge:
+        return query.run(charge)
 
 
 def before_publishing(
@@ -54,7 +95,7 @@ def before_publishing(
     if (among := reservation()) is not None:
         return among.take(guarantee)
     budget = shared_budget() if budget is None else budget
-    return charge(guarantee, budget, parts=parts, mark=mark, again=again)
+    return charge_open_ones(guarantee, budget, parts=parts, mark=mark, again=again)
 
 
 def before_resuming(guarantee: Guarantee, *, n_users: int | None = None) -> Guarantee:

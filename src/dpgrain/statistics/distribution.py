@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Literal
 
 import numpy as np
@@ -16,14 +16,14 @@ from dpgrain import _validate
 from dpgrain._types import FloatArray, Law
 from dpgrain.errors import ParameterError
 from dpgrain.noise import RandomState
-from dpgrain.publishing.promise import Promise
+from dpgrain.publishing import Promise, publish
 from dpgrain.statistics import values
 from dpgrain.statistics.bounds import AutoClip
 from dpgrain.statistics.consistent import consistent
 from dpgrain.statistics.intervals import at_least, blank, ratio_interval
 from dpgrain.statistics.release import Estimates, Histogram
 from dpgrain.statistics.request import By, Request
-from dpgrain.statistics.run import Measured, noisy_sums
+from dpgrain.statistics.run import Measured, SumsQuery
 from dpgrain.statistics.statistic import BINNED, DISTRIBUTION, Statistic
 from dpgrain.statistics.values import AutoRange, Bins
 from dpgrain.tables.groups import Groups
@@ -107,9 +107,14 @@ def distribution(
         DISTRIBUTION, table, value, edges, by=by, promise=promise, clip=clip, noise=noise,
         domain=domain, max_items=max_items,
     )  # fmt: skip
-    measured = noisy_sums(request, random_state, progress)
+    made = partial(_distributions, law=request.noise)
+    return publish(SumsQuery(request, made, random_state, progress))
+
+
+def _distributions(measured: Measured, law: Law) -> Estimates:
+    """Return the shares at or above each threshold, with bands for noise of a law."""
     counts = Counts.of(measured)
-    estimate, low, high = _shares(counts, request.noise)
+    estimate, low, high = _shares(counts, law)
     rows = np.repeat(np.arange(len(counts.masses)), counts.edges.size)
     known = measured.groups.take(rows)
     thresholds = pa.array(np.tile(_whole_if_all(counts.edges), len(counts.masses)))
@@ -150,7 +155,12 @@ def binned(
     """
     known = None if edges == "auto" else _checked_edges("edges", edges)
     request = _request(BINNED, table, value, known, promise=promise, **options)
-    measured = noisy_sums(request, random_state, progress)
+    made = partial(_bins, law=request.noise)
+    return publish(SumsQuery(request, made, random_state, progress))
+
+
+def _bins(measured: Measured, law: Law) -> Histogram:
+    """Return the counts of bins, with intervals for noise of a law."""
     counts = Counts.of(measured)
     rows = np.repeat(np.arange(len(counts.masses)), counts.bins)
     groups, ends = measured.groups.take(rows), _whole_if_all(counts.edges).tolist()
@@ -163,8 +173,8 @@ def binned(
         measured.clip[rows],
         measured.guarantee,
         measured.asked,
-        request.noise,
-        at_least=at_least(estimate, error, request.noise) if capped else None,
+        law,
+        at_least=at_least(estimate, error, law) if capped else None,
         up_to=blank(estimate.size) if capped else None,
     )
 

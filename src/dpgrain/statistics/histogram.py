@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -11,7 +12,7 @@ import numpy as np
 from dpgrain._types import BoolArray, Law
 from dpgrain.errors import ParameterError
 from dpgrain.noise import RandomState
-from dpgrain.publishing.promise import Promise
+from dpgrain.publishing import Promise, publish
 from dpgrain.statistics import values
 from dpgrain.statistics.bounds import AutoClip
 from dpgrain.statistics.distribution import binned
@@ -19,7 +20,7 @@ from dpgrain.statistics.intervals import at_least, blank, up_to
 from dpgrain.statistics.plan import clip_rule
 from dpgrain.statistics.release import Histogram
 from dpgrain.statistics.request import By, Request
-from dpgrain.statistics.run import Measured, noisy_sums
+from dpgrain.statistics.run import Measured, SumsQuery
 from dpgrain.statistics.statistic import COUNT, HISTOGRAM, SUM
 from dpgrain.statistics.values import AutoRange, Parts
 from dpgrain.tables.table import UserTable
@@ -120,8 +121,12 @@ def histogram(
         measure=None if weight is None else values.weights(_weight_unit(rule)),
         max_items=max_items,
     )
-    release = as_histogram(noisy_sums(request, random_state, progress), noise)
-    return release.without_negatives() if nonnegative else release
+
+    def made(measured: Measured) -> Histogram:
+        release = as_histogram(measured, noise)
+        return release.without_negatives() if nonnegative else release
+
+    return publish(SumsQuery(request, made, random_state, progress))
 
 
 def count(
@@ -184,7 +189,7 @@ def count(
         measure=None if value is None else values.count(),
         max_items=max_items,
     )
-    return as_histogram(noisy_sums(request, random_state, progress), request.noise)
+    return publish(sums_as_histogram(request, random_state, progress))
 
 
 def sum(  # noqa: A001 - the field's word; always called as dg.sum
@@ -257,13 +262,30 @@ def sum(  # noqa: A001 - the field's word; always called as dg.sum
         bounds=limits,
         max_items=max_items,
     )
-    measured = noisy_sums(request, random_state, progress)
-    split = measured.split
-    assert isinstance(split, Parts)  # noqa: S101 - what values.total makes
-    # A range without numbers above 0 has one corner, for magnitudes.
-    sign = -1.0 if split.corners == 1 and split.low < 0 else 1.0
-    signed = split.corners > 1
-    return as_histogram(measured, request.noise, scale=split.scale, sign=sign, signed=signed)
+
+    def made(measured: Measured) -> Histogram:
+        split = measured.split
+        assert isinstance(split, Parts)  # noqa: S101 - what values.total makes
+        # A range without numbers above 0 has one corner, for magnitudes.
+        sign = -1.0 if split.corners == 1 and split.low < 0 else 1.0
+        signed = split.corners > 1
+        return as_histogram(measured, request.noise, scale=split.scale, sign=sign, signed=signed)
+
+    return publish(SumsQuery(request, made, random_state, progress))
+
+
+def sums_as_histogram(
+    request: Request, random_state: RandomState, progress: bool | None
+) -> SumsQuery[Histogram]:
+    """Return the query for noisy sums of one coordinate.
+
+    Args:
+        request: what is asked for.
+        random_state: a seed, for tests and research.
+        progress: show progress.
+    """
+    made = partial(as_histogram, noise=request.noise)
+    return SumsQuery(request, made, random_state, progress)
 
 
 def as_histogram(

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from dpgrain import _validate
 from dpgrain._progress import Progress
+from dpgrain._types import Law
 from dpgrain._wording import counted
 from dpgrain.accounting import (
     Contribution,
@@ -22,14 +23,13 @@ from dpgrain.accounting import (
     calibrate_laplace,
 )
 from dpgrain.errors import ParameterError
-from dpgrain.noise import RandomState, source_of
-from dpgrain.publishing import Promise, before_publishing
+from dpgrain.noise import RandomState
+from dpgrain.publishing import Charge, Planned, Promise, Query, publish
 from dpgrain.publishing.expected import Expected
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.statistics.asked import Asked
 from dpgrain.statistics.plan import noise_sd
 from dpgrain.statistics.release import Histogram
-from dpgrain.statistics.run import with_noise
 from dpgrain.statistics.statistic import HOLDINGS
 from dpgrain.tables.blocks import Blocks
 from dpgrain.tables.engines.people import require_whole_users
@@ -128,6 +128,38 @@ def elements_per_user(
     >>> held.groups.columns[1].to_pylist()
     [1, 2, None, 1, 2, None]
     """
+    return publish(
+        holdings_query(
+            table,
+            by,
+            unit=unit,
+            epsilon=epsilon,
+            delta=delta,
+            share=share,
+            relation=relation,
+            edges=edges,
+            noise=noise,
+            random_state=random_state,
+            progress=progress,
+        )
+    )
+
+
+def holdings_query(
+    table: UserTable,
+    by: str | None = None,
+    *,
+    unit: Unit,
+    epsilon: float | None = None,
+    delta: float = 0.0,
+    share: float | None = None,
+    relation: Relation = "zero_out",
+    edges: Sequence[int] = _EDGES,
+    noise: Law = "gaussian",
+    random_state: RandomState = None,
+    progress: bool | None = None,
+) -> HoldingsQuery:
+    """Check what :func:`elements_per_user` is asked for, and return it as a query."""
     promise = Promise.of(unit, epsilon, delta, relation, share).under(noise)
     if not isinstance(table, UserTable):
         raise ParameterError(f"table must come from dg.read, not {type(table).__name__}.")
@@ -140,84 +172,119 @@ def elements_per_user(
     table.require_key(column, "by")
     whole = isinstance(unit, Record) or (isinstance(unit, User) and unit.max_elements is None)
     # The unit gets the name that other statistics give it, so that their guarantees compose.
-    own = Blocks("user") if whole else Blocks.of_unit(unit, table, (), column)
-    named = own.named
-    limits = _checked_edges(edges)
-    laplace = noise == "laplace"
-    # One in a bin of elements and one in a bin of records: the largest norm of a user's block.
-    contribution = Contribution(block="user", norm="l1" if laplace else "l2")
-    size = 2.0 if laplace else math.sqrt(2.0)
+    blocks = Blocks("user") if whole else Blocks.of_unit(unit, table, (), column)
+    limits = tuple(_checked_edges(edges))
+    return HoldingsQuery(promise, table, column, blocks, limits, noise, random_state, progress)
 
-    def event_of(promise: Promise) -> Gaussian | Laplace:
-        own = promise.plain_unit
-        if laplace:
+
+@dataclass(frozen=True)
+class HoldingsQuery(Query[Holdings]):
+    """How many elements, and records, people hold.
+
+    Args:
+        promise: what is promised.
+        table: the table, whose users are known.
+        column: the column whose values are the elements.
+        blocks: the protected blocks, by which other statistics name them.
+        edges: the largest number in each bin but the last, increasing.
+        noise: the law of the noise.
+        random_state: a seed, for tests and research.
+        progress: show progress.
+    """
+
+    promise: Promise
+    table: UserTable
+    column: str
+    blocks: Blocks
+    edges: tuple[int, ...]
+    noise: Law
+    random_state: RandomState = None
+    progress: bool | None = None
+
+    @property
+    def _size(self) -> float:
+        """The norm of a user's block: 1 in a bin of elements and 1 in a bin of records."""
+        return 2.0 if self.noise == "laplace" else math.sqrt(2.0)
+
+    @property
+    def event(self) -> Gaussian | Laplace:
+        """The noise of the counts."""
+        promise = self.promise
+        if self.noise == "laplace":
             return calibrate_laplace(
-                promise.epsilon, contribution=contribution, relation=relation, unit=own
+                promise.epsilon,
+                contribution=Contribution(block="user", norm="l1"),
+                relation=promise.relation,
+                unit=promise.plain_unit,
             )
         return calibrate_gaussian(
             promise.epsilon,
             promise.delta,
-            contribution=contribution,
-            relation=relation,
-            unit=own,
+            contribution=Contribution(block="user", norm="l2"),
+            relation=promise.relation,
+            unit=promise.plain_unit,
         )
 
-    promise = promise.settled(event_of)
-    event = event_of(promise)
-    source = source_of(random_state)
-    facts = ["the bins", *(["the partition into elements"] if named else [])]
-    if table.n_users is not None:
-        facts.append(f"a roster of {counted(table.n_users, 'user')}")
-    guarantee = Guarantee(
-        promise.level,
-        named,
-        relation,
-        promise.delta,
-        event,
-        tuple(facts),
-        source.private,
-        table.user,
-        table.scope,
-        own.partition,
-        provenance=table.provenance,
-    )
-    sd = noise_sd(event) * size
-    guarantee = before_publishing(
-        guarantee, n_users=table.n_users, budget=promise.budget, expected=Expected(sd)
-    )
-    bins = np.array([*limits, np.iinfo(np.int64).max], dtype=np.int64)
-    with table.open_engine() as engine, Progress(2, progress) as shown:
-        shown.stage("Counting")
-        held, blocks = candidates(engine, (column,)), Blocks("user")
-        data = Contributions(engine, blocks, held, blocks.cells(held, public=False))
-        counts = data.holdings(bins).ravel()
-    scale = np.full(counts.size, event.noise_multiplier * size)
-    counts = with_noise(event, counts, scale, source)
-    kinds = np.repeat(["elements", "records"], bins.size)
-    return Holdings(
-        Groups.of(
-            ("held", "at_most"), (pa.array(kinds), pa.array([*limits, None] * 2, pa.int64()))
-        ),
-        counts.astype(np.float64),
-        np.full(counts.size, sd),
-        np.full(counts.size, size),
-        guarantee,
-        Asked(
+    @property
+    def plan(self) -> Planned:
+        """The noise of the counts."""
+        event, table, named = self.event, self.table, self.blocks.named
+        facts = ["the bins", *(["the partition into elements"] if named else [])]
+        if table.n_users is not None:
+            facts.append(f"a roster of {counted(table.n_users, 'user')}")
+        guarantee = Guarantee(
+            self.promise.level,
+            named,
+            self.promise.relation,
+            self.promise.delta,
+            event,
+            tuple(facts),
+            user=table.user or "",
+            scope=table.scope,
+            partition=self.blocks.partition,
+            provenance=table.provenance,
+        )
+        expected = Expected(noise_sd(event) * self._size)
+        return Planned(guarantee, table.n_users, expected=expected)
+
+    def run(self, charge: Charge) -> Holdings:
+        """Count users by how much they hold."""
+        event, size = self.event, self._size
+        bins = np.array([*self.edges, np.iinfo(np.int64).max], dtype=np.int64)
+        with charge.open(self.table) as engine, Progress(2, self.progress) as shown:
+            shown.stage("Counting")
+            held, blocks = candidates(engine, (self.column,)), Blocks("user")
+            data = Contributions(engine, blocks, held, blocks.cells(held, public=False))
+            counts = data.holdings(bins).ravel()
+        counts = charge.noisy(event, counts, size)
+        kinds = pa.array(np.repeat(["elements", "records"], bins.size))
+        at_most = pa.array([*self.edges, None] * 2, pa.int64())
+        return Holdings(
+            Groups.of(("held", "at_most"), (kinds, at_most)),
+            counts.astype(np.float64),
+            np.full(counts.size, noise_sd(event) * size),
+            np.full(counts.size, size),
+            charge.guarantee,
+            self._asked(),
+            self.noise,
+        )
+
+    def _asked(self) -> Asked:
+        promise, table = self.promise, self.table
+        return Asked(
             HOLDINGS,
             title=table.source.title,
-            by=(column,),
+            by=(self.column,),
             each="user",
             unit=promise.level,
-            elements=named,
-            relation=relation,
+            elements=self.blocks.named,
+            relation=promise.relation,
             epsilon=promise.epsilon,
             delta=promise.delta,
-            noise=noise,
+            noise=self.noise,
             user=table.user,
             n_users=table.n_users,
-        ),
-        noise,
-    )
+        )
 
 
 def _element_column(by: str | None, unit: Any) -> str:

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
 
 from dpgrain._types import FloatArray, Law
 from dpgrain.noise import RandomState
-from dpgrain.publishing.promise import Promise
+from dpgrain.publishing import Promise, publish
 from dpgrain.statistics import values
 from dpgrain.statistics.bounds import AutoClip
 from dpgrain.statistics.histogram import checked_bounds
 from dpgrain.statistics.intervals import half_width, ratio_interval
 from dpgrain.statistics.release import Estimates
 from dpgrain.statistics.request import By, Request
-from dpgrain.statistics.run import Measured, noisy_sums
+from dpgrain.statistics.run import Measured, SumsQuery
 from dpgrain.statistics.statistic import MEAN, VARIANCE
 from dpgrain.statistics.values import Powers
 from dpgrain.tables.table import UserTable
@@ -94,9 +95,14 @@ def mean(
         bounds=checked_bounds(bounds),
         max_items=max_items,
     )
-    measured = noisy_sums(request, random_state, progress)
+    made = partial(_means, z=half_width(request.noise))
+    return publish(SumsQuery(request, made, random_state, progress))
+
+
+def _means(measured: Measured, z: float) -> Estimates:
+    """Return the means of noisy masses, with intervals of z standard errors."""
     low, width = _range(measured)
-    whole, z = _Whole.of(measured), half_width(request.noise)
+    whole = _Whole.of(measured)
     part = _shares(whole.masses)[:, 1]
     error = _bounded_error(np.hypot(*whole.slopes(part, np.array([0.0, 1.0]))) * measured.sd, whole)
     if measured.everyone is None:
@@ -185,7 +191,12 @@ def variance(
         bounds=checked_bounds(bounds),
         max_items=max_items,
     )
-    measured = noisy_sums(request, random_state, progress)
+    made = partial(_variances, z=half_width(request.noise))
+    return publish(SumsQuery(request, made, random_state, progress))
+
+
+def _variances(measured: Measured, z: float) -> Estimates:
+    """Return the variances of noisy masses, with intervals of z standard errors."""
     _, width = _range(measured)
     whole = _Whole.of(measured)
     part = _shares(whole.masses)
@@ -195,7 +206,7 @@ def variance(
     slope = whole.slopes(part[:, 2] - 2 * m**2, np.stack([0 * m, -m, 1 - 2 * m]))
     error = _bounded_error(np.linalg.norm(slope, axis=0) * measured.sd, whole)
     known = whole.count > 4 * whole.count_error
-    half = np.where(known, half_width(request.noise) * error, np.inf)
+    half = np.where(known, z * error, np.inf)
     return Estimates(
         measured.groups,
         width**2 * spread,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Literal
 
 import numpy as np
@@ -14,14 +14,14 @@ from dpgrain import _validate
 from dpgrain._types import FloatArray
 from dpgrain.errors import ParameterError
 from dpgrain.noise import RandomState
-from dpgrain.publishing.promise import Promise
+from dpgrain.publishing import Promise, publish
 from dpgrain.statistics import values
 from dpgrain.statistics.bounds import AutoClip
 from dpgrain.statistics.histogram import checked_bounds
 from dpgrain.statistics.intervals import half_width
 from dpgrain.statistics.release import Estimates
 from dpgrain.statistics.request import By, Request
-from dpgrain.statistics.run import noisy_sums
+from dpgrain.statistics.run import Measured, SumsQuery
 from dpgrain.statistics.statistic import QUANTILES
 from dpgrain.statistics.values import AutoRange, Tree
 from dpgrain.tables.groups import Groups
@@ -125,10 +125,14 @@ def quantiles(
         bounds=limits,
         max_items=max_items,
     )
-    measured = noisy_sums(request, random_state, progress)
-    tree = measured.split
+    made = partial(_ranks, ranks=ranks, z=half_width(request.noise))
+    return publish(SumsQuery(request, made, random_state, progress))
+
+
+def _ranks(measured: Measured, ranks: FloatArray, z: float) -> Estimates:
+    """Return quantiles of noisy counts of a tree's nodes, with intervals of z standard errors."""
+    tree, everyone = measured.split, measured.everyone
     assert isinstance(tree, Tree)  # noqa: S101 - what values.ranks makes
-    z, everyone = half_width(request.noise), measured.everyone
     answers = [
         read_ranks(
             measured.masses[at : at + _CHUNK],

@@ -19,9 +19,6 @@ from dpgrain.accounting import (
     calibrate_bounded_range,
 )
 from dpgrain.errors import ParameterError
-from dpgrain.noise import (
-    Source,
-)
 from dpgrain.publishing import Promise, in_budget
 from dpgrain.publishing.expected import Expected, Times
 from dpgrain.publishing.guarantee import Guarantee
@@ -179,15 +176,6 @@ class Request:
                 name="domain",
             )
         return request
-
-    def settled(self, event_of: Callable[[Request], Event]) -> Request:
-        """The request with the ε at which it takes its share of the budget, if it was given one.
-
-        Args:
-            event_of: what will happen, from public numbers alone.
-        """
-        promise = self.promise.settled(lambda trial: event_of(replace(self, promise=trial)))
-        return self if promise is self.promise else replace(self, promise=promise)
 
     @property
     def everyone(self) -> int | None:
@@ -369,7 +357,7 @@ class Request:
             sd, tuple(times), select.threshold if isinstance(select, Selection) else None
         )
 
-    def guarantee(self, event: Event, source: Source, facts: Sequence[str]) -> Guarantee:
+    def guarantee(self, event: Event, facts: Sequence[str]) -> Guarantee:
         """The guarantee of a release made by this event."""
         return Guarantee(
             self.promise.level,
@@ -378,10 +366,9 @@ class Request:
             self.promise.delta,
             event,
             (*self._scope_in_words(), *facts),
-            source.private,
-            self.table.user or "",
-            self.table.scope,
-            self.blocks.partition,
+            user=self.table.user or "",
+            scope=self.table.scope,
+            partition=self.blocks.partition,
             provenance=self.table.provenance,
         )
 

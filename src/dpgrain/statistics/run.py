@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -16,10 +16,10 @@ from dpgrain.accounting import (
     Laplace,
     Selection,
 )
-from dpgrain.noise import Source, gumbel_order, raised, source_of
-from dpgrain.noise.sums import with_gaussian, with_laplace
-from dpgrain.publishing import before_publishing
+from dpgrain.noise import RandomState
+from dpgrain.publishing import Charge, Planned, Promise, Query
 from dpgrain.publishing.guarantee import Guarantee
+from dpgrain.publishing.query import Made
 from dpgrain.statistics.asked import Asked
 from dpgrain.statistics.bounds import (
     POOLED_EDGES,
@@ -104,45 +104,80 @@ class Measured:
         return replace(self.asked, care=(said, *self.asked.care))
 
 
-def noisy_sums(request: Request, random_state: Any, progress: bool | None) -> Measured:
+@dataclass(frozen=True)
+class SumsQuery(Query[Made]):
+    """A statistic that is asked for, and is made of noisy sums.
+
+    Args:
+        request: what is asked for.
+        made: makes the release of the noisy sums: post-processing.
+        random_state: a seed, for tests and research.
+        progress: show progress.
+    """
+
+    request: Request
+    made: Callable[[Measured], Made]
+    random_state: RandomState = None
+    progress: bool | None = None
+
+    @property
+    def promise(self) -> Promise:
+        """The promise of the request."""
+        return self.request.promise
+
+    def keeping(self, promise: Promise) -> Self:
+        """Return the same query with another promise."""
+        return replace(self, request=replace(self.request, promise=promise))
+
+    @property
+    def plan(self) -> Planned:
+        """All parts, calibrated from public numbers alone."""
+        request = self.request
+        return Planned(
+            request.guarantee(request.plan.event, request.plan_in_words()),
+            request.table.n_users,
+            request.contribution.cells or 1,
+            request.expected,
+        )
+
+    def run(self, charge: Charge) -> Made:
+        """Add up, add noise, and make the release of it."""
+        return self.made(noisy_sums(self.request, charge, self.progress))
+
+
+def noisy_sums(request: Request, charge: Charge, progress: bool | None) -> Measured:
     """Run a request: select, find bounds, add up, add noise.
+
+    Args:
+        request: the request.
+        charge: the right to read and to draw.
+        progress: show progress.
 
     Raises:
         DataError: if the source cannot be read; nothing is released then.
-        ParameterError: if the budget in force does not hold it.
     """
-    request = request.settled(lambda asked: asked.plan.event)
-    source, plan = source_of(random_state), request.plan
-    guarantee = request.guarantee(plan.event, source, request.plan_in_words())
+    plan = request.plan
     asked, care, found_range = request.asked(), list[str](), None
-    cells = request.contribution.cells or 1
-    guarantee = before_publishing(
-        guarantee,
-        n_users=request.table.n_users,
-        cells=cells,
-        budget=request.promise.budget,
-        expected=request.expected,
-    )
     table = request.selecting[0] if request.domain.selected else request.table
     if isinstance(request.bounds, AutoRange):
         table = request.blocks.for_keys((), table)[0]
-    with table.open_engine() as engine, Progress(5, progress) as shown:
+    with charge.open(table) as engine, Progress(5, progress) as shown:
         wider = None
         if request.public is not None and request.best is None:
             groups, cells_of = request.public
         elif request.public is not None:
             shown.stage("Choosing items")
-            groups = best_groups(engine, request, source)
+            groups = best_groups(engine, request, charge)
             cells_of = request.blocks.cells(groups, public=True)
         else:
             shown.stage("Selecting items")
-            found, wider = _selected(engine, request, source)
+            found, wider = _selected(engine, request, charge)
             groups = request.domain.groups(found)
             cells_of = request.blocks.cells(groups, public=False)
         bounds = request.bounds
         if isinstance(bounds, AutoRange):
             shown.stage("Finding the range")
-            bounds, seen = _range(engine, request, bounds, source)
+            bounds, seen = _range(engine, request, bounds, charge)
             if request.everyone is not None:
                 # The numbers of people without records lie within the range, too.
                 bounds = min(bounds[0], 0.0), max(bounds[1], 0.0)
@@ -156,7 +191,7 @@ def noisy_sums(request: Request, random_state: Any, progress: bool | None) -> Me
         clip, chosen = np.array([plan.clip], dtype=np.float64), None
         if isinstance(request.rule, AutoClip) and plan.bounds is not None:
             shown.stage("Choosing clipping bounds")
-            chosen = _choose(data, plan, request, source)
+            chosen = _choose(data, plan, request, charge)
             clip = chosen.bounds
             if not chosen.seen.any():
                 care.append(
@@ -169,9 +204,8 @@ def noisy_sums(request: Request, random_state: Any, progress: bool | None) -> Me
         shown.stage("Adding noise")
         known = data.dictionary
         row = known.cell_rows(clip.size)
-        scale = np.repeat(plan.sums.noise_multiplier * grid.radius[row], sums.shape[1])
         # Modulo 2^64, as the sums are: post-processing of adding without bound.
-        sums = with_noise(plan.sums, sums, scale, source)
+        sums = charge.noisy(plan.sums, sums, np.repeat(grid.radius[row], sums.shape[1]))
     left_out = _left_out(chosen, request, known.cell_sizes)
     # In the order of the public domain, or of the keys that were selected.
     order = np.argsort(known.given)
@@ -182,7 +216,7 @@ def noisy_sums(request: Request, random_state: Any, progress: bool | None) -> Me
         noise_sd(plan.sums) * clip[row],
         clip[row],
         split,
-        guarantee,
+        charge.guarantee,
         replace(asked, found=found_range, care=tuple(care), **left_out),
         None if chosen is None else chosen.take(row),
         request.everyone,
@@ -207,7 +241,7 @@ def _left_out(chosen: ChosenBounds | None, request: Request, sizes: IntArray) ->
 
 
 def _selected(
-    engine: Engine, request: Request, source: Source
+    engine: Engine, request: Request, charge: Charge
 ) -> tuple[Groups, Contributions | None]:
     """The selected groups, sorted by key; and what was read, where it serves for the sums too."""
     event = request.plan.select
@@ -216,7 +250,7 @@ def _selected(
     held = held_groups(engine, blocks, request.domain.selected, request.value)
     cells = blocks.cells(held, public=False)
     data = Contributions(engine, blocks, held, cells, request.value, request.presence)
-    groups = select(data, event, source).sorted()
+    groups = select(data, event, charge).sorted()
     same_rows = request.measure is None and not request.domain.public
     return groups, data if same_rows else None
 
@@ -231,7 +265,7 @@ def held_groups(
     return engine.distinct(keys, value)
 
 
-def best_groups(engine: Engine, request: Request, source: Source) -> Groups:
+def best_groups(engine: Engine, request: Request, charge: Charge) -> Groups:
     """The public groups with the most users, by one-shot Gumbel noise; the best first."""
     event = request.plan.select
     assert isinstance(event, Best)  # noqa: S101 - a plan chooses wherever a number is asked for
@@ -242,25 +276,19 @@ def best_groups(engine: Engine, request: Request, source: Source) -> Groups:
     blocks = Blocks("record" if request.table.user is None else "user")
     data = Contributions(engine, blocks, groups, blocks.cells(groups, public=True))
     counts = data.holders()
-    order = gumbel_order(counts, event.scale, event.count, source=source)
-    return data.dictionary.groups.take(order)
+    return data.dictionary.groups.take(charge.order(event, counts))
 
 
-def select(data: Contributions, event: Selection, source: Source) -> Groups:
+def select(data: Contributions, event: Selection, charge: Charge) -> Groups:
     """The groups whose noisy weighted indicator count reaches the threshold."""
     grid = Grid(np.ones(1), grid_bits(event.noise_multiplier))
     sums = data.sums(grid, indicator=True, max_items=event.max_items)
-    scale = np.full(sums.size, event.noise_multiplier * float(grid.radius[0]))
-    # One step up: rounding the noise may carry a count half a step over.
-    threshold = math.ceil(event.threshold / float(grid.step[0])) + 1
-    noisy = with_gaussian(sums, scale, source=source)
-    # Never an item to which nobody adds: a block may hold any number of items beyond max_items,
-    # and enough zeros would pass the threshold now and then.
-    return data.dictionary.groups.filter((sums > 0) & (noisy >= threshold))
+    _, named = charge.named(event, sums, float(grid.radius[0]), float(grid.step[0]))
+    return data.dictionary.groups.filter(named)
 
 
 def _range(
-    engine: Engine, request: Request, rule: AutoRange, source: Source
+    engine: Engine, request: Request, rule: AutoRange, charge: Charge
 ) -> tuple[tuple[float, float], bool]:
     """The range of the numbers from noisy counts of their magnitudes; whether any stood out."""
     event = request.plan.ranges
@@ -277,8 +305,8 @@ def _range(
     )
     grid = Grid(np.ones(1), grid_bits(event.noise_multiplier), request.norm)
     sums = data.sums(grid)
-    scale = np.full(sums.size, event.noise_multiplier * float(grid.radius[0]))
-    noisy = np.asarray(with_noise(event, sums, scale, source) * float(grid.step[0]), np.float64)
+    drawn = charge.noisy(event, sums, float(grid.radius[0]))
+    noisy = np.asarray(drawn * float(grid.step[0]), np.float64)
     sd, far = noise_sd(event), "cut" if request.measure is None else request.measure.far
     seen = rule.stands_out(noisy, sd, request.noise)
     if far == "weighed" and request.blocks.one_row:
@@ -287,7 +315,7 @@ def _range(
     return (rule.widened(found) if far == "kept" and seen else found), seen
 
 
-def _choose(data: Contributions, plan: Plan, request: Request, source: Source) -> ChosenBounds:
+def _choose(data: Contributions, plan: Plan, request: Request, charge: Charge) -> ChosenBounds:
     """Choose the clipping bound of each cell from noisy counts of block norms.
 
     Where there are several cells, each gets a rough bound first, and cells with similar ones share a
@@ -298,20 +326,19 @@ def _choose(data: Contributions, plan: Plan, request: Request, source: Source) -
     assert event is not None  # noqa: S101 - a plan has it then
     edges = rule.edges(cells=1 if plan.one_bound else data.dictionary.cell_sizes.size)
     counts = data.norm_counts(edges[1:], request.norm, indicator=request.indicator)
-    scale = np.full(counts.size, event.noise_multiplier)
-    noisy = with_noise(event, counts, scale, source).astype(np.float64)
+    noisy = charge.noisy(event, counts).astype(np.float64)
     if request.ratio and plan.one_bound and len(data.dictionary.groups):
-        return _choose_for_ratios(noisy, edges, data, request, source).at_most(rule.high)
+        return _choose_for_ratios(noisy, edges, data, request, charge).at_most(rule.high)
     aligned = 1.0 if request.measure is None else request.measure.bias
     if plan.align is not None:
-        aligned *= _alignment(data, plan.align, request, max(float(noisy.sum()), 1.0), source)
+        aligned *= _alignment(data, plan.align, request, max(float(noisy.sum()), 1.0), charge)
     coordinates = request.noisy_coordinates(data.dictionary.cell_sizes)
     noise_multiplier, sd = noise_sd(plan.sums) / aligned, noise_sd(event)
     own = (noisy, edges, sd, coordinates, noise_multiplier, request.noise)
     # Where nothing was selected there is no cell.
     if plan.pool is not None and len(noisy):
         rough = rough_bounds(*own)
-        rows = _pooled_rows(data, plan.pool, rough, request, source)
+        rows = _pooled_rows(data, plan.pool, rough, request, charge)
         # So few cells may have been selected that they learn nothing from a common row.
         if can_pool(len(noisy)):
             chosen = pooled_bounds(
@@ -327,20 +354,19 @@ def _pooled_rows(
     event: Gaussian | Laplace,
     rough: RoughBounds,
     request: Request,
-    source: Source,
+    charge: Charge,
 ) -> FloatArray:
     """Return the noisy counts of blocks by pool and norm ÷ rough bound, (pools, bins), in blocks."""
     most = event.contribution.per_coordinate
     assert most is not None  # noqa: S101 - the contribution of a pooled look has it
     pools = Pools(POOLED_EDGES, rough.pool, rough.bounds, rough.weight, rough.pools, most)
     counts = data.pooled_counts(pools, request.norm, indicator=request.indicator)
-    scale = np.full(counts.size, event.noise_multiplier * 2**WEIGHT_BITS)
-    noisy = with_noise(event, counts, scale, source)
+    noisy = charge.noisy(event, counts, 2.0**WEIGHT_BITS)
     return np.asarray(noisy / 2**WEIGHT_BITS, dtype=np.float64)
 
 
 def _choose_for_ratios(
-    noisy: FloatArray, edges: FloatArray, data: Contributions, request: Request, source: Source
+    noisy: FloatArray, edges: FloatArray, data: Contributions, request: Request, charge: Charge
 ) -> ChosenBounds:
     """Choose one bound for groups whose counts divide their sums."""
     plan, measure = request.plan, request.measure
@@ -348,7 +374,7 @@ def _choose_for_ratios(
     assert measure is not None  # noqa: S101 - ratios have one
     counts = np.ones(len(data.dictionary.groups))
     if plan.align is not None:
-        rows = _at_one_size(data, plan.align, request, source)[:, : measure.counting]
+        rows = _at_one_size(data, plan.align, request, charge)[:, : measure.counting]
         # A group that does not stand out has about the noise's own size, or less.
         counts = np.maximum(rows.sum(axis=1), math.sqrt(rows.shape[1]) * noise_sd(plan.align))
     return bound_of_ratios(
@@ -367,7 +393,7 @@ def _alignment(
     event: Gaussian | Laplace,
     request: Request,
     blocks: float,
-    source: Source,
+    charge: Charge,
 ) -> float:
     """How long the sum of blocks of one size is, as a share of what it would be if they were alike.
 
@@ -376,12 +402,12 @@ def _alignment(
         event: the noise of their sum.
         request: the request.
         blocks: the noisy number of blocks.
-        source: random bits.
+        charge: the right to draw.
 
     What clipping takes from all blocks has about this share of the length that it would have if it
     fell on one coordinate; it is estimated from above by one standard deviation.
     """
-    noisy = _at_one_size(data, event, request, source).ravel()
+    noisy = _at_one_size(data, event, request, charge).ravel()
     variance = noise_sd(event) ** 2
     length = float(noisy @ noisy) - noisy.size * variance
     spread = math.sqrt(2 * noisy.size * variance**2 + 4 * variance * max(length, 0.0))
@@ -389,7 +415,7 @@ def _alignment(
 
 
 def _at_one_size(
-    data: Contributions, event: Gaussian | Laplace, request: Request, source: Source
+    data: Contributions, event: Gaussian | Laplace, request: Request, charge: Charge
 ) -> FloatArray:
     """Return the noisy sum of blocks that are shortened to the smallest size of interest, (V, C).
 
@@ -398,14 +424,5 @@ def _at_one_size(
     assert isinstance(request.rule, AutoClip)  # noqa: S101 - asked for only then
     grid = Grid(np.array([request.rule.low]), grid_bits(event.noise_multiplier), request.norm)
     sums = request.netted(data.sums(grid, indicator=request.indicator))
-    scale = np.full(sums.size, event.noise_multiplier * float(grid.radius[0]))
-    noisy = with_noise(event, sums, scale, source)
+    noisy = charge.noisy(event, sums, float(grid.radius[0]))
     return np.asarray(noisy / float(grid.radius[0]), dtype=np.float64)
-
-
-def with_noise(
-    event: Gaussian | Laplace, sums: IntArray, scale: FloatArray, source: Source
-) -> IntArray:
-    """Add noise of an event's law to sums of integers, never below the scale."""
-    add = with_laplace if isinstance(event, Laplace) else with_gaussian
-    return add(sums, raised(scale), source=source)

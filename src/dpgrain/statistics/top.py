@@ -5,33 +5,32 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 
 from dpgrain import _validate
 from dpgrain._progress import Progress
 from dpgrain.accounting import (
+    Event,
     Selection,
     TruncatedGeometric,
     calibrate_gaussian,
     calibrate_truncated_geometric,
 )
 from dpgrain.errors import ParameterError
-from dpgrain.noise import RandomState, raised, source_of
-from dpgrain.noise.sums import with_gaussian, with_truncated_geometric
-from dpgrain.publishing import Promise, before_publishing, in_budget
+from dpgrain.noise import RandomState
+from dpgrain.publishing import Charge, Planned, Promise, Query, in_budget, publish
 from dpgrain.publishing.expected import Expected
-from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.statistics.asked import Clip
 from dpgrain.statistics.bounds import AutoClip
 from dpgrain.statistics.histogram import as_histogram
 from dpgrain.statistics.plan import grid_bits, select_by_threshold, selection_delta
 from dpgrain.statistics.release import Histogram
 from dpgrain.statistics.request import Request
-from dpgrain.statistics.run import held_groups, noisy_sums
+from dpgrain.statistics.run import Measured, SumsQuery, held_groups
 from dpgrain.statistics.statistic import TOP
 from dpgrain.tables.blocks import Blocks
 from dpgrain.tables.engines.kernel import Grid
@@ -142,10 +141,24 @@ def top(
         pairs = Blocks("element", of=request.keys[0], key=0, alone=True, of_records=True)
         request = replace(request, blocks=pairs, rule=1.0 if clip == "auto" else request.rule)
     if request.domain.selected:
-        release = _unknown(request, method, counts, random_state, progress)
-    else:
-        release = _known(request, method, counts, k, random_state, progress)
+        return publish(_unknown(request, method, counts, k, random_state, progress))
+    return publish(_known(request, method, counts, k, random_state, progress))
+
+
+def _largest(release: Histogram, k: int | None) -> Histogram:
+    """Return the k largest counts, largest first; all of them where k is None."""
     return release.largest(len(release) if k is None else k) if len(release) else release
+
+
+def _counted(
+    request: Request, k: int | None, random_state: RandomState, progress: bool | None
+) -> Query[Histogram]:
+    """Return the query for noisy counts of which the k largest are kept."""
+
+    def made(measured: Measured) -> Histogram:
+        return _largest(as_histogram(measured, request.noise), k)
+
+    return SumsQuery(request, made, random_state, progress)
 
 
 def _known(
@@ -155,8 +168,8 @@ def _known(
     k: int | None,
     random_state: RandomState,
     progress: bool | None,
-) -> Histogram:
-    """Publish counts of public items."""
+) -> Query[Histogram]:
+    """Return the query for counts of public items."""
     if method == "truncated":
         raise ParameterError("method='truncated' is for unknown items; leave domain out.")
     if not counts:
@@ -174,7 +187,7 @@ def _known(
         other = replace(request, noise="laplace", promise=request.promise.pure())
         if other.plan.std_error < request.plan.std_error:
             request = other
-    return as_histogram(noisy_sums(request, random_state, progress), request.noise)
+    return _counted(request, k, random_state, progress)
 
 
 def _chosen_here(method: Method) -> bool:
@@ -191,10 +204,11 @@ def _unknown(
     request: Request,
     method: Method,
     counts: bool,
+    k: int | None,
     random_state: RandomState,
     progress: bool | None,
-) -> Histogram:
-    """Publish counts of items that are selected first, or at once."""
+) -> Query[Histogram]:
+    """Return the query for counts of items that are selected first, or at once."""
     if method in ("laplace", "gumbel"):
         raise ParameterError(f"method={method!r} needs a public domain; give domain=.")
     alone = request.blocks.alone or request.blocks.block == "record"
@@ -209,11 +223,10 @@ def _unknown(
     if method == "truncated" or (
         _chosen_here(method) and _truncated_is_better(request, most, counts)
     ):
-        return _truncated(request, None if alone else most, random_state, progress)
+        return TruncatedQuery(request, None if alone else most, k, random_state, progress)
     if counts:
-        return as_histogram(noisy_sums(request, random_state, progress), "gaussian")
-    request = request.settled(lambda asked: _weighted(asked, most))
-    return _names(request, _weighted(request, most), random_state, progress)
+        return _counted(request, k, random_state, progress)
+    return NamesQuery(request, most, k, random_state, progress)
 
 
 # A choice between mechanisms asks for an event, and the release that follows asks for it again.
@@ -266,94 +279,139 @@ def _truncated_is_better(request: Request, most: int, counts: bool) -> bool:
     return bool(event.cutoff + 1 <= gaussian.threshold * math.sqrt(most))
 
 
-def _truncated(
-    request: Request, most: int | None, random_state: RandomState, progress: bool | None
-) -> Histogram:
-    """Names and counts at once: truncated noise on every count."""
-    items = 1 if most is None else most
-    request = request.settled(lambda asked: _truncated_event(asked, items))
-    source, event = source_of(random_state), _truncated_event(request, items)
-    facts = [f"items with a noisy count above {event.cutoff} are named"]
-    if most is not None:
-        facts.append(f"at most {most:,} items of one unit take part, the first in a public order")
-    guarantee = request.guarantee(event, source, facts)
-    decay = math.exp(-event.rate)
-    sd = math.sqrt(2 * decay) / (1 - decay)
-    expected = Expected(sd, threshold=event.cutoff + 1)
-    with _held(request, guarantee, expected, progress) as (data, guarantee):
-        groups = data.dictionary.groups
-        sums = data.holders(max_items=most)
-    noisy = with_truncated_geometric(sums, event.rate, event.cutoff, source=source)
-    # An item that nobody holds is at most the cutoff away from 0 and never passes.
-    passed = (sums > 0) & (noisy > event.cutoff)
-    size = int(passed.sum())
-    return _sorted(
-        Histogram(
+@dataclass(frozen=True)
+class _HeldQuery(Query[Histogram]):
+    """Items of those that anybody holds, named and counted at once.
+
+    Args:
+        request: what is asked for.
+        most: the largest number of items of one unit that take part; None where a unit has one.
+        k: how many of the items that pass are published; None for all.
+        random_state: a seed, for tests and research.
+        progress: show progress.
+    """
+
+    request: Request
+    most: int | None
+    k: int | None
+    random_state: RandomState = None
+    progress: bool | None = None
+
+    @property
+    def promise(self) -> Promise:
+        """The promise of the request."""
+        return self.request.promise
+
+    def keeping(self, promise: Promise) -> Self:
+        """Return the same query with another promise."""
+        return replace(self, request=replace(self.request, promise=promise))
+
+    def _planned(self, event: Event, facts: Sequence[str], expected: Expected) -> Planned:
+        request = self.request
+        guarantee = request.guarantee(event, facts)
+        return Planned(guarantee, request.table.n_users, expected=expected)
+
+    @contextmanager
+    def _opened(self, charge: Charge) -> Iterator[Contributions]:
+        """What units hold of all items that anybody holds."""
+        request = self.request
+        with charge.open(request.table) as engine, Progress(2, self.progress) as shown:
+            shown.stage("Listing items")
+            held = held_groups(engine, request.blocks, request.keys)
+            cells = request.blocks.cells(held, public=False)
+            data = Contributions(engine, request.blocks, held, cells)
+            shown.stage("Counting holders")
+            yield data
+
+
+@dataclass(frozen=True)
+class TruncatedQuery(_HeldQuery):
+    """Names and counts at once, by truncated noise on every count."""
+
+    @property
+    def event(self) -> TruncatedGeometric:
+        """The noise of the counts."""
+        return _truncated_event(self.request, 1 if self.most is None else self.most)
+
+    @property
+    def _sd(self) -> float:
+        decay = math.exp(-self.event.rate)
+        return math.sqrt(2 * decay) / (1 - decay)
+
+    @property
+    def plan(self) -> Planned:
+        """The noise of the counts, and the count that is named."""
+        event = self.event
+        facts = [f"items with a noisy count above {event.cutoff} are named"]
+        if self.most is not None:
+            facts.append(
+                f"at most {self.most:,} items of one unit take part, the first in a public order"
+            )
+        return self._planned(event, facts, Expected(self._sd, threshold=event.cutoff + 1))
+
+    def run(self, charge: Charge) -> Histogram:
+        """Count the holders of each item, and name those that pass."""
+        with self._opened(charge) as data:
+            groups = data.dictionary.groups
+            sums = data.holders(max_items=self.most)
+        noisy, passed = charge.truncated(self.event, sums)
+        size = int(passed.sum())
+        release = Histogram(
             groups.filter(passed),
             noisy[passed].astype(np.float64),
-            np.full(size, sd),
+            np.full(size, self._sd),
             np.ones(size),
-            guarantee,
+            charge.guarantee,
             replace(
-                request.asked(),
+                self.request.asked(),
                 noise="truncated geometric",
-                clip=Clip(1.0, "item", takes=most is not None),
+                clip=Clip(1.0, "item", takes=self.most is not None),
             ),
             "geometric",
         )
-    )
+        return _largest(_sorted(release), self.k)
 
 
-def _names(
-    request: Request, event: Selection, random_state: RandomState, progress: bool | None
-) -> Histogram:
-    """Publish names and weighted counts, for the whole budget."""
-    source = source_of(random_state)
-    facts = [
-        f"at most {event.max_items:,} items of one unit take part, the first in a public order",
-        f"items with a noisy weighted count of at least {event.threshold:.4g} are named",
-    ]
-    guarantee = request.guarantee(event, source, facts)
-    expected = Expected(event.noise_multiplier, threshold=event.threshold)
-    with _held(request, guarantee, expected, progress) as (data, guarantee):
+@dataclass(frozen=True)
+class NamesQuery(_HeldQuery):
+    """Names and weighted counts, for the whole promise."""
+
+    @property
+    def event(self) -> Selection:
+        """The noise of the counts, and the threshold."""
+        return _weighted(self.request, 1 if self.most is None else self.most)
+
+    @property
+    def plan(self) -> Planned:
+        """The noise of the weighted counts, and the count that is named."""
+        event = self.event
+        facts = [
+            f"at most {event.max_items:,} items of one unit take part, the first in a public order",
+            f"items with a noisy weighted count of at least {event.threshold:.4g} are named",
+        ]
+        expected = Expected(event.noise_multiplier, threshold=event.threshold)
+        return self._planned(event, facts, expected)
+
+    def run(self, charge: Charge) -> Histogram:
+        """Add up the weights of each item's holders, and name those that pass."""
+        event = self.event
         grid = Grid(np.ones(1), grid_bits(event.noise_multiplier))
-        sums = data.sums(grid, indicator=True, max_items=event.max_items)
-        groups = data.dictionary.groups
-    step = float(grid.step[0])
-    scale = np.full(sums.size, event.noise_multiplier * float(grid.radius[0]))
-    noisy = with_gaussian(sums, raised(scale), source=source)
-    passed = (sums > 0) & (noisy >= math.ceil(event.threshold / step) + 1)
-    size = int(passed.sum())
-    return _sorted(
-        Histogram(
+        with self._opened(charge) as data:
+            sums = data.sums(grid, indicator=True, max_items=event.max_items)
+            groups = data.dictionary.groups
+        step = float(grid.step[0])
+        noisy, passed = charge.named(event, sums, float(grid.radius[0]), step)
+        size = int(passed.sum())
+        release = Histogram(
             groups.filter(passed),
             np.asarray(noisy[passed] * step, dtype=np.float64),
             np.full(size, event.noise_multiplier),
             np.ones(size),
-            guarantee,
-            replace(request.asked(), each="share", clip=Clip(1.0, takes=False)),
+            charge.guarantee,
+            replace(self.request.asked(), each="share", clip=Clip(1.0, takes=False)),
             "gaussian",
         )
-    )
-
-
-@contextmanager
-def _held(
-    request: Request, guarantee: Guarantee, expected: Expected, progress: bool | None
-) -> Iterator[tuple[Contributions, Guarantee]]:
-    """What units hold of all items that anybody holds, and the guarantee that was charged."""
-    guarantee = before_publishing(
-        guarantee,
-        n_users=request.table.n_users,
-        budget=request.promise.budget,
-        expected=expected,
-    )
-    with request.table.open_engine() as engine, Progress(2, progress) as shown:
-        shown.stage("Listing items")
-        held = held_groups(engine, request.blocks, request.keys)
-        data = Contributions(engine, request.blocks, held, request.blocks.cells(held, public=False))
-        shown.stage("Counting holders")
-        yield data, guarantee
+        return _largest(_sorted(release), self.k)
 
 
 def _sorted(release: Histogram) -> Histogram:

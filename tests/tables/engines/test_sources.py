@@ -20,7 +20,7 @@ from tests.conftest import Command
 
 import dpgrain as dg
 from dpgrain.learn.features import Encoding, Number, load_rows
-from dpgrain.statistics import run
+from dpgrain.publishing.charge import Charge
 from dpgrain.tables.engines.duckdb import DuckDB
 
 PROMISE: dict[str, Any] = {"unit": dg.User(), "epsilon": 1.0, "delta": 1e-6}
@@ -83,7 +83,7 @@ def _nothing_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     def ended(*_: Any) -> None:
         raise AssertionError
 
-    monkeypatch.setattr(run, "before_publishing", ended)
+    monkeypatch.setattr(Charge, "__init__", ended)
     monkeypatch.setattr(DuckDB, "__enter__", ended)
 
 

@@ -73,7 +73,9 @@ class ApproximateDP(Event):
         return Loss(pure=pure, leak=leak, rho=rho)
 
 
-def PureDP(epsilon: float, *, level: Level = "user", relation: Relation = "zero_out") -> Event:  # noqa: N802
+def PureDP(  # noqa: N802 - the name of an event
+    epsilon: float, *, level: Level = "user", relation: Relation = "zero_out"
+) -> ApproximateDP:
     """The event of an ε-DP mechanism of which nothing else is known.
 
     Args:

@@ -1,0 +1,273 @@
+"""The charge of a release: the only way to its rows and to its noise."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections import Counter
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from typing import Any, Literal, NoReturn, Protocol, Self, TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dpgrain._types import BoolArray, FloatArray, IndexArray, IntArray
+from dpgrain.accounting import (
+    ApproximateDP,
+    BoundedRange,
+    Compose,
+    Event,
+    ExponentialMechanism,
+    Gaussian,
+    Laplace,
+    SelectBest,
+    Selection,
+    TruncatedGeometric,
+)
+from dpgrain.errors import ParameterError
+from dpgrain.noise import Source, gumbel_order, raised
+from dpgrain.noise.exponential import below, permute_and_flip
+from dpgrain.noise.sums import with_gaussian, with_laplace, with_truncated_geometric
+from dpgrain.publishing.guarantee import Guarantee
+from dpgrain.publishing.repeated import best_run
+
+Opened = TypeVar("Opened", covariant=True)
+Result = TypeVar("Result")
+
+
+class Rows(Protocol[Opened]):
+    """Rows that lie somewhere, such as a table."""
+
+    def open_engine(self) -> AbstractContextManager[Opened]:
+        """Open them for reading."""
+
+
+class Charge:
+    """The right to open rows and to draw noise for one release; made by :func:`publish` alone.
+
+    Each part of the event that was charged is a ticket for one draw. The scale of a draw is the part's
+    own, times a radius that follows from public numbers and earlier draws; nothing is drawn with less
+    noise, or more often, than was charged. Tickets that are left when the release is made are void.
+
+    Args:
+        guarantee: what was charged, with the receipts of ledgers.
+        source: where noise comes from.
+
+    >>> from dpgrain.noise import SeededSource
+    >>> part = Gaussian(3.0)
+    >>> told = Guarantee("user", "", "zero_out", 1e-6, part)
+    >>> with Charge(told, SeededSource(1)) as charge:
+    ...     noisy = charge.noisy(part, np.zeros(2, dtype=np.int64), 2.0**20)
+    ...     charge.noisy(part, np.zeros(2, dtype=np.int64), 2.0**20)
+    Traceback (most recent call last):
+    RuntimeError: Gaussian was drawn as often as it was charged.
+    """
+
+    def __init__(self, guarantee: Guarantee, source: Source) -> None:
+        self._guarantee = guarantee
+        self._source = source
+        self._left = tickets(guarantee.event)
+        self._lock = threading.Lock()
+        self._over = False
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """What was charged: the guarantee to publish."""
+        return self._guarantee
+
+    @property
+    def left(self) -> Counter[Event]:
+        """The tickets that are left: part of the event → number of draws."""
+        return +self._left
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> Literal[False]:
+        self._over = True
+        return False
+
+    # -- rows --
+
+    def open(self, rows: Rows[Opened]) -> AbstractContextManager[Opened]:
+        """Open rows for reading.
+
+        Args:
+            rows: the rows, such as a table.
+        """
+        self._check_open()
+        return rows.open_engine()
+
+    def read(self, read: Callable[[], Result]) -> Result:
+        """Read rows that a caller holds, such as labels of an array.
+
+        Args:
+            read: the function that reads them.
+        """
+        self._check_open()
+        return read()
+
+    # -- noise --
+
+    def noisy(
+        self, part: Gaussian | Laplace, sums: NDArray[Any], radius: ArrayLike = 1.0
+    ) -> NDArray[Any]:
+        """Add noise of a part's law to sums of integers.
+
+        Args:
+            part: the part of the event.
+            sums: the sums, of any shape.
+            radius: the largest norm of what one block adds, one number or one for each sum.
+        """
+        self._take(part)
+        scale = part.noise_multiplier * np.broadcast_to(np.ravel(radius), sums.size)
+        return with_noise(part, sums, scale, self._source)
+
+    def named(
+        self, part: Selection, sums: IntArray, radius: float, step: float
+    ) -> tuple[IntArray, BoolArray]:
+        """Add noise to weighted counts of holders, and say which items may be named.
+
+        Args:
+            part: the part of the event.
+            sums: (V,) the counts, in steps.
+            radius: the weight 1, in steps.
+            step: a step, as a part of the weight 1.
+
+        Returns:
+            (V,) noisy counts in steps, and whether each reaches the threshold.
+        """
+        self._take(part)
+        # One step up: rounding the noise may carry a count half a step over.
+        threshold = math.ceil(part.threshold / step) + 1
+        scale = np.full(sums.size, part.noise_multiplier * radius)
+        noisy = with_gaussian(sums, raised(scale), source=self._source)
+        # Never an item to which nobody adds: a block may hold any number of items beyond those that
+        # take part, and enough zeros would pass the threshold now and then.
+        return noisy, (sums > 0) & (noisy >= threshold)
+
+    def truncated(self, part: TruncatedGeometric, counts: IntArray) -> tuple[IntArray, BoolArray]:
+        """Add truncated geometric noise to counts of holders, and say which items may be named.
+
+        Args:
+            part: the part of the event.
+            counts: (V,) the counts.
+        """
+        self._take(part)
+        noisy = with_truncated_geometric(counts, part.rate, part.cutoff, source=self._source)
+        # An item that nobody holds is at most the cutoff away from 0 and never passes.
+        return noisy, (counts > 0) & (noisy > part.cutoff)
+
+    def order(
+        self, part: ExponentialMechanism | BoundedRange, scores: IntArray, radius: float = 1.0
+    ) -> IndexArray:
+        """Choose the largest scores by one-shot Gumbel noise; the best first.
+
+        Args:
+            part: the part of the event, which says how many are chosen.
+            scores: (V,) the scores.
+            radius: how far one block moves a score.
+        """
+        self._take(part)
+        scale = part.scale if radius == 1 else float(raised(raised(part.scale * radius)))
+        return gumbel_order(scores, scale, part.count, source=self._source)
+
+    def flip(self, part: ApproximateDP, scores: IntArray, radius: float = 1.0) -> int:
+        """Choose a large score by permute-and-flip.
+
+        Args:
+            part: the part of the event, whose ε pays for scores that all move one way.
+            scores: (V,) the scores.
+            radius: how far one block moves a score.
+        """
+        self._take(part)
+        # The division is rounded; err towards more noise.
+        scale = (1 / part.guaranteed_epsilon) * (1 + 2.0**-50)
+        return permute_and_flip(scores, float(raised(raised(scale * radius))), source=self._source)
+
+    def by_caller(self, part: Event, estimate: Callable[[Source], Result]) -> Result:
+        """Have a caller's own mechanism draw, whose event the caller states.
+
+        Args:
+            part: the part of the event.
+            estimate: the mechanism.
+        """
+        self._take(part)
+        return estimate(self._source)
+
+    def best_of(
+        self, part: SelectBest, count: int, run: Callable[[int, Charge], tuple[float, Result]]
+    ) -> Result:
+        """Run candidates that are drawn at random, a random number of times; keep the best result.
+
+        Args:
+            part: the part of the event, which says what one run draws.
+            count: the number of candidates.
+            run: makes one run of a candidate, with a charge of its own; returns score and result.
+        """
+        self._take(part)
+        inner = part.events if isinstance(part.events, tuple) else (part.events,)
+        event = inner[0] if len(inner) == 1 else Compose(inner)
+        one = replace(self._guarantee, event=event)
+
+        def drawn(source: Source) -> tuple[float, Result]:
+            index = below(count, source)
+            with Charge(one, source) as charge:
+                return run(index, charge)
+
+        best = best_run(drawn, part, self._source)
+        assert best is not None  # noqa: S101 - the law of the number of runs of choices is never 0
+        return best[1]
+
+    # -- tickets --
+
+    def _take(self, part: Event) -> None:
+        self._check_open()
+        with self._lock:
+            if self._left[part] < 1:
+                raise RuntimeError(f"{type(part).__name__} was drawn as often as it was charged.")
+            self._left[part] -= 1
+
+    def _check_open(self) -> None:
+        if self._over:
+            raise RuntimeError("the release is made: its charge opens and draws nothing more.")
+
+    def __reduce__(self) -> NoReturn:
+        raise ParameterError(
+            "a charge must not be copied: what one copy draws the other would draw."
+        )
+
+    def __copy__(self) -> NoReturn:
+        self.__reduce__()
+
+    def __deepcopy__(self, memo: object) -> NoReturn:
+        self.__reduce__()
+
+
+def tickets(event: Event) -> Counter[Event]:
+    """Return how often each part of an event may be drawn.
+
+    Args:
+        event: the event of a release.
+
+    >>> tickets(Gaussian(1.0) + Laplace(2.0) + Gaussian(1.0))[Gaussian(1.0)]
+    2
+    """
+    return Counter(event.parts)
+
+
+def with_noise(
+    event: Gaussian | Laplace, sums: NDArray[Any], scale: FloatArray | float, source: Source
+) -> NDArray[Any]:
+    """Add noise of an event's law to sums of integers, never below the scale.
+
+    Args:
+        event: the event.
+        sums: the sums.
+        scale: the scale of the noise, one number or one per sum.
+        source: where noise comes from.
+    """
+    add = with_laplace if isinstance(event, Laplace) else with_gaussian
+    return add(sums, raised(scale), source=source)
