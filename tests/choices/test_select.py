@@ -8,16 +8,18 @@ import sys
 import warnings
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from tests.charges import charge_of
 from tests.choices import cases
 
 import dpgrain.choices.select as module
-from dpgrain.accounting import Contribution, Laplace
+from dpgrain.accounting import Contribution, ExponentialMechanism, Laplace
 from dpgrain.choices.cover import ball_cover
 from dpgrain.choices.scores import STEPS
 from dpgrain.choices.select import Choice, select
@@ -156,7 +158,8 @@ def test_the_loss_of_the_winner(relation: Relation) -> None:
 def noisy_totals(losses: Array, draws: int) -> list[module._Total]:
     """Noisy sums of the same losses, where units are counted beside them."""
     source, exact = SeededSource(5), module._Total.of(losses)
-    return [exact.noisy(4.0, True, source) for _ in range(draws)]
+    part = Laplace(4.0, ONE)
+    return [exact.noisy(part, True, charge_of(part, source)) for _ in range(draws)]
 
 
 def test_units_are_counted_with_noise_of_their_own() -> None:
@@ -274,10 +277,19 @@ def choosing(method: str, epsilon: float, relation: Relation, wrong: float) -> A
         gumbel=method == "exponential",
         score=False,
     )
-    plan = type(plan)(plan.event, plan.count, plan.scale * wrong, plan.gumbel, plan.score)
+    choice = plan.choice
+    if isinstance(choice, ExponentialMechanism):
+        return picking(replace(plan, choice=replace(choice, scale=choice.scale * wrong)))
+    rate = choice.guaranteed_epsilon / wrong
+    return picking(replace(plan, choice=replace(choice, guaranteed_epsilon=rate)))
+
+
+def picking(plan: Any) -> Callable[[Array, Source], int]:
+    """The choice of a plan by totals instead of records."""
 
     def pick(x: Array, source: Source) -> int:
-        return plan.choose(lambda i: np.array([x[i]]), 1, source).index
+        charge = charge_of(plan.choice, source)
+        return int(plan.choose(lambda i: x[i : i + 1], 1, charge).index)
 
     return pick
 
@@ -321,9 +333,7 @@ def test_clipping_records_instead_of_users_is_caught() -> None:
         plan = module._once(
             Promise(User(), 1.0, 0.0, "zero_out"), ONE, 2, gumbel=False, score=False
         )
-        return cases.measured(
-            lambda x, source: plan.choose(lambda i: np.array([x[i]]), 1, source).index, one, two
-        )
+        return cases.measured(picking(plan), one, two)
 
     assert picks(User()) < 1.0
     assert picks(Record()) > 1.5
@@ -333,7 +343,7 @@ def test_the_exponential_mechanism_has_the_gumbel_order() -> None:
     x = np.array([3, 1, 2], dtype=np.int64) * STEPS
     plan = module._once(Promise(User(), 0.7, 1e-6, "zero_out"), ONE, 3, gumbel=True, score=False)
     for seed in range(20):
-        chosen = plan.choose(lambda i: x[i : i + 1], 1, SeededSource(seed)).index
+        chosen = picking(plan)(x, SeededSource(seed))
         scale = STEPS / 0.7 * (1 + 2.0**-50)
         assert chosen == gumbel_order(-x, scale, 1, source=SeededSource(seed))[0]
 

@@ -33,7 +33,7 @@ from dpgrain.errors import ParameterError, only_interrupts
 from dpgrain.inputs.calls import by_record, part_of, probe, silent
 from dpgrain.inputs.numbers import vector
 from dpgrain.noise import RandomState, Source, raised
-from dpgrain.publishing import Charge, Planned, Promise, Query, in_budget, publish
+from dpgrain.publishing import Charge, Planned, Promise, Query, in_budget, publishes
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.units import Level, Relation, Unit, User
 
@@ -87,6 +87,7 @@ class Choice:
         )
 
 
+@publishes
 def select(
     candidates: Sequence[Any],
     loss: Callable[..., Any],
@@ -107,7 +108,7 @@ def select(
     runs: float | None = None,
     evaluation: Evaluation | None = None,
     random_state: RandomState = None,
-) -> Choice:
+) -> Query[Choice]:
     """Choose the candidate with about the smallest mean loss over users.
 
     Args:
@@ -191,22 +192,20 @@ def select(
             "loss",
             "one number for each record",
         )
-    return publish(
-        SelectQuery(
-            promise,
-            candidates,
-            loss,
-            records,
-            Unread.of(m, users, elements, unit),
-            lower,
-            bound,
-            method,
-            None if n_users is None else _validate.integer(minimum=1, n_users=n_users),
-            score,
-            runs,
-            evaluation,
-            random_state,
-        )
+    return SelectQuery(
+        promise,
+        candidates,
+        loss,
+        records,
+        Unread.of(m, users, elements, unit),
+        lower,
+        bound,
+        method,
+        None if n_users is None else _validate.integer(minimum=1, n_users=n_users),
+        score,
+        runs,
+        evaluation,
+        random_state,
     )
 
 
@@ -410,9 +409,7 @@ class _Repeated:
         assert evaluation is not None  # noqa: S101 - asked where there is one
         try:
             with silent():
-                return one.by_caller(
-                    self.one, lambda source: float(evaluation(losses, self.epsilon, source))
-                )
+                return float(evaluation(losses, self.epsilon, one.lend(self.one)))
         except BaseException as error:
             # An error would tell of the records, so it counts like a result that is no number.
             only_interrupts(error)

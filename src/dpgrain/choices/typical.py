@@ -16,7 +16,7 @@ from dpgrain.arrays.guarantees import guarantee_of
 from dpgrain.arrays.roster import Roster
 from dpgrain.errors import ParameterError
 from dpgrain.noise import RandomState
-from dpgrain.publishing import Charge, Planned, Promise, Query, publish
+from dpgrain.publishing import Charge, Planned, Promise, Query, publishes
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.units import Relation, User
 
@@ -39,6 +39,7 @@ class TypicalRecords:
     guarantee: Guarantee
 
 
+@publishes
 def typical_records(
     users: Any,
     *,
@@ -48,7 +49,7 @@ def typical_records(
     relation: Relation = "zero_out",
     random_state: RandomState = None,
     largest: int = 2**20,
-) -> TypicalRecords:
+) -> Query[TypicalRecords]:
     """Publish about the median number of records of a user, for ``Known(records=…)``.
 
     Each user's number is rounded to the nearest of the whole numbers next to 1, 2^(1/4), 2^(1/2), …;
@@ -88,7 +89,7 @@ def typical_records(
         raise ParameterError(f"largest must be at most 2^40, not {largest!r}.")
     whose = Unread.of_all(users, User())
     n = None if n_users is None else _validate.integer(minimum=1, n_users=n_users)
-    return publish(TypicalQuery(promise, whose, largest, n, random_state))
+    return TypicalQuery(promise, whose, largest, n, random_state)
 
 
 @dataclass(frozen=True, eq=False)

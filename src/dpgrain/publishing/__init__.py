@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from dpgrain.publishing.budget import Budget, budget, in_budget
     from dpgrain.publishing.caps import Caps
     from dpgrain.publishing.charge import Charge
+    from dpgrain.publishing.door import publishes
     from dpgrain.publishing.prices import Price, price
     from dpgrain.publishing.promise import Promise
     from dpgrain.publishing.publish import before_publishing, publish, told_if_interrupted
@@ -30,6 +31,7 @@ __all__ = [
     "of_share",
     "price",
     "publish",
+    "publishes",
     "takes_share",
     "told_if_interrupted",
 ]
@@ -40,6 +42,7 @@ face(
         "dpgrain.publishing.budget": ("Budget", "budget", "in_budget"),
         "dpgrain.publishing.caps": ("Caps",),
         "dpgrain.publishing.charge": ("Charge",),
+        "dpgrain.publishing.door": ("publishes",),
         "dpgrain.publishing.prices": ("Price", "price"),
         "dpgrain.publishing.promise": ("Promise",),
         "dpgrain.publishing.publish": ("before_publishing", "publish", "told_if_interrupted"),

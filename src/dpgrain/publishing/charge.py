@@ -187,15 +187,15 @@ class Charge:
         scale = (1 / part.guaranteed_epsilon) * (1 + 2.0**-50)
         return permute_and_flip(scores, float(raised(raised(scale * radius))), source=self._source)
 
-    def by_caller(self, part: Event, estimate: Callable[[Source], Result]) -> Result:
-        """Have a caller's own mechanism draw, whose event the caller states.
+    def lend(self, part: Event) -> Source:
+        """Return the source of noise for a mechanism that draws by itself.
 
         Args:
-            part: the part of the event.
-            estimate: the mechanism.
+            part: the part of the event, which is the mechanism's own: it answers for its draws, as an
+                estimate of the caller's does, or a run of many rounds that goes on after the release.
         """
         self._take(part)
-        return estimate(self._source)
+        return self._source
 
     def best_of(
         self, part: SelectBest, count: int, run: Callable[[int, Charge], tuple[float, Result]]

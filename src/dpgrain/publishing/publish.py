@@ -35,12 +35,11 @@ def publish(query: Query[Made]) -> Made:
     alone, which draws each part of the event at most as often as it was charged.
 
     >>> import pyarrow as pa
-    >>> from dpgrain import User, read
-    >>> from dpgrain.statistics.holdings import holdings_query
+    >>> from dpgrain import User, elements_per_user, read
     >>> visits = read(pa.table({"who": [1, 2, 2], "page": ["a", "b", "a"]}), user="who")
-    >>> query = holdings_query(visits, "page", unit=User(), epsilon=1.0, delta=1e-6)
+    >>> query = elements_per_user.query(visits, "page", unit=User(), epsilon=1.0, delta=1e-6)
     >>> str(query.plan.expected), len(publish(query))
-    ('± 5.97', 24)
+    ('± 5.97', 28)
     """
     query = query.settled()
     plan, source = query.plan, source_of(query.random_state)

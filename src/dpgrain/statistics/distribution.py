@@ -16,7 +16,7 @@ from dpgrain import _validate
 from dpgrain._types import FloatArray, Law
 from dpgrain.errors import ParameterError
 from dpgrain.noise import RandomState
-from dpgrain.publishing import Promise, publish
+from dpgrain.publishing import Promise, Query, publishes
 from dpgrain.statistics import values
 from dpgrain.statistics.bounds import AutoClip
 from dpgrain.statistics.consistent import consistent
@@ -40,6 +40,7 @@ _STEPS = (1.0, 2.0, 5.0)
 _DRAWN, _LEVEL = 8_000_000, 0.955
 
 
+@publishes
 def distribution(
     table: UserTable,
     value: str,
@@ -57,7 +58,7 @@ def distribution(
     max_items: int = 1000,
     random_state: RandomState = None,
     progress: bool | None = None,
-) -> Estimates:
+) -> Query[Estimates]:
     """Publish the share of numbers that are at least so large, overall or by group.
 
     Args:
@@ -108,7 +109,7 @@ def distribution(
         domain=domain, max_items=max_items,
     )  # fmt: skip
     made = partial(_distributions, law=request.noise)
-    return publish(SumsQuery(request, made, random_state, progress))
+    return SumsQuery(request, made, random_state, progress)
 
 
 def _distributions(measured: Measured, law: Law) -> Estimates:
@@ -140,8 +141,8 @@ def binned(
     random_state: RandomState,
     progress: bool | None,
     **options: Any,
-) -> Histogram:
-    """Publish how many records have a number in each of several bins, as ``dg.histogram(edges=…)``.
+) -> SumsQuery[Histogram]:
+    """Return the query for records in bins of a number, as ``dg.histogram(edges=…)`` has them.
 
     Args:
         table: the table.
@@ -156,7 +157,7 @@ def binned(
     known = None if edges == "auto" else _checked_edges("edges", edges)
     request = _request(BINNED, table, value, known, promise=promise, **options)
     made = partial(_bins, law=request.noise)
-    return publish(SumsQuery(request, made, random_state, progress))
+    return SumsQuery(request, made, random_state, progress)
 
 
 def _bins(measured: Measured, law: Law) -> Histogram:

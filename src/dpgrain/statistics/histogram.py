@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
 
@@ -12,7 +13,7 @@ import numpy as np
 from dpgrain._types import BoolArray, Law
 from dpgrain.errors import ParameterError
 from dpgrain.noise import RandomState
-from dpgrain.publishing import Promise, publish
+from dpgrain.publishing import Promise, Query, publishes
 from dpgrain.statistics import values
 from dpgrain.statistics.bounds import AutoClip
 from dpgrain.statistics.distribution import binned
@@ -27,6 +28,7 @@ from dpgrain.tables.table import UserTable
 from dpgrain.units import Relation, Unit
 
 
+@publishes
 def histogram(
     table: UserTable,
     item: str | Sequence[str],
@@ -45,7 +47,7 @@ def histogram(
     max_items: int = 1000,
     random_state: RandomState = None,
     progress: bool | None = None,
-) -> Histogram:
+) -> Query[Histogram]:
     """Publish how much of each item the users hold, at the granularity of a privacy unit.
 
     Args:
@@ -106,7 +108,7 @@ def histogram(
             table, item, edges, promise=promise, clip=clip, noise=noise, random_state=random_state,
             progress=progress,
         )  # fmt: skip
-        return in_bins.without_negatives() if nonnegative else in_bins
+        return _without_negatives(in_bins) if nonnegative else in_bins
     if weight is not None and isinstance(table, UserTable):
         table.require_numbers([weight], "weight")
     request = Request.of(
@@ -121,14 +123,20 @@ def histogram(
         measure=None if weight is None else values.weights(_weight_unit(rule)),
         max_items=max_items,
     )
+    query = sums_as_histogram(request, random_state, progress)
+    return _without_negatives(query) if nonnegative else query
+
+
+def _without_negatives(query: SumsQuery[Histogram]) -> SumsQuery[Histogram]:
+    """Return the query whose negative estimates are set to 0."""
 
     def made(measured: Measured) -> Histogram:
-        release = as_histogram(measured, noise)
-        return release.without_negatives() if nonnegative else release
+        return query.made(measured).without_negatives()
 
-    return publish(SumsQuery(request, made, random_state, progress))
+    return replace(query, made=made)
 
 
+@publishes
 def count(
     table: UserTable,
     value: str | None = None,
@@ -145,7 +153,7 @@ def count(
     max_items: int = 1000,
     random_state: RandomState = None,
     progress: bool | None = None,
-) -> Histogram:
+) -> Query[Histogram]:
     """Publish the number of records, overall or by group.
 
     Args:
@@ -189,9 +197,10 @@ def count(
         measure=None if value is None else values.count(),
         max_items=max_items,
     )
-    return publish(sums_as_histogram(request, random_state, progress))
+    return sums_as_histogram(request, random_state, progress)
 
 
+@publishes
 def sum(  # noqa: A001 - the field's word; always called as dg.sum
     table: UserTable,
     value: str,
@@ -209,7 +218,7 @@ def sum(  # noqa: A001 - the field's word; always called as dg.sum
     max_items: int = 1000,
     random_state: RandomState = None,
     progress: bool | None = None,
-) -> Histogram:
+) -> Query[Histogram]:
     """Publish the sum of a column of numbers, overall or by group.
 
     Args:
@@ -271,7 +280,7 @@ def sum(  # noqa: A001 - the field's word; always called as dg.sum
         signed = split.corners > 1
         return as_histogram(measured, request.noise, scale=split.scale, sign=sign, signed=signed)
 
-    return publish(SumsQuery(request, made, random_state, progress))
+    return SumsQuery(request, made, random_state, progress)
 
 
 def sums_as_histogram(

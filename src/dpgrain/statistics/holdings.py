@@ -24,7 +24,7 @@ from dpgrain.accounting import (
 )
 from dpgrain.errors import ParameterError
 from dpgrain.noise import RandomState
-from dpgrain.publishing import Charge, Planned, Promise, Query, publish
+from dpgrain.publishing import Charge, Planned, Promise, Query, publishes
 from dpgrain.publishing.expected import Expected
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.statistics.asked import Asked
@@ -77,6 +77,7 @@ class Holdings(Histogram):
         return min(max(share, 0.0), 1.0)
 
 
+@publishes
 def elements_per_user(
     table: UserTable,
     by: str | None = None,
@@ -90,7 +91,7 @@ def elements_per_user(
     noise: Literal["gaussian", "laplace"] = "gaussian",
     random_state: RandomState = None,
     progress: bool | None = None,
-) -> Holdings:
+) -> Query[Holdings]:
     """Publish how many elements, and how many records, the users hold.
 
     A curve ε(k) says what a release promises to k elements of one person; this says how many people
@@ -128,38 +129,6 @@ def elements_per_user(
     >>> held.groups.columns[1].to_pylist()
     [1, 2, None, 1, 2, None]
     """
-    return publish(
-        holdings_query(
-            table,
-            by,
-            unit=unit,
-            epsilon=epsilon,
-            delta=delta,
-            share=share,
-            relation=relation,
-            edges=edges,
-            noise=noise,
-            random_state=random_state,
-            progress=progress,
-        )
-    )
-
-
-def holdings_query(
-    table: UserTable,
-    by: str | None = None,
-    *,
-    unit: Unit,
-    epsilon: float | None = None,
-    delta: float = 0.0,
-    share: float | None = None,
-    relation: Relation = "zero_out",
-    edges: Sequence[int] = _EDGES,
-    noise: Law = "gaussian",
-    random_state: RandomState = None,
-    progress: bool | None = None,
-) -> HoldingsQuery:
-    """Check what :func:`elements_per_user` is asked for, and return it as a query."""
     promise = Promise.of(unit, epsilon, delta, relation, share).under(noise)
     if not isinstance(table, UserTable):
         raise ParameterError(f"table must come from dg.read, not {type(table).__name__}.")

@@ -11,7 +11,7 @@ import numpy as np
 
 from dpgrain._types import FloatArray, Law
 from dpgrain.noise import RandomState
-from dpgrain.publishing import Promise, publish
+from dpgrain.publishing import Promise, Query, publishes
 from dpgrain.statistics import values
 from dpgrain.statistics.bounds import AutoClip
 from dpgrain.statistics.histogram import checked_bounds
@@ -25,6 +25,7 @@ from dpgrain.tables.table import UserTable
 from dpgrain.units import Relation, Unit
 
 
+@publishes
 def mean(
     table: UserTable,
     value: str,
@@ -42,7 +43,7 @@ def mean(
     max_items: int = 1000,
     random_state: RandomState = None,
     progress: bool | None = None,
-) -> Estimates:
+) -> Query[Estimates]:
     """Publish the mean of a column of numbers, overall or by group.
 
     Args:
@@ -96,7 +97,7 @@ def mean(
         max_items=max_items,
     )
     made = partial(_means, z=half_width(request.noise))
-    return publish(SumsQuery(request, made, random_state, progress))
+    return SumsQuery(request, made, random_state, progress)
 
 
 def _means(measured: Measured, z: float) -> Estimates:
@@ -122,6 +123,7 @@ def _means(measured: Measured, z: float) -> Estimates:
     )
 
 
+@publishes
 def variance(
     table: UserTable,
     value: str,
@@ -139,7 +141,7 @@ def variance(
     max_items: int = 1000,
     random_state: RandomState = None,
     progress: bool | None = None,
-) -> Estimates:
+) -> Query[Estimates]:
     """Publish the variance of a column of numbers (dividing by the count), overall or by group.
 
     Args:
@@ -192,7 +194,7 @@ def variance(
         max_items=max_items,
     )
     made = partial(_variances, z=half_width(request.noise))
-    return publish(SumsQuery(request, made, random_state, progress))
+    return SumsQuery(request, made, random_state, progress)
 
 
 def _variances(measured: Measured, z: float) -> Estimates:

@@ -14,7 +14,7 @@ from dpgrain import _validate
 from dpgrain._types import FloatArray
 from dpgrain.errors import ParameterError
 from dpgrain.noise import RandomState
-from dpgrain.publishing import Promise, publish
+from dpgrain.publishing import Promise, Query, publishes
 from dpgrain.statistics import values
 from dpgrain.statistics.bounds import AutoClip
 from dpgrain.statistics.histogram import checked_bounds
@@ -36,6 +36,7 @@ _WIDE = 1000.0
 _INSIDE = 1e-9
 
 
+@publishes
 def quantiles(
     table: UserTable,
     value: str,
@@ -56,7 +57,7 @@ def quantiles(
     max_items: int = 1000,
     random_state: RandomState = None,
     progress: bool | None = None,
-) -> Estimates:
+) -> Query[Estimates]:
     """Publish quantiles of a column of numbers, overall or by group; several cost what one costs.
 
     Args:
@@ -126,7 +127,7 @@ def quantiles(
         max_items=max_items,
     )
     made = partial(_ranks, ranks=ranks, z=half_width(request.noise))
-    return publish(SumsQuery(request, made, random_state, progress))
+    return SumsQuery(request, made, random_state, progress)
 
 
 def _ranks(measured: Measured, ranks: FloatArray, z: float) -> Estimates:
@@ -168,7 +169,8 @@ def _ranks(measured: Measured, ranks: FloatArray, z: float) -> Estimates:
     )
 
 
-def quantile(table: UserTable, value: str, q: float = 0.5, **options: Any) -> Estimates:
+@publishes
+def quantile(table: UserTable, value: str, q: float = 0.5, **options: Any) -> Query[Estimates]:
     """Publish one quantile of a column of numbers, by default the median.
 
     Args:
@@ -186,7 +188,7 @@ def quantile(table: UserTable, value: str, q: float = 0.5, **options: Any) -> Es
     >>> 0 <= median.value <= 100
     True
     """
-    return quantiles(table, value, [q], **options)
+    return quantiles.query(table, value, [q], **options)
 
 
 def _spacing(

@@ -22,7 +22,7 @@ from dpgrain.accounting import (
 )
 from dpgrain.errors import ParameterError
 from dpgrain.noise import RandomState
-from dpgrain.publishing import Charge, Planned, Promise, Query, in_budget, publish
+from dpgrain.publishing import Charge, Planned, Promise, Query, in_budget, publishes
 from dpgrain.publishing.expected import Expected
 from dpgrain.statistics.asked import Clip
 from dpgrain.statistics.bounds import AutoClip
@@ -42,6 +42,7 @@ Method = Literal["auto", "gaussian", "truncated", "laplace", "gumbel"]
 _METHODS = ("auto", "gaussian", "truncated", "laplace", "gumbel")
 
 
+@publishes
 def top(
     table: UserTable,
     item: str | Sequence[str],
@@ -59,7 +60,7 @@ def top(
     max_items: int = 200,
     random_state: RandomState = None,
     progress: bool | None = None,
-) -> Histogram:
+) -> Query[Histogram]:
     """Publish the items that most users have, and how many have them, most frequent first.
 
     Each unit counts once for each item that it holds, however often. (Where the cell is another
@@ -141,8 +142,8 @@ def top(
         pairs = Blocks("element", of=request.keys[0], key=0, alone=True, of_records=True)
         request = replace(request, blocks=pairs, rule=1.0 if clip == "auto" else request.rule)
     if request.domain.selected:
-        return publish(_unknown(request, method, counts, k, random_state, progress))
-    return publish(_known(request, method, counts, k, random_state, progress))
+        return _unknown(request, method, counts, k, random_state, progress)
+    return _known(request, method, counts, k, random_state, progress)
 
 
 def _largest(release: Histogram, k: int | None) -> Histogram:

@@ -1,0 +1,53 @@
+"""Doors: public functions that publish what a query asks for."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, ParamSpec, Protocol, TypeVar, cast
+
+from dpgrain.publishing.publish import publish
+from dpgrain.publishing.query import Query
+
+Parameters = ParamSpec("Parameters")
+Made = TypeVar("Made")
+Published = TypeVar("Published", covariant=True)
+
+
+class Door(Protocol[Parameters, Published]):
+    """A function that publishes, and gives the query that it would publish."""
+
+    __name__: str
+
+    def __call__(self, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Published:
+        """Publish what the parameters ask for."""
+
+    def query(self, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Query[Any]:
+        """Check what the parameters ask for, and return it as a query; nothing is read."""
+
+
+def publishes(query: Callable[Parameters, Query[Made]]) -> Door[Parameters, Made]:
+    """Make a door of a function that checks parameters and returns a query.
+
+    Args:
+        query: the function; its docstring is the door's.
+
+    >>> import pyarrow as pa
+    >>> from dpgrain import User, count, read
+    >>> visits = read(pa.table({"who": [1, 2, 2]}), user="who")
+    >>> asked = count.query(visits, unit=User(), epsilon=1.0, delta=1e-6, clip=5.0)
+    >>> round(asked.plan.guarantee.epsilon(), 6), str(asked.plan.expected)
+    (1.0, '± 7.07')
+    """
+
+    @wraps(query)
+    def door(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Made:
+        return publish(query(*args, **kwargs))
+
+    made: Any = door
+    made.query = query
+    stated = inspect.signature(query)
+    returned = str(stated.return_annotation).removeprefix("Query[").removesuffix("]")
+    made.__signature__ = stated.replace(return_annotation=returned)
+    return cast("Door[Parameters, Made]", made)

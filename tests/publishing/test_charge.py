@@ -1,0 +1,176 @@
+from __future__ import annotations
+
+import copy
+import math
+import pickle
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from tests.charges import charge_of
+
+import dpgrain as dg
+from dpgrain.accounting import (
+    ApproximateDP,
+    Contribution,
+    Event,
+    ExponentialMechanism,
+    Gaussian,
+    Laplace,
+    SelectBest,
+    Selection,
+    TruncatedGeometric,
+)
+from dpgrain.noise import SeededSource, SystemSource
+from dpgrain.publishing.charge import Charge, tickets
+
+SUMS = np.zeros(6, dtype=np.int64)
+# A part of each kind, and how it is drawn.
+PARTS: list[tuple[Event, Callable[[Charge, Any], Any]]] = [
+    (Gaussian(3.0), lambda charge, part: charge.noisy(part, SUMS, 2.0**20)),
+    (Laplace(3.0), lambda charge, part: charge.noisy(part, SUMS, 2.0**20)),
+    (Selection(3.0, 9.0, 2), lambda charge, part: charge.named(part, SUMS, 2.0**20, 2.0**-20)),
+    (TruncatedGeometric(0.5, 9), lambda charge, part: charge.truncated(part, SUMS)),
+    (ExponentialMechanism(3.0, count=2), lambda charge, part: charge.order(part, SUMS)),
+    (ApproximateDP(0.5), lambda charge, part: charge.flip(part, SUMS)),
+    (ApproximateDP(0.4), lambda charge, part: charge.lend(part)),
+    (
+        SelectBest(Laplace(3.0), 5.0),
+        lambda charge, part: charge.best_of(part, 2, lambda index, _: (1.0, index)),
+    ),
+]
+
+
+@pytest.mark.parametrize(("part", "draw"), PARTS)
+def test_a_part_is_drawn_as_often_as_it_was_charged(
+    part: Event, draw: Callable[[Charge, Any], Any]
+) -> None:
+    for times in (1, 3):
+        event = part
+        for _ in range(times - 1):
+            event = event + part
+        charge = charge_of(event, SeededSource(1))
+        for left in range(times, 0, -1):
+            assert charge.left[part] == left
+            draw(charge, part)
+        assert not charge.left
+        with pytest.raises(RuntimeError, match="as often as it was charged"):
+            draw(charge, part)
+
+
+@pytest.mark.parametrize(("part", "draw"), PARTS)
+def test_what_was_not_charged_is_not_drawn(part: Event, draw: Callable[[Charge, Any], Any]) -> None:
+    charge = charge_of(Gaussian(99.0), SeededSource(1))
+    with pytest.raises(RuntimeError, match="as often as it was charged"):
+        draw(charge, part)
+
+
+@pytest.mark.parametrize(("part", "draw"), PARTS)
+def test_nothing_is_drawn_or_opened_once_the_release_is_made(
+    part: Event, draw: Callable[[Charge, Any], Any]
+) -> None:
+    with charge_of(part, SeededSource(1)) as charge:
+        pass
+    with pytest.raises(RuntimeError, match="the release is made"):
+        draw(charge, part)
+    with pytest.raises(RuntimeError, match="the release is made"):
+        charge.open(dg.read(pa.table({"who": [1]}), user="who"))
+    with pytest.raises(RuntimeError, match="the release is made"):
+        charge.read(list)
+
+
+@pytest.mark.parametrize("law", [Gaussian, Laplace])
+def test_noise_has_the_scale_that_was_charged(law: Any) -> None:
+    """The multiplier is the part's; the radius alone is the caller's, one number or one a sum."""
+    size, radius = 40_000, 2.0**20
+    part = law(3.0)
+    sd = 3.0 * (math.sqrt(2.0) if law is Laplace else 1.0)
+    noisy = charge_of(part, SeededSource(2)).noisy(part, np.zeros(size, dtype=np.int64), radius)
+    # The standard error of the deviation is at most 0.6%.
+    assert np.std(noisy) / radius == pytest.approx(sd, rel=0.03)
+    by_sum = np.repeat([radius, 4 * radius], size // 2)
+    noisy = charge_of(part, SeededSource(2)).noisy(part, np.zeros(size, dtype=np.int64), by_sum)
+    assert np.std(noisy[: size // 2]) / radius == pytest.approx(sd, rel=0.03)
+    assert np.std(noisy[size // 2 :]) / radius == pytest.approx(4 * sd, rel=0.03)
+
+
+def test_names_need_the_threshold_and_somebody_who_holds_them() -> None:
+    """Over many counts at the threshold half pass; of nobody's counts none does."""
+    part, step = Selection(0.5, 4.0, 1), 2.0**-20
+    for count, least, most in (
+        (4.0, 0.48, 0.52),
+        (0.0, 0.0, 0.0),
+        (2.0, 0.0, 1e-3),
+        (6.0, 0.999, 1),
+    ):
+        counts = np.full(20_000, round(count / step), dtype=np.int64)
+        noisy, named = charge_of(part, SeededSource(3)).named(part, counts, 1 / step, step)
+        assert least <= named.mean() <= most
+        assert (noisy[named] * step > part.threshold).all()
+    cut = TruncatedGeometric(0.5, 9)
+    noisy, named = charge_of(cut, SeededSource(3)).truncated(cut, np.array([0, 30]))
+    assert named.tolist() == [False, True]
+    assert abs(noisy[1] - 30) <= 9
+
+
+def test_a_choice_has_the_scale_that_was_charged() -> None:
+    """Of two scores one apart the larger wins with the odds that the event says, at any radius."""
+    runs, part = 6000, ExponentialMechanism(2.0, one_way=True)
+    flip = ApproximateDP(0.5)
+    for radius in (1.0, 2.0**24):
+        scores = np.array([0, radius], dtype=np.int64)
+        source = SystemSource()
+        chosen = [int(charge_of(part, source).order(part, scores, radius)[0]) for _ in range(runs)]
+        # Of Gumbel noise: 1 / (1 + exp(-1/2)), within 5 standard errors.
+        assert np.mean(chosen) == pytest.approx(1 / (1 + math.exp(-0.5)), abs=0.033)
+        flipped = [charge_of(flip, source).flip(flip, scores, radius) for _ in range(runs)]
+        # Permute-and-flip: the smaller one wins if it comes first and its coin says so.
+        assert np.mean(flipped) == pytest.approx(1 - math.exp(-0.5) / 2, abs=0.033)
+
+
+def test_each_run_of_the_best_of_several_has_a_charge_of_its_own() -> None:
+    one = Laplace(3.0, Contribution(norm="l1"))
+    event = SelectBest(one, 5.0)
+    runs: list[int] = []
+
+    def run(index: int, charge: Charge) -> tuple[float, int]:
+        assert charge.left == tickets(one)
+        runs.append(index)
+        noisy = charge.noisy(one, np.array([index]), 2.0**20)
+        with pytest.raises(RuntimeError, match="as often as it was charged"):
+            charge.noisy(one, np.array([index]), 2.0**20)
+        return float(noisy[0]), index
+
+    found = charge_of(event, SeededSource(4)).best_of(event, 3, run)
+    assert found in runs
+    assert set(runs) <= {0, 1, 2}
+
+
+def test_threads_do_not_draw_one_ticket_twice() -> None:
+    part, refused = Gaussian(1.0), list[RuntimeError]()
+    charge = charge_of(part, SystemSource())
+    gate = threading.Barrier(4)
+
+    def draw() -> None:
+        gate.wait()
+        try:
+            charge.noisy(part, SUMS, 2.0**20)
+        except RuntimeError as error:
+            refused.append(error)
+
+    threads = [threading.Thread(target=draw) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(refused) == 3
+
+
+def test_a_charge_is_not_copied() -> None:
+    charge = charge_of(Gaussian(1.0), SystemSource())
+    for copied in (copy.copy, copy.deepcopy, pickle.dumps):
+        with pytest.raises(dg.ParameterError, match="must not be copied"):
+            copied(charge)
