@@ -292,7 +292,8 @@ def budget(
         leak: the part of δ that is kept for names below a threshold and for the tails of noise that is
             not Gaussian; by default a tenth. With 0 Gaussian releases have all of δ, and their noise
             is .5% smaller.
-        plan: releases that are fixed beforehand, each as a function without arguments that makes it,
+        plan: releases that are fixed beforehand, each as a query (``count.query(…)``, which
+            :func:`dpgrain.publish` makes a release of), as a function without arguments that makes it,
             or as its guarantee. They are composed exactly, which is cheaper, and may then be made in
             any order, or left out; the rest of the budget is for releases that are not planned.
 
