@@ -8,7 +8,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from dpgrain import _validate
 from dpgrain._wording import powers, rounded_down, rounded_up
@@ -23,6 +23,9 @@ from dpgrain.publishing.process import check_maker, check_process, mark_closed, 
 from dpgrain.publishing.rehearsal import planned_guarantee, rehearsing
 from dpgrain.publishing.reservation import reservation
 from dpgrain.units import OWN_UNIT
+
+if TYPE_CHECKING:
+    from dpgrain.publishing.query import Query
 
 
 class Budget:
@@ -279,7 +282,7 @@ def budget(
     *,
     pure: float | None = None,
     leak: float | None = None,
-    plan: Iterable[Callable[[], Any] | Guarantee] = (),
+    plan: Iterable[Query[Any] | Callable[[], Any] | Guarantee] = (),
 ) -> Budget:
     """Open one budget for several releases on the same people's data.
 
