@@ -117,8 +117,8 @@ class LastingPromise:
             leak: the part of δ that is kept for leaks; by default a tenth.
             plan: releases that are fixed beforehand, each as a query, as a function without arguments
                 that makes it, or as its guarantee; ``dg.plan_releases(path).guarantees`` are those of
-                a file. They are composed exactly, and may then be made once each, in any order, or left out;
-                the caps are what they leave.
+                a file. They are composed exactly, and may then be made once each, in any order, or
+                left out; the caps are what they leave.
 
         Raises:
             ParameterError: if a parameter is out of range, or the plan does not fit.
