@@ -40,11 +40,16 @@ def refuses(
 
 
 @contextmanager
-def no_room() -> Iterator[pytest.ExceptionInfo[RefusedError]]:
-    """Ask that a block is refused by a budget or a ledger that has no room for a release."""
+def no_room(*words: str) -> Iterator[pytest.ExceptionInfo[RefusedError]]:
+    """Ask that a block is refused by a budget or a ledger that has no room for a release.
+
+    Args:
+        words: what stands in the sentence besides, such as who has no room.
+    """
     with pytest.raises(RefusedError) as caught:
         yield caught
     assert caught.value.line is None, caught.value
+    assert all(word in str(caught.value) for word in words), f"without {words!r}: {caught.value}"
     in_sentences(caught.value)
 
 
