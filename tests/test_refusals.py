@@ -8,6 +8,10 @@ from tests.refusals import charged_before, no_room, refuses
 from dpgrain.errors import DpgrainError, ParameterError, RefusedError, SchemaError
 
 
+def fail(error: DpgrainError) -> None:
+    raise error
+
+
 @pytest.mark.parametrize(
     "error",
     [
@@ -18,13 +22,13 @@ from dpgrain.errors import DpgrainError, ParameterError, RefusedError, SchemaErr
 )
 def test_a_refusal_is_about_its_name(error: DpgrainError) -> None:
     with refuses("epsilon", "not -1") as caught:
-        raise error
+        fail(error)
     assert caught.value is error
     for other in ("delta", "epsilo", "price"):
         with pytest.raises(AssertionError, match="not about"), refuses(other):
-            raise error
+            fail(error)
     with pytest.raises(AssertionError, match="without"), refuses("epsilon", "not -2"):
-        raise error
+        fail(error)
 
 
 @pytest.mark.parametrize(
@@ -40,22 +44,22 @@ def test_a_refusal_is_about_its_name(error: DpgrainError) -> None:
 )
 def test_what_is_no_refusal_of_it_is_seen(error: DpgrainError) -> None:
     with pytest.raises(AssertionError), refuses("epsilon"):
-        raise error
+        fail(error)
 
 
 def test_kinds_are_told_apart() -> None:
     with refuses("by", kind=SchemaError):
-        raise SchemaError("by 'x' is not a column.")
+        fail(SchemaError("by 'x' is not a column."))
     with pytest.raises(SchemaError), refuses("by"):
-        raise SchemaError("by 'x' is not a column.")
+        fail(SchemaError("by 'x' is not a column."))
 
 
 def test_a_release_without_room_is_told_from_one_that_was_charged_before() -> None:
     full, again = RefusedError("there is no room."), RefusedError("it was charged.", line=2)
     with no_room():
-        raise full
+        fail(full)
     with charged_before(2):
-        raise again
+        fail(again)
     for block, error in ((no_room(), again), (charged_before(2), full), (charged_before(3), again)):
         with pytest.raises(AssertionError), block:
-            raise error
+            fail(error)
