@@ -334,11 +334,14 @@ def test_losses_of_any_function() -> None:
         assert optimizer.step()
 
 
-def test_records_that_are_mixed_are_seen() -> None:
-    class Centred(nn.Module):
-        def forward(self, x: Any) -> Any:
-            return x - x.mean(0)
+class Centred(torch.nn.Module):
+    """A layer that mixes records."""
 
+    def forward(self, x: Any) -> Any:
+        return x - x.mean(0)
+
+
+def test_records_that_are_mixed_are_seen() -> None:
     module = nn.Sequential(Centred(), nn.Linear(4, 2)).to(GPU)
     with pytest.raises(ParameterError, match="mixes records"):
         begun(None, module, example=torch.randn(4, 4, device=GPU))

@@ -200,8 +200,8 @@ def test_the_number_of_records_enters_no_gradient(inside: Any, outside: Any, nam
 @pytest.mark.parametrize("level", ["highest", "high", "medium"])
 def test_no_leave_to_shorten_products_reaches_sums_of_blocks(level: str) -> None:
     # Processors that know bfloat16 shorten factors to 7 bits where "medium" lets them, GPUs to 10.
-    kinds = [getattr(torch.backends.mkldnn, name, None) for name in ("matmul", "conv")]
-    kinds = [kind for kind in kinds if hasattr(kind, "fp32_precision")]
+    found: list[Any] = [getattr(torch.backends.mkldnn, of, None) for of in ("matmul", "conv")]
+    kinds = [kind for kind in found if hasattr(kind, "fp32_precision")]
     began = [kind.fp32_precision for kind in kinds]
     torch.set_float32_matmul_precision(level)
     try:

@@ -757,7 +757,7 @@ def test_a_run_is_not_copied() -> None:
 def test_a_seeded_run_goes_on_with_what_layers_draw_on_devices(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stands, put = [torch.tensor([7], dtype=torch.uint8)], []
+    stands, put = [torch.tensor([7], dtype=torch.uint8)], list[Any]()
     monkeypatch.setattr(resuming, "on_devices", lambda: stands)
     monkeypatch.setattr(resuming, "go_on_on_devices", put.extend)
     run = begun()
