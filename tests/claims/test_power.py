@@ -28,7 +28,6 @@ from tests.statistics import cases
 
 import dpgrain as dg
 from dpgrain.accounting import PureDP, SelectBest
-from dpgrain.choices.best_of import _number
 from dpgrain.errors import RunEnded
 from dpgrain.learn import LinearRegression
 from dpgrain.learn.confidence import Evidence, intervals
@@ -48,6 +47,7 @@ from dpgrain.noise import (
 from dpgrain.noise import exponential as exponential_module
 from dpgrain.noise.choice import choose_scores
 from dpgrain.noise.counts import counts_of
+from dpgrain.publishing.repeated import number_of_runs
 from dpgrain.statistics.intervals import half_width, up_to
 
 FloatArray = NDArray[np.float64]
@@ -578,7 +578,7 @@ def test_fits_tell_the_noise_that_intervals_are_made_of() -> None:
 def numbers_of_runs(event: SelectBest, strata: int) -> NDArray[np.int64]:
     """How many runs are made, for as many equally spaced numbers that they are decided by."""
     middles = [(2 * place + 1) * 2**64 // (2 * strata) for place in range(strata)]
-    return np.array([_number(event, Scripted([middle, 0])) for middle in middles])
+    return np.array([number_of_runs(event, Scripted([middle, 0])) for middle in middles])
 
 
 def law_of_runs(stopping: str, eta: float, mean: float) -> FloatArray:

@@ -25,7 +25,7 @@ def best_run(
         source: the source of randomness for the number of runs and for the runs.
     """
     best: tuple[float, Result] | None = None
-    for _ in range(_number(event, source)):
+    for _ in range(number_of_runs(event, source)):
         score, result = run(source)
         score = -math.inf if math.isnan(score) else float(score)
         if best is None or score > best[0]:
@@ -33,8 +33,13 @@ def best_run(
     return best
 
 
-def _number(event: SelectBest, source: Source) -> int:
-    """Draw the number of runs."""
+def number_of_runs(event: SelectBest, source: Source) -> int:
+    """Draw the number of runs from its law.
+
+    Args:
+        event: the event of all runs, which names the law.
+        source: the source of randomness.
+    """
     if event.stopping == "poisson":
         return poisson(event.mean, source=source)
     return negative_binomial(event.eta, event.gamma, source=source)
