@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -116,6 +117,13 @@ def test_a_mean_reads_nothing_before_it_is_paid_for(method: str) -> None:
         with pytest.raises(AssertionError, match="rows were read"):
             mean_of_columns(table, ["seconds", "age"], share=0.5, **asked)
         assert budget.left < 0.6
+
+
+def test_a_mean_says_which_rows_of_whom_it_is_of(tmp_path: Path) -> None:
+    table = dg.read(cases.parquet(tmp_path), user="who").where(topic=["t0", "t1"])
+    told = mean_of_columns.query(table, ["age"], bound=9.0, **PROMISE).plan.guarantee
+    assert (told.user, told.scope, told.provenance) == ("who", table.scope, "checked")
+    assert not told.scope.everything
 
 
 def test_a_mean_needs_users() -> None:

@@ -187,7 +187,8 @@ def mean_of_users(
 
     Raises:
         ParameterError: if a value is out of range, d is not stated for a list, there are too few
-            users for the method, or rows on Spark do not take it.
+            users for the method, or rows on Spark do not take it; and after the charge, if more users
+            have records than a stated roster holds, where the method compares them.
 
     Recentring draws in the share :attr:`MeanOfUsers.outside` of the users, who lie farthest, unless
     the noise of taking all in full is less than what that costs, as far as a noisy excess tells.
