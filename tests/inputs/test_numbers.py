@@ -7,9 +7,15 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
 import pytest
+from scipy import sparse
+from tests.untouched import Untouched
 
-from dpgrain.inputs.numbers import cells, numbers
+from dpgrain.errors import ParameterError
+from dpgrain.inputs.numbers import cells, numbers, unread
 
 #: One row among others, from one like all of them to what is none.
 ROWS: dict[str, Any] = {
@@ -57,3 +63,64 @@ def test_one_complex_number_changes_no_other_of_its_array() -> None:
     for odd in (1j, 1 + 1j, complex(0, np.nan), complex(np.inf, 1)):
         found = numbers(np.array([2, odd, -4.5]))
         assert np.array_equal(found, [2.0, np.nan, -4.5], equal_nan=True), odd
+
+
+PLAIN = np.arange(6.0).reshape(3, 2)
+FORMS: dict[str, Any] = {
+    "array": PLAIN,
+    "one column": PLAIN[:, 0],
+    "complex": PLAIN * 1j,
+    "objects": PLAIN.astype(object),
+    "rows as objects": array_of([[1.0, 2.0], None, "34"]),
+    "list": PLAIN.tolist(),
+    "odd list": [*ROWS.values()],
+    "no rows": np.zeros((0, 2)),
+    "frame": pd.DataFrame(PLAIN),
+    "series": pd.Series(PLAIN[:, 0]),
+    "index": pd.Index(PLAIN[:, 0]),
+    "categories": pd.Series(pd.Categorical(["1", "2"])),
+    "arrow": pa.table({"a": [1, 2], "b": ["3", None]}),
+    "arrow's column": pa.array([1.0, None]),
+    "arrow's chunks": pa.chunked_array([[1.0], [2.0, 3.0]]),
+    "polars": pl.DataFrame({"a": [1, 2], "b": ["3", None]}),
+    "lazy polars": pl.LazyFrame({"a": [1, 2]}),
+    "column of polars": pl.Series([1.0, 2.0]),
+    "sparse": sparse.csr_array(PLAIN),
+    "range": range(4),
+    "number": 3.0,
+    "none": None,
+    "many": np.zeros((2, 3, 4)),
+}
+TIMES: dict[str, Any] = {
+    "array": np.zeros(3, "M8[D]"),
+    "records": np.zeros(3, [("a", "f8")]),
+    "frame": pd.DataFrame({"a": [1.0], "day": pd.to_datetime(["2020-01-01"])}),
+    "series": pd.Series(pd.to_datetime(["2020-01-01"])),
+    "arrow": pa.table({"day": pa.array([1], pa.date32())}),
+    "arrow's column": pa.array([1], pa.date32()),
+    "polars": pl.DataFrame({"day": [None]}, schema={"day": pl.Date}),
+    "column of polars": pl.Series([None], dtype=pl.Date),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_shape_of_numbers_is_known_before_they_are_read(form: str) -> None:
+    listed, shape = unread(FORMS[form], 2)
+    assert cells(listed, 2).shape == cells(FORMS[form], 2).shape == shape
+
+
+@pytest.mark.parametrize("form", TIMES)
+def test_times_are_refused_before_they_are_read(form: str) -> None:
+    said = []
+    for read in (cells, unread):
+        with pytest.raises(ParameterError, match="X must be numbers, not") as error:
+            read(TIMES[form])
+        said.append(str(error.value))
+    assert said[0] == said[1]
+
+
+def test_a_shape_is_all_that_is_asked_for() -> None:
+    rows = Untouched(5, 2)
+    assert unread(rows) == (rows, (5, 2))
+    with pytest.raises(ParameterError, match="not times"):
+        unread(Untouched(5, dtype="M8[s]"))

@@ -11,14 +11,17 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+from tests.charges import charge_of
 from tests.tables.engines.cluster import Cluster
 
 import dpgrain as dg
-from dpgrain.errors import DataError, ParameterError, SchemaError
+from dpgrain.accounting import Gaussian
+from dpgrain.errors import DataError, ParameterError, RefusedError, SchemaError
 from dpgrain.means import METHODS, MeanOfUsers, Method
 from dpgrain.means.clipped import METHOD as CLIP
 from dpgrain.means.distributed import Average, InSteps, RecordsThere
 from dpgrain.means.distributed import runs as runs_of
+from dpgrain.noise import SystemSource
 from dpgrain.publishing.prices import Price
 from dpgrain.publishing.rehearsal import rehearsal
 from dpgrain.releases.columns import mean_of_columns
@@ -175,7 +178,8 @@ def test_no_user_moves_what_comes_from_there_by_more_than_the_bound(seed: int) -
     sums, counts, users = [], [], []
     for each in (data, gone):
         table = dg.read(each, user="who", engine=Cluster(int(rng.integers(1, 6))))
-        with RecordsThere(table, tuple(COLUMNS)).kept(5.0) as (vectors, people):
+        charge = charge_of(Gaussian(1.0), SystemSource())
+        with RecordsThere(table, tuple(COLUMNS)).kept(charge, 5.0) as (vectors, people):
             there: Any = vectors
             sums.append(there.in_steps(clip, step, centre))
             counts.append(there.by_radius(centre, radii))
@@ -254,11 +258,16 @@ def test_a_cluster_takes_the_methods_that_add_up_or_count() -> None:
     assert [name for name in METHODS if method_of(name).distributed] == ["clip", "recentred"]
 
 
-def test_a_rehearsal_reads_nothing() -> None:
+def test_a_plan_reads_nothing() -> None:
     told = rehearsal(lambda: mean(ROWS, Unread())).guarantee
     made = mean(ROWS, Cluster()).guarantee
     assert made.event == told.event
     assert (made.level, made.user) == (told.level, told.user)
+    table = dg.read(ROWS, user="who", engine=Unread())
+    assert mean_of_columns.query(table, COLUMNS, **PROMISE).plan.guarantee.event == made.event
+    with dg.budget(1.0, 1e-6) as budget, pytest.raises(RefusedError):
+        mean(ROWS, Unread())
+    assert budget.left == 1.0
 
 
 # -- Spark --

@@ -7,9 +7,11 @@ from typing import Any, Literal
 
 import numpy as np
 import pytest
+from tests.untouched import Untouched
 
+import dpgrain as dg
 from dpgrain.accounting import Contribution, Gaussian, Laplace
-from dpgrain.errors import ParameterError
+from dpgrain.errors import ParameterError, RefusedError
 from dpgrain.means.generic import element_sensitivity, release_mean
 from dpgrain.noise import sums
 
@@ -129,3 +131,18 @@ def test_parameters(change: dict[str, object], sentence: str) -> None:
     } | change  # fmt: skip
     with pytest.raises(ParameterError, match=sentence):
         release_mean(**asked)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("noise", ["gaussian", "laplace"])
+def test_nothing_is_read_before_it_is_paid_for(noise: Literal["gaussian", "laplace"]) -> None:
+    values = Untouched(500, 3)
+    asked: dict[str, Any] = {"sensitivity": 1.0, "noise": noise, "delta": 1e-6}
+    plan = release_mean.query(values, epsilon=1.0, **asked).plan
+    assert plan.guarantee.epsilon() <= 1.0
+    with dg.budget(0.5, 1e-6) as budget:
+        with pytest.raises(RefusedError):
+            release_mean(values, epsilon=1.0, **asked)
+        assert budget.left == 1.0
+        with pytest.raises(AssertionError, match="it was read"):
+            release_mean(values, epsilon=0.01, **asked)
+        assert budget.left < 1.0

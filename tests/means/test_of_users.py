@@ -14,18 +14,21 @@ import pytest
 from numpy.typing import NDArray
 from scipy.special import ndtri
 from scipy.stats import beta
+from tests.charges import charge_of
 from tests.means import cases
+from tests.untouched import Untouched
 
 import dpgrain as dg
 from dpgrain._wording import rounded_up
-from dpgrain.errors import ParameterError
+from dpgrain.accounting import Gaussian
+from dpgrain.errors import ParameterError, RefusedError
 from dpgrain.means import Recentred, Vectors
 from dpgrain.means import recentred as recentred_module
 from dpgrain.means.clipped import clip_of, with_weights
 from dpgrain.means.grid import exactly_noised
 from dpgrain.means.methods import METHODS, method_of
 from dpgrain.means.problem import Candidate, Problem
-from dpgrain.means.records import user_means
+from dpgrain.means.records import RecordsHere, user_means
 from dpgrain.noise import Source, SystemSource
 from dpgrain.publishing import Promise
 from dpgrain.units import RELATIONS, Relation, User
@@ -201,11 +204,10 @@ def test_a_users_vector_rests_on_that_users_rows_alone(d: int, order: Any) -> No
 
 
 def vector_of(records: Array, users: NDArray[Any], user: int) -> Array:
-    from dpgrain.means.of_users import _records
-
-    _, codes = np.unique(users, return_inverse=True)
     # Most records are longer than the bound, and shortened.
-    found: Array = user_means(_records(records), codes, int(codes.max()) + 1, 1e-8)[user]
+    charge = charge_of(Gaussian(1.0), SystemSource())
+    with RecordsHere.of(records, users).kept(charge, 1e-8) as (vectors, _):
+        found: Array = vectors.vectors()[list(dict.fromkeys(users.tolist())).index(user)]
     return found
 
 
@@ -310,8 +312,22 @@ def test_a_roster_that_is_too_short() -> None:
         assert abs(found.n_users - cases.N) < 0.1 * cases.N
         assert np.linalg.norm(found.value - cases.PLACE) < found.error
     for radius in (None, cases.RADIUS):
-        with pytest.raises(ParameterError, match=f"n_users = {cases.N // 2} must be the size"):
-            cases.mean(method="softcore", n_users=cases.N // 2, radius=radius)
+        # Labels are read when the mean is paid for.
+        asked = {"method": "softcore", "n_users": cases.N // 2, "radius": radius}
+        with dg.budget(9.0, 1e-5) as budget:
+            with pytest.raises(ParameterError, match=f"n_users = {cases.N // 2} must be the size"):
+                cases.mean(**asked)
+            assert budget.left < 1.0
+
+
+def test_a_roster_with_fewer_places_than_rows_that_are_a_user_each() -> None:
+    with dg.budget(9.0, 1e-5) as budget:
+        with pytest.raises(ParameterError, match="n_users = 300 must be the size"):
+            dg.mean_of_users(
+                Untouched(301, 2), bound=1.0, radius=0.5, epsilon=4.0, delta=1e-6, n_users=300,
+                method="softcore",
+            )  # fmt: skip
+        assert budget.left == 1.0
 
 
 @pytest.mark.search(keep=4)
@@ -438,6 +454,24 @@ def test_audit_finds_a_bug(monkeypatch: pytest.MonkeyPatch, wider: float) -> Non
 
 
 # -- guarantees, budgets, files --
+
+
+@pytest.mark.parametrize("method", ["auto", *METHODS])
+def test_nothing_is_read_before_it_is_paid_for(method: str) -> None:
+    X, users = Untouched(4000, 2), Untouched(4000, dtype=np.int64)
+    asked: dict[str, Any] = {"bound": 10.0, "radius": 1.0, "n_users": 2000, "method": method}
+    plan = dg.mean_of_users.query(X, users=users, epsilon=1.0, delta=1e-6, **asked).plan
+    assert plan.guarantee.epsilon(1e-6) <= 1.0
+    assert plan.expected is not None
+    with dg.budget(0.5, 1e-6) as budget:
+        with pytest.raises(RefusedError):
+            dg.mean_of_users(X, users=users, epsilon=1.0, delta=1e-6, **asked)
+        assert budget.left == 1.0
+        query = dg.mean_of_users.query(X, users=users, share=0.5, **asked).settled()
+        assert 0 < query.plan.guarantee.epsilon(1e-6) < 0.5
+        with pytest.raises(AssertionError, match="it was read"):
+            dg.mean_of_users(X, users=users, share=0.5, **asked)
+        assert budget.left == pytest.approx(0.5, abs=0.01)
 
 
 def test_a_seed_is_marked() -> None:

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tests.charges import charge_of
+from tests.untouched import Untouched
 
+from dpgrain.accounting import Gaussian
 from dpgrain.means.records import RecordsHere
+from dpgrain.noise import SystemSource
 
 
 @pytest.mark.parametrize("d", [1, 3, 20])
@@ -19,14 +23,32 @@ def test_the_order_of_rows_moves_no_users_vector(d: int) -> None:
     users[:9] = np.arange(9)
     found = []
     for listed in (np.arange(600), order):
-        with RecordsHere.of(records[listed], users[listed]).kept(1e6) as (vectors, people):
+        charge, here = (
+            charge_of(Gaussian(1.0), SystemSource()),
+            RecordsHere.of(records[listed], users[listed]),
+        )
+        with here.kept(charge, 1e6) as (vectors, people):
             found.append(vectors.vectors())
             assert people() == 9
     assert found[0].tobytes() == found[1].tobytes()
 
 
-def test_more_users_than_a_roster_holds_are_seen() -> None:
-    here = RecordsHere.of(np.zeros((3, 2)), ["ann", "bob", None])
-    assert here.more_than(1)
-    assert not here.more_than(2)
+def test_records_are_not_read_before_they_are_charged_for() -> None:
+    here = RecordsHere.of(Untouched(3, 2), Untouched(3))
     assert here.dimension == 2
+    assert not here.surely_more_than(1)
+    with (
+        pytest.raises(AssertionError, match="it was read"),
+        here.kept(charge_of(Gaussian(1.0), SystemSource()), 1.0),
+    ):
+        pass
+    with charge_of(Gaussian(1.0), SystemSource()) as over:
+        pass
+    with pytest.raises(RuntimeError, match="the release is made"), here.kept(over, 1.0):
+        pass
+
+
+def test_records_of_one_user_each_are_as_many_users() -> None:
+    alone = RecordsHere.of(np.zeros((3, 2)), None)
+    assert alone.surely_more_than(2)
+    assert not alone.surely_more_than(3)

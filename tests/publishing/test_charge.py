@@ -149,6 +149,20 @@ def test_each_run_of_the_best_of_several_has_a_charge_of_its_own() -> None:
     assert set(runs) <= {0, 1, 2}
 
 
+def test_a_mechanism_takes_the_tickets_of_all_its_parts() -> None:
+    looks, number = Gaussian(3.0) + Laplace(2.0), Gaussian(9.0)
+    charge = charge_of(looks + number, SeededSource(1))
+    charge.lend(looks)
+    assert charge.left == tickets(number)
+    for part in (looks, Gaussian(3.0), Laplace(2.0)):
+        with pytest.raises(RuntimeError, match="as often as it was charged"):
+            charge.lend(part)
+    with pytest.raises(RuntimeError, match="as often as it was charged"):
+        charge.lend(number + Gaussian(3.0))
+    assert charge.left == tickets(number)
+    charge.noisy(number, SUMS, 2.0**20)
+
+
 def test_threads_do_not_draw_one_ticket_twice() -> None:
     part, refused = Gaussian(1.0), list[RuntimeError]()
     charge = charge_of(part, SystemSource())

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -99,6 +101,29 @@ def test_a_mean_keeps_the_promise_of_its_rehearsal(
     told = rehearsal(lambda: mean(cases.unread()))
     assert told.guarantee.event == mean(cases.table()).guarantee.event
     assert (told.expected is None) == (radius is None or roster is None)
+
+
+@pytest.mark.parametrize("method", ["auto", "clip", "recentred"])
+def test_a_mean_reads_nothing_before_it_is_paid_for(method: str) -> None:
+    asked: dict[str, Any] = {"bound": 200.0, "method": method, "n_users": 600, "random_state": 1}
+    table = cases.unread()
+    query = mean_of_columns.query(table, ["seconds", "age"], **PROMISE, **asked)
+    made = mean_of_columns(cases.table(), ["seconds", "age"], **PROMISE, **asked)
+    assert replace(query.plan.guarantee, private=False) == made.guarantee
+    with dg.budget(1.0, 1e-6) as budget:
+        with pytest.raises(dg.RefusedError):
+            mean_of_columns(table, ["seconds", "age"], **PROMISE, **asked)
+        assert budget.left == 1.0
+        with pytest.raises(AssertionError, match="rows were read"):
+            mean_of_columns(table, ["seconds", "age"], share=0.5, **asked)
+        assert budget.left < 0.6
+
+
+def test_a_mean_says_which_rows_of_whom_it_is_of(tmp_path: Path) -> None:
+    table = dg.read(cases.parquet(tmp_path), user="who").where(topic=["t0", "t1"])
+    told = mean_of_columns.query(table, ["age"], bound=9.0, **PROMISE).plan.guarantee
+    assert (told.user, told.scope, told.provenance) == ("who", table.scope, "checked")
+    assert not told.scope.everything
 
 
 def test_a_mean_needs_users() -> None:

@@ -12,13 +12,15 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 from scipy.stats import beta
 from tests.shuffle import cases
+from tests.untouched import Untouched
 
 import dpgrain as dg
 from dpgrain.accounting import Gaussian
 from dpgrain.accounting.contribution import Contribution
-from dpgrain.errors import DeltaWarning, ParameterError
+from dpgrain.errors import DeltaWarning, ParameterError, RefusedError
 from dpgrain.noise import BinomialLaw, SystemSource
 from dpgrain.noise.counts import counts_of
+from dpgrain.publishing import Promise
 from dpgrain.shuffle import (
     Arrivals,
     PoissonSum,
@@ -29,6 +31,7 @@ from dpgrain.shuffle import (
 from dpgrain.shuffle import (
     protocol as protocol_module,
 )
+from dpgrain.shuffle.protocol import RoundQuery
 from dpgrain.units import Relation
 
 Array = NDArray[np.float64]
@@ -68,6 +71,29 @@ def test_seeds_repeat_and_are_not_private() -> None:
         protocol.simulate(X, random_state=1)
     assert budget.guarantee is not None
     assert not budget.guarantee.private
+
+
+@pytest.mark.parametrize("kind", [VectorSum, PoissonSum, ScalarSum])
+def test_nothing_is_read_before_it_is_paid_for(kind: Any) -> None:
+    promise = {"n_users": 1000, "epsilon": 1.0, "delta": 1e-6}
+    shape = {} if kind is ScalarSum else {"dim": 4}
+    protocol, X = kind(**promise, **shape), Untouched(900, *shape.values())
+    query = RoundQuery(Promise(dg.User(), 1.0, 1e-6, "replace"), protocol, X, 900)
+    assert query.plan.guarantee == protocol.guarantee
+    with dg.budget(0.5, 1e-6) as budget:
+        for wrong in ({"dropped": 1001}, {"dropped": 1}, {"corrupt": [[0.5] * 4]}):
+            with pytest.raises(ParameterError, match=r"dropped|honest reports|corrupt"):
+                protocol.simulate(X, **wrong)
+        with pytest.raises(ParameterError, match="vectors must be numbers of shape"):
+            protocol.simulate(Untouched(900, 5))
+        with pytest.raises(ParameterError, match="X must have at most 1,000 rows"):
+            protocol.simulate(Untouched(1001, *X.shape[1:]))
+        with pytest.raises(RefusedError):
+            protocol.simulate(X)
+        assert budget.left == 1.0
+        with pytest.raises(AssertionError, match="it was read"):
+            protocol.simulate(X, share=0.5)
+        assert budget.left == pytest.approx(0.5, abs=0.01)
 
 
 def test_simulations_are_charged_round_by_round() -> None:

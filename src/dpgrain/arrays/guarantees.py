@@ -12,7 +12,7 @@ from dpgrain.inputs.codes import name_of, token_of
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.promise import Promise
-from dpgrain.publishing.scope import origin
+from dpgrain.publishing.scope import Origin, origin
 
 Sampling: TypeAlias = Literal["pairs", "users", "full"]
 
@@ -62,6 +62,7 @@ def guarantee_of(
     private: bool,
     users: Any,
     elements: Any,
+    rows: Origin | None = None,
 ) -> Guarantee:
     """Make the guarantee of a fit, which composes with others on the same users and elements only.
 
@@ -72,7 +73,10 @@ def guarantee_of(
         private: True if nobody can predict the noise.
         users: the users' labels that the caller passed; None for one user per row.
         elements: the elements' labels that the caller passed; None where there are none.
+        rows: where the rows come from; by default, what :func:`~dpgrain.publishing.scope.arrays_of`
+            says in this thread.
     """
+    rows = origin() if rows is None else rows
     partition = whose = ""
     known = [str(fact) for fact in public]
     if elements is not None:
@@ -92,7 +96,7 @@ def guarantee_of(
         tuple(known),
         private,
         whose,
-        origin().scope,
-        None if elements is None else origin().partition,
-        provenance=origin().provenance,
+        rows.scope,
+        None if elements is None else rows.partition,
+        provenance=rows.provenance,
     )

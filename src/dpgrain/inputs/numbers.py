@@ -144,6 +144,41 @@ def cells(X: Any, width: int | None = None, *, name: str = "X") -> NDArray[Any]:
     return table.toarray() if sparse.issparse(table) else np.asarray(table)
 
 
+def unread(X: Any, width: int | None = None, *, name: str = "X") -> tuple[Any, tuple[int, ...]]:
+    """Return a table, and the shape that :func:`cells` will have; no cell is read.
+
+    Args:
+        X: an array, a data frame, an Arrow table, a sparse matrix, or a list of rows. What has no shape
+            of its own, such as a range or a lazy frame, becomes an array or a frame.
+        width: the public number of cells in a row of a list; needed for a list.
+        name: the name of the table in messages.
+
+    Raises:
+        ParameterError: where :func:`readable` raises it.
+
+    >>> unread([[1.0, "2"], None], 2)[1], unread(pd.DataFrame({"a": [1, 2, 3]}))[1]
+    ((2, 2), (3, 1))
+    """
+    if isinstance(X, list | tuple) or (isinstance(X, np.ndarray) and _holds_rows(X, width)):
+        assert width is not None  # noqa: S101 - it is stated for a list
+        return X, (len(X), width)
+    if _is_polars(X) and hasattr(X, "collect"):
+        X = X.collect()
+    types = columns.types_of(X)
+    if types:
+        _no_times(name, *zip(*types, strict=True))
+    elif not isinstance(X, np.ndarray):
+        _no_times(name, [0], [getattr(X, "dtype", None) or getattr(X, "type", None)])
+    if isinstance(X, pa.Array | pa.ChunkedArray):
+        return X, (len(X),)
+    if getattr(X, "shape", None) is None:
+        X = _array(X)
+    kind = getattr(X, "dtype", None)
+    if isinstance(kind, np.dtype) and kind.kind in "mMV":
+        raise ParameterError(f"{name} must be numbers, not {kind_of(kind)}.")
+    return X, tuple(X.shape)
+
+
 def vector(values: Any) -> NDArray[Any]:
     """Read each cell of a column as a number by itself, NaN for what is none.
 

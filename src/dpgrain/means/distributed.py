@@ -24,7 +24,9 @@ from dpgrain.means import rules
 from dpgrain.means.grid import added_in_steps
 from dpgrain.means.problem import Method
 from dpgrain.means.protocol import Rule, Vectors
-from dpgrain.means.records import by_user, user_means
+from dpgrain.means.records import Records, by_user, user_means
+from dpgrain.publishing.charge import Charge
+from dpgrain.publishing.scope import Origin
 from dpgrain.tables.engines.protocol import Form, Keeper, Kept
 from dpgrain.tables.table import UserTable, read
 
@@ -33,7 +35,7 @@ VECTORS = pa.schema({"vectors": pa.binary()})
 
 
 @dataclass(frozen=True, eq=False)
-class RecordsThere:
+class RecordsThere(Records):
     """Records of users that stay on a cluster.
 
     Args:
@@ -56,15 +58,13 @@ class RecordsThere:
         """Return the records of a frame of Spark.
 
         Args:
-            X: the frame, of which all columns but the one of users are numbers; or records already.
+            X: the frame, of which all columns but the one of users are numbers.
             users: the name of the column that tells whose each record is; None for one user per record.
 
         Raises:
             ParameterError: if ``users`` names no column, or no other column is left.
             SchemaError: if a column is missing, or has a type that cannot be used.
         """
-        if isinstance(X, RecordsThere):
-            return X
         if users is not None and not isinstance(users, str):
             raise ParameterError(
                 "users must be the name of a column, as X is a frame of Spark, not "
@@ -88,15 +88,17 @@ class RecordsThere:
         user = self.table.user
         return None if user is None else pd.Series([None], name=user, dtype=object)
 
-    def more_than(self, n_users: int) -> bool:  # noqa: ARG002 - a method that asks is refused
-        """Return whether more users have records, which nothing here may ask before it is paid for."""
-        return False
+    @property
+    def origin(self) -> Origin:
+        """The public facts of the rows."""
+        return Origin(self.table.scope, provenance=self.table.provenance)
 
     @contextmanager
-    def kept(self, bound: float) -> Iterator[tuple[Vectors, Callable[[], int]]]:
+    def kept(self, charge: Charge, bound: float) -> Iterator[tuple[Vectors, Callable[[], int]]]:
         """Keep users' vectors on the cluster, and what counts them, for as long as they are used.
 
         Args:
+            charge: the right to read them.
             bound: the l2 norm that a record has at most.
         """
         step("rows are brought together and kept where they are")
@@ -105,7 +107,7 @@ class RecordsThere:
         if user is not None:
             wanted.append((user, "key"))
         make = Average(self.dimension, bound, users=user is not None)
-        with self.table.open_engine() as engine:
+        with charge.open(self.table) as engine:
             kept = cast(Keeper, engine).kept(wanted, make, VECTORS)
             there = VectorsThere(kept, self.dimension)
             # Methods that a cluster takes ask nothing of vectors but what these answer.

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dpgrain import _validate
-from dpgrain._types import FloatArray
+from dpgrain._types import FloatArray, Law
 from dpgrain.accounting import (
     Contribution,
     Gaussian,
@@ -21,10 +21,9 @@ from dpgrain.accounting import (
     calibrate_laplace,
 )
 from dpgrain.errors import ParameterError
-from dpgrain.inputs.numbers import cells, numbers
-from dpgrain.noise import RandomState, raised, source_of
-from dpgrain.noise.sums import with_gaussian, with_laplace
-from dpgrain.publishing import Promise, before_publishing, takes_share
+from dpgrain.inputs.numbers import cells, numbers, unread
+from dpgrain.noise import RandomState
+from dpgrain.publishing import Charge, Planned, Promise, Query, publishes
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.units import Element, Relation
 
@@ -73,29 +72,6 @@ def element_sensitivity(
     return largest
 
 
-def _numbers(values: Any, dimension: int | None) -> FloatArray:
-    """Users' values as numbers, (n,) or (n, d), each by itself: what is none counts 0."""
-    if dimension is not None:
-        dimension = _validate.integer(minimum=1, dimension=dimension)
-    elif isinstance(values, list | tuple):
-        raise ParameterError(
-            "dimension must be stated for a list of values, 1 for numbers: of values of several "
-            "lengths one would decide. Or pass an array, which has a shape.",
-            name="dimension",
-        )
-    array = numbers(cells(values, dimension, name="values"))
-    if array.ndim == 1 and dimension is not None:
-        array = array[:, None]
-    if array.ndim not in (1, 2) or len(array) == 0:
-        raise ParameterError(f"values must be (n,) or (n, d) with n ≥ 1, not {array.shape}.")
-    if dimension not in (None, *array.shape[1:]):
-        raise ParameterError(
-            f"dimension = {dimension} must be the length of a value, which is {array.shape[1]}.",
-            name="dimension",
-        )
-    return array
-
-
 def _finite(value: ArrayLike) -> FloatArray:
     """A value as the mean counts it: what is not finite counts 0."""
     array = np.atleast_1d(np.asarray(value, dtype=np.float64))
@@ -122,7 +98,7 @@ class MeanRelease:
     guarantee: Guarantee
 
 
-@takes_share
+@publishes
 def release_mean(
     values: Any,
     *,
@@ -130,12 +106,12 @@ def release_mean(
     dimension: int | None = None,
     epsilon: float | None = None,
     delta: float = 0.0,
-    share: float | None = None,  # noqa: ARG001 - read by takes_share
+    share: float | None = None,
     relation: Relation = "replace",
     noise: Literal["gaussian", "laplace"] = "gaussian",
     elements: str = "the caller's partition",
     random_state: RandomState = None,
-) -> MeanRelease:
+) -> Query[MeanRelease]:
     """Publish the mean over users of a function whose element sensitivity is known.
 
     Args:
@@ -171,50 +147,106 @@ def release_mean(
         raise ParameterError(
             f"sensitivity must lie between 1e-100 and 1e100, not {sensitivity!r}; rescale f."
         )
-    promise = Promise.of(Element(), epsilon, delta, relation).under(noise)
-    source = source_of(random_state)
-    array = _numbers(values, dimension)
-    rows = array.reshape(len(array), -1)
-    step = 2.0 ** math.floor(math.log2(sensitivity / _STEPS))
-    finite = _finite(rows)
-    # Saturate before dividing: an overflow warning would tell of somebody's value.
-    saturated = np.clip(finite, -_LARGEST * step, _LARGEST * step)
-    total = (saturated / step).astype(np.int64).sum(axis=0)
-    d = rows.shape[1]
-    # Truncation moves each coordinate by less than one step.
-    moved = sensitivity / step + (d if noise == "laplace" else math.sqrt(d))
-    # In units of `moved` a change of one element is at most 1, under the stated relation. Elements
-    # of one person may add up; an exchange is two removals where only those are bounded.
-    norm: Norm = "l1" if noise == "laplace" else "l2"
-    coordinates: Literal["signed", "stated"] = "signed" if relation == "zero_out" else "stated"
-    contribution = Contribution(layout="shared", coordinates=coordinates, norm=norm)
-    event: Gaussian | Laplace
-    if noise == "laplace":
-        event = calibrate_laplace(promise.epsilon, contribution=contribution, relation=relation)
-    else:
-        event = calibrate_gaussian(
-            promise.epsilon, promise.delta, contribution=contribution, relation=relation
+    promise = Promise.of(Element(), epsilon, delta, relation, share).under(noise)
+    if dimension is not None:
+        dimension = _validate.integer(minimum=1, dimension=dimension)
+    elif isinstance(values, list | tuple):
+        raise ParameterError(
+            "dimension must be stated for a list of values, 1 for numbers: of values of several "
+            "lengths one would decide. Or pass an array, which has a shape.",
+            name="dimension",
         )
-    n = len(array)
-    public = (
-        f"a roster of {n:,} users",
-        f"the element sensitivity {sensitivity:g}, as stated by the caller",
-    )
-    guarantee = Guarantee(
-        promise.level,
-        elements,
-        relation,
-        promise.delta,
-        event,
-        public,
-        source.private,
-        provenance="as given",
-    )
-    guarantee = before_publishing(guarantee)
-    add, spread = (with_laplace, math.sqrt(2.0)) if noise == "laplace" else (with_gaussian, 1.0)
-    noisy = add(total, raised(event.noise_multiplier * moved), source=source)
-    return MeanRelease(
-        (noisy * step / n).reshape(array.shape[1:]),
-        spread * event.noise_multiplier * moved * step / n,
-        guarantee,
-    )
+    values, shape = unread(values, dimension, name="values")
+    if len(shape) == 1 and dimension is not None:
+        shape = (*shape, 1)
+    if len(shape) not in (1, 2) or shape[0] == 0:
+        raise ParameterError(f"values must be (n,) or (n, d) with n ≥ 1, not {shape}.")
+    if dimension not in (None, *shape[1:]):
+        raise ParameterError(
+            f"dimension = {dimension} must be the length of a value, which is {shape[1]}.",
+            name="dimension",
+        )
+    return ReleaseQuery(promise, values, shape, sensitivity, noise, elements, random_state)
+
+
+@dataclass(frozen=True, eq=False)
+class ReleaseQuery(Query[MeanRelease]):
+    """A mean of users' values that is asked for.
+
+    Args:
+        promise: what is promised.
+        values: the value of each user, as it was passed.
+        shape: (n,) or (n, d), the shape of the values.
+        sensitivity: the element sensitivity.
+        noise: the law of the noise.
+        elements: the partition in words.
+        random_state: a seed, for tests and research.
+    """
+
+    promise: Promise
+    values: Any
+    shape: tuple[int, ...]
+    sensitivity: float
+    noise: Law
+    elements: str
+    random_state: RandomState = None
+
+    @property
+    def event(self) -> Gaussian | Laplace:
+        """The noise of the sum.
+
+        In units of what a change of one element moves, it is at most 1, under the stated relation.
+        Elements of one person may add up; an exchange is two removals where only those are bounded.
+        """
+        promise, relation = self.promise, self.promise.relation
+        norm: Norm = "l1" if self.noise == "laplace" else "l2"
+        coordinates: Literal["signed", "stated"] = "signed" if relation == "zero_out" else "stated"
+        parts = Contribution(layout="shared", coordinates=coordinates, norm=norm)
+        if self.noise == "laplace":
+            return calibrate_laplace(promise.epsilon, contribution=parts, relation=relation)
+        return calibrate_gaussian(
+            promise.epsilon, promise.delta, contribution=parts, relation=relation
+        )
+
+    @property
+    def plan(self) -> Planned:
+        """The noise of the sum."""
+        return Planned(
+            Guarantee(
+                self.promise.level,
+                self.elements,
+                self.promise.relation,
+                self.promise.delta,
+                self.event,
+                (
+                    f"a roster of {self.shape[0]:,} users",
+                    f"the element sensitivity {self.sensitivity:g}, as stated by the caller",
+                ),
+                provenance="as given",
+            )
+        )
+
+    def run(self, charge: Charge) -> MeanRelease:
+        """Add the values up on a grid, with noise, and divide by the number of users."""
+        event, n = self.event, self.shape[0]
+        rows = charge.read(self._rows)
+        step = 2.0 ** math.floor(math.log2(self.sensitivity / _STEPS))
+        # Saturate before dividing: an overflow warning would tell of somebody's value.
+        saturated = np.clip(rows, -_LARGEST * step, _LARGEST * step)
+        total = (saturated / step).astype(np.int64).sum(axis=0)
+        d, laplace = rows.shape[1], self.noise == "laplace"
+        # Truncation moves each coordinate by less than one step.
+        moved = self.sensitivity / step + (d if laplace else math.sqrt(d))
+        noisy = charge.noisy(event, total, moved)
+        spread = math.sqrt(2.0) if laplace else 1.0
+        return MeanRelease(
+            (noisy * step / n).reshape(self.shape[1:]),
+            spread * event.noise_multiplier * moved * step / n,
+            charge.guarantee,
+        )
+
+    def _rows(self) -> FloatArray:
+        """Read the users' values as numbers, each by itself: what is none counts 0."""
+        width = self.shape[1] if len(self.shape) > 1 else None
+        array = numbers(cells(self.values, width, name="values"))
+        return _finite(array.reshape(self.shape[0], -1))

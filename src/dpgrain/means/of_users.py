@@ -6,6 +6,7 @@ import json
 import math
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,23 +19,21 @@ from dpgrain.arrays.guarantees import guarantee_of
 from dpgrain.arrays.roster import Roster
 from dpgrain.errors import ParameterError
 from dpgrain.inputs.columns import lie_elsewhere
-from dpgrain.inputs.numbers import cells
 from dpgrain.means import Recentred, looks
 from dpgrain.means.clipped import METHOD as CLIP
 from dpgrain.means.clipped import ClippedMean, around_zero, clip_of
 from dpgrain.means.methods import METHODS, method_of
 from dpgrain.means.problem import Candidate, Found, Method, Problem
-from dpgrain.means.records import RecordsHere
+from dpgrain.means.records import Records, RecordsHere, check_dimension
 from dpgrain.means.total_error import CONFIDENCE, Number
-from dpgrain.noise import RandomState, source_of
-from dpgrain.publishing import Promise, before_publishing, takes_share
+from dpgrain.noise import RandomState
+from dpgrain.publishing import Charge, Planned, Promise, Query, publishes
 from dpgrain.publishing.expected import Expected
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.units import Relation, User
 
 if TYPE_CHECKING:
     from dpgrain.means import distributed
-    from dpgrain.means.distributed import RecordsThere
 else:
     distributed = later("dpgrain.means.distributed")
 
@@ -136,7 +135,7 @@ class MeanOfUsers:
         return json.dumps(self.to_dict(), ensure_ascii=False, allow_nan=False)
 
 
-@takes_share
+@publishes
 def mean_of_users(
     X: Any,
     *,
@@ -144,14 +143,14 @@ def mean_of_users(
     bound: float,
     epsilon: float | None = None,
     delta: float = 0.0,
-    share: float | None = None,  # noqa: ARG001 - read by takes_share
+    share: float | None = None,
     radius: float | None = None,
     method: str | Method = "auto",
     relation: Relation = "zero_out",
     n_users: int | None = None,
     dimension: int | None = None,
     random_state: RandomState = None,
-) -> MeanOfUsers:
+) -> Query[MeanOfUsers]:
     """Publish the mean of users' vectors, each the mean of a user's records.
 
     Args:
@@ -188,7 +187,8 @@ def mean_of_users(
 
     Raises:
         ParameterError: if a value is out of range, d is not stated for a list, there are too few
-            users for the method, or rows on Spark do not take it.
+            users for the method, or rows on Spark do not take it; and after the charge, if more users
+            have records than a stated roster holds, where the method compares them.
 
     Recentring draws in the share :attr:`MeanOfUsers.outside` of the users, who lie farthest, unless
     the noise of taking all in full is less than what that costs, as far as a noisy excess tells.
@@ -205,49 +205,108 @@ def mean_of_users(
     ('recentred', [5.0, 5.0, 5.0], True)
     """
     records = _gathered(X, users, dimension)
-    promise = Promise.of(User(), epsilon, delta, relation)
+    promise = Promise.of(User(), epsilon, delta, relation, share)
     bound = _checked(bound, radius)
     asked = _asked(method, there=records.distributed)
     promise.require_delta("delta must be above 0, such as 1e-6: means of users have normal noise.")
     if n_users is not None:
         n_users = _validate.integer(minimum=1, n_users=n_users)
-    # Who states a roster does not say how many of it have records.
-    roster = Roster.of(None, promise)
-    problem = Problem(
-        n_users or 1, records.dimension, promise, bound, radius, roster.event, n_users is not None
-    )
-    plan = _before(asked, problem) if n_users is None else asked.make(problem)
-    if n_users is not None and plan.compares and records.more_than(n_users):
-        raise ParameterError(
-            f"n_users = {n_users} must be the size of a roster that holds every id that is passed, "
-            f"as the method {plan.method!r} compares users: state its size, or leave it out.",
-            name="n_users",
+    return MeanQuery(promise, records, bound, radius, asked, n_users, random_state)
+
+
+@dataclass(frozen=True, eq=False)
+class MeanQuery(Query[MeanOfUsers]):
+    """A mean of users' vectors that is asked for.
+
+    Args:
+        promise: what is promised.
+        records: the records of users, where they lie.
+        bound: the public bound on the l2 norm of a record.
+        radius: the concentration radius; None if it is not known.
+        method: the private mean, or the choice of one.
+        n_users: the public size of the roster; None where it is not stated.
+        random_state: a seed, for tests and research.
+    """
+
+    promise: Promise
+    records: Records
+    bound: float
+    radius: float | None
+    method: Method
+    n_users: int | None = None
+    random_state: RandomState = None
+
+    @cached_property
+    def roster(self) -> Roster:
+        """The release of the number of users with records, where the method makes it first.
+
+        Who states a roster does not say how many of it have records.
+        """
+        return Roster.of(None, self.promise)
+
+    @cached_property
+    def way(self) -> Candidate:
+        """The private mean, or all that may be spent where the number of users is released first."""
+        n = self.n_users
+        problem = Problem(
+            n or 1,
+            self.records.dimension,
+            self.promise,
+            self.bound,
+            self.radius,
+            self.roster.event,
+            n is not None,
         )
-    source = source_of(random_state)
-    guarantee = guarantee_of(
-        promise,
-        plan.event.beside(roster.event if plan.counts else None),
-        (
-            *(() if n_users is None else Roster.of(n_users, promise).facts),
-            *(roster.facts if plan.counts else ()),
-            f"vectors of {counted(problem.d, 'number')}",
-            f"a bound of {bound:g}, which longer records are shortened to",
-            *plan.facts,
-        ),
-        private=source.private,
-        users=records.labels,
-        elements=None,
+        way = _before(self.method, problem) if n is None else self.method.make(problem)
+        if n is not None and way.compares and self.records.surely_more_than(n):
+            raise _too_small(n, way)
+        return way
+
+    @property
+    def plan(self) -> Planned:
+        """The noise of the mean, and of the number of users where that is released first."""
+        way, roster, n = self.way, self.roster, self.n_users
+        guarantee = guarantee_of(
+            self.promise,
+            way.event.beside(roster.event if way.counts else None),
+            (
+                *(() if n is None else Roster.of(n, self.promise).facts),
+                *(roster.facts if way.counts else ()),
+                f"vectors of {counted(self.records.dimension, 'number')}",
+                f"a bound of {self.bound:g}, which longer records are shortened to",
+                *way.facts,
+            ),
+            private=True,
+            users=self.records.labels,
+            elements=None,
+            rows=self.records.origin,
+        )
+        # Without a roster, or a radius, it is not known how far users' vectors lie apart.
+        told = self.radius is not None and n is not None
+        return Planned(guarantee, n, expected=Expected(way.expected) if told else None)
+
+    def run(self, charge: Charge) -> MeanOfUsers:
+        """Make users' vectors, and their mean."""
+        way, roster, n = self.way, self.roster, self.n_users
+        source = charge.lend(way.event)
+        with self.records.kept(charge, self.bound) as (vectors, users_there):
+            if n is not None and way.compares and users_there() > n:
+                raise _too_small(n, way)
+            number = None
+            if way.counts:
+                assert roster.event is not None  # noqa: S101 - a size that is not stated is released
+                found = roster.users(users_there(), charge.lend(roster.event))
+                number = Number(found, roster.noise_sd, n)
+                way = way if way.then is None else way.then(number)
+            return _published(way.run(vectors, source, number), self.bound, charge.guarantee, way)
+
+
+def _too_small(n_users: int, way: Candidate) -> ParameterError:
+    return ParameterError(
+        f"n_users = {n_users} must be the size of a roster that holds every id that is passed, "
+        f"as the method {way.method!r} compares users: state its size, or leave it out.",
+        name="n_users",
     )
-    # Without a roster, or a radius, it is not known how far users' vectors lie apart.
-    told = radius is not None and n_users is not None
-    expected = Expected(plan.expected) if told else None
-    guarantee = before_publishing(guarantee, n_users=n_users, expected=expected)
-    with records.kept(bound) as (vectors, users_there):
-        number = None
-        if plan.counts:
-            number = Number(roster.users(users_there(), source), roster.noise_sd, n_users)
-            plan = plan if plan.then is None else plan.then(number)
-        return _published(plan.run(vectors, source, number), bound, guarantee, plan)
 
 
 def _published(found: Found, bound: float, guarantee: Guarantee, plan: Candidate) -> MeanOfUsers:
@@ -272,42 +331,14 @@ def _published(found: Found, bound: float, guarantee: Guarantee, plan: Candidate
     )
 
 
-def _gathered(X: Any, users: Any, dimension: int | None) -> RecordsHere | RecordsThere:
+def _gathered(X: Any, users: Any, dimension: int | None) -> Records:
     """Return records with their users, where they are."""
-    if not lie_elsewhere(X):
-        return RecordsHere.of(_records(X, dimension), users)
-    there = distributed.RecordsThere.of(X, users)
+    if not isinstance(X, Records) and not lie_elsewhere(X):
+        return RecordsHere.of(X, users, dimension)
+    records = X if isinstance(X, Records) else distributed.RecordsThere.of(X, users)
     if dimension is not None:
-        _check_dimension(_validate.integer(minimum=1, dimension=dimension), there.dimension)
-    return there
-
-
-def _records(X: Any, dimension: int | None = None) -> FloatArray:
-    if dimension is not None:
-        dimension = _validate.integer(minimum=1, dimension=dimension)
-    elif isinstance(X, list | tuple):
-        raise ParameterError(
-            "dimension must be stated for a list of records, such as dimension=2: of rows of several "
-            "lengths one would decide. Or pass an array, which has a shape."
-        )
-    array = cells(X, dimension)
-    if array.ndim == 1:
-        array = array[:, None]
-    if array.ndim != 2 or array.shape[1] == 0 or array.dtype.kind not in "fiub":
-        raise ParameterError("X must be numbers of shape (m, d), one row for each record.")
-    _check_dimension(dimension, array.shape[1])
-    with np.errstate(all="ignore"):
-        # Row by row in memory: sums along a row must not depend on how many rows there are.
-        array = array.astype(np.float64, order="C")
-    array[~np.isfinite(array)] = 0.0
-    return array
-
-
-def _check_dimension(stated: int | None, found: int) -> None:
-    if stated not in (None, found):
-        raise ParameterError(
-            f"dimension = {stated} must be the length of a record, which is {found}."
-        )
+        check_dimension(_validate.integer(minimum=1, dimension=dimension), records.dimension)
+    return records
 
 
 def _asked(method: str | Method, *, there: bool) -> Method:

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dpgrain import _validate
 from dpgrain._clipping import clipped
 from dpgrain._types import FloatArray
-from dpgrain.arrays.blocks import Rows, arrange
+from dpgrain.arrays.blocks import Rows, Unread, arrange
+from dpgrain.errors import ParameterError
+from dpgrain.inputs.numbers import cells, unread
 from dpgrain.means.protocol import Vectors
+from dpgrain.publishing.charge import Charge
+from dpgrain.publishing.scope import Origin
 from dpgrain.units import User
 
 
@@ -31,57 +37,143 @@ def by_user(records: FloatArray, users: Any) -> Rows:
     >>> orders[0] == orders[1]
     True
     """
-    rows = arrange(len(records), users, None, User())
+    return _in_order(arrange(len(records), users, None, User()), records)
+
+
+def _in_order(rows: Rows, records: FloatArray) -> Rows:
     return rows.by_value(records, np.zeros(len(records)))
 
 
-@dataclass(frozen=True, eq=False)
-class RecordsHere:
-    """Records of users in this process.
+class Records(ABC):
+    """Records of users that lie somewhere, of which nothing is read before they are charged for.
 
-    Args:
-        records: (m, d).
-        labels: (m,) whose each record is, as it was passed; None for one user per record.
-        rows: the user of each record.
+    Attributes:
+        distributed: whether they stay on a cluster.
     """
 
-    records: FloatArray
-    labels: Any
-    rows: Rows
     distributed: ClassVar[bool] = False
 
-    @staticmethod
-    def of(records: FloatArray, labels: Any) -> RecordsHere:
-        """Return records with their users.
+    @property
+    @abstractmethod
+    def dimension(self) -> int:
+        """The length of a record."""
+
+    @property
+    @abstractmethod
+    def labels(self) -> Any:
+        """Labels of users, or of nobody with their name; None for one user per record."""
+
+    @property
+    def origin(self) -> Origin:
+        """The public facts of the rows."""
+        return Origin()
+
+    def surely_more_than(self, n_users: int) -> bool:  # noqa: ARG002 - labels would have to be read
+        """Return True if their shape alone says that more users have records.
 
         Args:
-            records: (m, d).
+            n_users: the stated size of a roster.
+        """
+        return False
+
+    @abstractmethod
+    def kept(
+        self, charge: Charge, bound: float
+    ) -> AbstractContextManager[tuple[Vectors, Callable[[], int]]]:
+        """Make users' vectors, and what counts them, for as long as they are used.
+
+        Args:
+            charge: the right to read them.
+            bound: the l2 norm that a record has at most.
+        """
+
+
+@dataclass(frozen=True, eq=False)
+class RecordsHere(Records):
+    """Records of users in this process; made by :meth:`of`.
+
+    Args:
+        table: the records, as they were passed.
+        width: the length of a record.
+        whose: whose each record is.
+    """
+
+    table: Any
+    width: int
+    whose: Unread
+
+    @staticmethod
+    def of(X: Any, labels: Any, dimension: int | None = None) -> RecordsHere:
+        """Return records with their users, whose shapes alone are checked.
+
+        Args:
+            X: (m, d) records, or (m,) numbers.
             labels: (m,) whose each record is; None for one user per record.
+            dimension: the public d; needed for a list.
 
         Raises:
-            ParameterError: if there is not one label for each record.
+            ParameterError: if X has another shape, or there is not one label for each record.
         """
-        return RecordsHere(records, labels, by_user(records, labels))
+        if dimension is not None:
+            dimension = _validate.integer(minimum=1, dimension=dimension)
+        elif isinstance(X, list | tuple):
+            raise ParameterError(
+                "dimension must be stated for a list of records, such as dimension=2: of rows of "
+                "several lengths one would decide. Or pass an array, which has a shape."
+            )
+        table, shape = unread(X, dimension)
+        if len(shape) == 1:
+            shape = (*shape, 1)
+        if len(shape) != 2 or shape[1] == 0:
+            raise ParameterError("X must be numbers of shape (m, d), one row for each record.")
+        check_dimension(dimension, shape[1])
+        return RecordsHere(table, shape[1], Unread.of(shape[0], labels, None, User()))
 
     @property
     def dimension(self) -> int:
         """The length of a record."""
-        return int(self.records.shape[1])
+        return self.width
 
-    def more_than(self, n_users: int) -> bool:
-        """Return whether more users have records."""
-        return self.rows.users > n_users
+    @property
+    def labels(self) -> Any:
+        """The labels of users, as they were passed; None for one user per record."""
+        return self.whose.users
+
+    def surely_more_than(self, n_users: int) -> bool:
+        """Return True if each record is a user's own, and there are more."""
+        return self.labels is None and self.whose.rows > n_users
 
     @contextmanager
-    def kept(self, bound: float) -> Iterator[tuple[Vectors, Callable[[], int]]]:
-        """Make users' vectors, and what counts them, for as long as they are used.
-
-        Args:
-            bound: the l2 norm that a record has at most.
-        """
-        rows = self.rows
-        means = user_means(self.records[rows.kept], rows.blocks, len(rows.owners), bound)
+    def kept(self, charge: Charge, bound: float) -> Iterator[tuple[Vectors, Callable[[], int]]]:
+        """Make users' vectors, and what counts them."""
+        records = charge.read(self._numbers)
+        rows = _in_order(charge.read(self.whose.arranged), records)
+        means = user_means(records[rows.kept], rows.blocks, len(rows.owners), bound)
         yield Vectors(means), lambda: rows.users
+
+    def _numbers(self) -> FloatArray:
+        array = cells(self.table, self.width).reshape(self.whose.rows, self.width)
+        with np.errstate(all="ignore"):
+            # Row by row in memory: sums along a row must not depend on how many rows there are.
+            array = array.astype(np.float64, order="C")
+        array[~np.isfinite(array)] = 0.0
+        return array
+
+
+def check_dimension(stated: int | None, found: int) -> None:
+    """Refuse a stated dimension that is not the length of a record.
+
+    Args:
+        stated: the dimension; None if it is not stated.
+        found: the length of a record.
+
+    Raises:
+        ParameterError: if they differ.
+    """
+    if stated not in (None, found):
+        raise ParameterError(
+            f"dimension = {stated} must be the length of a record, which is {found}."
+        )
 
 
 def user_means(records: FloatArray, codes: NDArray[Any], users: int, bound: float) -> FloatArray:

@@ -191,8 +191,8 @@ class Charge:
         """Return the source of noise for a mechanism that draws by itself.
 
         Args:
-            part: the part of the event, which is the mechanism's own: it answers for its draws, as an
-                estimate of the caller's does, or a run of many rounds that goes on after the release.
+            part: the part of the event, or several parts composed, which is the mechanism's own: it
+                answers for its draws, as an estimate of the caller's does, or a run of many rounds.
         """
         self._take(part)
         return self._source
@@ -226,9 +226,10 @@ class Charge:
     def _take(self, part: Event) -> None:
         self._check_open()
         with self._lock:
-            if self._left[part] < 1:
+            wanted = tickets(part)
+            if not wanted <= self._left:
                 raise RuntimeError(f"{type(part).__name__} was drawn as often as it was charged.")
-            self._left[part] -= 1
+            self._left -= wanted
 
     def _check_open(self) -> None:
         if self._over:

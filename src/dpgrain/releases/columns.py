@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,11 +12,14 @@ import pandas as pd
 
 from dpgrain.errors import ParameterError
 from dpgrain.learn.distributed import RowsThere
-from dpgrain.learn.features import Encoding, Loaded, Number, load_rows, no_rows
+from dpgrain.learn.features import Encoding, Loaded, Number, columns_for, load_rows, no_rows
 from dpgrain.learn.model import LinearModel
 from dpgrain.means.distributed import RecordsThere
 from dpgrain.means.of_users import MeanOfUsers, mean_of_users
+from dpgrain.means.protocol import Vectors
+from dpgrain.means.records import Records, RecordsHere
 from dpgrain.partitions import Partition
+from dpgrain.publishing import Charge, Query, publishes
 from dpgrain.publishing.rehearsal import rehearsing
 from dpgrain.publishing.scope import Origin, arrays_of
 from dpgrain.tables.blocks import rule_of
@@ -94,7 +98,8 @@ def _told(model: LinearModel, table: UserTable, encoding: Encoding, target: str)
     return model.of_columns(encoding, target, replace(found, public=public))
 
 
-def mean_of_columns(table: UserTable, columns: Sequence[str], **options: Any) -> MeanOfUsers:
+@publishes
+def mean_of_columns(table: UserTable, columns: Sequence[str], **options: Any) -> Query[MeanOfUsers]:
     """Publish the mean of users' vectors, whose numbers stand in columns of a table.
 
     Args:
@@ -106,24 +111,50 @@ def mean_of_columns(table: UserTable, columns: Sequence[str], **options: Any) ->
         ParameterError: if a parameter is out of range, or the table does not name its users.
         SchemaError: if a column is missing, or has a type that cannot be used.
         DataError: if the source cannot be read.
-
-    In a rehearsal nothing is read: the promise of a mean does not depend on rows.
     """
     if table.user is None:
         raise ParameterError("user must be the column of whose a record is, for a mean of users.")
     table.require_numbers(columns, "columns", also=["BOOLEAN"])
     encoding = Encoding(tuple(Number(name) for name in columns))
     if table.distributed:
-        with arrays_of(_origin(table)):
-            return mean_of_users(RecordsThere(table, tuple(encoding.numbers)), **options)
-    rows = _rows(table, encoding)
-    with arrays_of(_origin(table)):
-        return mean_of_users(
-            rows.features.to_numpy(),
-            # The labels are named, so that the promise says which column tells users apart.
-            users=pd.Series(rows.users, name=table.user),
-            **options,
-        )
+        return mean_of_users.query(RecordsThere(table, tuple(encoding.numbers)), **options)
+    columns_for(table, encoding, None, labels=False, element=None)
+    return mean_of_users.query(RecordsOfColumns(table, encoding), **options)
+
+
+@dataclass(frozen=True, eq=False)
+class RecordsOfColumns(Records):
+    """Records of users that are rows of a table.
+
+    Args:
+        table: the table, whose users are known.
+        encoding: the columns of numbers.
+    """
+
+    table: UserTable
+    encoding: Encoding
+
+    @property
+    def dimension(self) -> int:
+        """The number of columns."""
+        return len(self.encoding.names)
+
+    @property
+    def labels(self) -> Any:
+        """The label of nobody, named like the column of users."""
+        return pd.Series([None], name=self.table.user, dtype=object)
+
+    @property
+    def origin(self) -> Origin:
+        """The public facts of the rows."""
+        return _origin(self.table)
+
+    @contextmanager
+    def kept(self, charge: Charge, bound: float) -> Iterator[tuple[Vectors, Callable[[], int]]]:
+        """Read the rows, and make users' vectors of them."""
+        rows = charge.read(lambda: load_rows(self.table, self.encoding))
+        with RecordsHere.of(rows.features.to_numpy(), rows.users).kept(charge, bound) as kept:
+            yield kept
 
 
 def _rows(table: UserTable, encoding: Encoding, *, named: bool = False, **asked: Any) -> Loaded:

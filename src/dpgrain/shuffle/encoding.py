@@ -97,13 +97,28 @@ class Encoding:
             ParameterError: if the values are not numbers of this shape.
         """
         array = _read(values, self.dim)
-        if array.ndim == 1 and self.dim == 1:
-            array = array[:, None]
-        if array.ndim != 2 or array.shape[1] != self.dim or array.dtype.kind not in "fiub":
+        self._rows(array.shape)
+        return array.reshape(-1, self.dim)
+
+    def unread(self, values: ArrayLike) -> tuple[Any, int]:
+        """Return values that are vectors by their shape, and how many there are; none is read.
+
+        Args:
+            values: as for :meth:`vectors`.
+
+        Raises:
+            ParameterError: if the values are not numbers of this shape.
+        """
+        listed, shape = numbers.unread(values, self.dim, name="vectors")
+        return listed, self._rows(shape)
+
+    def _rows(self, shape: tuple[int, ...]) -> int:
+        """Return the number of vectors of values of a shape."""
+        if shape[1:] != (self.dim,) and not (len(shape) == self.dim == 1):
             raise ParameterError(
                 f"vectors must be numbers of shape (users, {self.dim}), {self.dim} coordinates each."
             )
-        return array
+        return shape[0]
 
     def codes(self, vectors: FloatArray, source: Source) -> NDArray[Any]:
         """Return (k, d) the codes of some users.

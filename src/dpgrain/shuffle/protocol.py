@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import InitVar, asdict, dataclass, field, fields, replace
 from fractions import Fraction
+from functools import cached_property
 from importlib import import_module
 from typing import Any, ClassVar, Self
 
@@ -21,16 +22,16 @@ from dpgrain._types import FloatArray
 from dpgrain._wording import counted
 from dpgrain.accounting import Event
 from dpgrain.errors import ParameterError
-from dpgrain.noise import RandomState, Source, source_of
+from dpgrain.noise import RandomState, Source
 from dpgrain.noise.counts import counts_of
-from dpgrain.publishing import Promise, before_publishing
+from dpgrain.publishing import Charge, Planned, Promise, Query, publish
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.shuffle.design import Design, Kind, least_noise
 from dpgrain.shuffle.device_noise import Arrivals, Coins
 from dpgrain.shuffle.encoding import Encoding, Packing
 from dpgrain.shuffle.parties import Analyzer, Enrolment, Estimate, Randomizer, Shuffler
-from dpgrain.shuffle.simulation import corrupt_messages, here_of
+from dpgrain.shuffle.simulation import Here, corrupt_messages, here_of
 from dpgrain.units import Relation, User
 
 # A batch has at most this many devices: one coin of each makes noise of 50,000 steps.
@@ -362,31 +363,93 @@ class ShuffledSum(ShownSum, ABC):
     def _simulated(
         self,
         values: ArrayLike,
+        share: float | None,
         random_state: RandomState,
         dropped: int | ArrayLike,
         corrupt: ArrayLike | None,
     ) -> Estimate:
-        vectors = self.encoding.vectors(values)
-        messages = corrupt_messages(corrupt, self._shape[0], self._packing(0).largest)
-        honest = self.n_users - len(messages)
-        if len(vectors) > honest:
+        stated = None if share is not None else self.epsilon
+        promise = Promise.of(User(), stated, self.delta, self.relation, share)
+        vectors, rows = self.encoding.unread(values)
+        return publish(RoundQuery(promise, self, vectors, rows, dropped, corrupt, random_state))
+
+
+@dataclass(frozen=True, eq=False)
+class RoundQuery(Query[Estimate]):
+    """One round of a sum that is asked for, over vectors in this process.
+
+    Args:
+        promise: what is promised.
+        protocol: the protocol, which keeps the promise if its own is another.
+        vectors: the vectors of the users with data, as they were passed.
+        rows: the number of vectors.
+        dropped: the devices that never report.
+        corrupt: the counts that corrupt devices send.
+        random_state: a seed, for tests and research.
+    """
+
+    promise: Promise
+    protocol: ShuffledSum
+    vectors: Any
+    rows: int
+    dropped: int | ArrayLike = 0
+    corrupt: ArrayLike | None = None
+    random_state: RandomState = None
+
+    def keeping(self, promise: Promise) -> RoundQuery:
+        """Return the same round with the noise that another promise takes.
+
+        Args:
+            promise: the other promise.
+        """
+        protocol = self.protocol._with(promise.epsilon, promise.delta)
+        return replace(self, promise=promise, protocol=protocol)
+
+    @property
+    def event(self) -> Event:
+        """The noise of the round."""
+        return self.protocol.event_with(self.protocol.honest, 1)
+
+    @cached_property
+    def messages(self) -> NDArray[np.int64]:
+        """(k, d) counts that corrupt devices send."""
+        protocol = self.protocol
+        largest = protocol._packing(0).largest
+        return corrupt_messages(self.corrupt, protocol._shape[0], largest)
+
+    @cached_property
+    def here(self) -> Here:
+        """The honest devices that report."""
+        protocol, corrupt = self.protocol, len(self.messages)
+        honest = protocol.n_users - corrupt
+        if self.rows > honest:
             raise ParameterError(
-                f"X must have at most {honest:,} rows: n_users = {self.n_users:,} counts everybody, "
-                f"{len(messages):,} corrupt devices included."
+                f"X must have at most {honest:,} rows: n_users = {protocol.n_users:,} counts "
+                f"everybody, {corrupt:,} corrupt devices included."
             )
-        here = here_of(dropped, honest, len(vectors))
-        devices = here.devices
-        if devices < self.honest:
+        here = here_of(self.dropped, honest, self.rows)
+        if here.devices < protocol.honest:
             raise ParameterError(
-                f"the batch has {devices:,} of the {self.honest:,} honest reports that it needs: lower "
-                "honest_fraction, which makes every device add more noise."
+                f"the batch has {here.devices:,} of the {protocol.honest:,} honest reports that it "
+                "needs: lower honest_fraction, which makes every device add more noise."
             )
-        source = source_of(random_state)
-        promise = self._promise(self.event_with(self.honest, 1), private=source.private)
-        before_publishing(promise, n_users=self.n_users)
-        ones = self._ones([vectors[here.rows]], devices, source) + messages.sum(axis=0)
-        analyzer, reports = self._analyzer(), devices + len(messages)
-        return Estimate(analyzer.decoded(ones, reports), analyzer.standard_error(reports), reports)
+        return here
+
+    @property
+    def plan(self) -> Planned:
+        """The noise of the round."""
+        # A round without enough devices is refused.
+        _ = self.here
+        return Planned(self.protocol._promise(self.event, private=True), self.protocol.n_users)
+
+    def run(self, charge: Charge) -> Estimate:
+        """Count the ones that devices send, and decode their sum."""
+        protocol, here = self.protocol, self.here
+        vectors = charge.read(lambda: protocol.encoding.vectors(self.vectors))
+        ones = protocol._ones([vectors[here.rows]], here.devices, charge.lend(self.event))
+        analyzer, reports = protocol._analyzer(), here.devices + len(self.messages)
+        value = analyzer.decoded(ones + self.messages.sum(axis=0), reports)
+        return Estimate(value, analyzer.standard_error(reports), reports)
 
 
 class Trusted(ShuffledSum, ABC):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import ClassVar, Literal, TypeAlias
 
 from numpy.typing import ArrayLike
 
@@ -12,7 +12,6 @@ from dpgrain import _validate
 from dpgrain._types import FloatArray
 from dpgrain.errors import ParameterError
 from dpgrain.noise import RandomState
-from dpgrain.publishing import of_share
 from dpgrain.shuffle.design import Design, printed
 from dpgrain.shuffle.protocol import ShuffledSum, Trusted, exact_design
 
@@ -62,14 +61,7 @@ class SumOfVectors(ShuffledSum, ABC):
         The sum has the law that it would have if all messages were made one by one. Formal guarantee:
         that of one round of :attr:`guarantee`.
         """
-        if share is None:
-            return self._simulated(X, random_state, dropped, corrupt).value
-        return of_share(
-            share,
-            lambda epsilon, delta: (
-                self._with(epsilon, delta)._simulated(X, random_state, dropped, corrupt).value
-            ),
-        )
+        return self._simulated(X, share, random_state, dropped, corrupt).value
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -211,13 +203,4 @@ class ScalarSum(Trusted):
                 must not depend on the data.
             corrupt: (k, 1) counts that k corrupt devices, which are no numbers of x, send.
         """
-        if share is None:
-            return float(self._simulated(x, random_state, dropped, corrupt).value[0])
-        rest: dict[str, Any] = {"dropped": dropped, "corrupt": corrupt}
-        estimate: float = of_share(
-            share,
-            lambda epsilon, delta: self._with(epsilon, delta).simulate(
-                x, random_state=random_state, **rest
-            ),
-        )
-        return estimate
+        return float(self._simulated(x, share, random_state, dropped, corrupt).value[0])
