@@ -96,7 +96,7 @@ def test_planned_fits_leave_more_than_their_prices() -> None:
     ("plan", "told"),
     [
         ([cases.of_users(2.0)], "plan less"),
-        ([3], "plan must hold functions"),
+        ([3], "plan must hold queries, functions"),
         ([cases.of_days(10.0, cases.on())], "nothing bounds"),
     ],
 )
