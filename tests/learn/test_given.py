@@ -52,6 +52,8 @@ def test_what_passes_once_is_listed_once() -> None:
     assert listed({"a": 1}.values()) == [1]
     assert listed(3.0) == 3.0
     assert listed(ROWS) is ROWS
+    rows = iter(ROWS.tolist())
+    assert Passed.of(rows, np.zeros(6)).X is rows
 
 
 def test_what_has_no_rows_stays_as_it_is() -> None:

@@ -727,5 +727,5 @@ def test_a_recipe_of_one_s_own() -> None:
 
 def test_an_index_without_phases_is_not_asked_for() -> None:
     rows = arrange(3, ["a", "b", "a"], None, User())
-    found = roster_index(cases.RECIPES["sgd"].plan(cases.TASK), ["a", "b", "a"], rows, Logistic())
+    found = roster_index(cases.RECIPES["sgd"].plan(cases.TASK), ["a", "b", "a"], rows)
     assert found.tolist() == [0, 0]

@@ -20,17 +20,25 @@ from dpgrain.units import Unit
 NOT_AS_MANY = "y must have one target for each row of X, no more and no fewer."
 
 
-def listed(values: Any) -> Any:
-    """Return rows that have a number: a frame that is not made yet is made, an iterator is listed.
+def made(values: Any) -> Any:
+    """Return rows with a form: a frame that is not made yet is made.
 
     Args:
         values: the rows as they were passed.
+    """
+    return values.collect() if hasattr(values, "collect") else values
+
+
+def listed(values: Any) -> Any:
+    """Return cells that have a number: what can be passed through but once is listed.
+
+    Args:
+        values: the cells as they were passed.
 
     >>> listed(iter([1, 2]))
     [1, 2]
     """
-    if hasattr(values, "collect"):
-        return values.collect()
+    values = made(values)
     if hasattr(values, "shape") or (hasattr(values, "__len__") and hasattr(values, "__getitem__")):
         return values
     try:
@@ -43,7 +51,7 @@ def count_of(values: Any) -> int:
     """Return the number of rows; 0 of what has none.
 
     Args:
-        values: the rows, from :func:`listed`.
+        values: the rows, from :func:`made` or :func:`listed`.
 
     >>> count_of([1, 2]), count_of(np.ones((3, 2))), count_of(None)
     (2, 3, 0)
@@ -58,7 +66,7 @@ def none_of(values: Any) -> Any:
     """Return none of the rows, in the same form: what is refused of its form is refused of these.
 
     Args:
-        values: the rows, from :func:`listed`.
+        values: the rows, from :func:`made` or :func:`listed`.
 
     >>> none_of(np.ones((3, 2))).shape, none_of([1.0, 2.0])
     ((0, 2), [])
@@ -74,7 +82,7 @@ def no_features(X: Any, width: int | None = None) -> Any:
     """Return none of the rows of features, in the same form.
 
     Args:
-        X: the rows, from :func:`listed`.
+        X: the rows, from :func:`made` or :func:`listed`.
         width: the public number of cells in a row of a list; by default that of most rows.
 
     >>> no_features([[1.0, 2.0], [3.0, 4.0]]).shape
@@ -176,7 +184,7 @@ class Passed(Given):
             users: (m,) labels of users.
             elements: (m,) labels of elements.
         """
-        return Passed(listed(X), listed(y), _labels(users), _labels(elements))
+        return Passed(made(X), listed(y), _labels(users), _labels(elements))
 
     @property
     def list_of_rows(self) -> bool:

@@ -27,7 +27,7 @@ from dpgrain.gradients.records import (
 from dpgrain.inputs.calls import silent
 from dpgrain.inputs.columns import lie_elsewhere
 from dpgrain.inputs.numbers import cells, vector
-from dpgrain.learn.given import count_of, listed, no_features, none_of
+from dpgrain.learn.given import count_of, made, no_features, none_of
 from dpgrain.learn.rounds import (
     History,
     after_lot,
@@ -382,7 +382,7 @@ def _held(
     X: Any, y: Any, width: int, users: Any, elements: Any, unit: Unit, places: bool
 ) -> tuple[_Here, int]:
     """Check the form of records, and return them unread, and the number of their features."""
-    X, y = listed(X), listed(y)
+    X, y = made(X), made(y)
     features, _ = _read(no_features(X, width), none_of(y), width)
     if count_of(X) != count_of(y):
         raise ParameterError(_SHAPES)
