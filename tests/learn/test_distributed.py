@@ -328,6 +328,19 @@ def test_columns_that_do_not_suit_are_refused() -> None:
             )
 
 
+def test_what_a_budget_refuses_has_opened_no_rows() -> None:
+    there = RowsThere(dg.read(ROWS, user="who", engine=Unread()), ENCODING, "y")
+    steps = Sgd(Power(1.0))
+    with dg.budget(0.1, 1e-6) as budget:
+        with pytest.raises(dg.RefusedError):
+            learn.LinearRegression(**PROMISE).fit(there, None)
+        with pytest.raises(dg.RefusedError):
+            learn.minimise(Squared(), there, None, [0.0] * 4, solver=steps, epsilon=2.0)
+        assert budget.spent == Price()
+    with pytest.raises(AssertionError, match="Rows were read"):
+        learn.minimise(Squared(), there, None, [0.0] * 4, solver=steps, epsilon=2.0)
+
+
 def test_a_rehearsal_reads_nothing() -> None:
     tables = [dg.read(ROWS, user="who", engine=engine) for engine in (Unread(), Cluster())]
     told = rehearsal(lambda: fitted("two labels", "element", tables[0])).guarantee
