@@ -45,7 +45,7 @@ class Transformer(torch.nn.Module):
         self.norm, self.out = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, VOCABULARY)
 
     def forward(self, tokens: Any) -> Any:
-        places = torch.arange(LENGTH).expand(len(tokens), -1)
+        places = torch.arange(LENGTH, device=tokens.device).expand(len(tokens), -1)
         return self.out(self.norm(self.layers(self.table(tokens) + self.places(places))))
 
 
@@ -98,26 +98,28 @@ class Problem:
         return views
 
 
-def problem(name: str, block: str) -> Problem:
+def problem(name: str, block: str, device: str = "cpu", times: int = 1) -> Problem:
     """A network with blocks of so many rows, or of several sizes.
 
     Args:
         name: ``cnn`` or ``transformer``.
         block: the rows of each block, or ``ragged``.
+        device: where the network and its records are.
+        times: how many times as many rows a chunk has; a GPU is idle with few.
     """
     torch.manual_seed(1)
-    rows, chunks = CHUNKS[name]
+    rows, chunks = CHUNKS[name][0] * times, CHUNKS[name][1]
     if block == "ragged":
         each = RAGGED[name]
         sizes = tuple(sorted(each * (rows // sum(each))))
     else:
         sizes = (int(block),) * (rows // int(block))
     if name == "cnn":
-        x = torch.randn(rows * chunks, 3, 32, 32)
-        return Problem(tutorial_network(), x, torch.randint(0, CLASSES, (rows * chunks,)), sizes)
+        x, y = torch.randn(rows * chunks, 3, 32, 32), torch.randint(0, CLASSES, (rows * chunks,))
+        return Problem(tutorial_network().to(device), x.to(device), y.to(device), sizes)
     tokens = torch.randint(0, VOCABULARY, (rows * chunks, LENGTH + 1))
-    x, y = (t.contiguous() for t in (tokens[:, :-1], tokens[:, 1:]))
-    return Problem(Transformer(), x, y, sizes)
+    x, y = (t.contiguous().to(device) for t in (tokens[:, :-1], tokens[:, 1:]))
+    return Problem(Transformer().to(device), x, y, sizes)
 
 
 def plain(asked: Problem) -> Callable[[], Any]:

@@ -1,10 +1,12 @@
 """What clipping block by block costs a network, beside the plain step and PyTorch's own ways.
 
 Run ``python benchmarks/torch_step.py [--windows 5] [--only WORDS] [--blocks 1 5 20 ragged]``. It needs
-PyTorch (``pip install dpgrain[torch]``).
+PyTorch (``pip install dpgrain[torch]``). With ``--device cuda --times 40`` it runs on a GPU, which is
+idle with the few rows of a chunk that two cores are busy with.
 
 Each figure is the median over windows of the CPU time of a step, on one thread, divided by that of the
-plain step on the same rows in the same chunks, in the same window. All begin with records in memory,
+plain step on the same rows in the same chunks, in the same window; on a GPU of the time on the clock,
+until all of a step is done. All begin with records in memory,
 sorted by block, and end with gradients of all parameters; noise and the optimizer are left out, as they
 cost all alike.
 
@@ -12,7 +14,9 @@ cost all alike.
 - *ours*: the sum over blocks of their clipped mean gradients.
 - *loop*: the plain gradient of each block by itself, clipped and added up.
 - *vmap*: ``torch.func.vmap(grad)`` over blocks, in chunks, then clipped and added up.
-- *MB*: what a step adds to the peak memory of a process of its own, on Linux: plain, and ours.
+- *MB*: what a step adds to the peak memory of a process of its own, on Linux, or to what PyTorch holds
+  on the GPU: plain, and ours.
+- *ms*: the time of the plain step.
 
 Other libraries are timed by ``python -m benchmarks.peers``.
 """
@@ -65,6 +69,22 @@ METHODS: dict[str, Callable[[Problem], Callable[[], Any]]] = {
 }
 
 
+def clock(device: str) -> float:
+    """Seconds of the processor; on a GPU those on the clock, when all work is done."""
+    if device == "cpu":
+        return time.process_time()
+    torch.cuda.synchronize()
+    return time.perf_counter()
+
+
+def megabytes_on_gpu(step: Callable[[], Any]) -> float:
+    """What a step adds to the peak of the memory on the GPU."""
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    step()
+    return float(torch.cuda.max_memory_allocated() - before) / 1024**2
+
+
 def megabytes(method: str, name: str, block: str) -> float:
     """What a step adds to the peak memory of a process of its own."""
     command = [sys.executable, __file__, "--memory", method, name, block]
@@ -91,26 +111,33 @@ def peak() -> int:
     return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
 
 
-def row(name: str, block: str, windows: int) -> str:
+def row(name: str, block: str, asked: argparse.Namespace) -> str:
     """One line: medians of ratios, and memory."""
     # Each method has a network of its own, since hooks of one would be run by others.
-    steps = {method: make(problem(name, block)) for method, make in METHODS.items()}
+    steps = {
+        method: METHODS[method](problem(name, block, asked.device, asked.times))
+        for method in ("plain", "ours", *asked.beside)
+    }
     ratios: dict[str, list[float]] = {method: [] for method in METHODS}
+    plain_seconds = []
     for step in steps.values():
         step()
-    for _ in range(windows):
+    for _ in range(asked.windows):
         taken = {}
         for method, step in steps.items():
-            began = time.process_time()
+            began = clock(asked.device)
             step()
-            taken[method] = time.process_time() - began
+            taken[method] = clock(asked.device) - began
+        plain_seconds.append(taken["plain"])
         for method, seconds in taken.items():
             ratios[method].append(seconds / taken["plain"])
-    figures = [
-        f"{statistics.median(ratios[method]):7.2f}" for method in METHODS if method != "plain"
-    ]
-    memory = [f"{megabytes(method, name, block):9.0f}" for method in ("plain", "ours")]
-    return f"{name:12}{block:>7}" + "".join(figures + memory)
+    figures = [f"{statistics.median(ratios[method]):7.2f}" for method in ("ours", *asked.beside)]
+    if asked.device == "cpu":
+        memory = [megabytes(method, name, block) for method in ("plain", "ours")]
+    else:
+        memory = [megabytes_on_gpu(steps[method]) for method in ("plain", "ours")]
+    figures += [f"{most:9.0f}" for most in memory]
+    return f"{name:12}{block:>7}" + "".join(figures) + f"{1000 * min(plain_seconds):9.2f}"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -119,6 +146,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--windows", type=int, default=5)
     parser.add_argument("--only", choices=("cnn", "transformer"))
     parser.add_argument("--blocks", nargs="+", default=["1", "5", "20", "ragged"])
+    parser.add_argument("--beside", nargs="*", default=["loop", "vmap"], choices=("loop", "vmap"))
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--times", type=int, default=1, help="times as many rows in a chunk")
     parser.add_argument("--memory", nargs=3, help=argparse.SUPPRESS)
     asked = parser.parse_args(arguments)
     torch.set_num_threads(1)
@@ -127,11 +157,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if asked.memory:
         print_memory(*asked.memory)
         return
-    print(f"{'network':12}{'block':>7}{'ours':>7}{'loop':>7}{'vmap':>7}{'MB':>9}{'MB ours':>9}")
+    heads = "".join(f"{method:>7}" for method in ("ours", *asked.beside))
+    print(f"{'network':12}{'block':>7}{heads}{'MB':>9}{'MB ours':>9}{'ms':>9}")
     for name in ("cnn", "transformer"):
         if asked.only in (None, name):
             for block in asked.blocks:
-                print(row(name, block, asked.windows), flush=True)
+                print(row(name, block, asked), flush=True)
 
 
 if __name__ == "__main__":

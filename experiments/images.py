@@ -148,7 +148,7 @@ def elements_of(held: Pictures, public: Pictures, *, epochs: int, elements: int)
     """(m,) the element of each picture that users may hold; the partition is made of public ones."""
     body, whole = encoder(0)
     _ = plain(
-        whole, public.loss, lambda *_: 0.0, np.arange(len(public)),
+        whole.to(public.labels.device), public.loss, lambda *_: 0.0, np.arange(len(public)),
         epochs=epochs, batch=100, learning_rate=0.05, seed=0,
     )  # fmt: skip
     centres = KMeans(elements, init="k-means++", n_init=1, random_state=0)
@@ -160,7 +160,7 @@ def _features(body: Any, pictures: Pictures) -> NDArray[np.float64]:
     body.eval()
     with torch.no_grad():
         parts = [body(pictures.inputs(p)) for p in torch.arange(len(pictures)).split(250)]
-    return np.asarray(torch.cat(parts).double().numpy())
+    return np.asarray(torch.cat(parts).double().cpu().numpy())
 
 
 def pseudo_users(elements: IntArray, n: int, k: int, seed: int, most: int = PICTURES) -> Records:
@@ -404,13 +404,13 @@ def panels(found: dict[Cell, Curve]) -> dict[str, list[Line]]:
 # Command ---------------------------------------------------------------------------------------
 
 
-def prepared(out: Path, *, quick: bool) -> tuple[Pictures, Pictures, IntArray]:
+def prepared(out: Path, *, quick: bool, device: str = "cpu") -> tuple[Pictures, Pictures, IntArray]:
     """The pictures that users hold, those of the test, and elements, which are kept in a file."""
     folder, most = tables(PUBLIC, *HELD, TEST), 400 if quick else None
-    held, test = Pictures.read(folder, HELD, most), Pictures.read(folder, [TEST], most)
+    held, test = (Pictures.read(folder, names, most).to(device) for names in (HELD, [TEST]))
     file = out / "elements.npy"
     if not file.is_file():
-        public = Pictures.read(folder, [PUBLIC], most)
+        public = Pictures.read(folder, [PUBLIC], most).to(device)
         found = elements_of(held, public, epochs=1 if quick else 8, elements=ELEMENTS)
         out.mkdir(parents=True, exist_ok=True)
         np.save(file, found)
@@ -428,8 +428,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if given.quick:
         out, most = out / "quick", 10
         cells = [Cell(40, 5, 100, level, e, 8000) for level in LEVELS for e in (3.0, math.inf)]
-    held, test, elements = prepared(out, quick=given.quick)
-    setting = Setting(held.to(given.device), test.to(given.device), elements, most, given.max_rows)
+    held, test, elements = prepared(out, quick=given.quick, device=given.device)
+    setting = Setting(held, test, elements, most, given.max_rows)
     found = {}
     for cell in cells:
         found[cell] = kept(out, cell.name, partial(setting.run, cell))

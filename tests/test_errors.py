@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
 
+import dpgrain
 from dpgrain.errors import (
     DataError,
     DpgrainError,
@@ -50,3 +55,31 @@ def test_a_refusal_is_told_apart_and_knows_the_line_that_has_charged_the_same() 
     assert isinstance(error, ParameterError)
     assert error.line == 2
     assert RefusedError("there is no room.").line is None
+
+
+# The errors that people meet, and the function that makes one about a parameter.
+KINDS = {"ParameterError", "RefusedError", "SchemaError", "DataError", "wrong"}
+
+
+def ends_of_messages(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield the line, and the last words, of each message that a module writes out."""
+    for call in ast.walk(ast.parse(path.read_text())):
+        if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.args):
+            continue
+        said = call.args[-1]
+        last = said.values[-1] if isinstance(said, ast.JoinedStr) else said
+        if call.func.id in KINDS and isinstance(last, ast.Constant):
+            yield call.lineno, str(last.value)
+
+
+def test_messages_are_sentences_of_one_line() -> None:
+    source = Path(dpgrain.__file__).parent
+    found = {
+        f"{path.relative_to(source)}:{line}": end
+        for path in source.rglob("*.py")
+        for line, end in ends_of_messages(path)
+    }
+    assert len(found) > 600
+    # A question asks for what may be the remedy.
+    assert [place for place, end in found.items() if not end.endswith((".", "?"))] == []
+    assert [place for place, end in found.items() if "\n" in end] == []

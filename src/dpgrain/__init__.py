@@ -45,6 +45,8 @@ if TYPE_CHECKING:
     from dpgrain.means.of_users import MeanOfUsers, mean_of_users
     from dpgrain.publishing.budget import Budget, budget
     from dpgrain.publishing.guarantee import Guarantee
+    from dpgrain.publishing.publish import publish
+    from dpgrain.publishing.query import Query
     from dpgrain.releases.plan import PlannedReleases, plan_releases
     from dpgrain.releases.run import Releases, releases
     from dpgrain.statistics.bounds import AutoClip
@@ -83,6 +85,7 @@ __all__ = [
     "ParameterError",
     "Plan",
     "PlannedReleases",
+    "Query",
     "Record",
     "RefusedError",
     "Release",
@@ -111,6 +114,7 @@ __all__ = [
     "plan_histogram",
     "plan_releases",
     "planning",
+    "publish",
     "quantile",
     "quantiles",
     "read",
@@ -135,6 +139,8 @@ face(
         "dpgrain.publishing.guarantee": ("Guarantee",),
         "dpgrain.means.of_users": ("MeanOfUsers", "mean_of_users"),
         "dpgrain.publishing.budget": ("Budget", "budget"),
+        "dpgrain.publishing.publish": ("publish",),
+        "dpgrain.publishing.query": ("Query",),
         "dpgrain.ledger.ledger": ("Ledger",),
         "dpgrain.ledger.promise": ("LastingPromise",),
         "dpgrain.ledger.window": ("AnyDays", "AnyHours"),

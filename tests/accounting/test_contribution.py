@@ -15,6 +15,7 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from tests.refusals import refuses
 
 from dpgrain.accounting import (
     Contribution,
@@ -498,9 +499,9 @@ def test_more_units_and_replace_never_cost_less(
 
 
 def test_an_unknown_relation_or_unit_is_refused_by_name() -> None:
-    with pytest.raises(ParameterError, match=r"relation must be .* not 'swap'"):
+    with refuses("relation", "'swap'"):
         Contribution().sensitivity(1, "swap")  # type: ignore[arg-type]
-    with pytest.raises(ParameterError, match=r"unit must be .* not 'user'"):
+    with refuses("unit", "'user'"):
         Contribution().sensitivity(1, "replace", "user")  # type: ignore[arg-type]
 
 
@@ -636,7 +637,7 @@ def test_selection_leak_is_the_worst_block() -> None:
 @pytest.mark.parametrize("wrong", ["threshold", "noise_multiplier", "max_items"])
 def test_selection_leak_refuses_nonsense(wrong: str) -> None:
     asked: dict[str, Any] = {"threshold": 9.0, "noise_multiplier": 4.0, "max_items": 1, wrong: 0}
-    with pytest.raises(ParameterError, match=f"{wrong} must be "):
+    with refuses(wrong):
         selection_leak(**asked)
 
 
@@ -672,16 +673,16 @@ def test_the_leak_is_billed_in_both_directions() -> None:
     ],
 )
 def test_bad_values_are_refused_by_name(field: str, value: Any) -> None:
-    with pytest.raises(ParameterError, match=rf"{field} must .* not {value!r}"):
+    with refuses(field, f"not {value!r}"):
         replace(Contribution(), **{field: value})
 
 
 @pytest.mark.parametrize("units", [0, -1, 1.5, True])
 def test_units_are_a_whole_number(units: Any) -> None:
-    with pytest.raises(ParameterError, match=rf"units must .* not {units!r}"):
+    with refuses("units", f"not {units!r}"):
         Contribution().sensitivity(units)
 
 
 def test_a_small_record_may_move_a_pooled_block() -> None:
-    with pytest.raises(ParameterError, match="record_size must be left out with layout 'pooled'"):
+    with refuses("record_size", "must be left out with layout 'pooled'"):
         Contribution(layout="pooled", per_coordinate=3, record_size=0.01)

@@ -4,12 +4,14 @@ Each claim is tested on one release with as many cells as it takes, which follow
 right one may be refused (``FALSE_ALARM``) and a wrong one pass (``MISSED``). Each test asks it, too, of
 an interval that is narrowed, or of noise that is shrunk, and that must be refused. Seeds are fixed.
 Intervals that hold more often than they say, by design, have a floor that was measured, below which
-they are refused.
+they are refused. When runs end is asked with noise that is given in place of noise that is drawn, and
+with exact chances, so that nothing is left to luck.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,10 +22,19 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from numpy.typing import NDArray
-from scipy import stats
+from scipy import optimize, special, stats
+from tests.noise.scripted import Scripted
 from tests.statistics import cases
 
 import dpgrain as dg
+from dpgrain.accounting import PureDP, SelectBest
+from dpgrain.choices.best_of import _number
+from dpgrain.errors import RunEnded
+from dpgrain.learn import LinearRegression
+from dpgrain.learn.confidence import Evidence, intervals
+from dpgrain.learn.rounds import History
+from dpgrain.means import radius
+from dpgrain.means.softcore import softcore
 from dpgrain.means.total_error import CONFIDENCE, Number
 from dpgrain.noise import (
     BinomialLaw,
@@ -37,7 +48,6 @@ from dpgrain.noise import (
 from dpgrain.noise import exponential as exponential_module
 from dpgrain.noise.choice import choose_scores
 from dpgrain.noise.counts import counts_of
-from dpgrain.statistics import quantiles as quantiles_module
 from dpgrain.statistics.intervals import half_width, up_to
 
 FloatArray = NDArray[np.float64]
@@ -237,10 +247,12 @@ def test_intervals_of_quantiles_hold_more_often_than_they_say() -> None:
     truth = without_noise(lambda: ask(table, cells, random_state=0)).estimate
     holds = holding(ask(table, cells, random_state=1), truth, 1.0)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(quantiles_module, "half_width", lambda law: NARROWED * half_width(law))
+        # The function of the same name hides the module.
+        module = importlib.import_module("dpgrain.statistics.quantiles")
+        patch.setattr(module, "half_width", lambda law: NARROWED * half_width(law))
         narrowed = holding(ask(table, cells, random_state=1), truth, 1.0)
-    assert not too_few(holds, _HELD)
-    assert too_few(narrowed, _HELD)
+    assert not too_few(holds, _HELD), f"{holds.mean():.4f} hold"
+    assert too_few(narrowed, _HELD), f"{narrowed.mean():.4f} hold"
 
 
 # ------------------------------------------------------------------------------------- limits
@@ -457,3 +469,254 @@ def test_shuffled_sums_scatter_as_they_say(protocol: Any) -> None:
 
     assert abs(far(sd)) < _ALARM_SDS
     assert far(sd / SHRUNK) < -_ALARM_SDS
+
+
+# ------------------------------------------------------------------------------------- coefficients
+
+# Coefficients of a fit, of which each has an interval.
+_WIDTH = 40
+
+
+def fitted(
+    rng: np.random.Generator, rounds: int, noise_sd: float, apart: float
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Whether the intervals of one fit hold the truth, which is 0, and whether narrower ones would.
+
+    What a fit publishes is drawn as it is for so many users that the data's own minimiser is normal
+    about the truth: gradients by their slope from it, with noise, and second moments without any. The
+    contrasts are the directions in which curvature and scores have no part in common, so that their
+    errors are independent.
+
+    Args:
+        rng: draws all of it.
+        rounds: how many rounds there are, of which the second half counts.
+        noise_sd: the noise of a round.
+        apart: the deviation of a round's gradient besides, as where blocks are drawn.
+    """
+    n, width, half = 10_000, _WIDTH, rounds // 2
+    turn = np.linalg.qr(rng.normal(size=(width, width)))[0]
+    bends, spreads = rng.uniform(0.5, 2.0, size=(2, width))
+    curvature = (turn * bends) @ turn.T
+    ridge = rng.uniform(0.0, 0.3, size=width)
+    own = turn @ (np.sqrt(spreads / n) / bends * rng.normal(size=width))
+    noise = math.hypot(noise_sd, apart) * rng.normal(size=(rounds, width))
+    # The rounds have converged to where their noisy gradients vanish.
+    middle = own - np.linalg.solve(curvature, noise[half:].mean(axis=0))
+    around = 0.01 * rng.normal(size=(rounds, width))
+    around[half:] -= around[half:].mean(axis=0)
+    points = middle + around
+    gradients = (points - own) @ curvature + noise + ridge * points
+    pull = ridge * middle
+    scores = (turn * spreads) @ turn.T * (n - width) / n + np.outer(pull, pull)
+    found = intervals(
+        Evidence(curvature, 0.0, scores, 0.0, n),
+        History(points, gradients, noise_sd, 1.0),
+        middle, ridge, turn.T, tuple(map(str, range(width))), 0.95,
+        sampled=apart > 0,
+    )  # fmt: skip
+    assert found.resolved
+    off, wide = np.abs(found.estimate), (found.high - found.low) / 2
+    return off <= wide, off <= NARROWED * wide
+
+
+@pytest.mark.parametrize(
+    ("rounds", "noise_sd", "apart"),
+    [
+        pytest.param(8, 0.003, 0.0, id="mostly users"),
+        pytest.param(8, 0.03, 0.0, id="mostly noise"),
+        # Its variance is estimated, from 20 rounds.
+        pytest.param(40, 0.01, 0.05, id="mostly draws", marks=pytest.mark.slow),
+    ],
+)
+def test_intervals_of_coefficients_hold_as_often_as_they_say(
+    rounds: int, noise_sd: float, apart: float
+) -> None:
+    rng = np.random.default_rng(1)
+    fits = math.ceil(cells_for(0.95, NORMAL) / _WIDTH)
+    holds, narrowed = np.hstack([fitted(rng, rounds, noise_sd, apart) for _ in range(fits)])
+    assert not too_few(holds, 0.95)
+    assert not too_many(holds, 0.951 if apart else 0.95)
+    assert too_few(narrowed, 0.95)
+
+
+def far_from(numbers: FloatArray, sd: float) -> float:
+    """How many deviations the mean square of normal numbers is off, if this is their deviation."""
+    return float((np.mean((numbers / sd) ** 2) - 1) / math.sqrt(2 / numbers.size))
+
+
+def test_fits_tell_the_noise_that_intervals_are_made_of() -> None:
+    """In one fit: of each round's gradient, and of both second moments."""
+    enough = math.ceil(((_ALARM_SDS + _MISS_SDS) * math.sqrt(2) / (NARROWED**-2 - 1)) ** 2)
+    n, width, rounds = 100, 300, 120
+    assert min(rounds * width, width * (width + 1) // 2) > enough
+    rng = np.random.default_rng(2)
+    X, y = rng.uniform(-1, 1, size=(n, width)), rng.normal(size=n)
+    model = LinearRegression(
+        epsilon=1e5, intervals=0.3, clip=1e4, rounds=rounds, n_users=n, fit_intercept=False,
+        random_state=3,
+    )  # fmt: skip
+    model.fit(X, y, users=np.arange(n))
+    history, evidence = model.history_, model.evidence_
+    assert evidence is not None
+    exact = (history.points @ X.T - y) @ X / n
+    at = X * (X @ model.coef_ - y)[:, None]
+    upper = np.triu_indices(width)
+    weight = np.where(upper[0] == upper[1], 1.0, math.sqrt(2))
+    told = {
+        "rounds": (history.gradients - exact, history.noise_sd),
+        "curvature": (evidence.curvature - X.T @ X / n, evidence.curvature_sd),
+        "scores": ((evidence.scores - at.T @ at / n)[upper] * weight, evidence.scores_sd),
+    }
+    for name, (noise, sd) in told.items():
+        assert abs(far_from(noise, sd)) < _ALARM_SDS, name
+        assert far_from(noise, NARROWED * sd) > _ALARM_SDS, name
+
+
+# ------------------------------------------------------------------------------------- ends
+
+
+def numbers_of_runs(event: SelectBest, strata: int) -> NDArray[np.int64]:
+    """How many runs are made, for as many equally spaced numbers that they are decided by."""
+    middles = [(2 * place + 1) * 2**64 // (2 * strata) for place in range(strata)]
+    return np.array([_number(event, Scripted([middle, 0])) for middle in middles])
+
+
+def law_of_runs(stopping: str, eta: float, mean: float) -> FloatArray:
+    """P(0), P(1), … of the law of the paper that has this mean, up to where little is left."""
+    k = np.arange(400)
+    if stopping == "poisson":
+        return np.asarray(stats.poisson.pmf(k, mean))
+
+    def law(gamma: float) -> FloatArray:
+        log = (
+            k * math.log1p(-gamma)
+            + special.gammaln(np.maximum(k, 1) + eta)
+            - special.gammaln(k + 1)
+        )
+        weights = np.where(k > 0, np.exp(log - log[1]), 0.0)
+        return np.asarray(weights / weights.sum())
+
+    return law(float(optimize.brentq(lambda gamma: law(gamma) @ k - mean, 1e-3, 1 - 1e-9)))
+
+
+@pytest.mark.parametrize(
+    ("stopping", "eta", "mean"),
+    [
+        ("negative_binomial", 1.0, 6.0),
+        ("negative_binomial", 0.0, 3.0),
+        ("negative_binomial", -0.5, 2.5),
+        ("negative_binomial", 3.0, 8.0),
+        ("poisson", 1.0, 4.0),
+    ],
+)
+def test_runs_stop_by_their_law(stopping: Any, eta: float, mean: float) -> None:
+    """Equally spaced numbers in place of random ones: nothing is left to chance."""
+    strata = 500
+
+    def apart(times: float) -> float:
+        """How far the shares of runs of at most k are from the law whose mean is so many times this."""
+        numbers = numbers_of_runs(SelectBest(PureDP(1.0), times * mean, stopping, eta), strata)
+        seen = np.bincount(numbers, minlength=400)[:400] / strata
+        return float(np.abs(np.cumsum(seen - law_of_runs(stopping, eta, mean))).max())
+
+    assert apart(1.0) <= 1 / strata
+    assert apart(SHRUNK) > 1 / strata
+
+
+def reaching(gap: int, scales: list[float]) -> float:
+    """P(the sum of discrete Laplace numbers of these scales reaches a number)."""
+    most = gap + round(45 * max(scales))
+    z = np.arange(-most, most + 1)
+    one, two = (math.tanh(0.5 / scale) * np.exp(-np.abs(z) / scale) for scale in scales)
+    tails = np.append(np.cumsum(two[::-1])[::-1], 0.0)
+    return float(one @ tails[np.clip(gap - z + most, 0, z.size)])
+
+
+class Forced:
+    """Noise of threshold tests that is given, in place of what is drawn; it keeps the scales."""
+
+    def __init__(self, noise: int) -> None:
+        self.noise, self.scales = noise, list[float]()
+
+    def __call__(self, sums: Any, multiplier: float, *, source: Any) -> Any:
+        # The threshold is lowered by nothing, so that all noise is that of the query.
+        self.scales.append(multiplier)
+        return sums + (self.noise if len(self.scales) > 1 else 0)
+
+
+def largest(fails: Callable[[int], bool], far: int) -> int:
+    """The largest number at which it fails, of those from ``-far``, where it does, to ``far``."""
+    low, high = -far, far
+    assert fails(low)
+    assert not fails(high)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fails(middle) else (low, middle)
+    return low
+
+
+def all_together(vectors: Any, step: float, squares: Any) -> Any:
+    """The numbers of users who are close to each, where all are, at every distance."""
+    return [np.full(len(vectors), len(vectors)) for _ in squares]
+
+
+@pytest.mark.parametrize("relation", ["replace", "zero_out"])
+@pytest.mark.parametrize("rounds", [1, 5])
+def test_runs_of_users_who_agree_end_as_seldom_as_they_say(
+    rounds: int, relation: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The noise at which a round ends, and how likely it is by the scales that are drawn with."""
+    n, failure, scales = 4000, 0.01, list[float]()
+    made = dg.means.SoftCore.calibrate(
+        epsilon=0.1,
+        delta=1e-6,
+        n_users=n,
+        rounds=rounds,
+        radius=1.0,
+        relation=relation,
+        failure=failure,
+    )
+    monkeypatch.setattr(softcore, "close", all_together)
+
+    def ends(noise: int) -> bool:
+        forced = Forced(noise)
+        monkeypatch.setattr(softcore, "with_laplace", forced)
+        try:
+            made.start(seeded()).estimate(dg.means.Vectors(np.zeros((n, 1))))
+        except RunEnded:
+            return True
+        finally:
+            scales[:] = forced.scales
+        return False
+
+    gap = -largest(ends, n)
+    chance = reaching(gap, scales)
+    assert 0.95 * failure / rounds < chance <= failure / rounds
+    assert reaching(gap, [scale / SHRUNK for scale in scales]) > failure / rounds
+
+
+def test_a_radius_is_passed_by_as_seldom_as_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both ways: one at which users agree, and one at which too few of them do."""
+    n, failure, scales = 1500, 0.01, list[float]()
+    made = dg.means.Radius.calibrate(
+        epsilon=0.5, n_users=n, smallest=1.0, largest=1.0, failure=failure
+    )
+    monkeypatch.setattr(radius, "close", all_together)
+
+    def found(noise: int, score: int) -> bool:
+        forced = Forced(noise)
+        monkeypatch.setattr(radius, "with_laplace", forced)
+        monkeypatch.setattr(radius, "score", lambda counts, top: score)
+        try:
+            return made.find(np.zeros((n, 1)), seeded()) is not None
+        finally:
+            scales[:] = forced.scales
+
+    agreeing = made.top**2
+    gap = -largest(lambda noise: not found(noise, agreeing), agreeing)
+    chance = reaching(gap, scales)
+    assert 0.98 * failure < chance <= failure
+    assert reaching(gap, [scale / SHRUNK for scale in scales]) > failure
+    fewer = math.ceil(0.75 * agreeing) - 1
+    gap = largest(lambda noise: not found(noise, fewer), agreeing) + 1
+    assert reaching(gap, scales) <= failure

@@ -18,6 +18,7 @@ from tests.ledger import cases
 from tests.ledger.test_accounts import DAY, ONE, REGIONS, asked, largest, page_of
 from tests.publishing import cases as tables
 from tests.publishing.test_caps import Left, best_delta
+from tests.refusals import no_room
 
 import dpgrain as dg
 from dpgrain.accounting import (
@@ -150,7 +151,7 @@ def test_what_is_planned_is_free_once(place: str) -> None:
         assert (made.left(1), used(made)) == (1.0, {0, 1})
         receipt = made.charge(NOISY[0])
         assert made.left(1) == pytest.approx(1 - (1 / 8 / PLANNED.caps.mu) ** 2)
-        with pytest.raises(dg.ParameterError, match="does not hold this release"):
+        with no_room():
             made.charge(NOISY[0])
         made.charge(NOISY[2])
     assert used(made) == {0, 1, 2}
@@ -188,7 +189,7 @@ def test_several_in_one_line_are_matched_one_by_one(place: str) -> None:
     assert sum(each.promise == 2 for each in charged) == 1
     # The same again is charged to both: nothing is planned any more.
     assert [each.planned for each in made.would_take(1, *NOISY)] == [None]
-    with pytest.raises(dg.ParameterError, match="does not hold"):
+    with no_room():
         made.charge(*NOISY, *NOISY)
     made.verify()
 
@@ -278,7 +279,7 @@ def test_a_file_that_was_planned_is_free(place: str, tmp_path: Path) -> None:
         found = dg.plan_releases(path, tables.table()).run()
         assert made.left(1) == 1.0
         assert found.guarantee.receipts == (made.entries[-1].receipt,)
-        with pytest.raises(dg.ParameterError, match="does not hold"):
+        with no_room():
             plan.run(again=True)
     assert used(made) == {0, 1}
 

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from scipy.stats import binom, chisquare, poisson
+from tests.refusals import refuses
 
-from dpgrain.errors import ParameterError
 from dpgrain.noise import BinomialLaw, CountLaw, PoissonLaw, SeededSource, SystemSource
 from dpgrain.noise import binomial as draw_binomial
 from dpgrain.noise import counts as module
@@ -175,11 +175,11 @@ def test_large_numbers_are_rounded_too() -> None:
         (lambda: draw_binomial(5, 1.0, 1), "probability"),
         (lambda: draw_poisson(0.0, 1), "mean"),
         (lambda: draw_poisson(1.0, -1), "size"),
-        (lambda: draw_poisson(1e13, 1), "standard deviation below 200,000"),
-        (lambda: draw_binomial(10**17, 1 - 2.0**-40, 1), r"at most 2\^52"),
+        (lambda: draw_poisson(1e13, 1), "noise"),
+        (lambda: draw_binomial(10**17, 1 - 2.0**-40, 1), "counts"),
     ],
     ids=["trials", "probability", "mean", "size", "wide", "large"],
 )
 def test_wrong_parameters_are_named(draw: Callable[[], Any], named: str) -> None:
-    with pytest.raises(ParameterError, match=named):
+    with refuses(named):
         draw()

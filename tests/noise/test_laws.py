@@ -13,8 +13,8 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 from tests.noise import cases
+from tests.refusals import refuses
 
-from dpgrain.errors import ParameterError
 from dpgrain.noise import (
     MAX_SCALE,
     SeededSource,
@@ -147,10 +147,9 @@ def test_sizes(kind: cases.Kind) -> None:
 @cases.both
 @pytest.mark.parametrize("bad", [0.0, -1.0, math.nan, math.inf, MAX_SCALE * 1.0001])
 def test_bad_scales_are_refused_by_value(kind: cases.Kind, bad: float) -> None:
-    message = rf"scale must lie in \[2\^-30, 2\^40\] grid steps, not {bad!r}"
-    with pytest.raises(ParameterError, match=message.replace("+", r"\+")):
+    with refuses("scale", f"not {bad!r}"):
         kind.draw(bad, 3)
-    with pytest.raises(ParameterError, match=message.replace("+", r"\+")):
+    with refuses("scale", f"not {bad!r}"):
         kind.draw([1.0, bad, 2.0])
     assert kind.draw(MAX_SCALE, 2).shape == (2,)
 
@@ -200,9 +199,9 @@ def test_the_truncated_law_where_most_draws_are_thrown_away() -> None:
     samples = truncated_geometric(0.01, 1, 30_000, source=SeededSource(12))
     assert truncated_fit(samples, 0.01, 1) > 0.01
     assert truncated_geometric(1.0, 3, 0).shape == (0,)
-    with pytest.raises(ParameterError, match="cutoff must be at least"):
+    with refuses("cutoff", "must be at least"):
         truncated_geometric(1e-6, 10, 1)
     wrong: Any
     for wrong in ({"epsilon": 0.0}, {"cutoff": 0}, {"size": -1}):
-        with pytest.raises(ParameterError, match=next(iter(wrong))):
+        with refuses(next(iter(wrong))):
             truncated_geometric(**{"epsilon": 1.0, "cutoff": 3, "size": 1, **wrong})

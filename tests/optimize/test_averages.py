@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from tests.refusals import refuses
 
 from dpgrain._types import FloatArray as Array
-from dpgrain.errors import ParameterError
 from dpgrain.optimize import (
     Average,
     DecreasingRestart,
@@ -65,5 +65,5 @@ def test_every_iterate_is_as_likely_as_any_other() -> None:
 
 
 def test_nothing_is_drawn_of_no_iterates() -> None:
-    with pytest.raises(ParameterError, match="rounds must be a whole number of at least 1, not 0"):
+    with refuses("rounds", "not 0"):
         RandomIterate.draw(0, np.random.default_rng(0))

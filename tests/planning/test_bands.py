@@ -6,9 +6,9 @@ import math
 from typing import Any
 
 import pytest
+from tests.refusals import refuses
 
 from dpgrain.accounting import BandedGaussian, SampledGaussian, calibrate
-from dpgrain.errors import ParameterError
 from dpgrain.means.bands import Bands
 from dpgrain.planning import plan_bands
 from dpgrain.units import Element, User
@@ -40,14 +40,14 @@ def test_independent_noise_is_chosen_where_bands_do_not_pay(unit: User) -> None:
 
 
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
-    "rate": ({"sampling_rate": 0.0}, "sampling_rate must be above 0"),
-    "rounds": ({"rounds": 0}, "rounds must be"),
-    "most": ({"most": 0}, "most must be"),
-    "relation": ({"relation": "odd"}, "relation must be"),
+    "rate": ({"sampling_rate": 0.0}, "sampling_rate"),
+    "rounds": ({"rounds": 0}, "rounds"),
+    "most": ({"most": 0}, "most"),
+    "relation": ({"relation": "odd"}, "relation"),
 }
 
 
 @pytest.mark.parametrize(("wrong", "words"), WRONG.values(), ids=WRONG)
 def test_wrong_numbers_are_refused(wrong: dict[str, Any], words: str) -> None:
-    with pytest.raises(ParameterError, match=words):
+    with refuses(words):
         plan_bands(1.0, 1e-6, **{"rounds": 10, "sampling_rate": 0.1, **wrong})

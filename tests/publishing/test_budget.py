@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from tests.publishing import cases
+from tests.refusals import no_room
 
 import dpgrain as dg
 from dpgrain.accounting import (
@@ -73,7 +74,7 @@ def test_what_a_budget_does_not_hold_is_refused_before_anything_is_read(name: st
     with dg.budget(1.0, 1e-6) as b:
         dg.count(cases.table(), clip=5.0, **cases.USER, share=0.5)
         before, spent, shown = b.guarantee, b.spent, repr(b)
-        with pytest.raises(dg.ParameterError, match="does not hold this release") as caught:
+        with no_room() as caught:
             ASKED[name](cases.unread(), **cases.USER, epsilon=0.9, delta=5e-7)
         assert str(caught.value).endswith(".")
         assert "\n" not in str(caught.value)
@@ -137,7 +138,7 @@ def test_shares_that_add_up_to_1_are_held_in_any_order(
                 ASKED[name](cases.table(), **cases.USER, share=part)
             assert b.left < 0.02
             # Nothing more.
-            with pytest.raises(dg.ParameterError, match="does not hold"):
+            with no_room():
                 dg.count(cases.unread(), clip=5.0, **cases.USER, share=0.05)
         assert b.caps.epsilon(delta) <= epsilon * (1 + 1e-12)
 
@@ -309,7 +310,7 @@ def test_a_budget_is_closed_after_an_exception_in_its_block() -> None:
     assert opened.left == spent
     # Opened again it goes on where it was.
     with opened:
-        with pytest.raises(dg.ParameterError, match="does not hold"):
+        with no_room():
             dg.count(cases.unread(), clip=5.0, **cases.USER, epsilon=0.9, delta=5e-7)
         dg.count(cases.table(), clip=5.0, **cases.USER, share=0.5)
     assert not in_budget()
@@ -374,7 +375,7 @@ def test_means_of_any_function_are_charged() -> None:
     with dg.budget(1.0, 1e-6) as b:
         dg.means.release_mean([1.0, 2.0], dimension=1, sensitivity=1.0, epsilon=0.5, delta=1e-7)
         assert b.guarantee is not None
-        with pytest.raises(dg.ParameterError, match="does not hold"):
+        with no_room():
             dg.means.release_mean([1.0, 2.0], dimension=1, sensitivity=1.0, epsilon=2.0, delta=1e-7)
 
 

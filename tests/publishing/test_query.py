@@ -10,7 +10,7 @@ import pytest
 
 import dpgrain as dg
 from dpgrain.accounting import Contribution, Gaussian, Laplace, calibrate_gaussian
-from dpgrain.publishing import Charge, Planned, Promise, Query, publish, publishes
+from dpgrain.publishing import Charge, Planned, Price, Promise, Query, publish, publishes
 from dpgrain.publishing.expected import Expected
 
 USER = Contribution(block="user")
@@ -108,6 +108,16 @@ def test_a_seed_is_told_by_the_charge() -> None:
             )
         )
     assert private == [True, False]
+
+
+def test_a_query_may_stand_in_a_plan() -> None:
+    """It is composed exactly, made as the same query, and charged once it is made a second time."""
+    planned = asked(0.5)
+    with dg.budget(1.0, 1e-5, plan=[planned]) as whole:
+        publish(planned)
+        assert whole.spent == Price()
+        publish(planned)
+        assert whole.spent != Price()
 
 
 @publishes

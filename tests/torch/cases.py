@@ -31,10 +31,11 @@ class Attention(torch.nn.Module):
         self.maps = nn.Linear(WIDTH, 3 * WIDTH)
 
     def forward(self, tokens: Any) -> Any:
-        places = torch.arange(LENGTH).expand(len(tokens), -1)
+        places = torch.arange(LENGTH, device=tokens.device).expand(len(tokens), -1)
         x = self.table(tokens) + self.places(places)
         q, k, v = (part[:, None] for part in self.maps(self.norm(x)).chunk(3, dim=-1))
-        seen = (tokens > 0)[:, None, None, :] | torch.eye(LENGTH, dtype=torch.bool)
+        itself = torch.eye(LENGTH, dtype=torch.bool, device=tokens.device)
+        seen = (tokens > 0)[:, None, None, :] | itself
         x = x + functional.scaled_dot_product_attention(q, k, v, attn_mask=seen)[:, 0]
         return self.out(x.mean(1))
 
@@ -105,8 +106,8 @@ class Attending(torch.nn.Module):
         through_linear_maps(self)
 
     def forward(self, tokens: Any) -> Any:
-        padding = (tokens == 0) & (torch.arange(LENGTH) > 0)
-        causal = torch.triu(torch.ones(LENGTH, LENGTH, dtype=torch.bool), 1)
+        padding = (tokens == 0) & (torch.arange(LENGTH, device=tokens.device) > 0)
+        causal = torch.ones(LENGTH, LENGTH, dtype=torch.bool, device=tokens.device).triu(1)
         x = self.layers(self.table(tokens), mask=causal, src_key_padding_mask=padding)
         seen, weights = self.across(x[:, :2], x, x, key_padding_mask=padding)
         return self.out(seen.mean(1) * (1 + weights.square().sum((1, 2))[:, None]))

@@ -195,3 +195,26 @@ def test_the_number_of_records_enters_no_gradient(inside: Any, outside: Any, nam
         )
     for more in (6, 7):
         torch.testing.assert_close(first[more], first[5], rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("level", ["highest", "high", "medium"])
+def test_no_leave_to_shorten_products_reaches_sums_of_blocks(level: str) -> None:
+    # Processors that know bfloat16 shorten factors to 7 bits where "medium" lets them, GPUs to 10.
+    found: list[Any] = [getattr(torch.backends.mkldnn, of, None) for of in ("matmul", "conv")]
+    kinds = [kind for kind in found if hasattr(kind, "fp32_precision")]
+    began = [kind.fp32_precision for kind in kinds]
+    torch.set_float32_matmul_precision(level)
+    try:
+        before = [kind.fp32_precision for kind in kinds]
+        for _ in range(2):
+            with precisely(), precisely():
+                assert torch.get_float32_matmul_precision() == "highest"
+                assert not torch.backends.cudnn.allow_tf32
+                assert {kind.fp32_precision for kind in kinds} <= {"ieee"}
+            assert torch.get_float32_matmul_precision() == level
+            assert torch.backends.cudnn.allow_tf32
+            assert [kind.fp32_precision for kind in kinds] == before
+    finally:
+        torch.set_float32_matmul_precision("highest")
+        for kind, setting in zip(kinds, began, strict=True):
+            kind.fp32_precision = setting

@@ -158,3 +158,12 @@ def test_a_process_that_dies_ends_the_run_of_all(tmp_path: Path, at: str) -> Non
     made, counted, sentence = out.split(" ", 2)
     assert (made, counted) == ("2", "2")
     assert "another process of this run has ended" in sentence
+
+
+def test_a_group_of_nccl_adds_up_on_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Sums of whole numbers are made on the processor, and nccl carries nothing from there.
+    tensor, own = torch.zeros(3), Processes(None, 0, 2)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
+    for backend, device in (("gloo", torch.device("cpu")), ("nccl", torch.device("cuda", 1))):
+        monkeypatch.setattr(torch.distributed, "get_backend", lambda _, name=backend: name)
+        assert own._carrier(tensor) == device

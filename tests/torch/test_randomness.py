@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -11,7 +13,12 @@ from tests.torch.library import torch
 
 # isort: split
 from dpgrain.torch.engine import PrivacyEngine
-from dpgrain.torch.randomness import randomness_from, randomness_that_nobody_knows
+from dpgrain.torch.randomness import (
+    go_on_on_devices,
+    on_devices,
+    randomness_from,
+    randomness_that_nobody_knows,
+)
 
 ROWS = 64
 
@@ -108,3 +115,30 @@ def test_nobody_knows_what_comes_next() -> None:
         randomness_that_nobody_knows()
         seen.append(drawn())
     assert all(one != other for one, other in zip(*seen, strict=True))
+
+
+def test_all_devices_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Of several GPUs that are not named PyTorch warns.
+    asked: list[Any] = []
+
+    @contextlib.contextmanager
+    def forked(devices: Any) -> Iterator[None]:
+        asked.extend(devices)
+        yield
+
+    monkeypatch.setattr(torch.random, "fork_rng", forked)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
+    with randomness_from(1):
+        pass
+    assert asked == [0, 1, 2]
+
+
+def test_generators_of_devices_go_on_as_far_as_there_are_devices(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert on_devices() == []
+    put: dict[int, str] = {}
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "set_rng_state", lambda state, of: put.update({of: state}))
+    go_on_on_devices(["one", "two", "three"])
+    assert put == {0: "one", 1: "two"}

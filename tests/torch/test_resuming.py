@@ -27,6 +27,7 @@ from dpgrain.errors import DataError, ParameterError
 from dpgrain.means import ClippedRounds, Recentred
 from dpgrain.publishing.scope import Origin, arrays_of
 from dpgrain.regions import Among, Region, Side
+from dpgrain.torch import resuming
 from dpgrain.torch.adaptive import AdaptiveNorm
 from dpgrain.torch.checkpoint import Checkpoint
 from dpgrain.torch.engine import PrivacyEngine
@@ -751,3 +752,16 @@ def test_a_run_is_not_copied() -> None:
         with pytest.raises(ParameterError, match="must not be copied"):
             pickle.dumps(thing)
     assert hooks(module) > 0
+
+
+def test_a_seeded_run_goes_on_with_what_layers_draw_on_devices(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stands, put = [torch.tensor([7], dtype=torch.uint8)], list[Any]()
+    monkeypatch.setattr(resuming, "on_devices", lambda: stands)
+    monkeypatch.setattr(resuming, "go_on_on_devices", put.extend)
+    run = begun()
+    train(run, 2)
+    run[0].save(tmp_path / "run.pt")
+    resumed(tmp_path / "run.pt")
+    assert [state.tolist() for state in put] == [[7]]

@@ -464,3 +464,32 @@ def test_a_network_that_stays_is_tried_once(monkeypatch: pytest.MonkeyPatch) -> 
             for parameter in net.parameters():
                 parameter.add_(1)
     assert runs == [1]
+
+
+def test_a_trial_shortens_no_products() -> None:
+    # Kernels for three records and for four may shorten other products, by more than is allowed.
+    seen: list[bool] = []
+
+    def looked(x: Any) -> Any:
+        seen.append(torch.backends.cudnn.allow_tf32)
+        return torch.tanh(x)
+
+    assert torch.backends.cudnn.allow_tf32
+    layout = Layout((1,) * ROWS)
+    recorder = Recorder(Between(looked), (), lambda: layout)
+    recorder.try_on(((torch.randn(ROWS, WIDTH),), {}), ROWS)
+    recorder.remove()
+    assert seen
+    assert not any(seen)
+
+
+def test_a_network_is_tried_where_it_is_wherever_tensors_are_made() -> None:
+    network, x = Between(torch.tanh), torch.randn(ROWS, WIDTH)
+    layout = Layout((1,) * ROWS)
+    recorder = Recorder(network, (), lambda: layout)
+    # As after torch.set_default_device("cuda"), where records are made up on the processor.
+    with torch.device("meta"):
+        assert made_up(x, ROWS).device.type == "cpu"
+        network(x).sum().backward()
+    recorder.remove()
+    assert recorder.uses

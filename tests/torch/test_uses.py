@@ -9,6 +9,7 @@ import pytest
 from tests.torch.library import torch
 
 # isort: split
+from dpgrain.torch import uses
 from dpgrain.torch.layout import Layout
 from dpgrain.torch.uses import Filters, Kept, Lookup, Outer, Use, norms
 
@@ -95,3 +96,49 @@ def test_norms_do_not_underflow_or_overflow(flush: bool) -> None:
 def test_norms_are_made_in_slices(entries: int) -> None:
     tensor = torch.randn(9, 2, entries)
     assert torch.allclose(norms(tensor), tensor.double().norm(dim=-1))
+
+
+@pytest.mark.parametrize("most", [1 << 26, 1000, 1])
+@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize(("stride", "padding", "dilation"), [(1, 0, 1), (2, 1, 1), (1, 1, 2)])
+@pytest.mark.parametrize("dims", [1, 2, 3])
+def test_filters_on_a_gpu_are_products(
+    dims: int,
+    stride: int,
+    padding: int,
+    dilation: int,
+    groups: int,
+    most: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(uses, "_on_gpu", lambda _: True)
+    monkeypatch.setattr(uses, "_SEEN_ENTRIES", most)
+    torch.manual_seed(1)
+    sizes, places = (9, 8, 7)[:dims], (3, 2, 2)[:dims]
+    outputs = [
+        (n + 2 * padding - (p - 1) * dilation - 1) // stride + 1
+        for n, p in zip(sizes, places, strict=True)
+    ]
+    x, b = draw(9, 4, *sizes), draw(9, 6, *outputs)
+    geometry: Any = {"stride": stride, "padding": padding, "dilation": dilation}
+    along = {name: (value,) * dims for name, value in geometry.items()}
+    use = Filters(LAYOUT, x, b, (6, 4 // groups, *places), **along, groups=groups)
+    formed = torch.stack([use.formed(block) for block in range(4)])
+    kept = use.kept()
+    assert isinstance(kept, Kept)
+    assert torch.allclose(kept.sums, formed)
+    assert torch.allclose(use.squares(), formed.flatten(1).square().sum(1))
+
+
+def test_sums_of_filters_that_cancel_are_made_in_double_precision(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(uses, "_on_gpu", lambda _: True)
+    torch.manual_seed(1)
+    x, b = torch.randn(1, 3, 9).repeat(2, 1, 1), torch.randn(1, 4, 7) * 1e6
+    b = torch.cat([b, -b * (1 + 2.0**-20)])
+    flat: Any = {"stride": (1,), "padding": (0,), "dilation": (1,), "groups": 1}
+    use = Filters(Layout((2,)), x, b, (4, 3, 3), **flat)
+    kept = use.kept()
+    assert isinstance(kept, Kept)
+    assert torch.equal(kept.sums[0], use.formed(0).float())

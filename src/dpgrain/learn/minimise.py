@@ -6,11 +6,12 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from dpgrain import _validate
 from dpgrain._later import later
 from dpgrain._types import FloatArray
 from dpgrain.arrays.blocks import Rows, Unread, unit_of
@@ -167,6 +168,8 @@ def minimise(
         # A table knows whose its rows are.
         users, elements = there.users, there.elements
     unit = unit_of(User() if unit is None and isinstance(solver, Recipe) else unit, users)
+    _validate.one_of(get_args(Sampling), sampling=sampling)
+    _validate.positive(elements_per_user=elements_per_user)
     stated = 1.0 if epsilon is None and share is None else epsilon
     promise = Promise.of(unit, stated, delta, relation, share)
     _check_kinds(loss, solver, model, unit)

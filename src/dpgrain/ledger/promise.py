@@ -18,6 +18,7 @@ from dpgrain.publishing.caps import Caps
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.prices import Price
 from dpgrain.publishing.promised import price_for
+from dpgrain.publishing.query import Query
 from dpgrain.publishing.rehearsal import planned_guarantee
 from dpgrain.regions import Region
 from dpgrain.units import LEVELS, OWN_UNIT, RELATIONS, Element, Level, Record, Relation, Unit, User
@@ -99,7 +100,7 @@ class LastingPromise:
         window: Window | None = None,
         pure: float | None = None,
         leak: float | None = None,
-        plan: Iterable[Callable[[], Any] | Guarantee] = (),
+        plan: Iterable[Query[Any] | Callable[[], Any] | Guarantee] = (),
     ) -> LastingPromise:
         """Make a promise from what is to be protected, and how well.
 
@@ -114,10 +115,10 @@ class LastingPromise:
             pure: the part of ε that is kept for releases without Gaussian noise; by default none,
                 and all of ε where δ = 0.
             leak: the part of δ that is kept for leaks; by default a tenth.
-            plan: releases that are fixed beforehand, each as a function without arguments that makes
-                it, or as its guarantee; ``dg.plan_releases(path).guarantees`` are those of a file.
-                They are composed exactly, and may then be made once each, in any order, or left out;
-                the caps are what they leave.
+            plan: releases that are fixed beforehand, each as a query, as a function without arguments
+                that makes it, or as its guarantee; ``dg.plan_releases(path).guarantees`` are those of
+                a file. They are composed exactly, and may then be made once each, in any order, or
+                left out; the caps are what they leave.
 
         Raises:
             ParameterError: if a parameter is out of range, or the plan does not fit.
@@ -196,7 +197,7 @@ class LastingPromise:
         *,
         pure: float | None = None,
         leak: float | None = None,
-        plan: Iterable[Callable[[], Any] | Guarantee] = (),
+        plan: Iterable[Query[Any] | Callable[[], Any] | Guarantee] = (),
     ) -> LastingPromise:
         """Return a promise to the same units, with the parameters of :meth:`of`."""
         planned = tuple(replace(planned_guarantee(item), receipts=()) for item in plan)

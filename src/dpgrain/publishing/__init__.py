@@ -11,10 +11,11 @@ if TYPE_CHECKING:
     from dpgrain.publishing.caps import Caps
     from dpgrain.publishing.charge import Charge
     from dpgrain.publishing.door import publishes
+    from dpgrain.publishing.planned import Planned
     from dpgrain.publishing.prices import Price, price
     from dpgrain.publishing.promise import Promise
     from dpgrain.publishing.publish import before_publishing, publish, told_if_interrupted
-    from dpgrain.publishing.query import Planned, Query
+    from dpgrain.publishing.query import Query
     from dpgrain.publishing.share import of_share, takes_share
 
 __all__ = [
@@ -43,10 +44,11 @@ face(
         "dpgrain.publishing.caps": ("Caps",),
         "dpgrain.publishing.charge": ("Charge",),
         "dpgrain.publishing.door": ("publishes",),
+        "dpgrain.publishing.planned": ("Planned",),
         "dpgrain.publishing.prices": ("Price", "price"),
         "dpgrain.publishing.promise": ("Promise",),
         "dpgrain.publishing.publish": ("before_publishing", "publish", "told_if_interrupted"),
-        "dpgrain.publishing.query": ("Planned", "Query"),
+        "dpgrain.publishing.query": ("Query",),
         "dpgrain.publishing.share": ("of_share", "takes_share"),
     },
 )

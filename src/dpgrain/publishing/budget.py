@@ -8,7 +8,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from dpgrain import _validate
 from dpgrain._wording import powers, rounded_down, rounded_up
@@ -23,6 +23,9 @@ from dpgrain.publishing.process import check_maker, check_process, mark_closed, 
 from dpgrain.publishing.rehearsal import planned_guarantee, rehearsing
 from dpgrain.publishing.reservation import reservation
 from dpgrain.units import OWN_UNIT
+
+if TYPE_CHECKING:
+    from dpgrain.publishing.query import Query
 
 
 class Budget:
@@ -279,7 +282,7 @@ def budget(
     *,
     pure: float | None = None,
     leak: float | None = None,
-    plan: Iterable[Callable[[], Any] | Guarantee] = (),
+    plan: Iterable[Query[Any] | Callable[[], Any] | Guarantee] = (),
 ) -> Budget:
     """Open one budget for several releases on the same people's data.
 
@@ -292,7 +295,8 @@ def budget(
         leak: the part of δ that is kept for names below a threshold and for the tails of noise that is
             not Gaussian; by default a tenth. With 0 Gaussian releases have all of δ, and their noise
             is .5% smaller.
-        plan: releases that are fixed beforehand, each as a function without arguments that makes it,
+        plan: releases that are fixed beforehand, each as a query (``count.query(…)``, which
+            :func:`dpgrain.publish` makes a release of), as a function without arguments that makes it,
             or as its guarantee. They are composed exactly, which is cheaper, and may then be made in
             any order, or left out; the rest of the budget is for releases that are not planned.
 

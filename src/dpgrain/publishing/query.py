@@ -1,14 +1,13 @@
-"""Queries: what is asked for, in public numbers, and the plan that follows before anything is read."""
+"""Queries: releases that are asked for, as values of public numbers."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast
 
 from dpgrain.noise import RandomState
-from dpgrain.publishing.expected import Expected
-from dpgrain.publishing.guarantee import Guarantee
+from dpgrain.publishing.planned import Planned
 from dpgrain.publishing.promise import Promise
 
 if TYPE_CHECKING:
@@ -17,29 +16,27 @@ if TYPE_CHECKING:
 Made = TypeVar("Made")
 
 
-@dataclass(frozen=True)
-class Planned:
-    """The plan of a query: what it will draw, and the error to expect, from public numbers alone.
-
-    Args:
-        guarantee: the guarantee; each part of its event is a ticket for one draw.
-        n_users: the stated size of the roster, if it was stated.
-        cells: the public number of cells, where it is known, else 1.
-        expected: the error to expect; None where public numbers do not give it.
-    """
-
-    guarantee: Guarantee
-    n_users: int | None = None
-    cells: int = 1
-    expected: Expected | None = None
-
-
 class Query(ABC, Generic[Made]):
     """A release that is asked for: a frozen value of public numbers, and of where its rows lie.
 
     Attributes:
         promise: what the release is asked to keep, or the share of a budget that decides it.
         random_state: a seed, for tests and research; the release is then not private.
+
+    Every public function that publishes gives its query: ``dpgrain.count.query(…)`` for
+    ``dpgrain.count(…)``. It may be planned, stand in the plan of a budget, and be published once or
+    several times by :func:`dpgrain.publish`.
+
+    >>> import pyarrow as pa
+    >>> from dpgrain import User, budget, count, publish, read
+    >>> visits = read(pa.table({"who": [1, 2, 2]}), user="who")
+    >>> asked = count.query(visits, unit=User(), epsilon=0.5, delta=1e-7, noise="gaussian", clip=5.0)
+    >>> print(asked.plan.expected)
+    ± 45
+    >>> with budget(1.0, 1e-6, plan=[asked]) as whole:
+    ...     release = publish(asked)
+    >>> whole.left
+    1.0
     """
 
     if TYPE_CHECKING:

@@ -10,6 +10,7 @@ from typing import Any
 from dpgrain.errors import ParameterError
 from dpgrain.publishing.expected import Expected
 from dpgrain.publishing.guarantee import Guarantee
+from dpgrain.publishing.planned import Planned
 
 
 @dataclass(frozen=True)
@@ -54,21 +55,23 @@ def rehearsed(release: Callable[[], Any], *, plan: bool = False) -> Guarantee:
 
 
 def planned_guarantee(item: Any) -> Guarantee:
-    """Return the guarantee of a planned release, which is stated or comes from a rehearsal.
+    """Return the guarantee of a planned release: stated, that of a query's plan, or of a rehearsal.
 
     Args:
-        item: a guarantee, or a function without arguments that makes one release.
+        item: a guarantee, a query, or a function without arguments that makes one release.
 
     Raises:
         ParameterError: if it is neither, or the function refuses a parameter.
     """
     if isinstance(item, Guarantee):
         return item
+    if isinstance(plan := getattr(item, "plan", None), Planned):
+        return plan.guarantee
     if callable(item):
         return rehearsed(item, plan=True)
     raise ParameterError(
-        "plan must hold functions without arguments that make one release each, or guarantees, not "
-        f"{type(item).__name__}."
+        "plan must hold queries, functions without arguments that make one release each, or "
+        f"guarantees, not {type(item).__name__}."
     )
 
 

@@ -13,15 +13,47 @@ from dpgrain.torch.library import torch
 @contextmanager
 def precisely() -> Iterator[None]:
     """Compute in the precision of the numbers: no gradients, no autocast, no shortened products."""
+    half = (torch.autocast(kind, enabled=False) for kind in ("cpu", "cuda"))
+    with whole_products(), torch.no_grad(), next(half), next(half):
+        yield
+
+
+@contextmanager
+def whole_products() -> Iterator[None]:
+    """Shorten no factor of a product, or of a convolution, in single precision.
+
+    GPUs shorten them to 10 bits where they are let (TF32: convolutions by default), and processors to
+    7 where ``torch.set_float32_matmul_precision("medium")`` lets them.
+    """
     products, convolutions = torch.backends.cuda.matmul, torch.backends.cudnn
-    before = products.allow_tf32, convolutions.allow_tf32
+    before, level = (products.allow_tf32, convolutions.allow_tf32), _level()
     products.allow_tf32 = convolutions.allow_tf32 = False
+    on_processors = _on_processors()
+    settings = [kind.fp32_precision for kind in on_processors]
+    for kind in on_processors:
+        kind.fp32_precision = "ieee"
     try:
-        half = (torch.autocast(kind, enabled=False) for kind in ("cpu", "cuda"))
-        with torch.no_grad(), next(half), next(half):
-            yield
+        yield
     finally:
         products.allow_tf32, convolutions.allow_tf32 = before
+        if level is not None:
+            torch.set_float32_matmul_precision(level)
+        for kind, setting in zip(on_processors, settings, strict=True):
+            kind.fp32_precision = setting
+
+
+def _level() -> str | None:
+    """Return how far products may be shortened in general; None where settings differ."""
+    try:
+        return str(torch.get_float32_matmul_precision())
+    except RuntimeError:
+        return None
+
+
+def _on_processors() -> list[Any]:
+    """Return where PyTorch keeps the precision of products on processors, from version 2.9 on."""
+    kinds = (getattr(torch.backends.mkldnn, name, None) for name in ("matmul", "conv"))
+    return [kind for kind in kinds if hasattr(kind, "fp32_precision")]
 
 
 def is_half(kind: Any) -> bool:

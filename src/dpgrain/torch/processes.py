@@ -119,7 +119,9 @@ class Processes:
             return
         with _all_there():
             for tensor in found.tensors():
-                torch.distributed.all_reduce(tensor, group=self.group)
+                there = tensor.to(self._carrier(tensor))
+                torch.distributed.all_reduce(there, group=self.group)
+                tensor.copy_(there)
 
     def hand_out(self, tensors: Iterable[Any]) -> None:
         """Put into each tensor that of the first process.
@@ -132,6 +134,12 @@ class Processes:
         with _all_there():
             for tensor in tensors:
                 torch.distributed.broadcast(tensor, group=self.group, group_src=0)
+
+    def _carrier(self, tensor: Any) -> Any:
+        """Return where a tensor must be to be added up: groups of nccl carry what is on GPUs alone."""
+        if torch.distributed.get_backend(self.group) != "nccl":
+            return tensor.device
+        return torch.device("cuda", torch.cuda.current_device())
 
     def share(self, things: IndexArray) -> IndexArray:
         """Return the things that are this process's own, of which no other has any.

@@ -18,7 +18,13 @@ from dpgrain.torch.layers import Rule, rule_of
 from dpgrain.torch.layout import Layout
 from dpgrain.torch.library import torch
 from dpgrain.torch.outputs import Pass, Reduction, alone
-from dpgrain.torch.precision import half_mean, halves_inputs, is_half, precisely
+from dpgrain.torch.precision import (
+    half_mean,
+    halves_inputs,
+    is_half,
+    precisely,
+    whole_products,
+)
 from dpgrain.torch.randomness import randomness_from
 from dpgrain.torch.structure import form_of, structure_of
 from dpgrain.torch.trial import (
@@ -247,12 +253,15 @@ class Recorder:
     def _looked_at(
         self, inputs: Any, records: int, *, seed: int = 0, training: bool = True
     ) -> Seen:
-        """Return what layers are seen to read and get back when the module is run."""
+        """Return what layers are seen to read and get back when the module is run.
+
+        Products are not shortened: kernels for other numbers of records shorten other ones.
+        """
         given, keywords = inputs
         self._layout, self._looks, self._anchors = Layout((1,) * records), [], []
         modes = {part: part.training for part in self.module.modules()}
         try:
-            with randomness_from(seed) as has_drawn, torch.enable_grad():
+            with randomness_from(seed) as has_drawn, torch.enable_grad(), whole_products():
                 _ = self.module if training else self.module.eval()
                 out = rows_of(self.module(*given, **keywords), records)
                 torch.autograd.grad(probe_of(out), self._anchors, allow_unused=True)

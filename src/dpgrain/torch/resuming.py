@@ -22,6 +22,7 @@ from dpgrain.torch.checkpoint import Checkpoint, Plan
 from dpgrain.torch.held import Held
 from dpgrain.torch.journal import Journal, other_people
 from dpgrain.torch.library import torch
+from dpgrain.torch.randomness import go_on_on_devices, on_devices
 from dpgrain.torch.run import Run
 from dpgrain.units import User
 
@@ -127,11 +128,12 @@ def _stand(source: SeededSource, draws: Any, people: str) -> dict[str, Any]:
 
     It has no journal, and nothing of it is private: the hash of its labels is in the file.
     """
-    # Layers such as dropout draw from PyTorch's own generator.
+    # Layers such as dropout draw from PyTorch's own generators, one for each device.
     return {
         "source": source.state(),
         "draws": draws.state(),
         "torch": torch.get_rng_state(),
+        "devices": on_devices(),
         "people": people,
     }
 
@@ -225,6 +227,7 @@ def go_on(run: Run, held: Held, draws: Any, checkpoint: Checkpoint, path: Path) 
     draws.load_state(seeded["draws"])
     if run.processes.first:
         torch.set_rng_state(seeded["torch"])
+        go_on_on_devices(seeded.get("devices", ()))
 
 
 def _counted(run: Run, checkpoint: Checkpoint, path: Path, people: str) -> int:

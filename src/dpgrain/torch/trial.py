@@ -90,9 +90,9 @@ def made_up(inputs: Any, rows: int, records: int = FEW_RECORDS, whole: int = 2) 
             return leaf
         shape = (records, *leaf.shape[1:]) if is_rows(leaf, rows) else leaf.shape
         if leaf.is_floating_point():
-            made = torch.randn(shape, generator=generator)
+            made = torch.randn(shape, generator=generator, device=generator.device)
         else:
-            made = torch.randint(0, whole, shape, generator=generator)
+            made = torch.randint(0, whole, shape, generator=generator, device=generator.device)
         return made.to(device=leaf.device, dtype=leaf.dtype)
 
     return tree_map(of, inputs)
@@ -232,7 +232,8 @@ def probe_of(out: Sequence[Any]) -> Any:
     """
     generator, total = torch.Generator().manual_seed(2), 0.0
     for tensor in out:
-        weights = torch.randn(tensor.shape[1:], generator=generator).to(tensor)
+        weights = torch.randn(tensor.shape[1:], generator=generator, device=generator.device)
+        weights = weights.to(tensor)
         # A loss with one gradient for all records would not show a gradient that is centred.
         total = total + ((tensor + (1 + tensor.square()).sqrt()) * weights).sum()
     return total

@@ -8,7 +8,7 @@ norms come from small products, and one weighted product gives the sum (bookkeep
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from typing import Any, TypeAlias
 
@@ -27,6 +27,8 @@ _KEPT_MEMORY = 1.25
 _GRAM_WORTH = 4
 # Blocks of at most this many records are put beside each other as groups of one convolution.
 _FEW_RECORDS = 2
+# On a GPU what filters see is laid out beside each other, at most this many numbers at a time.
+_SEEN_ENTRIES = 1 << 26
 
 
 class Use(ABC):
@@ -69,6 +71,20 @@ class Use(ABC):
     @abstractmethod
     def without(self, blocks: Any) -> Use:
         """Return the use with nothing from some blocks, given as (blocks,) truths."""
+
+    def keeping(self, sums: Any) -> Kept:
+        """Return the use with its sums, which products of all blocks beside each other have made.
+
+        Args:
+            sums: (blocks, …) what each block adds, which may change.
+
+        Where terms cancel, the last digits are a whole vector, and would follow from other blocks: such
+        a sum is made anew.
+        """
+        cancelled = self.lengths() > _LONGEST_TERMS * _squares(sums).sqrt()
+        for block in torch.nonzero(cancelled).flatten().tolist():
+            sums[block] = self.formed(block).to(sums.dtype)
+        return Kept(self.layout, sums, self.reaches())
 
 
 #: What blocks add to each parameter, in all calls of layers that use it.
@@ -148,12 +164,7 @@ class Outer(Use):
             return Outer(layout, x, b)
         views = layout.views(x, b)
         parts = [torch.bmm(b.flatten(1, 2).mT, x.flatten(1, 2)) for _, (x, b) in views]
-        sums, use = parts[0] if len(parts) == 1 else torch.cat(parts), Outer(layout, x, b)
-        # Where terms cancel, the last digits are a whole vector, and would follow from other blocks.
-        cancelled = use.lengths() > _LONGEST_TERMS * _squares(sums).sqrt()
-        for block in torch.nonzero(cancelled).flatten().tolist():
-            sums[block] = use.formed(block).to(sums.dtype)
-        return Kept(layout, sums, use.reaches())
+        return Outer(layout, x, b).keeping(parts[0] if len(parts) == 1 else torch.cat(parts))
 
     def beside(self, others: Sequence[Outer]) -> Outer:
         """Return the use in several calls, whose positions are put beside each other."""
@@ -282,11 +293,15 @@ class Filters(Use):
         """Return the use with its sums, if they are few enough to keep; otherwise itself."""
         if self.layout.blocks * torch.Size(self.shape).numel() > _MOST_KEPT_ENTRIES:
             return self
+        if _on_gpu(self.x):
+            return self.keeping(torch.cat(list(self._by_products())))
         sums = [self._of_size(x, b) for _, (x, b) in self.layout.views(self.x, self.b)]
         return Kept(self.layout, torch.cat(sums), self.reaches())
 
     def squares(self) -> Any:
         """Return (blocks,) the squared norm of what each block adds, in double precision."""
+        if _on_gpu(self.x):
+            return torch.cat([_squares(sums) for sums in self._by_products()])
         rows = [self.layout.rows_of(block) for block in range(self.layout.blocks)]
         return torch.cat([_squares(self._gradient(self.x[r], self.b[r])[None]) for r in rows])
 
@@ -327,6 +342,46 @@ class Filters(Use):
         x, b = _emptied(self.x, rows), _emptied(self.b, rows)
         return Filters(self.layout, x, b, self.shape, **self.geometry)
 
+    def _by_products(self) -> Iterator[Any]:
+        """Yield the sums of some blocks at a time, (blocks, …), as products of matrices.
+
+        On a GPU a call of the kernel for each block takes longer than the work, but for large blocks.
+        """
+        of_record = torch.Size(self.shape[1:]).numel() * self._groups * self.b[0, 0].numel()
+        for _, (x, b) in self.layout.views(self.x, self.b):
+            most = _SEEN_ENTRIES // max(1, x.shape[1] * of_record)
+            few = max(1, min(most, _MOST_KEPT_ENTRIES // torch.Size(self.shape).numel()))
+            for xs, bs in zip(x.split(few), b.split(few), strict=True):
+                yield self._products(xs, bs) if most else self._gradient(xs[0], bs[0])[None]
+
+    def _products(self, x: Any, b: Any) -> Any:
+        """Return the sums of blocks of one size, from (blocks, size, …) views, by a product each."""
+        count, size = x.shape[:2]
+        stride, padding, dilation = self._along
+        sides = [zeros for side in reversed(padding) for zeros in (side, side)]
+        seen = torch.nn.functional.pad(x.flatten(0, 1), sides)
+        filters = list(zip(self.shape[2:], stride, dilation, strict=True))
+        for dim, (places, step, spread) in enumerate(filters, 2):
+            seen = seen.unfold(dim, (places - 1) * spread + 1, step)
+        seen = seen[(..., *(slice(None, None, spread) for spread in dilation))]
+        # (blocks, records, groups, channels, places of outputs …, places of a filter …).
+        seen = seen.unflatten(1, (self._groups, -1)).unflatten(0, (count, size))
+        b = b.unflatten(2, (self._groups, -1))
+        outputs, inside = range(4, b.dim()), range(b.dim(), seen.dim())
+        seen = seen.permute(0, 2, 1, *outputs, 3, *inside)
+        seen = seen.reshape(count * self._groups, size * b[0, 0, 0, 0].numel(), -1)
+        b = b.permute(0, 2, 3, 1, *outputs).reshape(len(seen), -1, seen.shape[1])
+        return torch.bmm(b, seen).reshape(count, *self.shape)
+
+    @property
+    def _along(self) -> tuple[tuple[int, ...], ...]:
+        """Stride, padding and dilation, along each dimension."""
+        return tuple(self.geometry[of] for of in ("stride", "padding", "dilation"))  # type: ignore[misc]
+
+    @property
+    def _groups(self) -> int:
+        return int(self.geometry["groups"])  # type: ignore[arg-type]
+
     def _of_size(self, x: Any, b: Any) -> Any:
         """Return the sums of blocks of one size, from (blocks, size, …) views."""
         count, size = x.shape[:2]
@@ -346,11 +401,15 @@ class Filters(Use):
     def _kernel(self, like: Any, count: int = 1) -> Callable[[Any, Any], Any]:
         """Return the library's kernel of gradients of ``count`` weights beside each other."""
         weight = like.new_empty(1).expand(count * self.shape[0], *self.shape[1:])
-        stride, padding, dilation = (self.geometry[of] for of in ("stride", "padding", "dilation"))
-        groups = int(self.geometry["groups"]) * count  # type: ignore[arg-type]
+        stride, padding, dilation = self._along
+        groups = self._groups * count
         flat, of = [0] * (len(self.shape) - 2), torch.ops.aten.convolution_backward.default
         rest = (weight, None, stride, padding, dilation, False, flat, groups, [False, True, False])
         return lambda b, x: of(b, x, *rest)[1]
+
+
+def _on_gpu(tensor: Any) -> bool:
+    return bool(tensor.device.type != "cpu")
 
 
 def add_use(uses: Uses, parameter: Any, use: Use) -> None:

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 import pytest
+from tests.refusals import refuses
 
 import dpgrain.accounting as accounting
 from dpgrain.accounting import (
@@ -502,7 +503,7 @@ def test_records_cannot_be_kept_by_elements() -> None:
         lambda: SampledGaussian(4.0, 0.5, 1, level="record", max_elements=3),
         lambda: Participation(4.0, 1, level="record", max_elements=3),
     ):
-        with pytest.raises(ParameterError, match="max_elements cannot be kept"):
+        with refuses("max_elements", "cannot be kept"):
             refused()
 
 

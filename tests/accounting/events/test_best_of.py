@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from scipy.special import gammaln, ndtr
+from tests.refusals import refuses
 
 from dpgrain.accounting import (
     ZCDP,
@@ -22,7 +23,6 @@ from dpgrain.accounting import (
     SampledGaussian,
 )
 from dpgrain.accounting.events.best_of import SelectBest
-from dpgrain.errors import ParameterError
 from dpgrain.units import Element, Relation, User
 
 Array = NDArray[np.float64]
@@ -270,7 +270,7 @@ def test_a_run_of_nothing_costs_nothing() -> None:
 
 def test_the_law_is_named_by_its_parameter() -> None:
     assert LAWS["geometric"].gamma == pytest.approx(1 / 20)
-    with pytest.raises(ParameterError, match="stopping"):
+    with refuses("stopping"):
         _ = LAWS["poisson"].gamma
 
 
@@ -296,5 +296,5 @@ def wrong(events: Sequence[Event] = (), **named: float | str) -> Callable[[], Ev
     ids=["one-run", "no-run", "eta", "fixed", "events"],
 )
 def test_wrong_parameters_are_named(make: Callable[[], Event], named: str) -> None:
-    with pytest.raises(ParameterError, match=named):
+    with refuses(named):
         make()

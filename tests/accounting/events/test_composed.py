@@ -9,6 +9,7 @@ import math
 from typing import Any
 
 import pytest
+from tests.refusals import refuses
 
 from dpgrain.accounting import (
     RDP,
@@ -28,7 +29,6 @@ from dpgrain.accounting import (
     calibrate_laplace,
     gaussian_multipliers,
 )
-from dpgrain.errors import ParameterError
 from dpgrain.units import RELATIONS, Element, Record, User
 
 EVENTS: list[Event] = [
@@ -70,13 +70,13 @@ def test_every_kind_of_event_is_tested() -> None:
 
 
 def test_an_unknown_event_is_refused_by_name() -> None:
-    with pytest.raises(ParameterError, match=r"event 'Tarot' is not known.*Gaussian, Laplace"):
+    with refuses("event", "'Tarot'", "Gaussian, Laplace"):
         Event.from_dict({"event": "Tarot", "cards": 78})
     nested = Compose((Gaussian(1.0),)).to_dict()
     nested["events"][0]["event"] = "Tarot"
-    with pytest.raises(ParameterError, match="'Tarot'"):
+    with refuses("event", "'Tarot'"):
         Event.from_dict(nested)
-    with pytest.raises(ParameterError, match="event None is not known"):
+    with refuses("event", "None"):
         Event.from_json("{}")
 
 
@@ -103,7 +103,7 @@ def test_more_units_never_cost_less(event: Event, unit: Any) -> None:
 def test_composing_different_units_needs_a_unit() -> None:
     """Each event's own unit would protect nobody: a user's cost of both is infinite here."""
     mixed = Gaussian(3.0, Contribution(block="user")) + Gaussian(3.0)
-    with pytest.raises(ParameterError, match="different units, element, user"):
+    with refuses("unit", "different units, element, user"):
         mixed.epsilon(1e-6)
     assert mixed.epsilon(1e-6, unit=User()) == math.inf
     assert mixed.epsilon(1e-6, unit=Element()) > Gaussian(3.0, count=2).epsilon(1e-6)
@@ -148,37 +148,38 @@ def test_order_and_nesting_do_not_matter() -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "message"),
+    ("make", "name", "word"),
     [
-        (lambda: Gaussian(0.0), r"noise_multiplier must be .* not 0\.0"),
-        (lambda: Gaussian(math.inf), "noise_multiplier must be .* not inf"),
-        (lambda: Gaussian(math.nan), "noise_multiplier must be .* not nan"),
-        (lambda: Gaussian(True), "noise_multiplier must be a number, not True"),
-        (lambda: Gaussian(1.0, count=0), "count must be .* not 0"),
-        (lambda: Laplace(-2.0), r"noise_multiplier must be .* not -2\.0"),
-        (lambda: Laplace(1.0, Contribution()), "contribution must have norm='l1'"),
-        (lambda: Laplace(1.0, count=1.5), r"count must be .* not 1\.5"),  # type: ignore[arg-type]
-        (lambda: Selection(1.0, -1.0, 1), r"threshold must be .* not -1\.0"),
-        (lambda: Selection(1.0, 1.0, 0), "max_items must be .* not 0"),
-        (lambda: ApproximateDP(-0.5), r"guaranteed_epsilon must be .* not -0\.5"),
-        (lambda: ApproximateDP(0.5, 1.0), r"guaranteed_delta must .* not 1\.0"),
-        (lambda: Compose(()), "events must hold events, at least one"),
-        (lambda: Gaussian(1.0).epsilon(), "delta must be given"),
-        (lambda: Gaussian(1.0).epsilon(1.5), r"delta must .* not 1\.5"),
-        (lambda: Gaussian(1.0).epsilon(1e-6, units=0), "units must .* not 0"),
-        (lambda: Gaussian(1.0).delta(-1.0), r"epsilon must .* not -1\.0"),
+        (lambda: Gaussian(0.0), "noise_multiplier", "not 0.0"),
+        (lambda: Gaussian(math.inf), "noise_multiplier", "not inf"),
+        (lambda: Gaussian(math.nan), "noise_multiplier", "not nan"),
+        (lambda: Gaussian(True), "noise_multiplier", "not True"),
+        (lambda: Gaussian(1.0, count=0), "count", "not 0"),
+        (lambda: Laplace(-2.0), "noise_multiplier", "not -2.0"),
+        (lambda: Laplace(1.0, Contribution()), "contribution", "norm='l1'"),
+        (lambda: Laplace(1.0, count=1.5), "count", "not 1.5"),  # type: ignore[arg-type]
+        (lambda: Selection(1.0, -1.0, 1), "threshold", "not -1.0"),
+        (lambda: Selection(1.0, 1.0, 0), "max_items", "not 0"),
+        (lambda: ApproximateDP(-0.5), "guaranteed_epsilon", "not -0.5"),
+        (lambda: ApproximateDP(0.5, 1.0), "guaranteed_delta", "not 1.0"),
+        (lambda: Compose(()), "events", "at least one"),
+        (lambda: Gaussian(1.0).epsilon(), "delta", "1e-6"),
+        (lambda: Gaussian(1.0).epsilon(1.5), "delta", "not 1.5"),
+        (lambda: Gaussian(1.0).epsilon(1e-6, units=0), "units", "not 0"),
+        (lambda: Gaussian(1.0).delta(-1.0), "epsilon", "not -1.0"),
         (
             lambda: Gaussian(1.0).epsilon(1e-6, relation="swap"),  # type: ignore[call-overload]
-            "relation must be .* not 'swap'",
+            "relation",
+            "not 'swap'",
         ),
-        (lambda: calibrate_gaussian(0.0, 1e-6), r"epsilon must .* not 0\.0"),
-        (lambda: calibrate_gaussian(1.0, 0.0), "delta = 0 needs pure"),
-        (lambda: calibrate_gaussian(1.0, 1e-6, count=0), "count must .* not 0"),
-        (lambda: calibrate_gaussian(1.0, 1e-6, unit=User()), "give User a max_elements"),
-        (lambda: calibrate_laplace(math.inf), "epsilon must .* not inf"),
-        (lambda: gaussian_multipliers(1.0, 1e-6, [Contribution()], [0.0]), "share must"),
+        (lambda: calibrate_gaussian(0.0, 1e-6), "epsilon", "not 0.0"),
+        (lambda: calibrate_gaussian(1.0, 0.0), "delta", "0 needs"),
+        (lambda: calibrate_gaussian(1.0, 1e-6, count=0), "count", "not 0"),
+        (lambda: calibrate_gaussian(1.0, 1e-6, unit=User()), "unit", "max_elements"),
+        (lambda: calibrate_laplace(math.inf), "epsilon", "not inf"),
+        (lambda: gaussian_multipliers(1.0, 1e-6, [Contribution()], [0.0]), "share", "not 0.0"),
     ],
 )
-def test_errors_name_the_value(make: Any, message: str) -> None:
-    with pytest.raises(ParameterError, match=message):
+def test_errors_name_the_value(make: Any, name: str, word: str) -> None:
+    with refuses(name, word):
         make()

@@ -6,8 +6,8 @@ import math
 from typing import Any
 
 import pytest
+from tests.refusals import refuses
 
-from dpgrain.errors import ParameterError
 from dpgrain.planning.floors import (
     choice_order,
     convex_order,
@@ -44,5 +44,5 @@ def test_what_is_out_of_range_is_refused(wrong: dict[str, float], name: str) -> 
     order: Any = choice_order if name == "hypotheses" else convex_order
     if order is convex_order:
         asked.setdefault("dimension", 3)
-    with pytest.raises(ParameterError, match=f"^{name} must be "):
+    with refuses(name):
         order(**asked)

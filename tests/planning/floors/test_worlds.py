@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from scipy.optimize import linprog
 from scipy.sparse import csr_array
 from scipy.stats import binom
+from tests.refusals import refuses
 
-from dpgrain.errors import ParameterError
 from dpgrain.planning.floors import (
     PENALTIES,
     Penalty,
@@ -193,11 +193,11 @@ def test_floors_fall_with_users_and_epsilon_and_records() -> None:
 
 
 def test_floors_refuse_what_is_out_of_range() -> None:
-    with pytest.raises(ParameterError, match="hypotheses must be a whole number of at least 2"):
+    with refuses("hypotheses"):
         least_excess_of_choice(1.0, 0.0, 10, 1)
-    with pytest.raises(ParameterError, match="penalty must be one of 'squared', 'absolute'"):
+    with refuses("penalty"):
         least_error_of_worlds(1.0, 0.0, 10, penalty="cubed")  # type: ignore[arg-type]
-    with pytest.raises(ParameterError, match="noise_multiplier must be finite and above 0"):
+    with refuses("noise_multiplier"):
         least_noise_of_clipped_sums(0.0, 10)
-    with pytest.raises(ParameterError, match="records must be a whole number"):
+    with refuses("records"):
         least_error_of_records(1.0, 0.0, 10, records=0)
