@@ -36,12 +36,14 @@ from sklearn import linear_model, metrics
 import dpgrain as dg
 from dpgrain._files import data_folder
 from dpgrain.arrays.blocks import arrange
+from dpgrain.arrays.guarantees import guarantee_of
 from dpgrain.errors import DataError
 from dpgrain.learn import LinearRegression, LogisticRegression, central
 from dpgrain.learn.ask import Ask
-from dpgrain.learn.fitted import Data
+from dpgrain.learn.fitted import Data, Form
 from dpgrain.noise import source_of
 from dpgrain.optimize import Adagrad, CoinBetting, Solver
+from dpgrain.publishing import Charge
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -218,8 +220,13 @@ def fitted(
     blocks = arrange(len(rows.y), rows.users, elements, ask.promise.unit, places=False)
     X, targets = model.read(rows.X, rows.y)
     data = Data(X, targets, blocks, rows.users, model.loss)
-    source = source_of(seed)
-    return central.run(central.plan(ask, data, source), data, source).theta
+    plan = central.plan(ask, Form(targets, X.shape[1], model.loss))
+    told = guarantee_of(
+        ask.promise, plan.event, plan.facts, private=False, users=rows.users, elements=elements
+    )
+    # Of public rows: no budget is charged.
+    with Charge(told, source_of(seed)) as charge:
+        return central.run(plan, data, charge).theta
 
 
 def measured(folder: Path | None, seeds: int, epsilons: Sequence[float]) -> Iterator[pd.DataFrame]:

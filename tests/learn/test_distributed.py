@@ -15,16 +15,19 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.charges import charge_of
 from tests.conftest import Command
 from tests.tables.engines.cluster import Cluster
 
 import dpgrain as dg
 from dpgrain import learn, recipes
+from dpgrain.accounting import Gaussian
 from dpgrain.datasets import loans
 from dpgrain.errors import DataError, ParameterError, SchemaError
 from dpgrain.learn.distributed import DataThere, RowsThere
 from dpgrain.learn.distributed_blocks import InSteps
 from dpgrain.learn.features import Category, Encoding, Number, load_rows
+from dpgrain.noise import SeededSource
 from dpgrain.optimize import Ball, Power, Sgd, Squared
 from dpgrain.optimize.models import Truncated
 from dpgrain.publishing.prices import Price
@@ -215,7 +218,7 @@ def test_no_unit_moves_a_sum_by_more_than_the_bound(seed: int) -> None:
         model = learn.LinearRegression(unit=unit, **PROMISE)
         there = RowsThere(table, ENCODING, "y", element)
         made: DataThere = model._there(model.asked(), there)
-        with made.opened():
+        with made.opened(charge_of(Gaussian(1.0), SeededSource(1))):
             theta = np.full(5, 0.3)
             contributions: Any = made.arranged(model.asked())(Squared(), theta)
             sums.append(contributions.in_steps(clip, step * clip))
@@ -323,6 +326,19 @@ def test_columns_that_do_not_suit_are_refused() -> None:
                 target,
                 element,
             )
+
+
+def test_what_a_budget_refuses_has_opened_no_rows() -> None:
+    there = RowsThere(dg.read(ROWS, user="who", engine=Unread()), ENCODING, "y")
+    steps = Sgd(Power(1.0))
+    with dg.budget(0.1, 1e-6) as budget:
+        with pytest.raises(dg.RefusedError):
+            learn.LinearRegression(**PROMISE).fit(there, None)
+        with pytest.raises(dg.RefusedError):
+            learn.minimise(Squared(), there, None, [0.0] * 4, solver=steps, epsilon=2.0)
+        assert budget.spent == Price()
+    with pytest.raises(AssertionError, match="Rows were read"):
+        learn.minimise(Squared(), there, None, [0.0] * 4, solver=steps, epsilon=2.0)
 
 
 def test_a_rehearsal_reads_nothing() -> None:

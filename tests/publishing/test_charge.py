@@ -20,6 +20,7 @@ from dpgrain.accounting import (
     ExponentialMechanism,
     Gaussian,
     Laplace,
+    Parallel,
     SelectBest,
     Selection,
     TruncatedGeometric,
@@ -161,6 +162,23 @@ def test_a_mechanism_takes_the_tickets_of_all_its_parts() -> None:
         charge.lend(number + Gaussian(3.0))
     assert charge.left == tickets(number)
     charge.noisy(number, SUMS, 2.0**20)
+
+
+def test_one_of_several_in_parallel_is_drawn_for_the_worst_of_them() -> None:
+    one, two, part = Gaussian(3.0), Gaussian(4.0), Parallel((Gaussian(3.0), Gaussian(4.0)))
+    charge = charge_of(part, SeededSource(1))
+    with pytest.raises(RuntimeError, match="Gaussian is not among what was charged"):
+        charge.one_of(part, Gaussian(2.0))
+    inner = charge.one_of(part, two)
+    assert inner.left == tickets(two)
+    inner.noisy(two, SUMS, 2.0**20)
+    with pytest.raises(RuntimeError, match="as often as it was charged"):
+        charge.one_of(part, one)
+    whole = one + two
+    assert charge_of(whole, SeededSource(1)).one_of(one, one).left == tickets(one)
+    # Of a sum both are drawn, so that one of them is no stand-in for it.
+    with pytest.raises(RuntimeError, match="not among what was charged"):
+        charge_of(SelectBest(whole, 5.0), SeededSource(1)).one_of(SelectBest(whole, 5.0), whole)
 
 
 def test_threads_do_not_draw_one_ticket_twice() -> None:

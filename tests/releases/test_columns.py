@@ -73,6 +73,19 @@ def test_a_fit_keeps_the_promise_of_its_rehearsal(
     assert "the range of 'age', 0 to 100, scaled to [0, 1]" in made.public
 
 
+@pytest.mark.parametrize("model", MODELS)
+def test_a_fit_that_a_budget_refuses_has_opened_no_table(model: str) -> None:
+    kind, target, own = MODELS[model]
+    for options in ({}, {"tune": {"l2": [0.0, 0.1]}, "classes": [0, 1]}):
+        if "tune" in options and model == "numbers":
+            continue
+        estimator = kind(**{**PROMISE, **own, **options, "n_users": 600})
+        with dg.budget(0.5, 1e-5) as whole:
+            with pytest.raises(dg.RefusedError):
+                fit_columns(estimator, cases.unread(), ENCODING, target)
+            assert whole.left == 1.0
+
+
 @pytest.mark.parametrize("trust", ["shuffle", "pan"])
 def test_a_fit_without_a_curator_as_well(trust: Any) -> None:
     rows = cases.ROWS

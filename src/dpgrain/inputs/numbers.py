@@ -107,7 +107,7 @@ def readable(X: Any, width: int | None = None, *, name: str = "X") -> Any:
         X = X.tocsr()
         return sparse.csr_array((numbers(X.data), X.indices, X.indptr), shape=X.shape)
     if isinstance(X, list | tuple) or (isinstance(X, np.ndarray) and _holds_rows(X, width)):
-        width = _usual(X) if width is None else width
+        width = usual_width(X) if width is None else width
         if width is None:
             raise ParameterError(
                 f"{name} must say how many numbers a row has, which an empty list does not: pass an "
@@ -239,7 +239,7 @@ def _rows(values: Sequence[Any] | NDArray[Any], width: int) -> NDArray[np.float6
     return numbers(cells)
 
 
-def _usual(values: Sequence[Any] | NDArray[Any]) -> int | None:
+def usual_width(values: Sequence[Any] | NDArray[Any]) -> int | None:
     """Return the most frequent number of cells in a row, the larger of a tie; None without rows."""
     lengths: Counter[int] = Counter()
     for row in values:

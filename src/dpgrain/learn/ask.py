@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -72,6 +72,14 @@ class Ask:
             given["unit"], given["epsilon"], given["delta"], given["relation"]
         )
         return Ask(**{field.name: given[field.name] for field in fields(Ask)})
+
+    def under(self, promise: Promise) -> Ask:
+        """Return the same under another promise.
+
+        Args:
+            promise: the other promise.
+        """
+        return replace(self, promise=promise)
 
     def __post_init__(self) -> None:
         self.promise.require_delta(

@@ -15,10 +15,10 @@ from dpgrain.gradients.linear import LinearGradients
 from dpgrain.gradients.tiles import LinearBlocks
 from dpgrain.learn.ask import Ask
 from dpgrain.learn.bounding import bounded
-from dpgrain.learn.fitted import Data, Fitted
+from dpgrain.learn.fitted import Data, Fitted, Form
 from dpgrain.learn.reading import by_record, ridge_of
-from dpgrain.learn.rounds import follow, roster_index
-from dpgrain.noise import Source
+from dpgrain.learn.rounds import after_lot, check_program, follow, lent, roster_index
+from dpgrain.publishing import Charge
 from dpgrain.publishing.facts import Fact
 
 
@@ -30,14 +30,12 @@ class Plan:
         ask: what is asked for.
         program: the recipe's, for the task.
         n_users: the size of the roster.
-        index: (blocks,) the place of each user in the roster, where the program asks for it.
         public: what is public of the targets, in words.
     """
 
     ask: Ask
     program: recipes.Program
     n_users: int
-    index: NDArray[np.int64]
     public: tuple[str, ...] = ()
 
     @property
@@ -52,13 +50,13 @@ class Plan:
         return (*roster, *self.public, *self.program.facts, *self.ask.facts)
 
 
-def plan(ask: Ask, data: Data, source: Source) -> Plan:
+def plan(ask: Ask, form: Form, lot: int | None) -> Plan:
     """The program of the recipe, from public numbers.
 
     Args:
         ask: what is asked for.
-        data: the rows.
-        source: where a public number is drawn from, for recipes that return a random iterate.
+        form: what is public of the rows.
+        lot: a public random number, for recipes that return a random iterate.
 
     Raises:
         ParameterError: if the recipe does not fit what is asked for, or there are too few users.
@@ -66,13 +64,12 @@ def plan(ask: Ask, data: Data, source: Source) -> Plan:
     recipe = ask.recipe
     assert recipe is not None  # noqa: S101 - for the type checker
     n = check_stated(ask.n_users, ask.how)
-    if data.targets.labels is not None:
+    if form.targets.labels is not None:
         raise ParameterError(
             f"classes must be stated with {ask.how}: name all labels with classes=[…]."
         )
-    loss = data.loss(data.targets.classes)
-    start = np.zeros(loss.outputs * (data.X.shape[1] + ask.fit_intercept))
-    lot = int(source.words(1)[0])
+    loss = form.loss(form.targets.classes)
+    start = np.zeros(loss.outputs * (form.width + ask.fit_intercept))
     program = recipe.plan(recipes.Task(n, tuple(start), ask.promise, lot=lot))
     if program.trust != ask.trust:
         raise ParameterError(
@@ -81,18 +78,20 @@ def plan(ask: Ask, data: Data, source: Source) -> Plan:
     if recipe is not ask.algorithm:
         # Nobody has stated what is known, and nothing rests on it.
         program = replace(program, known=None)
-    index = roster_index(program, data.users, data.rows, loss)
-    return Plan(ask, program, n, index, data.targets.public)
+    check_program(program, form.users, loss)
+    return Plan(ask, program, n, form.targets.public)
 
 
-def run(plan: Plan, data: Data, source: Source) -> Fitted:
+def run(plan: Plan, data: Data, charge: Charge) -> Fitted:
     """All that is released, for what was charged.
 
     Args:
         plan: what may be published.
         data: the rows.
-        source: where randomness comes from.
+        charge: the charge of all that is published.
     """
+    source = lent(charge, plan.event)
+    after_lot(plan.ask.random_state, source)
     ask, rows, classes = plan.ask, data.rows, data.targets.classes
     loss, kept = data.loss(classes), data.rows.kept
     X = data.X if ask.feature_bound is None else bounded(data.X, ask.feature_bound)
@@ -107,7 +106,7 @@ def run(plan: Plan, data: Data, source: Source) -> Fitted:
     theta, history = follow(
         plan.program,
         by_record(X, y, rows, intercept=ask.fit_intercept),
-        plan.index,
+        roster_index(plan.program, data.users, data.rows),
         loss,
         np.zeros(len(ridge)),
         source,

@@ -19,12 +19,13 @@ from dpgrain.learn.ask import Ask
 from dpgrain.learn.bounding import bounded
 from dpgrain.learn.classes import fact, selected, selection
 from dpgrain.learn.confidence import check_curvature, release_evidence
-from dpgrain.learn.fitted import Data, Fitted, Readable
+from dpgrain.learn.fitted import Data, Fitted, Form, Readable
 from dpgrain.learn.reading import by_record, ridge_of
-from dpgrain.learn.rounds import History, facts_of, train
+from dpgrain.learn.rounds import History, facts_of, lent, train, users_of
 from dpgrain.means import ClippedMean, Contributions
 from dpgrain.noise import Source
 from dpgrain.optimize import Solver
+from dpgrain.publishing import Charge
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.promise import Promise
 from dpgrain.units import Level, User
@@ -86,19 +87,19 @@ class Plan:
         return (*self.roster.facts, *self.public, *names, *self.facts_of_rounds)
 
 
-def plan(ask: Ask, data: Readable, source: Source) -> Plan:  # noqa: ARG001 - nothing public is drawn
+def plan(ask: Ask, form: Form, lot: int | None = None) -> Plan:  # noqa: ARG001 - others have one
     """The noise of every part, from public numbers.
 
     Args:
         ask: what is asked for.
-        data: of which only what is public is read: whether labels are stated, and the features.
-        source: where public numbers would be drawn from.
+        form: what is public of the rows.
+        lot: a public random number, which nothing depends on.
 
     Raises:
         ParameterError: if no noise keeps the promise, or the loss has no intervals.
     """
-    made = replace(planned(ask, names=data.targets.labels is not None), public=data.targets.public)
-    _check_loss(made, data)
+    made = replace(planned(ask, names=form.targets.labels is not None), public=form.targets.public)
+    _check_loss(made, form)
     return made
 
 
@@ -136,21 +137,22 @@ def planned(ask: Ask, *, names: bool = False) -> Plan:
     return Plan(ask, mean, norms, evidence, roster, labels)
 
 
-def run(plan: Plan, data: Readable, source: Source) -> Fitted:
+def run(plan: Plan, data: Readable, charge: Charge) -> Fitted:
     """All that is released, for what was charged.
 
     Args:
         plan: what may be published.
         data: the rows.
-        source: where randomness comes from.
+        charge: the charge of all that is published.
 
     Raises:
         ParameterError: if fewer than two labels are selected, or too many for the loss.
     """
     stated = plan.roster.stated
-    n = plan.roster.users(data.enrolled, source) if stated is None else stated
+    n = users_of(plan.roster, data.enrolled, charge) if stated is None else stated
     if plan.names is not None:
-        data = _told(plan, cast(Data, data), plan.names, source)
+        data = _told(plan, cast(Data, data), plan.names, charge.lend(plan.names))
+    source = lent(charge, plan.mean.event.beside(beside(plan.norms, plan.evidence)))
     with Progress(plan.mean.rounds, plan.ask.progress) as bar:
         return _Run(plan, data, n, source, bar).fitted()
 
@@ -162,7 +164,7 @@ def _told(plan: Plan, data: Data, names: Selection, source: Source) -> Data:
     return replace(data, targets=replace(data.targets, values=values, classes=classes))
 
 
-def _check_loss(plan: Plan, data: Readable, classes: Any = None) -> None:
+def _check_loss(plan: Plan, data: Form | Data, classes: Any = None) -> None:
     """Refuse a loss that does not take the labels, and intervals where there are none."""
     loss = data.loss(data.targets.classes if classes is None else classes)
     if plan.evidence is not None:

@@ -40,10 +40,12 @@ from dpgrain.learn.distributed_blocks import (
     users_of,
 )
 from dpgrain.learn.features import Encoding, Loaded, Number, Parts, columns_for
-from dpgrain.learn.fitted import Classes
+from dpgrain.learn.fitted import Classes, Form
 from dpgrain.means.protocol import Contributions
 from dpgrain.optimize import MarginLoss
-from dpgrain.tables.engines.protocol import Form, Keeper, Kept
+from dpgrain.publishing import Charge
+from dpgrain.tables.engines.protocol import Form as Written
+from dpgrain.tables.engines.protocol import Keeper, Kept
 from dpgrain.tables.table import UserTable, read
 from dpgrain.units import Unit
 
@@ -105,7 +107,7 @@ class RowsThere:
         """The number of features."""
         return len(self.encoding.names)
 
-    def wanted(self, *, labels: bool) -> list[tuple[str, Form]]:
+    def wanted(self, *, labels: bool) -> list[tuple[str, Written]]:
         """Return the columns to read, with the form of each; the schema is checked.
 
         Args:
@@ -166,15 +168,16 @@ class RowsThere:
         return _named(self.element)
 
     @contextmanager
-    def kept(self, make: Arrange, *, labels: bool) -> Iterator[KeptBlocks]:
+    def kept(self, make: Arrange, *, labels: bool, charge: Charge) -> Iterator[KeptBlocks]:
         """Keep blocks of the rows on the cluster, for as long as they are used.
 
         Args:
             make: what arranges the rows.
             labels: True if targets are labels.
+            charge: the right to open them.
         """
         step("rows are brought together and kept where they are")
-        with self.table.open_engine() as engine:
+        with charge.open(self.table) as engine:
             keeper = cast(Keeper, engine)
             yield KeptBlocks(keeper.kept(self.wanted(labels=labels), make, BLOCKS))
 
@@ -282,13 +285,28 @@ class DataThere:
         """The number of users who have rows, which is private."""
         return self._open.users
 
+    @property
+    def form(self) -> Form:
+        """What is public of the rows."""
+        return Form(self.targets, self.width, self.loss, self.users)
+
+    @property
+    def users(self) -> Any:
+        """The label of nobody, named like the column of users."""
+        return self.there.users
+
+    @property
+    def elements(self) -> Any:
+        """The cell of nobody, named like the column of cells."""
+        return self.there.elements
+
     @contextmanager
-    def opened(self) -> Iterator[Self]:
+    def opened(self, charge: Charge) -> Iterator[Self]:
         """Keep blocks on the cluster, until this is left."""
         ask, parts = self.ask, self.there.parts(labels=self.labels)
         by = Linear(ask.feature_bound, ask.fit_intercept)
         make = Arrange(parts, self.rule, ask.promise.unit, by)
-        with self.there.kept(make, labels=self.labels) as self._blocks:
+        with self.there.kept(make, labels=self.labels, charge=charge) as self._blocks:
             yield self
 
     def arranged(self, ask: Ask) -> Callable[[MarginLoss, FloatArray], Contributions]:  # noqa: ARG002

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from dpgrain._progress import Progress
 from dpgrain._types import FloatArray
 from dpgrain.errors import ParameterError
+from dpgrain.publishing import Charge
 from dpgrain.tables.engines.protocol import Form
 from dpgrain.tables.table import UserTable
 
@@ -204,6 +205,7 @@ def load_rows(
     element: str | None = None,
     keep: Sequence[str] = (),
     named: bool = False,
+    charge: Charge | None = None,
 ) -> Loaded:
     """Read the columns that a model needs.
 
@@ -217,13 +219,15 @@ def load_rows(
         keep: columns to read as they are.
         named: users as they are named, whose numbers are their places in a roster; otherwise as numbers
             in the order in which they come, which is quicker.
+        charge: the right to open the table; None where nothing of its rows is published.
 
     Raises:
         SchemaError: if a column is missing, or has a type that cannot be used.
         DataError: if the source cannot be read.
     """
     wanted = columns_for(table, encoding, target, labels, element, keep)
-    with table.open_engine() as engine, Progress(1) as shown:
+    opened = table.open_engine() if charge is None else charge.open(table)
+    with opened as engine, Progress(1) as shown:
         shown.stage("Reading rows of features")
         rows = engine.columns(wanted)
     parts = Parts(

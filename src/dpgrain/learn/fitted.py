@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol, TypeAlias
@@ -23,12 +23,29 @@ from dpgrain.learn.classes import Targets
 from dpgrain.learn.confidence import Evidence
 from dpgrain.learn.rounds import History
 from dpgrain.means import Contributions
-from dpgrain.noise import Source
 from dpgrain.optimize import MarginLoss
+from dpgrain.publishing import Charge
 from dpgrain.publishing.facts import Fact
 
 #: The labels of a classifier; None for numbers, or for labels that are not known yet.
 Classes: TypeAlias = NDArray[Any] | None
+
+
+@dataclass(frozen=True, eq=False)
+class Form:
+    """What is public of the rows of a fit, which is all that its plan may know.
+
+    Args:
+        targets: the targets of none of them, and what is public of all.
+        width: the number of features.
+        loss: from the labels to the loss of a record.
+        users: the labels of users, which nobody has read; None for one user per row.
+    """
+
+    targets: Targets
+    width: int
+    loss: Callable[[Classes], MarginLoss]
+    users: Any = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,10 +80,6 @@ class Data:
     def owners(self) -> NDArray[Any] | None:
         """The user whose data each block is."""
         return self.rows.owners
-
-    def opened(self) -> AbstractContextManager[Data]:
-        """Return the rows for as long as they are read; they are here already."""
-        return nullcontext(self)
 
     def arranged(self, ask: Ask) -> Gradients:
         """Return the gradients of blocks, whose rows are copied once, in the order of their blocks.
@@ -191,11 +204,34 @@ class Planned(Protocol):
         """What is taken as public, in words."""
 
 
+class Unopened(Protocol):
+    """The rows of a fit, here or on a cluster, that nobody has read."""
+
+    @property
+    def form(self) -> Form:
+        """What is public of them."""
+
+    @property
+    def users(self) -> Any:
+        """The labels of users, by which a promise names them."""
+
+    @property
+    def elements(self) -> Any:
+        """The labels of elements, by which a promise names them."""
+
+    def opened(self, charge: Charge) -> AbstractContextManager[Readable]:
+        """Return the rows for as long as they are read.
+
+        Args:
+            charge: the right to read them.
+        """
+
+
 class Way(Protocol):
     """A way to fit: a module with these two functions."""
 
-    def plan(self, ask: Ask, data: Any, source: Source) -> Planned:
+    def plan(self, ask: Ask, form: Form, lot: int | None) -> Planned:
         """What will be published, before anything is charged."""
 
-    def run(self, plan: Any, data: Any, source: Source) -> Fitted:
+    def run(self, plan: Any, data: Any, charge: Charge) -> Fitted:
         """All that is released, for what was charged."""

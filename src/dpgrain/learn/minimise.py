@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from dpgrain import _validate
 from dpgrain._later import later
 from dpgrain._types import FloatArray
-from dpgrain.arrays.blocks import Rows, arrange, unit_of
+from dpgrain.arrays.blocks import Rows, Unread, unit_of
 from dpgrain.arrays.guarantees import Sampling, guarantee_of, rate_of
 from dpgrain.arrays.roster import Roster, check_stated
 from dpgrain.errors import ParameterError
@@ -28,15 +28,27 @@ from dpgrain.gradients.records import (
 from dpgrain.inputs.calls import silent
 from dpgrain.inputs.columns import lie_elsewhere
 from dpgrain.inputs.numbers import cells, vector
-from dpgrain.learn.rounds import History, facts_of, follow, roster_index, train
+from dpgrain.learn.given import count_of, made, no_features, none_of
+from dpgrain.learn.rounds import (
+    History,
+    after_lot,
+    check_program,
+    facts_of,
+    follow,
+    lent,
+    lot_of,
+    roster_index,
+    train,
+    users_of,
+)
 from dpgrain.means import ClippedMean, Contributions
-from dpgrain.noise import RandomState, source_of
+from dpgrain.noise import RandomState
 from dpgrain.optimize import Loss, Sgd, Solver
 from dpgrain.optimize.models import Model
-from dpgrain.publishing import Promise, before_publishing, takes_share, told_if_interrupted
+from dpgrain.publishing import Charge, Planned, Promise, Query, publishes, told_if_interrupted
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
-from dpgrain.recipes import Recipe, Task
+from dpgrain.recipes import Program, Recipe, Task
 from dpgrain.units import Relation, Unit, User
 
 if TYPE_CHECKING:
@@ -44,6 +56,9 @@ if TYPE_CHECKING:
     from dpgrain.learn.distributed import KeptBlocks, RowsThere
 else:
     distributed = later("dpgrain.learn.distributed")
+
+
+_SHAPES = "X and y must be (m, d) and (m,): a row, and a target, for each record."
 
 
 @dataclass(frozen=True)
@@ -69,7 +84,7 @@ class Minimum:
     n_users: int
 
 
-@takes_share
+@publishes
 def minimise(
     loss: Loss,
     X: Any,
@@ -84,7 +99,7 @@ def minimise(
     relation: Relation = "zero_out",
     epsilon: float | None = None,
     delta: float = 1e-6,
-    share: float | None = None,  # noqa: ARG001 - read by takes_share
+    share: float | None = None,
     clip: float = 1.0,
     rounds: int = 100,
     sampling: Sampling = "pairs",
@@ -93,7 +108,7 @@ def minimise(
     elements_per_user: float = 1.0,
     exact: bool = False,
     random_state: RandomState = None,
-) -> Minimum:
+) -> Query[Minimum]:
     """Minimise a loss of your own under differential privacy.
 
     Args:
@@ -155,78 +170,227 @@ def minimise(
     unit = unit_of(User() if unit is None and isinstance(solver, Recipe) else unit, users)
     _validate.one_of(get_args(Sampling), sampling=sampling)
     _validate.positive(elements_per_user=elements_per_user)
-    promise = Promise(unit, 1.0 if epsilon is None else epsilon, delta, relation)
+    stated = 1.0 if epsilon is None and share is None else epsilon
+    promise = Promise.of(unit, stated, delta, relation, share)
     _check_kinds(loss, solver, model, unit)
+    rows: _Here | RowsThere
     if there is None:
-        features, targets = _read(X, y, begin.size)
-        _check_shapes(loss, solver, model, begin, features.shape[1])
-        rows = arrange(len(features), users, elements, unit, places=isinstance(solver, Recipe))
+        rows, width = _held(X, y, begin.size, users, elements, unit, isinstance(solver, Recipe))
+        _check_shapes(loss, solver, model, begin, width)
     else:
+        rows = there
         _check_there(there, loss, solver, model, unit)
         _check_shapes(loss, solver, model, begin, there.width)
         distributed.require_all_blocks(sampling, sampling_rate)
         sampling, exact = "full", True
-    roster = Roster.of(n_users, promise)
-    source = source_of(random_state)
-    facts: tuple[Fact | str, ...]
-    if isinstance(solver, Recipe):
-        n = check_stated(n_users, "a recipe")
-        program = solver.plan(Task(n, tuple(begin), promise, lot=int(source.words(1)[0])))
-        event, facts = program.event, program.facts
-        index = roster_index(program, users, rows, loss)
-    else:
-        mean = ClippedMean.calibrate(
+    lot = lot_of(random_state) if isinstance(solver, Recipe) else None
+    return MinimumQuery(
+        promise,
+        loss,
+        rows,
+        begin,
+        solver,
+        model,
+        users,
+        elements,
+        clip,
+        rounds,
+        sampling,
+        sampling_rate,
+        n_users,
+        elements_per_user,
+        exact,
+        lot,
+        random_state,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class MinimumQuery(Query[Minimum]):
+    """A minimum that is asked for; its parameters are those of :func:`minimise`.
+
+    Args:
+        promise: what is promised.
+        loss: the loss of a record.
+        rows: the records, which nobody has read.
+        start: (p,) where to begin.
+        solver: the solver, or the recipe.
+        model: the model of each block's loss; None for mean gradients.
+        users: the labels of users, by which the promise names them.
+        elements: the labels of elements, by which the promise names them.
+        clip: the clipping bound of a block's step.
+        rounds: how many noisy gradients.
+        sampling: how blocks are drawn.
+        sampling_rate: the probability to be in a round's sample, if it is stated.
+        n_users: the public size of the roster; None where it is not stated.
+        elements_per_user: the public number of blocks per user.
+        exact: whether blocks are added up as integers.
+        lot: the public random number of a recipe.
+        random_state: a seed, for tests and research.
+    """
+
+    promise: Promise
+    loss: Loss
+    rows: _Here | RowsThere
+    start: FloatArray
+    solver: Solver[Any] | Recipe
+    model: Model | None
+    users: Any
+    elements: Any
+    clip: float
+    rounds: int
+    sampling: Sampling
+    sampling_rate: float | None
+    n_users: int | None
+    elements_per_user: float
+    exact: bool
+    lot: int | None = None
+    random_state: RandomState = None
+
+    @cached_property
+    def roster(self) -> Roster:
+        """The number of users, and its release where it is not stated."""
+        return Roster.of(self.n_users, self.promise)
+
+    @cached_property
+    def program(self) -> Program:
+        """The program of the recipe."""
+        assert isinstance(self.solver, Recipe)  # noqa: S101 - asked where it is one
+        n = check_stated(self.n_users, "a recipe")
+        program = self.solver.plan(Task(n, tuple(self.start), self.promise, lot=self.lot))
+        check_program(program, self.users, self.loss)
+        return program
+
+    @cached_property
+    def mean(self) -> ClippedMean:
+        """The noisy gradients of a solver."""
+        promise, n_users = self.promise, self.n_users
+        return ClippedMean.calibrate(
             epsilon=promise.epsilon,
             delta=promise.delta,
             n_users=n_users or 1,
-            rounds=rounds,
-            clip=clip,
-            unit=unit,
-            relation=relation,
-            sampling_rate=rate_of(sampling, sampling_rate, n_users),
-            sampling="users" if sampling == "users" else "pairs",
-            blocks_per_user=elements_per_user,
-            exact=exact,
-            beside=roster.event,
+            rounds=self.rounds,
+            clip=self.clip,
+            unit=promise.unit,
+            relation=promise.relation,
+            sampling_rate=rate_of(self.sampling, self.sampling_rate, n_users),
+            sampling="users" if self.sampling == "users" else "pairs",
+            blocks_per_user=self.elements_per_user,
+            exact=self.exact,
+            beside=self.roster.event,
         )
-        event, facts = mean.event.beside(roster.event), facts_of(mean, clip)
-        if exact:
-            facts += (
-                "each record's gradient is computed apart from other records, to the last bit",
-            )
-    guarantee = guarantee_of(
-        promise,
-        event,
-        (*roster.facts, *facts),
-        private=source.private,
-        users=users,
-        elements=elements,
-    )
-    guarantee = before_publishing(guarantee, n_users=n_users)
-    with told_if_interrupted("the fit"):
-        if isinstance(solver, Recipe):
-            records = _records(features, targets, rows)
-            theta, history = follow(program, records, index, loss, begin, source)
-        elif there is not None:
-            step = _Step(loss, model, solver, math.inf)
-            with there.kept(distributed.by_records(there, unit), labels=False) as kept:
-                n = roster.users(kept.users, source) if n_users is None else n_users
-                at = partial(_there, kept, step)
-                theta, history = train(at, replace(mean, n_users=n), solver, begin, source)
+
+    @property
+    def plan(self) -> Planned:
+        """The noise of all rounds, and of the number of users where it is not stated."""
+        facts: tuple[Fact | str, ...]
+        roster = self.roster
+        if isinstance(self.solver, Recipe):
+            event, facts = self.program.event, self.program.facts
         else:
-            step = _Step(loss, model, solver, math.inf if exact else clip)
-            listed = rows.by_value(features, targets) if exact else rows
-            records = _records(features, targets, listed)
-            n = roster.users(rows.users, source)
-            theta, history = train(
-                lambda theta: step.at(theta)(records),
-                replace(mean, n_users=n),
-                solver,
-                begin,
-                source,
-                owners=rows.owners,
-            )
-    return Minimum(theta, guarantee, history, n)
+            event, facts = self.mean.event.beside(roster.event), facts_of(self.mean, self.clip)
+            if self.exact:
+                facts += (
+                    "each record's gradient is computed apart from other records, to the last bit",
+                )
+        guarantee = guarantee_of(
+            self.promise,
+            event,
+            (*roster.facts, *facts),
+            private=True,
+            users=self.users,
+            elements=self.elements,
+        )
+        return Planned(guarantee, self.n_users)
+
+    def run(self, charge: Charge) -> Minimum:
+        """Take all steps."""
+        with told_if_interrupted("the fit"):
+            if isinstance(self.solver, Recipe):
+                found = self._by_recipe(charge)
+            elif isinstance(self.rows, _Here):
+                found = self._here(charge, self.rows, self.solver)
+            else:
+                found = self._there(charge, self.rows, self.solver)
+        theta, history, n = found
+        return Minimum(theta, charge.guarantee, history, n)
+
+    def _by_recipe(self, charge: Charge) -> tuple[FloatArray, History, int]:
+        """Follow the program of a recipe."""
+        assert isinstance(self.rows, _Here)  # noqa: S101 - a recipe is refused rows on a cluster
+        program, source = self.program, lent(charge, self.program.event)
+        after_lot(self.random_state, source)
+        features, targets, rows = charge.read(self.rows.read)
+        index = roster_index(program, self.users, rows)
+        records = _records(features, targets, rows)
+        n = check_stated(self.n_users, "a recipe")
+        return (*follow(program, records, index, self.loss, self.start, source), n)
+
+    def _here(
+        self, charge: Charge, here: _Here, solver: Solver[Any]
+    ) -> tuple[FloatArray, History, int]:
+        """Take steps with records that are here."""
+        step = _Step(self.loss, self.model, solver, math.inf if self.exact else self.clip)
+        features, targets, rows = charge.read(here.read)
+        ordered = rows.by_value(features, targets) if self.exact else rows
+        records = _records(features, targets, ordered)
+        n = users_of(self.roster, rows.users, charge)
+        theta, history = train(
+            lambda theta: step.at(theta)(records),
+            replace(self.mean, n_users=n),
+            solver,
+            self.start,
+            lent(charge, self.mean.event),
+            owners=rows.owners,
+        )
+        return theta, history, n
+
+    def _there(
+        self, charge: Charge, there: RowsThere, solver: Solver[Any]
+    ) -> tuple[FloatArray, History, int]:
+        """Take steps with records that stay on a cluster."""
+        step = _Step(self.loss, self.model, solver, math.inf)
+        make = distributed.by_records(there, self.promise.unit)
+        with there.kept(make, labels=False, charge=charge) as kept:
+            n = self.n_users
+            n = users_of(self.roster, kept.users, charge) if n is None else n
+            source = lent(charge, self.mean.event)
+            at = partial(_there, kept, step)
+            theta, history = train(at, replace(self.mean, n_users=n), solver, self.start, source)
+        return theta, history, n
+
+
+@dataclass(frozen=True, eq=False)
+class _Here:
+    """Records that were passed, of which nobody has read more than the form.
+
+    Args:
+        X: the records.
+        y: their targets.
+        width: the number of cells in a row of a list.
+        whose: whose each record is.
+    """
+
+    X: Any
+    y: Any
+    width: int
+    whose: Unread
+
+    def read(self) -> tuple[FloatArray, FloatArray, Rows]:
+        """Read records and targets as numbers, and put the records into blocks."""
+        return (*_read(self.X, self.y, self.width), self.whose.arranged())
+
+
+def _held(
+    X: Any, y: Any, width: int, users: Any, elements: Any, unit: Unit, places: bool
+) -> tuple[_Here, int]:
+    """Check the form of records, and return them unread, and the number of their features."""
+    X, y = made(X), made(y)
+    features, _ = _read(no_features(X, width), none_of(y), width)
+    if count_of(X) != count_of(y):
+        raise ParameterError(_SHAPES)
+    whose = Unread.of(count_of(X), users, elements, unit, places=places)
+    return _Here(X, y, width, whose), features.shape[1]
 
 
 def _records(features: FloatArray, targets: FloatArray, rows: Rows) -> RecordBlocks:
@@ -263,9 +427,7 @@ def _read(X: ArrayLike, y: ArrayLike, width: int) -> tuple[FloatArray, FloatArra
     # A list of rows does not say how many numbers each has: as many as the start, which is public.
     features, targets = cells(X, width), vector(y)
     if features.ndim != 2 or targets.shape != (len(features),):
-        raise ParameterError(
-            "X and y must be (m, d) and (m,): a row, and a target, for each record."
-        )
+        raise ParameterError(_SHAPES)
     with np.errstate(all="ignore"):
         # A warning of a number that is too large would tell of its record.
         features, targets = features.astype(np.float64), targets.astype(np.float64)

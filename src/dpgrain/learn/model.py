@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, cast
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
-from sklearn.base import BaseEstimator, clone
+from sklearn.base import BaseEstimator
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -21,26 +21,27 @@ from dpgrain._later import later
 from dpgrain._rows import products
 from dpgrain._shown import ShownModel
 from dpgrain._types import FloatArray
-from dpgrain.arrays.blocks import arrange, unit_of
-from dpgrain.arrays.guarantees import Sampling, guarantee_of
+from dpgrain.arrays.blocks import unit_of
+from dpgrain.arrays.guarantees import Sampling
 from dpgrain.errors import ParameterError
 from dpgrain.inputs.columns import lie_elsewhere
 from dpgrain.inputs.numbers import readable
-from dpgrain.learn import by_recipe, central
 from dpgrain.learn.ask import Ask
 from dpgrain.learn.bounding import bounded, finite
 from dpgrain.learn.classes import TargetRule, Targets
 from dpgrain.learn.confidence import Evidence, Intervals, intervals
 from dpgrain.learn.files import Described, write
-from dpgrain.learn.fitted import Classes, Data, Fitted, Way
+from dpgrain.learn.fitted import Classes, Fitted, Unopened
+from dpgrain.learn.given import Given, Passed
+from dpgrain.learn.query import FitQuery, RowsHere
 from dpgrain.learn.reading import ridge_of, table, vector
-from dpgrain.learn.rounds import History
+from dpgrain.learn.rounds import History, lot_of
 from dpgrain.learn.searches import copied_by, require_known_callers
 from dpgrain.learn.summary import coefficients
-from dpgrain.learn.tuning import fit_tuned
-from dpgrain.noise import RandomState, source_of
+from dpgrain.learn.tuning import tuned_query
+from dpgrain.noise import RandomState
 from dpgrain.optimize import MarginLoss, Solver
-from dpgrain.publishing import before_publishing, of_share, told_if_interrupted
+from dpgrain.publishing import Promise, Query, publish
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.sent import Sent
 from dpgrain.units import OWN_UNIT, Relation, Trust, Unit, User
@@ -200,51 +201,75 @@ class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
         element-level paper, Algorithm 1 and (15), with blocks drawn instead of users.
         """
         self.forget()
+        publish(self.query(X, y, users=users, elements=elements))
+        return self
+
+    def query(self, X: Any, y: Any, *, users: Any = None, elements: Any = None) -> Query[Self]:
+        """Check what a fit is asked for, and return it as a query; nothing is read.
+
+        Args:
+            X: (m, d) features, as for :meth:`fit`.
+            y: (m,) targets.
+            users: (m,) whose each row is.
+            elements: (m,) the cell of each row.
+
+        Returns:
+            a query whose ``run`` fits this model.
+
+        Raises:
+            ParameterError: as :meth:`fit`.
+        """
         self.asked()
         require_known_callers(self._copied_by)
+        self.check_process()
+        there = distributed.RowsThere.of(X, y, users, elements) if lie_elsewhere(X) else None
+        if there is None:
+            given = X if isinstance(X, Given) else Passed.of(X, y, users, elements)
+            if self.tune is not None:
+                return tuned_query(self, given)
+            users = given.users
+        else:
+            # A table knows whose its rows are.
+            users = there.users
+        ask = self.asked(self.unit_of(users))
+        promise = self.promised(ask.promise.unit)
+        rows: Unopened
+        if there is not None:
+            ask = distributed.ask_there(ask)
+            rows = self._there(ask, there)
+        else:
+            places = ask.recipe is not None
+            rows = RowsHere.of(self, given, ask.promise.unit, places=places)
+        lot = None if ask.recipe is None else lot_of(self.random_state)
+        stated = self.get_params(deep=False)
+        query: Query[Any] = FitQuery(promise, self, stated, ask, rows, lot, self.random_state)
+        return query
+
+    def promised(self, unit: Unit) -> Promise:
+        """The promise of a fit: the ε and δ that are stated, or those of a share of the open budget.
+
+        Args:
+            unit: the privacy unit.
+
+        Raises:
+            ParameterError: if a value is out of range, or no budget is open for a share.
+        """
+        epsilon = self.epsilon if self.share is None else None
+        return Promise.of(unit, epsilon, self.delta, self.relation, self.share)
+
+    def check_process(self) -> None:
+        """Refuse a fit of a copy in a process that does not charge what was open where it was made.
+
+        Raises:
+            ParameterError: if it would not be charged.
+        """
         if self._sent is not None:
             self._sent.check()
-        if self.share is not None:
-            return self._fit_of_share(self.share, X, y, users, elements)
-        return self._fit(X, y, users, elements)
 
     def forget(self) -> None:
         """Forget what an earlier fit has left, which must not speak for another one."""
         for earlier in [name for name in vars(self) if name.endswith("_")]:
             delattr(self, earlier)
-
-    def _fit(self, X: Any, y: Any, users: Any, elements: Any) -> Self:
-        """A fit with the model's ε and δ."""
-        there = distributed.RowsThere.of(X, y, users, elements) if lie_elsewhere(X) else None
-        if self.tune is not None and there is None:
-            return fit_tuned(self, X, y, users=users, elements=elements)
-        if there is not None:
-            # A table knows whose its rows are.
-            users, elements = there.users, there.elements
-        ask = self.asked(self.unit_of(users))
-        alone = ask.recipe is None
-        way: Way = central if alone else by_recipe
-        data: Data | DataThere
-        if there is not None:
-            ask = distributed.ask_there(ask)
-            data = self._there(ask, there)
-        else:
-            X, targets = self.read(X, y)
-            rows = arrange(X.shape[0], users, elements, ask.promise.unit, places=not alone)
-            data = Data(X, targets, rows, users, self.loss)
-        source = source_of(self.random_state)
-        plan = way.plan(ask, data, source)
-        guarantee = guarantee_of(
-            ask.promise,
-            plan.event,
-            plan.facts,
-            private=source.private,
-            users=users,
-            elements=elements if alone else None,
-        )
-        guarantee = before_publishing(guarantee, n_users=self.n_users)
-        with told_if_interrupted("the fit"), data.opened():
-            return self.adopt(way.run(plan, data, source), guarantee)
 
     def _there(self, ask: Ask, there: RowsThere) -> DataThere:
         """Rows that stay on a cluster, with what is public of them."""
@@ -266,29 +291,18 @@ class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
             there, targets, self._rule(targets.classes), self.loss, ask, labels
         )
 
-    def _fit_of_share(self, share: float, X: Any, y: Any, users: Any, elements: Any) -> Self:
-        """A fit with the ε and δ at which it takes a share of the open budget."""
-
-        def release(epsilon: float, delta: float) -> LinearModel:
-            model = clone(self).set_params(share=None, epsilon=epsilon, delta=delta)
-            fitted: LinearModel = model._fit(X, y, users, elements)
-            return fitted
-
-        fitted, stated = of_share(share, release), self.get_params(deep=False)
-        self.__dict__.update({k: v for k, v in vars(fitted).items() if k not in stated})
-        return self
-
-    def read(self, X: Any, y: Any) -> tuple[Any, Targets]:
+    def read(self, X: Any, y: Any, *, listed: bool = False) -> tuple[Any, Targets]:
         """Features and targets as numbers, and what of them is public.
 
         Args:
             X: (m, d) features, as for :meth:`fit`.
             y: (m,) targets.
+            listed: True if these are none of the rows of a list.
 
         Raises:
             ParameterError: if they have other shapes.
         """
-        listed = self.n_features is None and isinstance(X, list | tuple)
+        listed = self.n_features is None and (listed or isinstance(X, list | tuple))
         X = validate_data(
             self,
             table(X, self.n_features),
@@ -396,6 +410,7 @@ class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
         guarantee: Guarantee | None = None,
         *,
         tuned: dict[str, Any] | None = None,
+        parameters: Mapping[str, Any] | None = None,
     ) -> Self:
         """Take what a fit has published as the model's own.
 
@@ -403,8 +418,10 @@ class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
             fitted: what it has published.
             guarantee: what is promised; None for a fit that is promised with others.
             tuned: the setting that was chosen.
+            parameters: the parameters that the fit used; by default the model's own.
         """
-        self.parameters_ = {**self.get_params(deep=False), **(tuned or {})}
+        own = self.get_params(deep=False) if parameters is None else parameters
+        self.parameters_ = {**own, **(tuned or {})}
         intercept, bound = self.parameters_["fit_intercept"], self.parameters_["feature_bound"]
         self.n_features_in_ = fitted.theta.size // fitted.outputs - intercept
         self._set(*fitted.coefficients(self.n_features_in_, bound, intercept=intercept))

@@ -18,6 +18,7 @@ from dpgrain.inputs.columns import is_text, types_of
 from dpgrain.inputs.numbers import readable
 from dpgrain.learn.ask import Ask
 from dpgrain.learn.bounding import finite
+from dpgrain.learn.given import NOT_AS_MANY
 
 
 def ridge_of(ask: Ask, outputs: int, features: int) -> FloatArray:
@@ -118,5 +119,5 @@ def vector(y: Any, rows: int) -> NDArray[Any]:
         raise ParameterError("y must be (m,), one target for each row, not of more dimensions.")
     array = column_or_1d(array, warn=True)
     if len(array) != rows:
-        raise ParameterError("y must have one target for each row of X, no more and no fewer.")
+        raise ParameterError(NOT_AS_MANY)
     return array

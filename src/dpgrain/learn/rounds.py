@@ -15,15 +15,20 @@ from dpgrain import recipes
 from dpgrain._progress import Progress
 from dpgrain._types import FloatArray
 from dpgrain._wording import FLOATING_SUMS
+from dpgrain.accounting import Event
 from dpgrain.arrays.blocks import Rows
-from dpgrain.arrays.roster import check_holds_all, places_of
+from dpgrain.arrays.roster import Roster, check_holds_all, places_of
 from dpgrain.errors import EndedWarning, ParameterError
 from dpgrain.gradients.records import LONGEST, RecordBlocks
 from dpgrain.means import ClippedMean, Contributions, Mean
 from dpgrain.means.protocol import Drawn
-from dpgrain.noise import Source
+from dpgrain.noise import RandomState, Source, source_of
 from dpgrain.optimize import Around, Loss, Moreau, Proximable, RandomizedBall, Solver, run
+from dpgrain.publishing import Charge
 from dpgrain.publishing.facts import Fact
+
+# What needs places in a roster, in words.
+_BY_PLACE = "a recipe with phases or fresh users"
 
 At: TypeAlias = Callable[[FloatArray], Contributions]
 
@@ -280,20 +285,17 @@ def facts_of(mean: ClippedMean, clip: float | None) -> tuple[Fact, ...]:
     return tuple(facts)
 
 
-def roster_index(program: recipes.Program, users: Any, rows: Rows, loss: Loss) -> NDArray[np.int64]:
-    """Return the roster index of each user, (blocks,), by which phases ask users; −1 for none.
+def check_program(program: recipes.Program, users: Any, loss: Loss) -> None:
+    """Refuse what a program cannot run with, before anything is charged; no row is read.
 
     Args:
-        program: the program that will run; that it can is checked before anything is charged.
-        users: (m,) as passed; for several phases, or rounds with fresh users, whole numbers from 0 to
-            n−1, so that nobody's place depends on who else has records. Whoever has another label is in
-            no phase and in no round.
-        rows: the blocks.
-        loss: of a record.
+        program: the program that will run.
+        users: (m,) as passed, unread.
+        loss: the loss of a record.
 
     Raises:
-        ParameterError: if places matter and users are left out; if more users are there than the roster
-            has and the mean compares users; or the loss cannot be smoothed as the program says.
+        ParameterError: if places matter and users are left out, or the loss cannot be smoothed as the
+            program says.
     """
     for stage in program.stages:
         if isinstance(stage.smoothing, float) and not isinstance(loss, Proximable):
@@ -301,12 +303,76 @@ def roster_index(program: recipes.Program, users: Any, rows: Rows, loss: Loss) -
                 f"loss must have a method proximal(theta, X, y, step) for the Moreau envelope, not "
                 f"be {loss!r}."
             )
+    if program.by_place and users is None:
+        places_of(users, np.zeros(0, dtype=np.intp), _BY_PLACE)
+
+
+def roster_index(program: recipes.Program, users: Any, rows: Rows) -> NDArray[np.int64]:
+    """Return the roster index of each user, (blocks,), by which phases ask users; −1 for none.
+
+    Args:
+        program: the program that will run.
+        users: (m,) as passed; for several phases, or rounds with fresh users, whole numbers from 0 to
+            n−1, so that nobody's place depends on who else has records. Whoever has another label is in
+            no phase and in no round.
+        rows: the blocks.
+
+    Raises:
+        ParameterError: if more users are there than the roster has and the mean compares users. This is
+            after the charge, and says that the size which was stated is none.
+    """
     if not program.by_place:
         mean = program.stages[0].mean
         if mean.compares:
             check_holds_all(mean.n_users, rows.users)
         return np.zeros(len(rows.owners), dtype=np.int64)
-    return places_of(users, rows.owners, "a recipe with phases or fresh users")
+    return places_of(users, rows.owners, _BY_PLACE)
+
+
+def lot_of(random_state: RandomState) -> int:
+    """Draw the public random number of a recipe that returns a random iterate.
+
+    Args:
+        random_state: the seed of the fit; a generator is advanced.
+    """
+    return int(source_of(random_state).words(1)[0])
+
+
+def after_lot(random_state: RandomState, source: Source) -> None:
+    """Let a source of noise go on after the public random number, which a seed has given already.
+
+    Args:
+        random_state: the seed of the fit.
+        source: where its noise comes from.
+    """
+    if not isinstance(random_state, np.random.Generator):
+        source.words(1)
+
+
+def lent(charge: Charge, event: Event) -> Source:
+    """Take the tickets of a mechanism of many rounds, and return where its noise comes from.
+
+    Args:
+        charge: the charge of the fit.
+        event: the event of the mechanism, one part of that of the fit or several.
+    """
+    first, *others = [charge.lend(part) for part in event.parts]
+    assert all(source is first for source in others)  # noqa: S101 - a charge has one source
+    return first
+
+
+def users_of(roster: Roster, found: int, charge: Charge) -> int:
+    """Return the stated number of users, or release it with noise.
+
+    Args:
+        roster: what is known of the number of users.
+        found: the number of users who have records.
+        charge: the charge of the fit.
+    """
+    if roster.stated is not None:
+        return roster.stated
+    assert roster.event is not None  # noqa: S101 - for the type checker
+    return roster.users(found, charge.lend(roster.event))
 
 
 def _smoothed(loss: Loss, smoothing: recipes.Smoothing | None, source: Source) -> Loss:

@@ -160,8 +160,8 @@ def _learns(step: Any) -> bool:
 
 
 def _warn(text: str) -> None:
-    # The caller of fit, above this function, the two that judge, and fit itself.
-    warnings.warn(text, ScoreWarning, stacklevel=5)
+    # The caller of fit, above this function, the two that judge, the query, and fit itself.
+    warnings.warn(text, ScoreWarning, stacklevel=6)
 
 
 def _around() -> tuple[str, ...]:

@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
@@ -21,19 +22,18 @@ from dpgrain.accounting import (
     calibrate,
     gaussian_mu,
 )
-from dpgrain.arrays.blocks import arrange
 from dpgrain.arrays.guarantees import guarantee_of
-from dpgrain.choices.best_of import keep_best
 from dpgrain.choices.scores import STEPS, BlockLosses, total
 from dpgrain.errors import ParameterError
 from dpgrain.learn.ask import Ask
 from dpgrain.learn.central import Plan, planned, run
 from dpgrain.learn.confidence import check_curvature
 from dpgrain.learn.fitted import Data
-from dpgrain.noise import Source, raised, source_of
-from dpgrain.noise.exponential import below
+from dpgrain.learn.given import Given, Passed
+from dpgrain.learn.query import RowsHere, check_same, taken, with_promise
+from dpgrain.noise import RandomState, Source, raised
 from dpgrain.noise.sums import with_gaussian
-from dpgrain.publishing import before_publishing, told_if_interrupted
+from dpgrain.publishing import Charge, Planned, Promise, Query, publish, told_if_interrupted
 from dpgrain.publishing.facts import Fact
 from dpgrain.recipes import Recipe
 from dpgrain.units import Level, Unit, User
@@ -156,40 +156,136 @@ def fit_tuned(
     ({'clip': 1.0}, True)
     """
     model.forget()
-    unit = model.unit_of(users)
-    ask = model.asked(unit)
-    given = getattr(model, "tune", None) if grid is None else grid
-    settings = settings_of(given, list(model.get_params(deep=False)))
+    given = Passed.of(X, y, users, elements)
+    return publish(tuned_query(model, given, grid=grid, runs=runs, bound=bound))
+
+
+def tuned_query(
+    model: Model,
+    given: Given,
+    *,
+    grid: Grid | None = None,
+    runs: float | None = None,
+    bound: float = 4.0,
+) -> TunedQuery[Model]:
+    """Check what tuning is asked for, and return it as a query; nothing is read.
+
+    Args:
+        model: the model, as for :func:`fit_tuned`, and so the others.
+        given: the rows.
+        grid: the settings.
+        runs: the mean number of runs.
+        bound: the most that the loss of a record counts in the score.
+
+    Raises:
+        ParameterError: as :func:`fit_tuned`.
+    """
+    unit = model.unit_of(given.users)
+    ask, promise = model.asked(unit), model.promised(unit)
+    stated = getattr(model, "tune", None) if grid is None else grid
+    settings = settings_of(stated, list(model.get_params(deep=False)))
     mean = _RUNS * len(settings) if runs is None else _validate.positive(runs=runs)
     bound = _validate.positive(bound=bound)
-    X, targets = model.read(X, y)
+    rows = RowsHere.of(model, given, unit)
+    targets = rows.form.targets
     if targets.labels is not None:
         raise ParameterError("classes must be stated with tune: name all labels with classes=[…].")
-    rows = arrange(X.shape[0], users, elements, unit)
-    candidates = [_candidate(model, setting, unit).asked() for setting in settings]
+    candidates = tuple(_candidate(model, setting, unit).asked() for setting in settings)
     loss = model.loss(targets.classes)
     if ask.intervals:
-        check_curvature(loss, loss.outputs * (X.shape[1] + ask.fit_intercept))
-    noise = _calibrated(ask, candidates, mean)
-    guarantee = guarantee_of(
-        ask.promise,
-        noise.event,
-        (
-            # Where it is not stated, each run publishes the number of users within its own part.
-            *_planned(candidates[0], noise.epsilon).roster.facts,
-            *targets.public,
-            *_facts_of_fits(candidates),
-            *_facts(settings, noise.event, bound),
-        ),
-        private=source_of(model.random_state).private,
-        users=users,
-        elements=elements,
+        check_curvature(loss, loss.outputs * (rows.form.width + ask.fit_intercept))
+    return TunedQuery(
+        promise,
+        model,
+        model.get_params(deep=False),
+        ask,
+        tuple(settings),
+        candidates,
+        mean,
+        bound,
+        rows,
+        model.random_state,
     )
-    guarantee = before_publishing(guarantee, n_users=model.n_users)
-    data = _Data(Data(X, targets, rows, users, model.loss), BlockLosses(rows, 0.0, bound))
-    with told_if_interrupted("the fits"):
-        winner, setting = _best(model, settings, unit, noise, data)
-    return model.adopt(winner.fitted_, guarantee, tuned=setting)
+
+
+@dataclass(frozen=True, eq=False)
+class TunedQuery(Query[Model]):
+    """A tuned fit that is asked for; made by :func:`tuned_query`.
+
+    Args:
+        promise: what all runs together promise.
+        model: the model, which the run fits.
+        stated: its parameters, as they are when it is asked for.
+        asked: the same, checked.
+        settings: the settings, in a public order.
+        candidates: what a fit with each is asked for, checked.
+        runs: the mean number of runs.
+        bound: the most that the loss of a record counts in a score.
+        rows: the rows, which nobody has read.
+        random_state: a seed, for tests and research.
+    """
+
+    promise: Promise
+    model: Model
+    stated: Mapping[str, Any]
+    asked: Ask
+    settings: tuple[Setting, ...]
+    candidates: tuple[Ask, ...]
+    runs: float
+    bound: float
+    rows: RowsHere
+    random_state: RandomState = None
+
+    @cached_property
+    def _fits(self) -> tuple[Ask, ...]:
+        """What the fit with each setting is asked for, but for its ε."""
+        return tuple(with_promise(each, self.promise) for each in self.candidates)
+
+    @cached_property
+    def _noise(self) -> _Noise:
+        return _calibrated(with_promise(self.asked, self.promise), self._fits, self.runs)
+
+    @property
+    def plan(self) -> Planned:
+        """The noise of all runs, and of the choice between them."""
+        check_same(self.model, self.stated)
+        noise = self._noise
+        guarantee = guarantee_of(
+            self.promise,
+            noise.event,
+            (
+                # Where it is not stated, each run publishes the number of users within its own part.
+                *_planned(self._fits[0], noise.epsilon).roster.facts,
+                *self.rows.form.targets.public,
+                *_facts_of_fits(self._fits),
+                *_facts(self.settings, noise.event, self.bound),
+            ),
+            private=True,
+            users=self.rows.users,
+            elements=self.rows.elements,
+        )
+        return Planned(guarantee, self.asked.n_users)
+
+    def run(self, charge: Charge) -> Model:
+        """Make the runs, and keep the best."""
+        noise = self._noise
+        with told_if_interrupted("the fits"), self.rows.opened(charge) as rows:
+            data = _Data(rows, BlockLosses(rows.rows, 0.0, self.bound))
+            one_of = partial(self._once, data=data)
+            winner, setting = charge.best_of(noise.event, len(self.settings), one_of)
+        used = {**self.stated, **taken(self.promise)}
+        return self.model.adopt(winner.fitted_, charge.guarantee, tuned=setting, parameters=used)
+
+    def _once(self, index: int, charge: Charge, data: _Data) -> tuple[float, tuple[Model, Setting]]:
+        """Fit with one setting, and score the fit."""
+        noise, setting = self._noise, self.settings[index]
+        candidate = _candidate(self.model, setting, self.asked.promise.unit)
+        plan = _planned(self._fits[index], noise.epsilon)
+        _fit(candidate, plan, data, charge.one_of(noise.fit, plan.event))
+        return -_scored(candidate, noise.score, data, charge.lend(noise.score)), (
+            candidate,
+            setting,
+        )
 
 
 @dataclass(frozen=True)
@@ -205,6 +301,13 @@ class _Noise:
     epsilon: float
     score: Gaussian
     event: SelectBest
+
+    @property
+    def fit(self) -> Event:
+        """The event of one fit: the worst of the settings."""
+        events = self.event.events
+        assert isinstance(events, tuple)  # noqa: S101 - a run is a fit and a score
+        return events[0]
 
 
 @dataclass(frozen=True)
@@ -289,27 +392,9 @@ def _contribution(unit: Unit) -> Contribution:
     return Contribution(level, "shared", "one", max_elements=kept)
 
 
-def _best(
-    model: Model, settings: Sequence[Setting], unit: Unit, noise: _Noise, data: _Data
-) -> tuple[Model, Setting]:
-    """Return the winner of all runs, and its setting."""
-    state = model.random_state
-    if state is not None:
-        # Each run needs noise of its own.
-        state = np.random.default_rng(state)
-
-    def once(source: Source) -> tuple[float, tuple[Model, Setting]]:
-        setting = settings[below(len(settings), source)]
-        candidate = _candidate(model, setting, unit)
-        _fit(candidate, _planned(candidate.asked(), noise.epsilon), data, source_of(state))
-        return -_scored(candidate, noise.score, data, source), (candidate, setting)
-
-    return keep_best(once, noise.event, source_of(state)).result
-
-
-def _fit(candidate: LinearModel, plan: Plan, data: _Data, source: Source) -> None:
+def _fit(candidate: LinearModel, plan: Plan, data: _Data, charge: Charge) -> None:
     """Take the steps of one fit, which was charged with all others."""
-    candidate.adopt(run(plan, replace(data.fit, loss=candidate.loss), source))
+    candidate.adopt(run(plan, replace(data.fit, loss=candidate.loss), charge))
 
 
 def _scored(candidate: LinearModel, event: Gaussian, data: _Data, source: Source) -> float:

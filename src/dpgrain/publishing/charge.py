@@ -22,6 +22,7 @@ from dpgrain.accounting import (
     ExponentialMechanism,
     Gaussian,
     Laplace,
+    Parallel,
     SelectBest,
     Selection,
     TruncatedGeometric,
@@ -196,6 +197,18 @@ class Charge:
         """
         self._take(part)
         return self._source
+
+    def one_of(self, part: Event, event: Event) -> Charge:
+        """Return a charge for one of the mechanisms of which a part bills the worst.
+
+        Args:
+            part: the part of the event: what one mechanism draws, or what several in parallel do.
+            event: the event of the one that runs.
+        """
+        if event != part and not (isinstance(part, Parallel) and event in part.events):
+            raise RuntimeError(f"{type(event).__name__} is not among what was charged.")
+        self._take(part)
+        return Charge(replace(self._guarantee, event=event), self._source)
 
     def best_of(
         self, part: SelectBest, count: int, run: Callable[[int, Charge], tuple[float, Result]]

@@ -10,9 +10,18 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from dpgrain.arrays.blocks import Unread
 from dpgrain.errors import ParameterError
 from dpgrain.learn.distributed import RowsThere
-from dpgrain.learn.features import Encoding, Loaded, Number, columns_for, load_rows, no_rows
+from dpgrain.learn.features import (
+    Encoding,
+    Loaded,
+    Number,
+    columns_for,
+    load_rows,
+    no_rows,
+)
+from dpgrain.learn.given import Given, Read
 from dpgrain.learn.model import LinearModel
 from dpgrain.means.distributed import RecordsThere
 from dpgrain.means.of_users import MeanOfUsers, mean_of_users
@@ -20,11 +29,11 @@ from dpgrain.means.protocol import Vectors
 from dpgrain.means.records import Records, RecordsHere
 from dpgrain.partitions import Partition
 from dpgrain.publishing import Charge, Query, publishes
-from dpgrain.publishing.rehearsal import rehearsing
 from dpgrain.publishing.scope import Origin, arrays_of
 from dpgrain.tables.blocks import rule_of
 from dpgrain.tables.engines.people import made_of_people, require_whole_users
 from dpgrain.tables.table import UserTable
+from dpgrain.units import Unit
 
 
 def fit_columns(
@@ -48,7 +57,7 @@ def fit_columns(
         SchemaError: if a column is missing, or has a type that cannot be used.
         DataError: if the source cannot be read.
 
-    In a rehearsal nothing is read: the promise of a fit does not depend on rows.
+    The promise of a fit does not depend on rows, which are read after the charge.
     """
     # Parameters are checked before a long table is read.
     require_whole_users(table, model.asked().promise.unit)
@@ -58,30 +67,109 @@ def fit_columns(
         with arrays_of(_origin(table, element)):
             model.fit(there, None, users=table.user)
         return _told(model, table, encoding, target)
-    rows = _rows(
-        table,
-        encoding,
-        target=target,
-        labels=hasattr(model, "classes"),
-        element=element,
-        named=model.trust == "pan",
-    )
-    features, targets, users, elements = rows.features, rows.target, rows.users, rows.elements
-    if not len(features):
-        # An empty table is a neighbour like any other, so a row of nobody stands in for it.
-        features = features.reindex([0])
-        targets = np.array([np.nan])
-        users = None if users is None else np.array([np.nan])
-        elements = None if elements is None else np.array([None], dtype=object)
+    rows = OfTable.of(model, table, encoding, target, element)
     with arrays_of(_origin(table, element)):
-        # The labels are named, so that the promise says which columns they come from.
-        model.fit(
-            features,
-            targets,
-            users=None if users is None else pd.Series(users, name=table.user),
-            elements=None if elements is None else pd.Series(elements, name=element),
-        )
+        model.fit(rows, None)
     return _told(model, table, encoding, target)
+
+
+@dataclass(frozen=True, eq=False)
+class OfTable(Given):
+    """Rows of a fit that lie in a table; made by :meth:`of`.
+
+    Args:
+        table: the table.
+        encoding: the rule by which columns become features.
+        form: what they are where there are none.
+        target: the column to predict.
+        labels: whether targets are labels.
+        element: the column of cells; None where there are none.
+        named: whether users are places in a roster, by which they are named.
+    """
+
+    table: UserTable
+    encoding: Encoding
+    form: Loaded
+    target: str
+    labels: bool
+    element: str | None
+    named: bool
+
+    @staticmethod
+    def of(
+        model: LinearModel,
+        table: UserTable,
+        encoding: Encoding,
+        target: str,
+        element: str | None,
+    ) -> OfTable:
+        """Check the columns by the schema of the table; nothing is read.
+
+        Args:
+            model: the model that is fitted.
+            table: the table.
+            encoding: the rule by which columns become features.
+            target: the column to predict.
+            element: the column of cells.
+
+        Raises:
+            SchemaError: if a column is missing, or has a type that cannot be used.
+        """
+        labels, named = hasattr(model, "classes"), model.trust == "pan"
+        form = no_rows(table, encoding, target=target, labels=labels, element=element)
+        return OfTable(table, encoding, form, target, labels, element, named)
+
+    @property
+    def users(self) -> Any:
+        """No labels, named like the column of users, so that the promise says where they come from."""
+        return self._users(self.form)
+
+    @property
+    def elements(self) -> Any:
+        """No cells, named like their column."""
+        return self._elements(self.form)
+
+    @property
+    def list_of_rows(self) -> bool:
+        """Whether features are a list of rows."""
+        return False
+
+    def none(self, width: int | None) -> tuple[Any, Any]:  # noqa: ARG002 - the encoding says it
+        """Return features and targets of none of the rows."""
+        return self.form.features, self.form.target
+
+    def check(self, unit: Unit, *, places: bool) -> None:
+        """Refuse elements that are not used, or lack."""
+        Unread.of(0, self.users, self.elements, unit, places=places)
+
+    def read(self, charge: Charge) -> Read:
+        """Read the columns."""
+        rows = load_rows(
+            self.table,
+            self.encoding,
+            target=self.target,
+            labels=self.labels,
+            element=self.element,
+            named=self.named,
+            charge=charge,
+        )
+        if not len(rows.features):
+            # An empty table is a neighbour like any other, so a row of nobody stands in for it.
+            nobody = np.array([np.nan])
+            rows = Loaded(
+                rows.features.reindex([0]),
+                nobody,
+                None if rows.users is None else nobody,
+                None if rows.elements is None else np.array([None], dtype=object),
+                rows.kept,
+            )
+        return Read(rows.features, rows.target, self._users(rows), self._elements(rows))
+
+    def _users(self, rows: Loaded) -> Any:
+        return None if rows.users is None else pd.Series(rows.users, name=self.table.user)
+
+    def _elements(self, rows: Loaded) -> Any:
+        return None if rows.elements is None else pd.Series(rows.elements, name=self.element)
 
 
 def _origin(table: UserTable, element: str | None = None) -> Origin:
@@ -155,10 +243,3 @@ class RecordsOfColumns(Records):
         rows = charge.read(lambda: load_rows(self.table, self.encoding))
         with RecordsHere.of(rows.features.to_numpy(), rows.users).kept(charge, bound) as kept:
             yield kept
-
-
-def _rows(table: UserTable, encoding: Encoding, *, named: bool = False, **asked: Any) -> Loaded:
-    """Read rows; in a rehearsal, none."""
-    if rehearsing():
-        return no_rows(table, encoding, **asked)
-    return load_rows(table, encoding, named=named, **asked)

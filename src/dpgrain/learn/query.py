@@ -1,0 +1,187 @@
+"""Fits of models that are asked for: what is public of the rows, and the noise of all rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from dpgrain.arrays.blocks import Unread
+from dpgrain.arrays.guarantees import guarantee_of
+from dpgrain.errors import ParameterError
+from dpgrain.inputs.calls import silent
+from dpgrain.learn import by_recipe, central
+from dpgrain.learn.ask import Ask
+from dpgrain.learn.fitted import Data, Form, Unopened, Way
+from dpgrain.learn.fitted import Planned as PlannedFit
+from dpgrain.learn.given import Given, count_of
+from dpgrain.noise import RandomState
+from dpgrain.publishing import Charge, Planned, Promise, Query, told_if_interrupted
+from dpgrain.units import Unit
+
+if TYPE_CHECKING:
+    from dpgrain.learn.model import LinearModel
+
+    Model: TypeAlias = LinearModel
+else:
+    Model: TypeAlias = Any
+
+
+@dataclass(frozen=True, eq=False)
+class RowsHere:
+    """The rows of a fit that were passed, or that lie in a table; made by :meth:`of`.
+
+    Args:
+        model: the model, which says how rows become numbers.
+        given: the rows, which nobody has read.
+        unit: the privacy unit.
+        form: what is public of the rows.
+        places: True if users are places in a roster.
+    """
+
+    model: Model
+    given: Given
+    unit: Unit
+    form: Form
+    places: bool = False
+
+    @staticmethod
+    def of(model: Model, given: Given, unit: Unit, *, places: bool = False) -> RowsHere:
+        """Check the form of rows; nothing of them is read.
+
+        Args:
+            model: the model, which learns how many features there are, and their names.
+            given: the rows.
+            unit: the privacy unit.
+            places: True if users are places in a roster.
+
+        Raises:
+            ParameterError: if shapes or types do not fit.
+        """
+        X, targets = model.read(*given.none(model.n_features), listed=given.list_of_rows)
+        given.check(unit, places=places)
+        form = Form(targets, int(X.shape[1]), model.loss, given.users)
+        return RowsHere(model, given, unit, form, places)
+
+    @property
+    def users(self) -> Any:
+        """The labels of users, by which a promise names them."""
+        return self.given.users
+
+    @property
+    def elements(self) -> Any:
+        """The labels of elements, by which a promise names them."""
+        return self.given.elements
+
+    @contextmanager
+    def opened(self, charge: Charge) -> Iterator[Data]:
+        """Return the rows as numbers, in blocks."""
+        found = self.given.read(charge)
+
+        def read() -> Data:
+            with silent():
+                # What the form warns of was said before the charge.
+                X, targets = self.model.read(found.X, found.y)
+            whose = Unread.of(
+                count_of(X), found.users, found.elements, self.unit, places=self.places
+            )
+            return Data(X, targets, whose.arranged(), found.users, self.model.loss)
+
+        yield charge.read(read)
+
+
+@dataclass(frozen=True, eq=False)
+class FitQuery(Query["LinearModel"]):
+    """A fit that is asked for; made by :meth:`LinearModel.query`.
+
+    Args:
+        promise: what is promised.
+        model: the model, which the run fits.
+        stated: its parameters, as they are when it is asked for.
+        asked: the same, checked.
+        rows: the rows, which nobody has read.
+        lot: the public random number of a recipe.
+        random_state: a seed, for tests and research.
+    """
+
+    promise: Promise
+    model: Model
+    stated: Mapping[str, Any]
+    asked: Ask
+    rows: Unopened
+    lot: int | None = None
+    random_state: RandomState = None
+
+    @cached_property
+    def _way(self) -> Way:
+        way: Way = central if self.asked.recipe is None else by_recipe
+        return way
+
+    @cached_property
+    def _planned(self) -> PlannedFit:
+        return self._way.plan(with_promise(self.asked, self.promise), self.rows.form, self.lot)
+
+    @property
+    def plan(self) -> Planned:
+        """The noise of all that the fit publishes."""
+        check_same(self.model, self.stated)
+        guarantee = guarantee_of(
+            self.promise,
+            self._planned.event,
+            self._planned.facts,
+            private=True,
+            users=self.rows.users,
+            elements=self.rows.elements if self.asked.recipe is None else None,
+        )
+        return Planned(guarantee, self.asked.n_users)
+
+    def run(self, charge: Charge) -> Model:
+        """Fit the model."""
+        with told_if_interrupted("the fit"), self.rows.opened(charge) as data:
+            fitted = self._way.run(self._planned, data, charge)
+        used = {**self.stated, **taken(self.promise)}
+        return self.model.adopt(fitted, charge.guarantee, parameters=used)
+
+
+def with_promise(ask: Ask, promise: Promise) -> Ask:
+    """Return what is asked for under a promise, of which a share of a budget may have decided.
+
+    Args:
+        ask: what is asked for.
+        promise: what is promised.
+    """
+    # A plan needs not know of the budget.
+    return ask.under(Promise(promise.unit, promise.epsilon, promise.delta, promise.relation))
+
+
+def taken(promise: Promise) -> dict[str, Any]:
+    """Return the parameters that a share of a budget has decided; none where ε was stated.
+
+    Args:
+        promise: what is promised.
+    """
+    if promise.share is None:
+        return {}
+    return {"share": None, "epsilon": promise.epsilon, "delta": promise.delta}
+
+
+def check_same(model: Model, stated: Mapping[str, Any]) -> None:
+    """Refuse a fit of a model that is not as it was asked for, or not where it is charged.
+
+    Args:
+        model: the model.
+        stated: the parameters that were checked.
+
+    Raises:
+        ParameterError: if a parameter is another, or the model was sent to another process.
+    """
+    model.check_process()
+    now = model.get_params(deep=False)
+    for name, value in stated.items():
+        if now[name] is not value:
+            raise ParameterError(
+                f"{name} must stay as it was when the fit was asked for: ask for it again.",
+                name=name,
+            )

@@ -1,0 +1,215 @@
+"""A fit is asked for, planned and charged before anything of its rows is read."""
+
+from __future__ import annotations
+
+import pickle
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.exceptions import DataConversionWarning
+from tests.learn.cases import BINARY, USERS, X
+
+import dpgrain as dg
+from dpgrain import learn, recipes
+from dpgrain.errors import ParameterError
+from dpgrain.learn.query import FitQuery
+from dpgrain.learn.tuning import TunedQuery, fit_tuned
+from dpgrain.optimize import Ball, Constant, Last, Sgd, Squared
+from dpgrain.publishing import Query, publish
+from dpgrain.publishing.publish import before_publishing
+from dpgrain.publishing.sent import Sent
+
+STEPS = Sgd(Constant(0.1), Ball(2.0), Last())
+
+
+class Unread:
+    """An array that tells its form, and raises when anything of its rows is read."""
+
+    def __init__(self, values: Any) -> None:
+        self.shape, self.dtype, self.ndim = values.shape, values.dtype, values.ndim
+
+    def __len__(self) -> int:
+        return int(self.shape[0])
+
+    def __getitem__(self, which: Any) -> Any:
+        assert which == slice(0, 0), "rows were read"
+        return np.empty((0, *self.shape[1:]), dtype=self.dtype)
+
+    def _read(self, *_: Any, **__: Any) -> Any:
+        raise AssertionError("rows were read")
+
+    __array__ = __iter__ = tolist = _read
+
+
+def _model(**options: Any) -> Any:
+    return learn.LogisticRegression(**{"classes": [0, 1], "rounds": 4, **options})
+
+
+def _minimum(rows: Any, **options: Any) -> Any:
+    X, y, users = rows
+    asked = {"solver": STEPS, "rounds": 4, **options}
+    return learn.minimise.query(Squared(), X, y, np.zeros(3), users=users, **asked)
+
+
+def _fit(rows: Any, **options: Any) -> Any:
+    X, y, users = rows
+    return _model(**options).query(X, y, users=users)
+
+
+#: What is asked for of rows, which nobody has read.
+ASKED: dict[str, Callable[..., Query[Any]]] = {
+    "fit": _fit,
+    "fit exactly": lambda rows, **o: _fit(rows, exact=True, **o),
+    "labels": lambda rows, **o: _fit(rows, **{"classes": None, **o}),
+    "intervals": lambda rows, **o: _fit(rows, intervals=0.2, **o),
+    "recipe": lambda rows, **o: _fit(
+        rows, **{"n_users": 600, "algorithm": recipes.Concentrated(), "rounds": None, **o}
+    ),
+    "shuffled": lambda rows, **o: _fit(rows, n_users=600, trust="shuffle", **o),
+    "tuned": lambda rows, **o: _fit(rows, tune={"l2": [0.0, 0.1]}, **o),
+    "minimum": _minimum,
+    "minimum by a recipe": lambda rows, **o: _minimum(
+        rows, **{"n_users": 600, "solver": recipes.Concentrated(), **o}
+    ),
+}
+UNREAD = (Unread(X), Unread(BINARY), Unread(USERS))
+
+
+@pytest.mark.parametrize("asked", ASKED)
+def test_what_a_budget_refuses_has_read_nothing(asked: str) -> None:
+    with dg.budget(0.1, 1e-6) as whole:
+        with pytest.raises(dg.RefusedError):
+            publish(ASKED[asked](UNREAD, epsilon=2.0))
+        assert whole.left == 1.0
+    # It would be seen.
+    with pytest.raises(AssertionError, match="rows were read"):
+        publish(ASKED[asked](UNREAD, epsilon=2.0))
+
+
+@pytest.mark.parametrize("asked", ASKED)
+def test_a_plan_reads_nothing_and_is_what_is_charged(asked: str) -> None:
+    told = ASKED[asked](UNREAD, epsilon=2.0, random_state=1).plan.guarantee
+    made = publish(ASKED[asked]((X, BINARY, USERS), epsilon=2.0, random_state=1))
+    guarantee = made.guarantee if hasattr(made, "guarantee") else made.guarantee_
+    assert guarantee.event == told.event
+    assert guarantee.public == told.public
+
+
+@pytest.mark.parametrize("asked", ASKED)
+def test_a_share_is_settled_by_plans_alone(asked: str) -> None:
+    with dg.budget(8.0, 1e-5, leak=5e-6) as whole:
+        query = ASKED[asked](UNREAD, share=0.5).settled()
+        assert whole.left == 1.0
+        query = ASKED[asked]((X, BINARY, USERS), share=0.5, random_state=1)
+        publish(query)
+        assert 0.49 < 1 - whole.left <= 0.5 + 1e-9
+
+
+@pytest.mark.parametrize("asked", ["fit", "tuned"])
+def test_a_share_says_what_it_took(asked: str) -> None:
+    rows = X, BINARY, USERS
+    with dg.budget(8.0, 1e-5, leak=5e-6):
+        model = publish(ASKED[asked](rows, share=0.5, random_state=1))
+    used = model.parameters_
+    assert used["share"] is None
+    assert (model.share, model.epsilon) == (0.5, 1.0)
+    again = publish(
+        ASKED[asked](rows, epsilon=used["epsilon"], delta=used["delta"], random_state=1)
+    )
+    assert np.array_equal(again.coef_, model.coef_)
+    assert again.guarantee_.event == model.guarantee_.event
+
+
+def test_no_event_is_drawn_but_its_parts() -> None:
+    """A fit that is billed for fewer parts than it draws stops at the first that lacks."""
+    query = _fit((X, BINARY, USERS), random_state=1)
+    assert isinstance(query, FitQuery)
+    plan = query.plan
+    parts = plan.guarantee.event.parts
+    assert len(parts) == 3
+    fields = {name: getattr(query, name) for name in query.__dataclass_fields__}
+    for left_out in parts:
+        rest = [part for part in parts if part is not left_out]
+        less = _Less(**fields)
+        told = replace(plan.guarantee, event=sum(rest[1:], start=rest[0]))
+        object.__setattr__(less, "told", replace(plan, guarantee=told))
+        with pytest.raises(RuntimeError, match="as often as it was charged"):
+            publish(less)
+
+
+class _Less(FitQuery):
+    """A fit with a plan of somebody else."""
+
+    @property
+    def plan(self) -> Any:
+        return vars(self)["told"]
+
+
+def test_a_setting_that_was_not_billed_is_not_fitted() -> None:
+    grid = [{"rounds": 3}, {"rounds": 5}]
+    query = _model(tune=grid, random_state=1).query(X, BINARY, users=USERS)
+    assert isinstance(query, TunedQuery)
+    plan, other = query.plan, _model(tune=[{"rounds": 9}]).query(X, BINARY, users=USERS)
+
+    class Other(TunedQuery[Any]):
+        @property
+        def plan(self) -> Any:
+            return plan
+
+        @property
+        def _fits(self) -> Any:
+            return other._fits * 2
+
+    wrong = Other(**{name: getattr(query, name) for name in query.__dataclass_fields__})
+    wrong.__dict__["_noise"] = query._noise
+    with pytest.raises(RuntimeError, match="not among what was charged"):
+        publish(wrong)
+
+
+def test_a_model_that_is_changed_after_it_was_asked_is_asked_again() -> None:
+    model = _model()
+    query = model.query(X, BINARY, users=USERS)
+    model.set_params(classes=None)
+    with pytest.raises(ParameterError, match="classes must stay as it was"):
+        publish(query)
+    model = _model(tune={"l2": [0.0, 0.1]})
+    query = model.query(X, BINARY, users=USERS)
+    model.set_params(rounds=5)
+    with pytest.raises(ParameterError, match="rounds must stay as it was"):
+        publish(query)
+
+
+@pytest.mark.parametrize("asked", ["fit", "tuned"])
+def test_a_query_that_was_sent_elsewhere_is_not_published_there(asked: str) -> None:
+    query: Any = ASKED[asked]((X, BINARY, USERS))
+    with dg.budget(8.0, 1e-5):
+        model = pickle.loads(pickle.dumps(query.model))
+    model._sent = Sent(-1, budget=True, ledger=None)
+    object.__setattr__(query, "model", model)
+    with pytest.raises(ParameterError, match="was sent here while a budget was open"):
+        publish(query)
+
+
+def test_a_warning_of_the_form_is_given_once() -> None:
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        _model(random_state=1).fit(X, BINARY[:, None], users=USERS)
+    assert [each.category for each in seen].count(DataConversionWarning) == 1
+
+
+def test_tuning_by_hand_takes_a_share() -> None:
+    with dg.budget(8.0, 1e-5, leak=5e-6) as whole:
+        fit_tuned(_model(share=0.5), X, BINARY, users=USERS, grid={"l2": [0.0, 0.1]})
+        assert 0.49 < 1 - whole.left <= 0.5 + 1e-9
+
+
+def test_a_charge_is_of_the_fit_that_was_asked_for() -> None:
+    model = _model(random_state=2)
+    query = model.query(X, BINARY, users=USERS)
+    assert publish(query) is model
+    assert model.guarantee_.event == before_publishing(query.plan.guarantee).event
+    assert not model.guarantee_.private
