@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from dpgrain.publishing.promise import Promise
     from dpgrain.publishing.publish import before_publishing, publish, told_if_interrupted
     from dpgrain.publishing.query import Query
-    from dpgrain.publishing.share import of_share, takes_share
 
 __all__ = [
     "Budget",
@@ -29,11 +28,9 @@ __all__ = [
     "before_publishing",
     "budget",
     "in_budget",
-    "of_share",
     "price",
     "publish",
     "publishes",
-    "takes_share",
     "told_if_interrupted",
 ]
 
@@ -49,6 +46,5 @@ face(
         "dpgrain.publishing.promise": ("Promise",),
         "dpgrain.publishing.publish": ("before_publishing", "publish", "told_if_interrupted"),
         "dpgrain.publishing.query": ("Query",),
-        "dpgrain.publishing.share": ("of_share", "takes_share"),
     },
 )

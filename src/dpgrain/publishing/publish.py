@@ -16,7 +16,6 @@ from dpgrain.publishing.ledgers import open_ledger
 from dpgrain.publishing.query import Made, Query
 from dpgrain.publishing.rehearsal import end_rehearsal, refuse_beside_a_plan
 from dpgrain.publishing.reservation import open_reservation, reservation
-from dpgrain.publishing.share import shared_budget
 
 
 def publish(query: Query[Made]) -> Made:
@@ -93,7 +92,6 @@ def before_publishing(
     warn_of_delta(guarantee.delta, guarantee.level, n_users, cells)
     if (among := reservation()) is not None:
         return among.take(guarantee)
-    budget = shared_budget() if budget is None else budget
     return charge_open_ones(guarantee, budget, parts=parts, mark=mark, again=again)
 
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import inspect
 import math
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache, wraps
+from functools import cache
 from typing import Any, ParamSpec, TypeVar
 
 from dpgrain import _validate
@@ -120,29 +118,6 @@ class Share:
         return epsilon * fits
 
 
-def of_share(share: float, release: Callable[[float, float], Published]) -> Published:
-    """Make a release with the ε and δ at which it takes a share of the open budget.
-
-    Args:
-        share: the share of the open budget, in (0, 1].
-        release: a function that publishes with an ε and a δ; it is rehearsed with several of them.
-
-    Raises:
-        ParameterError: if no budget is open, or no ε makes the release fit into its share.
-    """
-    return _of(Share.of(share), release)
-
-
-def _of(share: Share, release: Callable[[float, float], Published]) -> Published:
-    """Make a release with the ε and δ at which it takes this share."""
-    epsilon, delta = stated_of(share, release)
-    outer, _shared.budget = shared_budget(), share.budget
-    try:
-        return release(epsilon, delta)
-    finally:
-        _shared.budget = outer
-
-
 def stated_of(share: Share, release: Callable[[float, float], Any]) -> tuple[float, float]:
     """Return the ε and δ at which a release takes a share; nothing is read or charged.
 
@@ -167,39 +142,6 @@ def stated_of(share: Share, release: Callable[[float, float], Any]) -> tuple[flo
         OWN_UNIT[first.level],
     )
     return settled, delta
-
-
-# The budget of which a release in this thread takes a share.
-_shared = threading.local()
-
-
-def shared_budget() -> Budget | None:
-    """Return the budget of which a release in this thread takes a share, None if it takes none."""
-    return getattr(_shared, "budget", None)
-
-
-def takes_share(function: Callable[Parameters, Published]) -> Callable[Parameters, Published]:
-    """Give a function that publishes the keyword ``share=``, in place of ``epsilon=`` and ``delta=``.
-
-    Args:
-        function: a function that publishes, with the keyword ``epsilon``, and ``delta`` if it has one.
-    """
-    has_delta = "delta" in inspect.signature(function).parameters
-
-    @wraps(function)
-    def publishes(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Published:
-        share: Any = kwargs.pop("share", None)
-        if share is None:
-            return function(*args, **kwargs)
-
-        def release(epsilon: float, delta: float) -> Published:
-            stated: dict[str, Any] = {"epsilon": epsilon, **({"delta": delta} if has_delta else {})}
-            return function(*args, **{**kwargs, **stated})
-
-        beside: Any = kwargs.get("epsilon")
-        return _of(Share.of(share, epsilon=beside), release)
-
-    return publishes
 
 
 def _next(factor: float, part: float, fits: float, too_much: float) -> float:
