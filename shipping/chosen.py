@@ -1,12 +1,14 @@
 """Chosen tests in a given order, for some seconds of a processor (``pytest -p shipping.chosen``).
 
 Tests that are named on the command line run with all their cases; those of a list are of the sample.
+A test that takes more of a processor than it may hangs, and ends the run.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import signal
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -15,7 +17,8 @@ from typing import Any
 import pytest
 from shipping.probes import worked
 
-# Variable of the environment that names the file with the names of tests, their order and the seconds.
+# Variable of the environment that names a file: tests in their order, the seconds of a processor that
+# each may take, and those after which no further test begins.
 CHOSEN = "DPGRAIN_CHOSEN"
 
 
@@ -24,7 +27,8 @@ class Chosen:
 
     def __init__(self, file: Path) -> None:
         asked = json.loads(file.read_text(encoding="utf-8"))
-        self.place = {name: place for place, name in enumerate(asked["tests"])}
+        self.most: dict[str, float] = asked["tests"]
+        self.place = {name: place for place, name in enumerate(self.most)}
         self.seconds: float = asked["seconds"]
         self.outcome = file.with_suffix(".outcome")
         self.began: float | None = None
@@ -47,19 +51,26 @@ class Chosen:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> bool | None:
-        """Note which test is running; end when the time is over."""
-        self.began = worked() if self.began is None else self.began
+        """Note which test is running; end when the time is over, or that of the test."""
+        if self.began is None:
+            self.began = worked()
+            signal.signal(signal.SIGPROF, self._hang)
         if worked() - self.began > self.seconds:
             self._note(over=True)
             item.session.shouldstop = "the time is over"
             return True
         self._note(running=item.nodeid, since=time.time())
+        signal.setitimer(signal.ITIMER_PROF, self.most[item.nodeid])
         return None
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Note the test that fails."""
         if report.failed:
             self._note(failed=[*self.noted.get("failed", ()), report.nodeid])
+
+    def _hang(self, *_: object) -> None:
+        self._note(hangs=self.noted["running"])
+        os._exit(1)
 
     def _note(self, **what: object) -> None:
         self.noted |= what

@@ -161,10 +161,12 @@ class _Forked:
 
     def _run_without(self, session: pytest.Session, failed: set[str]) -> None:
         """Make this process one without a bug, that runs all tests that failed in others."""
-        self._choose(session, WITHOUT, sorted(failed), math.inf)
+        self._choose(session, WITHOUT, dict.fromkeys(sorted(failed), self.limit), math.inf)
         session.config.option.maxfail = 0
 
-    def _choose(self, session: pytest.Session, name: str, tests: list[str], seconds: float) -> None:
+    def _choose(
+        self, session: pytest.Session, name: str, tests: dict[str, float], seconds: float
+    ) -> None:
         self.forked = True
         os.setsid()
         os.close(self.told)

@@ -54,7 +54,7 @@ _BLIND = re.compile(
 # Seconds by the clock for each second of a processor, and those for starting and collecting, after
 # which a run is ended: others may use the machine, too.
 _CLOCK, _GRACE = 4.0, 120.0
-# Ratio of a test's seconds to those it takes without a bug, from which on it hangs.
+# Ratio of a test's processor seconds to those it takes without a bug, from which on it hangs.
 _HANG = 5.0
 
 
@@ -449,6 +449,7 @@ def tried(
         grace: the seconds by the clock for starting and collecting.
     """
     began = time.monotonic()
+    limit = _CLOCK * seconds
     names = _within(coverage, coverage.of(mutant), seconds)
     with TemporaryDirectory() as temporary:
         folder = Path(temporary)
@@ -461,11 +462,11 @@ def tried(
         status, output = 5, ""
         if names:
             status, output = _pytest(
-                root, folder / "src", folder, words, {CHOSEN: str(chosen)}, _CLOCK * seconds + grace
+                root, folder / "src", folder, words, {CHOSEN: str(chosen)}, limit + grace
             )
         outcome = chosen.with_suffix(".outcome")
         last = json.loads(outcome.read_text()) if outcome.exists() else {}
-    caught, note = _caught(status, last, output, {test.name: test for test in coverage.tests})
+    caught, note = _caught(status, last, output, limit)
     return Outcome(mutant, caught, len(names), time.monotonic() - began, note)
 
 
@@ -488,19 +489,19 @@ def tried_together(
         told: is called with each outcome as it comes.
     """
     by_name = {str(number): mutant for number, mutant in enumerate(mutants)}
-    tests = {test.name: test for test in coverage.tests}
+    limit = _CLOCK * seconds
     chosen = {
         name: _within(coverage, coverage.of(mutant), seconds) for name, mutant in by_name.items()
     }
     outcomes: dict[str, Outcome] = {}
     red: list[str] = []
     with TemporaryDirectory() as temporary:
-        for line in _told(root, Path(temporary), by_name, chosen, seconds, workers):
+        for line in _told(root, Path(temporary), by_name, chosen, seconds, limit, workers):
             name, last, status = line["name"], line["last"], line["status"]
             if name == forked.WITHOUT:
                 red = last.get("failed", [])
-            elif "failed" in last or "over" in last or status in (0, -1, 5):
-                caught, note = _caught(status, last, "", tests)
+            elif last.keys() & {"failed", "hangs", "over"} or status in (0, -1, 5):
+                caught, note = _caught(status, last, "", limit)
                 outcome = Outcome(by_name[name], caught, len(chosen[name]), line["seconds"], note)
                 outcomes[name] = outcome
                 told(outcome)
@@ -512,8 +513,9 @@ def _told(
     root: Path,
     folder: Path,
     mutants: dict[str, Mutant],
-    chosen: dict[str, list[str]],
+    chosen: dict[str, dict[str, float]],
     seconds: float,
+    limit: float,
     workers: int,
 ) -> Iterator[dict[str, Any]]:
     """What a process that is forked for each mutant tells of them, as it comes."""
@@ -533,7 +535,7 @@ def _told(
         "bugs": bugs,
         "source": str(source),
         "seconds": seconds,
-        "limit": _CLOCK * seconds,
+        "limit": limit,
         "workers": workers,
         "told": theirs,
     }
@@ -549,29 +551,29 @@ def _told(
             yield json.loads(line)
 
 
-def _within(coverage: Coverage, names: Sequence[str], seconds: float) -> list[str]:
-    """The first of some tests, whose files are worth collecting in so many seconds."""
+def _within(coverage: Coverage, names: Sequence[str], seconds: float) -> dict[str, float]:
+    """The first of some tests that are done in so many seconds, and how many each takes if it hangs."""
     takes = {test.name: test.work for test in coverage.tests}
-    chosen, total = [], 0.0
+    chosen, total = {}, 0.0
     for name in names:
         if total + takes[name] <= seconds:
-            chosen.append(name)
+            chosen[name] = _HANG * max(takes[name], 1.0)
             total += takes[name]
     return chosen
 
 
-def _caught(
-    status: int, last: dict[str, Any], output: str, tests: dict[str, Test]
-) -> tuple[str, str]:
+def _caught(status: int, last: dict[str, Any], output: str, limit: float) -> tuple[str, str]:
     """The test that caught a mutant, and a note."""
     if "failed" in last:
         return last["failed"][0], ""
+    if "hangs" in last:
+        return last["hangs"], "time-out"
     if "over" in last:
         return "", "its time was over"
     if status == -1 and "running" in last:
-        took = time.time() - last["since"]
-        hangs = took > _HANG * max(tests[last["running"]].seconds, 1.0)
-        return (last["running"], "time-out") if hangs else ("", "a slow test was not finished")
+        # A test that waits for what does not come takes no processor.
+        waits = time.time() - last["since"] > limit / 2
+        return (last["running"], "time-out") if waits else ("", "its time was over")
     if status in (0, 5):
         return "", "" if status == 0 else "no test runs its line"
     last_line = output.strip().splitlines()[-1] if output.strip() else ""
