@@ -27,6 +27,9 @@ _PROBE = "_entered_"
 # Variable of the environment that names the file in which a run keeps what it found.
 KEPT_IN = "DPGRAIN_PROBES"
 
+# Fixtures that start Spark, which takes longer than all tests of a bug may.
+_SPARK = {"spark", "pyspark_and_java"}
+
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 # Statements after which a block may have been left.
 _MAY_LEAVE = (ast.If, ast.For, ast.AsyncFor, ast.While, ast.With, ast.AsyncWith, ast.Try, ast.Match)
@@ -194,6 +197,11 @@ class _Notes:
         self.tests: dict[str, dict[str, object]] = {}
         self.seconds: dict[str, float] = {}
         self.passed: dict[str, bool] = {}
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> Iterator[None]:
+        yield
+        items[:] = [item for item in items if _SPARK.isdisjoint(getattr(item, "fixturenames", ()))]
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:

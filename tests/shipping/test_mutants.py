@@ -70,6 +70,16 @@ def test_waits():
 
 def test_red():
     assert once(1) == 7
+
+def test_cluster(spark):
+    assert once(9) == 10
+"""
+FIXTURES = """
+import pytest
+
+@pytest.fixture
+def spark():
+    return None
 """
 
 
@@ -81,6 +91,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "src/dpgrain/room/__init__.py": "",
         "src/dpgrain/room/sums.py": MODULE,
         "tests/room/test_sums.py": TESTS,
+        "tests/conftest.py": FIXTURES,
         "tests/room/test_other.py": "def test_nothing():\n    assert True\n",
         "pyproject.toml": '[tool.pytest.ini_options]\naddopts = "--import-mode=importlib"\n',
     }
@@ -107,7 +118,7 @@ def names(coverage: Coverage, of: Mutant) -> list[str]:
 def test_tests_of_a_line_come_first_and_red_ones_never(coverage: Coverage) -> None:
     found = names(coverage, mutant("once", "return x + 1", "return x"))
     assert found[0] == "test_large"
-    # Those of the mirrored file follow; nothing catches that fails without a bug.
+    # Those of the mirrored file follow; nothing catches that fails without a bug, or starts Spark.
     assert set(found[1:]) == {"test_doubled", "test_doubled_again", "test_waits"}
 
 
@@ -174,6 +185,17 @@ def test_what_fails_in_a_fork_without_a_bug_has_caught_nothing(
     told: list[Outcome] = []
     assert not tried_together(root, [seeded], known, 1.0, 1, told.append)
     assert [outcome.caught_by for outcome in told] == [red.name]
+
+
+def test_half_of_a_map_is_not_kept(root: Path, tmp_path: Path) -> None:
+    (tmp_path / "tests" / "room").mkdir(parents=True)
+    (tmp_path / "src").mkdir()
+    ends = "import os\n\ndef test_end():\n    os.kill(os.getpid(), 2)\n"
+    (tmp_path / "tests" / "room" / "test_ends.py").write_text(ends)
+    (tmp_path / "pyproject.toml").write_text((root / "pyproject.toml").read_text())
+    with pytest.raises(RuntimeError, match="status 2"):
+        covered(tmp_path)
+    assert not [*(tmp_path / "build" / "mutants").iterdir()]
 
 
 def test_the_package_stays_as_it_is(root: Path) -> None:
