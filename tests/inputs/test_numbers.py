@@ -7,9 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
-from dpgrain.inputs.numbers import cells, numbers
+from dpgrain.inputs.numbers import cells, numbers, readable
 
 #: One row among others, from one like all of them to what is none.
 ROWS: dict[str, Any] = {
@@ -57,3 +58,19 @@ def test_one_complex_number_changes_no_other_of_its_array() -> None:
     for odd in (1j, 1 + 1j, complex(0, np.nan), complex(np.inf, 1)):
         found = numbers(np.array([2, odd, -4.5]))
         assert np.array_equal(found, [2.0, np.nan, -4.5], equal_nan=True), odd
+
+
+def test_an_odd_cell_elsewhere_does_not_change_how_a_narrow_column_is_read() -> None:
+    narrow = pd.Series([0.1, 2.0], dtype=np.float32)
+    plain, odd = (
+        readable(pd.DataFrame({"a": column, "b": [1.0, 2.0]}))
+        for column in (narrow, narrow.astype(object))
+    )
+    assert plain["a"].dtype == odd["a"].dtype == np.float64
+    assert plain["a"].tolist() == odd["a"].tolist()
+
+
+def test_truths_beside_numbers_are_numbers() -> None:
+    found = cells(pd.DataFrame({"a": [True, False], "b": [0.5, 2.0]}))
+    assert found.dtype == np.float64
+    assert found.tolist() == [[1.0, 0.5], [0.0, 2.0]]
