@@ -1,53 +1,83 @@
 """Chosen tests in a given order, for some seconds of a processor (``pytest -p shipping.chosen``).
 
 Tests that are named on the command line run with all their cases; those of a list are of the sample.
+A test that takes more of a processor than it may hangs, and ends the run.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from shipping.probes import worked
 
-# Variable of the environment that names the file with the names of tests, their order and the seconds.
+# Variable of the environment that names a file: tests in their order, the seconds of a processor that
+# each may take, and those after which no further test begins.
 CHOSEN = "DPGRAIN_CHOSEN"
 
 
-class _Chosen:
+class Chosen:
+    """A plugin that runs chosen tests, and keeps beside their file how the run goes."""
+
     def __init__(self, file: Path) -> None:
         asked = json.loads(file.read_text(encoding="utf-8"))
-        self.place = {name: place for place, name in enumerate(asked["tests"])}
+        self.most: dict[str, float] = asked["tests"]
+        self.place = {name: place for place, name in enumerate(self.most)}
         self.seconds: float = asked["seconds"]
         self.outcome = file.with_suffix(".outcome")
         self.began: float | None = None
+        self.noted: dict[str, Any] = {}
+
+    def of(self, items: Sequence[pytest.Item]) -> list[pytest.Item]:
+        """Return the chosen tests among some, in their order.
+
+        Args:
+            items: tests that were collected.
+        """
+        kept = [item for item in items if item.nodeid in self.place]
+        return sorted(kept, key=lambda item: self.place[item.nodeid])
 
     @pytest.hookimpl(wrapper=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> Iterator[None]:
         """Keep the chosen tests, after the sample is drawn from all."""
         yield
-        kept = [item for item in items if item.nodeid in self.place]
-        items[:] = sorted(kept, key=lambda item: self.place[item.nodeid])
+        items[:] = self.of(items)
 
     @pytest.hookimpl(tryfirst=True)
-    def pytest_runtest_protocol(self, item: pytest.Item) -> None:
-        """Note which test is running; end when the time is over."""
-        self.began = worked() if self.began is None else self.began
+    def pytest_runtest_protocol(self, item: pytest.Item) -> bool | None:
+        """Note which test is running; end when the time is over, or that of the test."""
+        if self.began is None:
+            self.began = worked()
+            signal.signal(signal.SIGPROF, self._hang)
         if worked() - self.began > self.seconds:
+            self._note(over=True)
             item.session.shouldstop = "the time is over"
-        self.outcome.write_text(json.dumps({"running": item.nodeid, "since": time.time()}))
+            return True
+        self._note(running=item.nodeid, since=time.time())
+        signal.setitimer(signal.ITIMER_PROF, self.most[item.nodeid])
+        return None
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Note the test that fails."""
         if report.failed:
-            self.outcome.write_text(json.dumps({"failed": report.nodeid}))
+            self._note(failed=[*self.noted.get("failed", ()), report.nodeid])
+
+    def _hang(self, *_: object) -> None:
+        self._note(hangs=self.noted["running"])
+        os._exit(1)
+
+    def _note(self, **what: object) -> None:
+        self.noted |= what
+        self.outcome.write_text(json.dumps(self.noted))
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Run the tests of the list that the environment names."""
     if CHOSEN in os.environ:
-        config.pluginmanager.register(_Chosen(Path(os.environ[CHOSEN])))
+        config.pluginmanager.register(Chosen(Path(os.environ[CHOSEN])))

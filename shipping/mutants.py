@@ -2,10 +2,12 @@
 
     python -m shipping.mutants            # or: make mutants
 
-``tests/mutants`` keeps small, plausible bugs as function, property and edit. Each is put into a copy of
-the package, on which the tests that run its line are run, for half a minute of a processor: those that
-take least first, one of each file before the second of any. One run of the sampled suite finds which
-tests run which lines (``shipping/probes.py``); ``build/mutants`` keeps that until a file changes.
+``tests/mutants`` keeps small, plausible bugs as function, property and edit. With each, the tests that
+run its line are run for half a minute of a processor: those that take least first, one of each file
+before the second of any. One process collects tests and is forked for each bug
+(``shipping/forked.py``); a bug that a fork cannot have is put into a copy of the package. One run of
+the sampled suite finds which tests run which lines (``shipping/probes.py``); ``build/mutants`` keeps
+that until a file changes.
 """
 
 from __future__ import annotations
@@ -21,19 +23,20 @@ import subprocess
 import sys
 import time
 import tomllib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
 from importlib.util import find_spec
+from operator import or_
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from shipping.chosen import CHOSEN
 
-from shipping import probes
+from shipping import forked, probes
 
 ROOT = Path(__file__).parents[1]
 KINDS = ("promise", "number", "other")
@@ -51,7 +54,7 @@ _BLIND = re.compile(
 # Seconds by the clock for each second of a processor, and those for starting and collecting, after
 # which a run is ended: others may use the machine, too.
 _CLOCK, _GRACE = 4.0, 120.0
-# Ratio of a test's seconds to those it takes without a bug, from which on it hangs.
+# Ratio of a test's processor seconds to those it takes without a bug, from which on it hangs.
 _HANG = 5.0
 
 
@@ -215,6 +218,8 @@ class Coverage:
 
     source: Path
     tests: Sequence[Test]
+    # What was entered while tests were collected.
+    collected: int = 0
 
     @cached_property
     def _blocks(self) -> list[probes.Block]:
@@ -237,14 +242,29 @@ class Coverage:
         ]
         return [test.name for test in [*_in_turns(covering), *_in_turns(mirrored)]]
 
-    def _running(self, mutant: Mutant, lines: set[int]) -> int:
-        """The blocks that run some lines, or else that name what the lines define."""
-        name = mutant.function.split(":")[1].split(".")[-1]
-        direct = _bits(
+    def forks(self, mutant: Mutant) -> bool:
+        """Whether a process that has collected tests can be given a mutant: nothing has run it.
+
+        Args:
+            mutant: the mutant.
+        """
+        text = (self.source / mutant.file).read_text(encoding="utf-8")
+        if _outside_functions(text) != _outside_functions(mutant.edited(text)):
+            return False
+        return not self.collected & self._direct(mutant, set(mutant.lines(text)))
+
+    def _direct(self, mutant: Mutant, lines: set[int]) -> int:
+        """The blocks that run some lines."""
+        return _bits(
             number
             for number, block in enumerate(self._blocks)
             if block.file == mutant.file and block.lines & lines
         )
+
+    def _running(self, mutant: Mutant, lines: set[int]) -> int:
+        """The blocks that run some lines, or else that name what the lines define."""
+        name = mutant.function.split(":")[1].split(".")[-1]
+        direct = self._direct(mutant, lines)
         if any(test.entered & direct for test in self.tests):
             return direct
         return _bits(number for number, block in enumerate(self._blocks) if name in block.names)
@@ -252,6 +272,15 @@ class Coverage:
 
 def _bits(numbers: Iterable[int]) -> int:
     return sum(1 << number for number in numbers)
+
+
+def _outside_functions(text: str) -> str:
+    """What a file says, without the bodies of its functions."""
+    tree = ast.parse(text)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            node.body = []
+    return ast.dump(tree)
 
 
 def _mirror(file: str) -> str:
@@ -270,33 +299,41 @@ def _in_turns(tests: Iterable[Test]) -> list[Test]:
     return [test for _, _, test in sorted(ordered, key=lambda item: item[:2])]
 
 
-def covered(root: Path) -> Coverage:
+def covered(root: Path, workers: int = 1) -> Coverage:
     """Return which tests run which lines, from the last run if files are as they were.
 
     Args:
         root: the folder of the repository.
+        workers: how many parts of the tests are run side by side.
     """
     kept = root / "build" / "mutants"
     kept.mkdir(parents=True, exist_ok=True)
+    parts = _parts(root)
     with TemporaryDirectory() as folder:
         copy = Path(folder, "src")
-        for part, files in _parts(root).items():
+        probes.copy_with_probes(root / "src", copy)
+
+        def note(part: str) -> dict[str, Any]:
             file = kept / f"{part}.json"
-            key = _hash([*root.glob("src/**/*.py"), *root.glob(f"tests/{part}/**/*.py"), *files])
-            if not file.exists() or json.loads(file.read_text()).get("key") != key:
-                if not copy.exists():
-                    probes.copy_with_probes(root / "src", copy)
+            of_part = [*root.glob(f"tests/{part}/**/*.py"), *parts[part]]
+            key = _hash([*root.glob("src/**/*.py"), *of_part, Path(probes.__file__)])
+            found: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
+            if found.get("key") != key:
                 print(f"Which lines the tests of {part} run is found …", flush=True)
-                noted = {"key": key, "tests": _noted(root, copy, files)}
-                file.write_text(json.dumps(noted))
-    found = [json.loads(file.read_text())["tests"] for file in sorted(kept.glob("*.json"))]
+                found = {"key": key, **_noted(root, copy, parts[part])}
+                file.write_text(json.dumps(found))
+            return found
+
+        with ThreadPoolExecutor(workers) as pool:
+            every = list(pool.map(note, parts))
     tests = [
         Test(name, test["work"], test["seconds"], probes.unpacked(test["entered"]))
-        for part in found
-        for name, test in part.items()
+        for found in every
+        for name, test in found["tests"].items()
         if test["passed"]
     ]
-    return Coverage(root / "src", tests)
+    collected = reduce(or_, (probes.unpacked(found["collected"]) for found in every), 0)
+    return Coverage(root / "src", tests, collected)
 
 
 def _parts(root: Path) -> dict[str, list[Path]]:
@@ -321,7 +358,11 @@ def _noted(root: Path, source: Path, files: Sequence[Path]) -> dict[str, Any]:
     with TemporaryDirectory() as folder:
         kept = Path(folder, "kept.json")
         words = ["-p", "shipping.probes", *map(str, files)]
-        _pytest(root, source, Path(folder), words, {probes.KEPT_IN: str(kept)}, None)
+        more = {probes.KEPT_IN: str(kept)}
+        status, output = _pytest(root, source, Path(folder), words, more, None)
+        if status not in (0, 1, 5):
+            # What is known of a part of the tests is not kept as if it were of all.
+            raise RuntimeError(f"The tests ended with status {status}: {output[-2000:]}")
         found: dict[str, Any] = json.loads(kept.read_text())
         return found
 
@@ -335,7 +376,26 @@ def _pytest(
     timeout: float | None,
 ) -> tuple[int, str]:
     """Run tests on a copy of the package; the exit status is -1 where the time is over."""
-    base = ["-q", "-p", "no:cacheprovider", "--tb=line", f"--basetemp={folder / 'tmp'}"]
+    words = [f"--basetemp={folder / 'tmp'}", *words]
+    with _started(root, source, folder, words, more) as process:
+        try:
+            status = process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            status = -1
+    return status, (folder / "output").read_text(errors="replace")
+
+
+@contextmanager
+def _started(
+    root: Path,
+    source: Path,
+    folder: Path,
+    words: Sequence[str],
+    more: dict[str, str],
+    handed: Sequence[int] = (),
+) -> Iterator[subprocess.Popen[bytes]]:
+    """A run of tests, which ends with the block; its output is kept in the folder."""
+    base = ["-q", "-p", "no:cacheprovider", "--tb=line"]
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join([str(source), str(ROOT)]),
@@ -343,7 +403,7 @@ def _pytest(
         "OMP_NUM_THREADS": "1",
         **more,
     }
-    with (folder / "output").open("w+") as output:
+    with (folder / "output").open("w") as output:
         process = subprocess.Popen(
             [sys.executable, "-m", "pytest", *base, *words],
             cwd=root,
@@ -351,15 +411,12 @@ def _pytest(
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
+            pass_fds=handed,
         )
         try:
-            status = process.wait(timeout)
-        except subprocess.TimeoutExpired:
-            status = -1
+            yield process
         finally:
             _end(process)
-        output.seek(0)
-        return status, output.read()
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
@@ -396,6 +453,7 @@ def tried(
         grace: the seconds by the clock for starting and collecting.
     """
     began = time.monotonic()
+    limit = _CLOCK * seconds
     names = _within(coverage, coverage.of(mutant), seconds)
     with TemporaryDirectory() as temporary:
         folder = Path(temporary)
@@ -408,35 +466,118 @@ def tried(
         status, output = 5, ""
         if names:
             status, output = _pytest(
-                root, folder / "src", folder, words, {CHOSEN: str(chosen)}, _CLOCK * seconds + grace
+                root, folder / "src", folder, words, {CHOSEN: str(chosen)}, limit + grace
             )
         outcome = chosen.with_suffix(".outcome")
         last = json.loads(outcome.read_text()) if outcome.exists() else {}
-    caught, note = _caught(status, last, output, {test.name: test for test in coverage.tests})
+    caught, note = _caught(status, last, output, limit)
     return Outcome(mutant, caught, len(names), time.monotonic() - began, note)
 
 
-def _within(coverage: Coverage, names: Sequence[str], seconds: float) -> list[str]:
-    """The first of some tests, whose files are worth collecting in so many seconds."""
+def tried_together(
+    root: Path,
+    mutants: Sequence[Mutant],
+    coverage: Coverage,
+    seconds: float,
+    workers: int,
+    told: Callable[[Outcome], None],
+) -> list[Outcome]:
+    """Run the tests of mutants in forks of one process; return what became of those that it can have.
+
+    Args:
+        root: the folder of the repository.
+        mutants: the mutants.
+        coverage: which tests run which lines.
+        seconds: how long the tests of each may run.
+        workers: how many run side by side.
+        told: is called with each outcome as it comes.
+    """
+    by_name = {str(number): mutant for number, mutant in enumerate(mutants)}
+    limit = _CLOCK * seconds
+    chosen = {
+        name: _within(coverage, coverage.of(mutant), seconds) for name, mutant in by_name.items()
+    }
+    outcomes: dict[str, Outcome] = {}
+    red: list[str] = []
+    with TemporaryDirectory() as temporary:
+        for line in _told(root, Path(temporary), by_name, chosen, seconds, limit, workers):
+            name, last, status = line["name"], line["last"], line["status"]
+            if name == forked.WITHOUT:
+                red = last.get("failed", [])
+            elif last.keys() & {"failed", "hangs", "over"} or status in (0, -1, 5):
+                caught, note = _caught(status, last, "", limit)
+                outcome = Outcome(by_name[name], caught, len(chosen[name]), line["seconds"], note)
+                outcomes[name] = outcome
+                told(outcome)
+    # A test that fails in a fork without a bug, too, has caught nothing.
+    return [outcome for outcome in outcomes.values() if outcome.caught_by not in red]
+
+
+def _told(
+    root: Path,
+    folder: Path,
+    mutants: dict[str, Mutant],
+    chosen: dict[str, dict[str, float]],
+    seconds: float,
+    limit: float,
+    workers: int,
+) -> Iterator[dict[str, Any]]:
+    """What a process that is forked for each mutant tells of them, as it comes."""
+    source = root / "src"
+    bugs = {
+        name: {
+            "module": mutant.function.split(":")[0],
+            "file": mutant.file,
+            "bad": mutant.edited((source / mutant.file).read_text(encoding="utf-8")),
+            "tests": chosen[name],
+        }
+        for name, mutant in mutants.items()
+    }
+    files = sorted({test.split("::")[0] for tests in chosen.values() for test in tests})
+    ours, theirs = os.pipe()
+    asked = {
+        "bugs": bugs,
+        "source": str(source),
+        "seconds": seconds,
+        "limit": limit,
+        "workers": workers,
+        "told": theirs,
+    }
+    file = folder / "asked.json"
+    file.write_text(json.dumps(asked))
+    words = ["-x", "-p", "shipping.forked", *files]
+    with (
+        os.fdopen(ours, encoding="utf-8") as lines,
+        _started(root, source, folder, words, {forked.FORKED: str(file)}, [theirs]),
+    ):
+        os.close(theirs)
+        for line in lines:
+            yield json.loads(line)
+
+
+def _within(coverage: Coverage, names: Sequence[str], seconds: float) -> dict[str, float]:
+    """The first of some tests that are done in so many seconds, and how many each takes if it hangs."""
     takes = {test.name: test.work for test in coverage.tests}
-    chosen, total = [], 0.0
+    chosen, total = {}, 0.0
     for name in names:
         if total + takes[name] <= seconds:
-            chosen.append(name)
+            chosen[name] = _HANG * max(takes[name], 1.0)
             total += takes[name]
     return chosen
 
 
-def _caught(
-    status: int, last: dict[str, Any], output: str, tests: dict[str, Test]
-) -> tuple[str, str]:
+def _caught(status: int, last: dict[str, Any], output: str, limit: float) -> tuple[str, str]:
     """The test that caught a mutant, and a note."""
     if "failed" in last:
-        return last["failed"], ""
+        return last["failed"][0], ""
+    if "hangs" in last:
+        return last["hangs"], "time-out"
+    if "over" in last:
+        return "", "its time was over"
     if status == -1 and "running" in last:
-        took = time.time() - last["since"]
-        hangs = took > _HANG * max(tests[last["running"]].seconds, 1.0)
-        return (last["running"], "time-out") if hangs else ("", "a slow test was not finished")
+        # A test that waits for what does not come takes no processor.
+        waits = time.time() - last["since"] > limit / 2
+        return (last["running"], "time-out") if waits else ("", "its time was over")
     if status in (0, 5):
         return "", "" if status == 0 else "no test runs its line"
     last_line = output.strip().splitlines()[-1] if output.strip() else ""
@@ -461,7 +602,8 @@ def table(outcomes: Sequence[Outcome]) -> str:
         if not outcome.caught_by:
             lines.append(f"         of {outcome.tests} tests. {mutant.holds}")
     lines.append("")
-    for title, names in (("kind", KINDS), ("origin", ORIGINS)):
+    rooms = sorted({outcome.mutant.room for outcome in outcomes})
+    for title, names in (("room", rooms), ("kind", KINDS), ("origin", ORIGINS)):
         for name in names:
             some = [o for o in outcomes if getattr(o.mutant, title) == name]
             lines.append(_rate(f"{title} {name}", some))
@@ -492,16 +634,23 @@ def main(words: Sequence[str] | None = None) -> None:
     for mutant in every:
         mutant.edited((ROOT / "src" / mutant.file).read_text(encoding="utf-8"))
     chosen = [m for m in every if re.search(asked.only, m.function) and _runs_here(m)]
-    coverage = covered(ROOT)
+    coverage = covered(ROOT, asked.workers)
 
-    def one(mutant: Mutant) -> Outcome:
-        outcome = tried(ROOT, mutant, coverage, asked.seconds)
+    def tell(outcome: Outcome) -> None:
         what = f"caught by {outcome.caught_by}" if outcome.caught_by else "SURVIVED"
-        print(f"{outcome.seconds:5.0f} s  {mutant.function}: {what} {outcome.note}", flush=True)
+        print(f"{outcome.seconds:5.0f} s  {outcome.mutant.function}: {what} {outcome.note}")
+        sys.stdout.flush()
+
+    def alone(mutant: Mutant) -> Outcome:
+        outcome = tried(ROOT, mutant, coverage, asked.seconds)
+        tell(outcome)
         return outcome
 
+    together = [mutant for mutant in chosen if coverage.forks(mutant)]
+    outcomes = tried_together(ROOT, together, coverage, asked.seconds, asked.workers, tell)
+    decided = [outcome.mutant for outcome in outcomes]
     with ThreadPoolExecutor(asked.workers) as pool:
-        outcomes = list(pool.map(one, chosen))
+        outcomes += pool.map(alone, [mutant for mutant in chosen if mutant not in decided])
     print(f"\n{table(outcomes)}")
     sys.exit(any(not outcome.caught_by for outcome in outcomes))
 

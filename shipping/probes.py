@@ -2,7 +2,8 @@
 
 The package is copied with a probe at the start of each block of statements, which notes that the block
 was entered. One run of the tests on the copy (``pytest -p shipping.probes``) keeps for each test its
-seconds, whether it passed, and the blocks that it entered. A process that a test starts notes nothing.
+seconds, whether it passed, and the blocks that it entered, and once those that were entered before the
+first test. A process that a test starts notes nothing.
 """
 
 from __future__ import annotations
@@ -25,6 +26,9 @@ _NOTES = "dpgrain_probes"
 _PROBE = "_entered_"
 # Variable of the environment that names the file in which a run keeps what it found.
 KEPT_IN = "DPGRAIN_PROBES"
+
+# Fixtures that start Spark, which takes longer than all tests of a bug may.
+_SPARK = {"spark", "pyspark_and_java"}
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 # Statements after which a block may have been left.
@@ -188,13 +192,22 @@ class _Notes:
     """What each test of a run entered, and how it ended."""
 
     def __init__(self) -> None:
+        # What was entered before the first test.
+        self.collected: str | None = None
         self.tests: dict[str, dict[str, object]] = {}
         self.seconds: dict[str, float] = {}
         self.passed: dict[str, bool] = {}
 
     @pytest.hookimpl(wrapper=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> Iterator[None]:
+        yield
+        items[:] = [item for item in items if _SPARK.isdisjoint(getattr(item, "fixturenames", ()))]
+
+    @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
         seen: set[int] = import_module(_NOTES).seen
+        if self.collected is None:
+            self.collected = packed(seen)
         seen.clear()
         began = worked()
         try:
@@ -212,7 +225,8 @@ class _Notes:
         self.passed[report.nodeid] = self.passed.get(report.nodeid, True) and report.passed
 
     def pytest_sessionfinish(self) -> None:
-        Path(os.environ[KEPT_IN]).write_text(json.dumps(self.tests))
+        found = {"tests": self.tests, "collected": self.collected or packed(set())}
+        Path(os.environ[KEPT_IN]).write_text(json.dumps(found))
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -130,6 +130,16 @@ def test_outputs_are_no_inputs_and_differ(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_file_is_the_same_by_whatever_name_and_another_is_not(tmp_path: Path) -> None:
+    one, two, linked = (tmp_path / name for name in ("one", "two", "linked"))
+    for path in (one, two):
+        path.write_text("as long")
+    linked.hardlink_to(one)
+    _files.check_outputs([two], [one])
+    with pytest.raises(ParameterError, match="already used"):
+        _files.check_outputs([linked], [one])
+
+
 def test_the_folder_of_tables_is_the_one_that_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -78,3 +78,14 @@ def test_blocks_are_taken_in_order() -> None:
     assert some.y.tolist() == [2.0, 3.0, 5.0]
     assert some.starts.tolist() == [0, 2, 3]
     assert blocks.taken(np.array([], dtype=int)).blocks == 0
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_a_block_has_the_mean_of_its_own_rows(name: str) -> None:
+    loss, rng = LOSSES[name], np.random.default_rng(1)
+    codes = np.repeat([0, 1, 3], [1, 4, 2])
+    X, y = rng.normal(size=(7, 3)), rng.integers(0, 2, 7).astype(float)
+    theta = rng.normal(size=3 * loss.outputs)
+    each = loss.gradient(theta, X, y)
+    means = [each[codes == b].mean(axis=0) if b in codes else 0 * theta for b in range(4)]
+    assert np.allclose(vectors(loss, X, y, codes, theta), means, rtol=1e-12, atol=1e-14)

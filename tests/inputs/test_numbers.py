@@ -15,7 +15,7 @@ from scipy import sparse
 from tests.untouched import Untouched
 
 from dpgrain.errors import ParameterError
-from dpgrain.inputs.numbers import cells, numbers, unread
+from dpgrain.inputs.numbers import cells, numbers, readable, unread
 
 #: One row among others, from one like all of them to what is none.
 ROWS: dict[str, Any] = {
@@ -124,3 +124,19 @@ def test_a_shape_is_all_that_is_asked_for() -> None:
     assert unread(rows) == (rows, (5, 2))
     with pytest.raises(ParameterError, match="not times"):
         unread(Untouched(5, dtype="M8[s]"))
+
+
+def test_an_odd_cell_elsewhere_does_not_change_how_a_narrow_column_is_read() -> None:
+    narrow = pd.Series([0.1, 2.0], dtype=np.float32)
+    plain, odd = (
+        readable(pd.DataFrame({"a": column, "b": [1.0, 2.0]}))
+        for column in (narrow, narrow.astype(object))
+    )
+    assert plain["a"].dtype == odd["a"].dtype == np.float64
+    assert plain["a"].tolist() == odd["a"].tolist()
+
+
+def test_truths_beside_numbers_are_numbers() -> None:
+    found = cells(pd.DataFrame({"a": [True, False], "b": [0.5, 2.0]}))
+    assert found.dtype == np.float64
+    assert found.tolist() == [[1.0, 0.5], [0.0, 2.0]]

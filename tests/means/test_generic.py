@@ -121,6 +121,7 @@ def test_bad_values_count_zero() -> None:
         ({"noise": "cauchy"}, "noise must be one of"),
         ({"values": []}, "values must be"),
         ({"dimension": None}, "dimension must be stated for a list of values"),
+        ({"values": [[1.0], [2.0]], "dimension": None}, "dimension must be stated for a list"),
         ({"dimension": 0}, "dimension must be"),
         ({"values": np.ones((3, 2))}, "dimension = 1 must be the length of a value, which is 2"),
     ],

@@ -112,3 +112,18 @@ def test_a_run_that_goes_on_is_charged_to_a_ledger_that_does_not_hold_it(tmp_pat
         resumed = before_resuming(begun)
     assert two.left(1) == spent
     assert [receipt.ledger for receipt in resumed.receipts] == [one.id, two.id]
+
+
+def test_a_run_that_goes_on_is_charged_to_a_budget_whatever_the_ledger_holds(
+    tmp_path: Path,
+) -> None:
+    promises = [dg.LastingPromise.of(dg.User(), 9.0, 1e-4)]
+    (begun,) = _guarantees(0.3)
+    with dg.Ledger.create(tmp_path / "one", name="one", promises=promises) as ledger:
+        begun = before_publishing(begun)
+        left = ledger.left(1)
+        with dg.budget(1.0, 1e-5) as whole:
+            before_resuming(begun)
+            assert whole.guarantee is not None
+            assert whole.guarantee.epsilon(1e-5) >= begun.epsilon(1e-5)
+        assert ledger.left(1) == left

@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from shipping.mutants import Coverage, EditError, Mutant, Outcome, covered, read, table, tried
+from shipping.mutants import (
+    Coverage,
+    EditError,
+    Mutant,
+    Outcome,
+    covered,
+    read,
+    table,
+    tried,
+    tried_together,
+)
 
 MODULE = '''"""Sums."""
 
@@ -32,6 +43,15 @@ def once(x: int) -> int:
     else:
         y = x
     return y
+
+
+def early(x: int) -> int:
+    if x > 1:
+        return x + 2
+    return x
+
+
+EARLY = early(2)
 '''
 TESTS = """
 from dpgrain.room.sums import Sum, once
@@ -50,6 +70,16 @@ def test_waits():
 
 def test_red():
     assert once(1) == 7
+
+def test_cluster(spark):
+    assert once(9) == 10
+"""
+FIXTURES = """
+import pytest
+
+@pytest.fixture
+def spark():
+    return None
 """
 
 
@@ -61,6 +91,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "src/dpgrain/room/__init__.py": "",
         "src/dpgrain/room/sums.py": MODULE,
         "tests/room/test_sums.py": TESTS,
+        "tests/conftest.py": FIXTURES,
         "tests/room/test_other.py": "def test_nothing():\n    assert True\n",
         "pyproject.toml": '[tool.pytest.ini_options]\naddopts = "--import-mode=importlib"\n',
     }
@@ -87,7 +118,7 @@ def names(coverage: Coverage, of: Mutant) -> list[str]:
 def test_tests_of_a_line_come_first_and_red_ones_never(coverage: Coverage) -> None:
     found = names(coverage, mutant("once", "return x + 1", "return x"))
     assert found[0] == "test_large"
-    # Those of the mirrored file follow; nothing catches that fails without a bug.
+    # Those of the mirrored file follow; nothing catches that fails without a bug, or starts Spark.
     assert set(found[1:]) == {"test_doubled", "test_doubled_again", "test_waits"}
 
 
@@ -107,16 +138,16 @@ def test_what_was_found_is_kept_until_a_file_changes(root: Path, coverage: Cover
     assert kept.stat().st_mtime_ns == before
 
 
-@pytest.mark.parametrize(
-    ("function", "old", "new", "caught_by"),
-    [
-        ("once", "return x + 1", "return x", "test_large"),
-        ("Sum.doubled", "FACTOR *", "", "test_doubled"),
-        ("FACTOR", "2", "3", "test_doubled"),
-        ("once", "x > 5", "x > 6", ""),
-        ("Sum", "left -= 1", "left += 0", "test_waits"),
-    ],
-)
+SEEDED = [
+    ("once", "return x + 1", "return x", "test_large"),
+    ("Sum.doubled", "FACTOR *", "", "test_doubled"),
+    ("FACTOR", "2", "3", "test_doubled"),
+    ("once", "x > 5", "x > 6", ""),
+    ("Sum", "left -= 1", "left += 0", "test_waits"),
+]
+
+
+@pytest.mark.parametrize(("function", "old", "new", "caught_by"), SEEDED)
 def test_a_bug_is_caught_or_survives(
     root: Path, coverage: Coverage, function: str, old: str, new: str, caught_by: str
 ) -> None:
@@ -124,6 +155,47 @@ def test_a_bug_is_caught_or_survives(
     assert outcome.caught_by.split("::")[-1].startswith(caught_by)
     assert bool(outcome.caught_by) == bool(caught_by)
     assert (outcome.note == "time-out") == (new == "left += 0")
+
+
+def test_a_fork_has_the_verdict_of_a_copy(root: Path, coverage: Coverage) -> None:
+    seeded = {mutant(*edit): caught_by for *edit, caught_by in SEEDED}
+    told: list[Outcome] = []
+    inside = [m for m in seeded if coverage.forks(m)]
+    assert [m.function.split(":")[1] for m in seeded if m not in inside] == ["FACTOR"]
+    outcomes = tried_together(root, inside, coverage, 1.5, 2, told.append)
+    assert {o.mutant for o in outcomes} == {o.mutant for o in told} == set(inside)
+    for outcome in outcomes:
+        caught_by = seeded[outcome.mutant]
+        assert outcome.caught_by.split("::")[-1].startswith(caught_by)
+        assert bool(outcome.caught_by) == bool(caught_by)
+        assert (outcome.note == "time-out") == (caught_by == "test_waits")
+
+
+def test_what_ran_while_tests_were_collected_is_not_forked(root: Path, coverage: Coverage) -> None:
+    assert not coverage.forks(mutant("early", "x + 2", "x + 3"))
+    assert coverage.forks(mutant("early", "2\n    return x", "2\n    return x + 1"))
+
+
+def test_what_fails_in_a_fork_without_a_bug_has_caught_nothing(
+    root: Path, coverage: Coverage
+) -> None:
+    red = replace(coverage.tests[0], name="tests/room/test_sums.py::test_red", entered=-1, work=0.0)
+    known = replace(coverage, tests=[red])
+    seeded = mutant("once", "return x + 1", "return x")
+    told: list[Outcome] = []
+    assert not tried_together(root, [seeded], known, 1.0, 1, told.append)
+    assert [outcome.caught_by for outcome in told] == [red.name]
+
+
+def test_half_of_a_map_is_not_kept(root: Path, tmp_path: Path) -> None:
+    (tmp_path / "tests" / "room").mkdir(parents=True)
+    (tmp_path / "src").mkdir()
+    ends = "import os\n\ndef test_end():\n    os.kill(os.getpid(), 2)\n"
+    (tmp_path / "tests" / "room" / "test_ends.py").write_text(ends)
+    (tmp_path / "pyproject.toml").write_text((root / "pyproject.toml").read_text())
+    with pytest.raises(RuntimeError, match="status 2"):
+        covered(tmp_path)
+    assert not [*(tmp_path / "build" / "mutants").iterdir()]
 
 
 def test_the_package_stays_as_it_is(root: Path) -> None:

@@ -17,7 +17,7 @@ from dpgrain.learn.ask import Ask
 from dpgrain.learn.bounding import bounded
 from dpgrain.learn.fitted import Data, Fitted, Form
 from dpgrain.learn.reading import by_record, ridge_of
-from dpgrain.learn.rounds import after_lot, check_program, follow, lent, roster_index
+from dpgrain.learn.rounds import after_lot, check_program, follow, roster_index
 from dpgrain.publishing import Charge
 from dpgrain.publishing.facts import Fact
 
@@ -90,7 +90,7 @@ def run(plan: Plan, data: Data, charge: Charge) -> Fitted:
         data: the rows.
         charge: the charge of all that is published.
     """
-    source = lent(charge, plan.event)
+    source = charge.lend(plan.event)
     after_lot(plan.ask.random_state, source)
     ask, rows, classes = plan.ask, data.rows, data.targets.classes
     loss, kept = data.loss(classes), data.rows.kept

@@ -21,7 +21,7 @@ from dpgrain.learn.classes import fact, selected, selection
 from dpgrain.learn.confidence import check_curvature, release_evidence
 from dpgrain.learn.fitted import Data, Fitted, Form, Readable
 from dpgrain.learn.reading import by_record, ridge_of
-from dpgrain.learn.rounds import History, facts_of, lent, train, users_of
+from dpgrain.learn.rounds import History, facts_of, train, users_of
 from dpgrain.means import ClippedMean, Contributions
 from dpgrain.noise import Source
 from dpgrain.optimize import Solver
@@ -152,7 +152,7 @@ def run(plan: Plan, data: Readable, charge: Charge) -> Fitted:
     n = users_of(plan.roster, data.enrolled, charge) if stated is None else stated
     if plan.names is not None:
         data = _told(plan, cast(Data, data), plan.names, charge.lend(plan.names))
-    source = lent(charge, plan.mean.event.beside(beside(plan.norms, plan.evidence)))
+    source = charge.lend(plan.mean.event.beside(beside(plan.norms, plan.evidence)))
     with Progress(plan.mean.rounds, plan.ask.progress) as bar:
         return _Run(plan, data, n, source, bar).fitted()
 

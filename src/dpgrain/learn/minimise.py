@@ -35,7 +35,6 @@ from dpgrain.learn.rounds import (
     check_program,
     facts_of,
     follow,
-    lent,
     lot_of,
     roster_index,
     train,
@@ -318,7 +317,7 @@ class MinimumQuery(Query[Minimum]):
     def _by_recipe(self, charge: Charge) -> tuple[FloatArray, History, int]:
         """Follow the program of a recipe."""
         assert isinstance(self.rows, _Here)  # noqa: S101 - a recipe is refused rows on a cluster
-        program, source = self.program, lent(charge, self.program.event)
+        program, source = self.program, charge.lend(self.program.event)
         after_lot(self.random_state, source)
         features, targets, rows = charge.read(self.rows.read)
         index = roster_index(program, self.users, rows)
@@ -340,7 +339,7 @@ class MinimumQuery(Query[Minimum]):
             replace(self.mean, n_users=n),
             solver,
             self.start,
-            lent(charge, self.mean.event),
+            charge.lend(self.mean.event),
             owners=rows.owners,
         )
         return theta, history, n
@@ -354,7 +353,7 @@ class MinimumQuery(Query[Minimum]):
         with there.kept(make, labels=False, charge=charge) as kept:
             n = self.n_users
             n = users_of(self.roster, kept.users, charge) if n is None else n
-            source = lent(charge, self.mean.event)
+            source = charge.lend(self.mean.event)
             at = partial(_there, kept, step)
             theta, history = train(at, replace(self.mean, n_users=n), solver, self.start, source)
         return theta, history, n

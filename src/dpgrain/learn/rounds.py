@@ -15,7 +15,6 @@ from dpgrain import recipes
 from dpgrain._progress import Progress
 from dpgrain._types import FloatArray
 from dpgrain._wording import FLOATING_SUMS
-from dpgrain.accounting import Event
 from dpgrain.arrays.blocks import Rows
 from dpgrain.arrays.roster import Roster, check_holds_all, places_of
 from dpgrain.errors import EndedWarning, ParameterError
@@ -347,18 +346,6 @@ def after_lot(random_state: RandomState, source: Source) -> None:
     """
     if not isinstance(random_state, np.random.Generator):
         source.words(1)
-
-
-def lent(charge: Charge, event: Event) -> Source:
-    """Take the tickets of a mechanism of many rounds, and return where its noise comes from.
-
-    Args:
-        charge: the charge of the fit.
-        event: the event of the mechanism, one part of that of the fit or several.
-    """
-    first, *others = [charge.lend(part) for part in event.parts]
-    assert all(source is first for source in others)  # noqa: S101 - a charge has one source
-    return first
 
 
 def users_of(roster: Roster, found: int, charge: Charge) -> int:

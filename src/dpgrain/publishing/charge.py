@@ -261,7 +261,7 @@ class Charge:
 
 
 def tickets(event: Event) -> Counter[Event]:
-    """Return how often each part of an event may be drawn.
+    """Return how often each part of an event may be drawn, however deep it is composed.
 
     Args:
         event: the event of a release.
@@ -269,7 +269,9 @@ def tickets(event: Event) -> Counter[Event]:
     >>> tickets(Gaussian(1.0) + Laplace(2.0) + Gaussian(1.0))[Gaussian(1.0)]
     2
     """
-    return Counter(event.parts)
+    if event.parts == (event,):
+        return Counter([event])
+    return sum((tickets(part) for part in event.parts), Counter())
 
 
 def with_noise(
