@@ -159,7 +159,7 @@ FIELDS = [
 ]
 
 
-@pytest.mark.search(keep=12)
+@pytest.mark.search(keep=4)
 @pytest.mark.parametrize(("name", "field"), FIELDS)
 def test_absurd_fields_of_events_fail_closed(name: str, field: str) -> None:
     event = EVENTS[name]

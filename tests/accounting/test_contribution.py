@@ -350,6 +350,7 @@ TIGHT = [
 ]
 
 
+@pytest.mark.search(keep=18)
 @pytest.mark.parametrize(("world", "expected"), TIGHT)
 def test_the_bound_is_attained(world: World, expected: float) -> None:
     assert world.claim == pytest.approx(expected, rel=1e-12)

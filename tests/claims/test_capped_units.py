@@ -432,6 +432,7 @@ def test_no_neighbours_of_a_sample_of_all_releases_move_them_farther_than_billed
         assert worst[key] > 0.9, key
 
 
+@pytest.mark.search(keep=0)
 @pytest.mark.usefixtures("quick")
 def test_no_record_counted_by_its_user_makes_room_for_another() -> None:
     cases = some_cases([case for case in CASES if records_of_many(case)], 80, seed=2)
@@ -537,7 +538,7 @@ BUGS: list[tuple[Callable[[pytest.MonkeyPatch], None], Callable[[Case], bool]]] 
 ]
 
 
-@pytest.mark.search(keep=2)
+@pytest.mark.search(keep=1)
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize(("bug", "chosen"), BUGS, ids=lambda one: one.__name__)
 def test_the_search_finds_what_is_seeded(

@@ -243,6 +243,7 @@ def check_numbers(form: str, cell: str, door: str) -> bool:
     return True
 
 
+@pytest.mark.search(keep=0)
 def test_one_odd_cell_of_numbers_moves_its_own_row_alone() -> None:
     assert sum(check_numbers(*case) for case in SAMPLE) > 0.9 * len(SAMPLE)
 

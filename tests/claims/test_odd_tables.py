@@ -97,7 +97,7 @@ class Reading:
         return [(self.named.format(kind.name), self.form) for kind in kinds]
 
 
-@pytest.mark.search(keep=5)
+@pytest.mark.search(keep=1)
 @every_way
 def test_cells_are_read_as_the_definition_says(system: str, way: str, tmp_path: Path) -> None:
     """Through all engines alike, whatever odd cells stand in the other columns."""
@@ -390,6 +390,7 @@ def frames(names: Sequence[str], folder: Path) -> dict[str, Callable[[], Any]]:
     }
 
 
+@pytest.mark.search(keep=7)
 @pytest.mark.parametrize("names", NAMES, ids=str)
 @pytest.mark.parametrize("engine", LOCAL)
 def test_a_column_is_the_one_of_its_name_or_refused(
@@ -451,6 +452,7 @@ def before_and_after(kind: str, folder: Path) -> tuple[Path, Callable[[list[str]
 PLAIN, QUOTED = [f"{user},1" for user in range(30)], ['31,"1" x', '32,1"', "33,1"]
 
 
+@pytest.mark.search(keep=9)
 @pytest.mark.parametrize("kind", ["csv", "csv.gz", "parquet"])
 @pytest.mark.parametrize("engine", LOCAL)
 @pytest.mark.parametrize(

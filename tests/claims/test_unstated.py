@@ -214,7 +214,7 @@ def published(run: Callable[[], Any]) -> tuple[Any, list[str]]:
 
 
 # What is stated is told whatever the relation: of one of them.
-@pytest.mark.search(keep=48)
+@pytest.mark.search(keep=21)
 @pytest.mark.parametrize(
     ("case", "unit", "relation", "stated"),
     [
@@ -338,6 +338,7 @@ def test_the_mean_is_divided_by_the_noisy_number() -> None:
 # -- labels --
 
 
+@pytest.mark.search(keep=2)
 @pytest.mark.parametrize("unit", unstated.UNITS)
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_one_persons_label_is_not_found(unit: Unit, relation: Relation) -> None:

@@ -32,6 +32,7 @@ def test_a_dry_run_prints_the_plan_and_leaves_nothing(file: Path, command: Comma
     assert sorted(file.parent.iterdir()) == before
 
 
+@pytest.mark.search(keep=0)
 def test_a_run_writes_all_and_is_not_repeated_unasked(file: Path, command: Command) -> None:
     done = command("run", file)
     assert done.returncode == 0, done.stderr
@@ -83,6 +84,7 @@ def test_a_file_that_is_not_there(tmp_path: Path, command: Command) -> None:
     assert "cannot be read; name a file of releases" in done.stderr
 
 
+@pytest.mark.search(keep=0)
 def test_a_ledger_a_window_and_a_folder(file: Path, tmp_path: Path, command: Command) -> None:
     place = tmp_path / "visits.ledger"
     promise = dg.LastingPromise.of(dg.User(), 5.0, 1e-5)

@@ -428,3 +428,20 @@ def test_labels_of_every_kind_come_back_from_their_keys(label: Any) -> None:
     assert name is not None
     assert key(label_of(name)) == name
     assert sorted([("~", ""), name], key=rank)[0] == name
+
+
+class _Ends:
+    """A label that ends programs when it is looked at."""
+
+    def __hash__(self) -> int:
+        raise SystemExit("SECRET")
+
+    def __str__(self) -> str:
+        raise SystemExit("SECRET")
+
+    def __float__(self) -> float:
+        raise GeneratorExit("SECRET")
+
+
+def test_a_label_that_ends_programs_is_null() -> None:
+    assert key(_Ends()) is None

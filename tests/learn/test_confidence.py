@@ -237,7 +237,7 @@ def one_feature(
     return X, y, np.repeat(np.arange(users), records)
 
 
-@pytest.mark.search(keep=4)
+@pytest.mark.search(keep=1)
 @pytest.mark.parametrize(("n", "l2"), [(500, 0.0), (1800, 0.0), (1800, 0.03), (5000, 0.0)])
 @pytest.mark.parametrize("scale", [0.03, 0.3, 1.0, 3.0])
 @pytest.mark.parametrize("unit", [User(), Record()], ids=repr)

@@ -134,6 +134,7 @@ CHANGED: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.search(keep=1)
 @pytest.mark.parametrize("options", CHANGED, ids=lambda options: next(iter(options), "plain"))
 def test_a_fit_changes_no_parameter(options: dict[str, Any], tmp_path: Path) -> None:
     with dg.budget(9.0, 1e-4, leak=5e-5):

@@ -652,7 +652,7 @@ def spawned(*words: str) -> str:
     return done.stdout
 
 
-@pytest.mark.search(keep=2)
+@pytest.mark.search(keep=1)
 @pytest.mark.parametrize("other", [False, True])
 def test_spawned_workers_share_the_ledger(place: str, other: bool, tmp_path: Any) -> None:
     made = cases.made(place)
@@ -705,6 +705,7 @@ def brute(promise: LastingPromise, charges: list[tuple[dg.Guarantee, Any]], cell
     return sum(1 / (g.event.noise_multiplier * promise.caps.mu) ** 2 for g in met)  # type: ignore[attr-defined]
 
 
+@pytest.mark.search(keep=2)
 @pytest.mark.parametrize("seed", range(4))
 def test_accounts_are_what_each_cell_met(seed: int, place: str) -> None:
     """Random regions of days and countries: each cell's account is the sum over what it met."""

@@ -44,6 +44,7 @@ def goodness_of_fit(kind: cases.Kind, samples: IntArray, scale: float) -> float:
     return float(stats.chi2.sf(statistic, mass.size - 1))
 
 
+@pytest.mark.search(keep=4)
 @cases.both
 @pytest.mark.parametrize("scale", cases.SCALES)
 def test_the_law_is_the_one_stated_and_two_percent_more_is_noticed(

@@ -18,7 +18,7 @@ GATE = {"publishing/charge.py", "publishing/publish.py", "publishing/repeated.py
 # Mechanisms of many draws, which draw with the source that a charge lends them for their event.
 LENT = {
     "arrays/roster.py", "gradients/norms.py", "learn/classes.py", "learn/confidence.py",
-    "learn/tuning.py", "means/clipped.py", "means/grid.py", "means/pan_private.py",
+    "learn/rounds.py", "learn/tuning.py", "means/clipped.py", "means/grid.py", "means/pan_private.py",
     "means/radius.py", "means/recentred.py", "means/softcore/softcore.py",
     "means/winsorized/ranges.py", "means/winsorized/winsorized.py",
 }  # fmt: skip
@@ -27,10 +27,7 @@ PARTIES = {"shuffle/blind.py", "shuffle/parties.py", "shuffle/protocol.py"}
 # Contracts, which open engines and watch draws themselves.
 CONTRACTS = {"testing/engine.py", "testing/replay.py"}
 # Not moved behind the gate yet: each module that is leaves the list.
-LEFT = {
-    "learn/distributed.py", "learn/features.py", "learn/minimise.py", "learn/model.py",
-    "torch/engine.py",
-}  # fmt: skip
+LEFT = {"learn/features.py", "torch/engine.py"}
 
 
 def _draws(tree: ast.Module) -> set[str]:

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from importlib import import_module
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 import dpgrain as dg
@@ -108,6 +110,70 @@ def test_a_seed_is_told_by_the_charge() -> None:
             )
         )
     assert private == [True, False]
+
+
+@pytest.mark.parametrize(
+    "promise",
+    [Promise(dg.Record(), 1.0, 1e-6, "zero_out"), Promise(dg.User(), 1.0, 1e-6, "replace")],
+)
+def test_a_query_keeps_its_unit_and_relation(promise: Promise) -> None:
+    """Its rows were asked for by the first unit, which another promise must not name otherwise."""
+    with pytest.raises(dg.ParameterError, match="a query keeps its unit and relation"):
+        asked().keeping(promise)
+    assert asked().keeping(Promise(dg.User(), 0.5, 1e-6, "zero_out")).promise.epsilon == 0.5
+
+
+def test_a_query_that_is_sent_while_a_budget_is_open_is_not_made_elsewhere() -> None:
+    planned = asked()
+    with dg.budget(1.0, 1e-6):
+        sent = planned.__getstate__()["_sent"]
+    assert sent is not None
+    elsewhere = asked()
+    vars(elsewhere)["_sent"] = replace(sent, process=-1)
+    with pytest.raises(dg.ParameterError, match="was sent here while a budget was open"):
+        publish(elsewhere)
+    assert "_sent" not in vars(planned)
+    assert isinstance(publish(planned), int)
+
+
+def test_shares_of_several_parts_are_what_they_are_called() -> None:
+    """A share is priced in its own part of the caps, where it was settled, whatever else is left."""
+    rows = pa.table({"who": [1, 2, 2], "v": [0.5, 1.0, 0.0]})
+    table = dg.read(rows, user="who")
+    options: dict[str, Any] = {"bounds": (0, 1), "unit": dg.User(), "noise": "laplace"}
+    with dg.budget(1.0, 1e-6, pure=0.5) as whole:
+        for left in (0.5, 0.0):
+            dg.mean(table, "v", share=0.5, **options)
+            assert whole.left == pytest.approx(left, abs=0.01)
+
+
+def test_a_query_shows_no_rows() -> None:
+    rows = np.array([[12345.678]])
+    query = dg.select.query([0.0], lambda _, x: x[:, 0], rows, ["SECRET"], epsilon=1.0)
+    assert "SECRET" not in repr(query)
+    assert "12345" not in repr(query)
+    for module in ("learn.query", "learn.minimise", "learn.tuning", "means.of_users",
+                   "means.generic", "shuffle.protocol", "statistics.top", "choices.typical"):  # fmt: skip
+        import_module(f"dpgrain.{module}")
+    queries = _subclasses(Query) - {Query, Number}
+    assert len(queries) > 8
+    # Of its own a query shows its fields, which may be rows.
+    assert [cls for cls in queries if "__repr__" in vars(cls)] == []
+
+
+def _subclasses(cls: type) -> set[type]:
+    return {cls}.union(*map(_subclasses, cls.__subclasses__()))
+
+
+def test_what_passes_through_rows_is_not_quoted() -> None:
+    def labels() -> Iterator[str]:
+        yield "ann"
+        raise ValueError("SECRET")
+
+    with pytest.raises(dg.DataError, match="an error of its own") as error:
+        dg.select([0.0], lambda _, x: x, np.zeros(2), labels(), epsilon=1.0)
+    assert "SECRET" not in str(error.value)
+    assert error.value.__cause__ is None
 
 
 def test_a_query_may_stand_in_a_plan() -> None:

@@ -171,6 +171,7 @@ def test_a_seed_gives_the_same_again(name: str) -> None:
     assert run(cases.RECIPES[name], random_state=None).guarantee.private
 
 
+@pytest.mark.search(keep=2)
 @pytest.mark.parametrize("name", ONE_EACH)
 def test_a_budget_is_charged_once_and_before_anything_runs(name: str) -> None:
     # Recipes with a noisy test need some ε for it, which is dear where it is charged as Gaussian noise.
@@ -344,6 +345,7 @@ def asked(users: Any, who: Any, n_users: int | None = 400) -> list[set[float]]:
     return [calls[0], calls[first]]
 
 
+@pytest.mark.search(keep=0)
 def test_who_else_has_records_moves_nobody_to_another_phase() -> None:
     phases = [
         set(phase.users) for phase in cases.RECIPES["phased"].plan(cases.TASK).localisation.phases()

@@ -237,6 +237,7 @@ def test_a_killed_run_leaves_whole_files_and_is_not_run_again_unasked(tmp_path: 
         dg.releases(path, cases.table())
 
 
+@pytest.mark.search(keep=0)
 def test_a_run_that_is_killed_while_it_replaces_leaves_no_foreign_guarantee(
     tmp_path: Path,
 ) -> None:

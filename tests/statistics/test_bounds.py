@@ -95,6 +95,7 @@ def least_error(norms: FloatArray, noise: float) -> float:
 # Nothing to see --------------------------------------------------------------------------------
 
 
+@pytest.mark.search(keep=0)
 def test_one_cell_without_a_sight_gets_the_lowest_edge() -> None:
     """Nothing is known then, and it is said; a random far bin would be noise without end."""
     empty = np.zeros((1, ONE.size - 1))
@@ -110,6 +111,7 @@ def test_one_cell_without_a_sight_gets_the_lowest_edge() -> None:
     assert bounds.max() <= ONE[10]
 
 
+@pytest.mark.search(keep=1)
 @pytest.mark.parametrize("law", ["gaussian", "laplace"])
 def test_false_bins_far_above_cost_little(law: Law) -> None:
     """Blocks of about 30 in one cell: noise in some other bin may raise the bound, seldom by much."""

@@ -255,7 +255,7 @@ def fed(
     return Feed(scan, shift, held or memory.keys, threads, call=each, sums=memory.sums, users=users)
 
 
-@pytest.mark.search(keep=1)
+@pytest.mark.search(keep=0)
 @pytest.mark.parametrize("unit", histograms.UNITS)
 def test_same_integers_for_any_batches_threads_and_order(
     unit: str, monkeypatch: pytest.MonkeyPatch
@@ -472,7 +472,7 @@ SEARCHED = [
 ]
 
 
-@pytest.mark.search
+@pytest.mark.search(keep=1)
 @pytest.mark.parametrize("norm", ["l2", "l1"])
 @pytest.mark.parametrize(("name", "unit"), SEARCHED)
 def test_no_neighbours_move_the_sums_farther_than_billed(name: str, unit: str, norm: Norm) -> None:

@@ -92,6 +92,7 @@ def test_means_lie_within_their_bounds(
     assert (release.std_error <= (high - low) * (1 + 1e-9)).all()
 
 
+@pytest.mark.search(keep=0)
 def test_small_groups_have_their_say_in_the_bound() -> None:
     """One large group and four small ones: a bound for the large one would drown the others."""
     rng = np.random.default_rng(0)

@@ -321,7 +321,7 @@ def test_audit(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert found > claimed
 
 
-@pytest.mark.search(keep=1)
+@pytest.mark.search(keep=0)
 @pytest.mark.parametrize("name", ["count", "sum", "mean of nothing", "quantiles", "top"])
 def test_audit_of_laplace(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     law = {"method": "laplace", "clip": 1.0} if name == "top" else {"noise": "laplace"}

@@ -97,7 +97,7 @@ def searched(statistic: str, seed: int, shapes: int, pairs: int) -> float:
     return worst
 
 
-@pytest.mark.search(keep=4)
+@pytest.mark.search(keep=1)
 @pytest.mark.usefixtures("cached_plans")
 @pytest.mark.parametrize("statistic", [*cases.STATISTICS, *cases.TOPS])
 def test_no_neighbours_move_a_statistic_farther_than_billed(statistic: str) -> None:

@@ -192,7 +192,7 @@ class Odd:
         raise ValueError
 
 
-@pytest.mark.search(keep=2)
+@pytest.mark.search(keep=1)
 @pytest.mark.parametrize(
     "function",
     [

@@ -502,6 +502,7 @@ def release_all(table: dg.UserTable, weight: str | None) -> None:
                 )  # fmt: skip
 
 
+@pytest.mark.search(keep=0)
 def test_bad_values_follow_the_fixed_rules(
     caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-import dpgrain.statistics.run
+import dpgrain.publishing.charge
 from dpgrain.noise import SeededSource, gumbel_order
 from dpgrain.noise.sums import noised
 from dpgrain.testing.replay import Draw, recorded, replayed
 
-run: Any = dpgrain.statistics.run
+run: Any = dpgrain.publishing.charge
 
 
 def sums(x: float, sd: float = 2.0) -> np.ndarray[tuple[int], np.dtype[np.float64]]:

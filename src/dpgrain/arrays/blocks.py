@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from dpgrain._types import IndexArray
 from dpgrain.errors import ParameterError
 from dpgrain.inputs.codes import Key, codes
+from dpgrain.inputs.numbers import passed
 from dpgrain.units import Element, Record, Unit, User, unit_level
 
 
@@ -210,10 +211,9 @@ def _shape_of(labels: Any) -> tuple[Any, tuple[int, ...]]:
     """Return labels, listed if they can be passed through but once, and their shape."""
     shape = getattr(labels, "shape", None)
     if shape is None and not hasattr(labels, "__len__"):
-        try:
-            labels = list(labels)
-        except TypeError:
+        if not hasattr(labels, "__iter__"):
             return labels, ()
+        labels = passed(lambda: list(labels))
     return labels, tuple((len(labels),) if shape is None else shape)
 
 

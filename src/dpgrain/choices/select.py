@@ -194,7 +194,7 @@ def select(
         )
     return SelectQuery(
         promise,
-        candidates,
+        [candidates[index] for index in range(count)],
         loss,
         records,
         Unread.of(m, users, elements, unit),
@@ -209,7 +209,7 @@ def select(
     )
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class SelectQuery(Query[Choice]):
     """A choice among candidates that is asked for; its parameters are those of :func:`select`.
 

@@ -92,7 +92,7 @@ def typical_records(
     return TypicalQuery(promise, whose, largest, n, random_state)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class TypicalQuery(Query[TypicalRecords]):
     """A typical number of records that is asked for.
 

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpgrain._later import later
+from dpgrain.errors import only_interrupts
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -171,7 +172,8 @@ def _one(chunk: pa.Array) -> NDArray[Any]:
         return _objects([_moment(count, chunk.type.unit) for count in counts])
     try:
         return _objects(chunk.to_pylist())
-    except Exception:
+    except BaseException as error:
+        only_interrupts(error)
         return _objects([_python(cell) for cell in chunk])
 
 
@@ -197,7 +199,8 @@ def _moment(count: int | None, unit: Any) -> Any:
         return (
             None if count is None else pd.Timestamp(np.datetime64(count, unit)).tz_localize("UTC")
         )
-    except Exception:
+    except BaseException as error:
+        only_interrupts(error)
         return None
 
 
@@ -208,7 +211,8 @@ def _python(cell: Any) -> Any:
     except UnicodeDecodeError:
         # A cell of text has a buffer of its own; text inside another cell has none.
         return cell.as_buffer().to_pybytes() if hasattr(cell, "as_buffer") else None
-    except Exception:
+    except BaseException as error:
+        only_interrupts(error)
         return None
 
 

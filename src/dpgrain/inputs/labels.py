@@ -31,7 +31,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from dpgrain.errors import ParameterError
+from dpgrain.errors import ParameterError, only_interrupts
 
 Key: TypeAlias = tuple[str, str]
 
@@ -99,7 +99,8 @@ def key(label: Any) -> Key | None:
         hash(label)
         # The name of a type has a point, which no other kind of key has.
         return f"{type(label).__module__}.{type(label).__qualname__}", repr(label)
-    except Exception:
+    except BaseException as error:
+        only_interrupts(error)
         return None
 
 
@@ -274,7 +275,8 @@ def cell_text(label: Any) -> str | None:
         return None
     try:
         return str(label)
-    except Exception:
+    except BaseException as error:
+        only_interrupts(error)
         return None
 
 
@@ -349,7 +351,8 @@ def _exact(value: Any) -> Fraction | float | None:
                 return None if np.isnan(value) else float(value)
             return _fraction(*value.as_integer_ratio())
         above, below = int(value.numerator), int(value.denominator)
-    except Exception:
+    except BaseException as error:
+        only_interrupts(error)
         # A number of somebody's own class may raise anything.
         return None
     if max(above.bit_length(), below.bit_length()) > BITS:
@@ -415,7 +418,8 @@ def _time(value: Any) -> Key | None:
         if offset is None:
             return "time", _seconds(_exactly(local))
         return "time UTC", _seconds(_exactly(local) - _exactly(offset))
-    except Exception:
+    except BaseException as error:
+        only_interrupts(error)
         # A time zone of somebody's own class may raise anything.
         return None
 

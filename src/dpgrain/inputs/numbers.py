@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from dpgrain._later import later
-from dpgrain.errors import ParameterError
+from dpgrain.errors import DataError, ParameterError, only_interrupts
 from dpgrain.inputs import columns
 from dpgrain.inputs.columns import is_time, kind_of
 
@@ -58,7 +58,8 @@ def numbers(values: NDArray[Any]) -> NDArray[np.float64]:
             try:
                 # NumPy writes truths as text beside text.
                 flat[place] = float(TRUTHS.get(value, value) if isinstance(value, str) else value)
-            except Exception:
+            except BaseException as error:
+                only_interrupts(error)
                 continue
     return out
 
@@ -144,6 +145,24 @@ def cells(X: Any, width: int | None = None, *, name: str = "X") -> NDArray[Any]:
     return table.toarray() if sparse.issparse(table) else np.asarray(table)
 
 
+def passed(make: Callable[[], Any]) -> Any:
+    """Return what a caller's own iterator or lazy frame makes of its rows.
+
+    Args:
+        make: the function that passes through it.
+
+    Raises:
+        DataError: if it raises, which would quote a row.
+    """
+    try:
+        return make()
+    except BaseException as error:
+        only_interrupts(error)
+        raise DataError(
+            "what was passed as rows ended with an error of its own; collect it into an array first."
+        ) from None
+
+
 def unread(X: Any, width: int | None = None, *, name: str = "X") -> tuple[Any, tuple[int, ...]]:
     """Return a table, and the shape that :func:`cells` will have; no cell is read.
 
@@ -163,7 +182,7 @@ def unread(X: Any, width: int | None = None, *, name: str = "X") -> tuple[Any, t
         assert width is not None  # noqa: S101 - it is stated for a list
         return X, (len(X), width)
     if _is_polars(X) and hasattr(X, "collect"):
-        X = X.collect()
+        X = passed(X.collect)
     types = columns.types_of(X)
     if types:
         _no_times(name, *zip(*types, strict=True))
@@ -233,7 +252,8 @@ def _rows(values: Sequence[Any] | NDArray[Any], width: int) -> NDArray[np.float6
                 cells[place, 0] = row
             elif isinstance(row, list | tuple | np.ndarray | pd.Series) and len(row) == width:
                 cells[place] = _objects(list(row))
-        except Exception:
+        except BaseException as error:
+            only_interrupts(error)
             # A row that does not give its cells has none that is a number.
             continue
     return numbers(cells)

@@ -12,7 +12,7 @@ from scipy import sparse
 from dpgrain.arrays.blocks import Unread
 from dpgrain.errors import ParameterError
 from dpgrain.inputs.calls import part_of
-from dpgrain.inputs.numbers import usual_width
+from dpgrain.inputs.numbers import passed, usual_width
 from dpgrain.publishing import Charge
 from dpgrain.units import Unit
 
@@ -26,7 +26,7 @@ def made(values: Any) -> Any:
     Args:
         values: the rows as they were passed.
     """
-    return values.collect() if hasattr(values, "collect") else values
+    return passed(values.collect) if hasattr(values, "collect") else values
 
 
 def listed(values: Any) -> Any:
@@ -41,10 +41,7 @@ def listed(values: Any) -> Any:
     values = made(values)
     if hasattr(values, "shape") or (hasattr(values, "__len__") and hasattr(values, "__getitem__")):
         return values
-    try:
-        return list(values)
-    except TypeError:
-        return values
+    return passed(lambda: list(values)) if hasattr(values, "__iter__") else values
 
 
 def count_of(values: Any) -> int:

@@ -204,7 +204,7 @@ def minimise(
     )
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class MinimumQuery(Query[Minimum]):
     """A minimum that is asked for; its parameters are those of :func:`minimise`.
 

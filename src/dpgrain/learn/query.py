@@ -92,7 +92,7 @@ class RowsHere:
         yield charge.read(read)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class FitQuery(Query["LinearModel"]):
     """A fit that is asked for; made by :meth:`LinearModel.query`.
 

@@ -208,7 +208,7 @@ def tuned_query(
     )
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class TunedQuery(Query[Model]):
     """A tuned fit that is asked for; made by :func:`tuned_query`.
 

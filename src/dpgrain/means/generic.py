@@ -169,7 +169,7 @@ def release_mean(
     return ReleaseQuery(promise, values, shape, sensitivity, noise, elements, random_state)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class ReleaseQuery(Query[MeanRelease]):
     """A mean of users' values that is asked for.
 

@@ -214,7 +214,7 @@ def mean_of_users(
     return MeanQuery(promise, records, bound, radius, asked, n_users, random_state)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class MeanQuery(Query[MeanOfUsers]):
     """A mean of users' vectors that is asked for.
 

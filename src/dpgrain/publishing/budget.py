@@ -135,6 +135,7 @@ class Budget:
         self,
         guarantee: Guarantee,
         ledger: Charging | None = None,
+        share: float | None = None,
         *,
         parts: Sequence[Guarantee] = (),
         mark: str = "",
@@ -145,6 +146,8 @@ class Budget:
         Args:
             guarantee: what the release promises.
             ledger: the ledger that is open, if one is.
+            share: the part of the budget that the release was asked to take, if it was: its price is
+                then that in this part of the caps.
             parts: the guarantees of the releases that it is composed of, where they are several.
             mark: the text by which the line of the ledger can be found.
             again: False where a ledger that has charged this mark before must refuse it.
@@ -165,16 +168,16 @@ class Budget:
                 # The sum refuses a release that does not protect the same unit of the same users.
                 _ = self._like + guarantee
             planned = self._planned[guarantee.event] > 0
-            spent = self.spent if planned else self._with(guarantee)
+            spent = self.spent if planned else self._with(guarantee, share)
             published = _noted(guarantee, ledger, parts, mark, again=again)
             self._planned[guarantee.event] -= planned
             self._spent, self._guarantee = spent, together
         return published
 
-    def _with(self, guarantee: Guarantee) -> Price:
+    def _with(self, guarantee: Guarantee, share: float | None) -> Price:
         """Return what would be spent with another release, or refuse it if the caps do not hold it."""
         caps, unit = self.caps.price, OWN_UNIT[guarantee.level]
-        room = self.spent.rest_of(caps)
+        room = self.spent.rest_of(caps) if share is None else caps.part(share)
         own = price(guarantee.event, guarantee.relation, unit, caps, room)
         together = self.spent + own
         if not self.caps.hold(together):
@@ -355,6 +358,7 @@ def open_budget() -> Budget | None:
 def charge(
     guarantee: Guarantee,
     budget: Budget | None = None,
+    share: float | None = None,
     *,
     parts: Sequence[Guarantee] = (),
     mark: str = "",
@@ -365,6 +369,7 @@ def charge(
     Args:
         guarantee: what the release promises.
         budget: the budget of which the release takes a share, if it does.
+        share: the part of the budget that it takes then.
         parts: the guarantees of the releases that it is composed of, where they are several: a ledger
             charges each region with those that read it.
         mark: the text by which the line of the ledger can be found.
@@ -388,4 +393,4 @@ def charge(
     ledger = open_ledger()
     if current is None:
         return _noted(guarantee, ledger, parts, mark, again=again)
-    return current.charge(guarantee, ledger, parts=parts, mark=mark, again=again)
+    return current.charge(guarantee, ledger, share, parts=parts, mark=mark, again=again)

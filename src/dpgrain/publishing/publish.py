@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from dpgrain.noise import source_of
-from dpgrain.publishing.budget import Budget, open_budget
 from dpgrain.publishing.budget import charge as charge_open_ones
+from dpgrain.publishing.budget import open_budget
 from dpgrain.publishing.charge import Charge
 from dpgrain.publishing.expected import Expected
 from dpgrain.publishing.guarantee import Guarantee, warn_of_delta
@@ -16,6 +16,7 @@ from dpgrain.publishing.ledgers import open_ledger
 from dpgrain.publishing.query import Made, Query
 from dpgrain.publishing.rehearsal import end_rehearsal, refuse_beside_a_plan
 from dpgrain.publishing.reservation import open_reservation, reservation
+from dpgrain.publishing.share import Share
 
 
 def publish(query: Query[Made]) -> Made:
@@ -40,13 +41,14 @@ def publish(query: Query[Made]) -> Made:
     >>> str(query.plan.expected), len(publish(query))
     ('± 5.97', 28)
     """
+    query.check_process()
     query = query.settled()
     plan, source = query.plan, source_of(query.random_state)
     guarantee = before_publishing(
         replace(plan.guarantee, private=source.private),
         n_users=plan.n_users,
         cells=plan.cells,
-        budget=query.promise.budget,
+        share=query.promise.share,
         expected=plan.expected,
     )
     with Charge(guarantee, source) as charge:
@@ -58,7 +60,7 @@ def before_publishing(
     *,
     n_users: int | None = None,
     cells: int = 1,
-    budget: Budget | None = None,
+    share: Share | None = None,
     expected: Expected | None = None,
     parts: Sequence[Guarantee] = (),
     mark: str = "",
@@ -73,7 +75,7 @@ def before_publishing(
         guarantee: what the release promises.
         n_users: the stated size of the roster, if it was stated.
         cells: the public number of cells, where it is known, else 1.
-        budget: the budget of which the release takes a share, if it was asked for by share.
+        share: the share of a budget that the release takes, if it was asked for by share.
         expected: the error to expect, which a rehearsal tells; None where public numbers do not.
         parts: the guarantees of the releases that it is composed of, where they are several.
         mark: the text by which the line of a ledger can be found.
@@ -92,7 +94,8 @@ def before_publishing(
     warn_of_delta(guarantee.delta, guarantee.level, n_users, cells)
     if (among := reservation()) is not None:
         return among.take(guarantee)
-    return charge_open_ones(guarantee, budget, parts=parts, mark=mark, again=again)
+    budget, part = (None, None) if share is None else (share.budget, share.part)
+    return charge_open_ones(guarantee, budget, part, parts=parts, mark=mark, again=again)
 
 
 def before_resuming(guarantee: Guarantee, *, n_users: int | None = None) -> Guarantee:

@@ -6,9 +6,11 @@ from abc import ABC, abstractmethod
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast
 
+from dpgrain.errors import ParameterError
 from dpgrain.noise import RandomState
 from dpgrain.publishing.planned import Planned
 from dpgrain.publishing.promise import Promise
+from dpgrain.publishing.sent import Sent
 
 if TYPE_CHECKING:
     from dpgrain.publishing.charge import Charge
@@ -63,12 +65,44 @@ class Query(ABC, Generic[Made]):
         """
 
     def keeping(self, promise: Promise) -> Self:
-        """Return the same query with another promise.
+        """Return the same query with another ε and δ.
 
         Args:
-            promise: the other promise.
+            promise: the other promise, to the same unit under the same relation.
+
+        Raises:
+            ParameterError: if the unit or the relation is another: rows were asked for by the first.
         """
+        now = self.promise
+        if (promise.unit, promise.relation) != (now.unit, now.relation):
+            raise ParameterError(
+                f"a query keeps its unit and relation, {now.unit!r} and {now.relation!r}: ask anew for "
+                f"{promise.unit!r} and {promise.relation!r}.",
+                name="promise",
+            )
+        return self._with(promise)
+
+    def _with(self, promise: Promise) -> Self:
+        """Return the same query with another promise to the same unit."""
         return cast("Self", replace(cast("Any", self), promise=promise))
+
+    def __repr__(self) -> str:
+        # Fields may be rows that a caller holds.
+        return f"{type(self).__name__}({self.promise})"
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy for another process takes along what was open where it was made."""
+        return {**self.__dict__, "_sent": Sent.from_here(self.__dict__.get("_sent"))}
+
+    def check_process(self) -> None:
+        """Refuse a copy in a process that does not charge what was open where it was made.
+
+        Raises:
+            ParameterError: if it would not be charged.
+        """
+        sent: Sent | None = self.__dict__.get("_sent")
+        if sent is not None:
+            sent.check()
 
     def settled(self) -> Self:
         """Return the query with the ε at which it takes its share of a budget, if it was given one.

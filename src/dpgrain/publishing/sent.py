@@ -14,7 +14,7 @@ from dpgrain.errors import ParameterError
 from dpgrain.publishing.budget import is_open
 from dpgrain.publishing.ledgers import open_place
 
-_REMEDY = "fit it where it was made, as with n_jobs=None or in threads, or make a new model"
+_REMEDY = "use it where it was made, as with n_jobs=None or in threads, or make a new one"
 
 
 @dataclass(frozen=True)
@@ -58,14 +58,14 @@ class Sent:
             return
         if self.budget:
             raise ParameterError(
-                "this model was sent here while a budget was open in another process, which is not "
-                f"charged for what is published here: {_REMEDY}."
+                "this model or query was sent here while a budget was open in another process, which "
+                f"is not charged for what is published here: {_REMEDY}."
             )
         if self.ledger not in (None, _name()):
             raise ParameterError(
-                "this model was sent here while a ledger was open in another process, which is not "
-                "open here, as this process was started before: open it here, end this process and "
-                f"start another, {_REMEDY}."
+                "this model or query was sent here while a ledger was open in another process, which "
+                "is not open here, as this process was started before: open it here, end this process "
+                f"and start another, {_REMEDY}."
             )
 
 

@@ -374,7 +374,7 @@ class ShuffledSum(ShownSum, ABC):
         return publish(RoundQuery(promise, self, vectors, rows, dropped, corrupt, random_state))
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class RoundQuery(Query[Estimate]):
     """One round of a sum that is asked for, over vectors in this process.
 
@@ -396,12 +396,8 @@ class RoundQuery(Query[Estimate]):
     corrupt: ArrayLike | None = None
     random_state: RandomState = None
 
-    def keeping(self, promise: Promise) -> RoundQuery:
-        """Return the same round with the noise that another promise takes.
-
-        Args:
-            promise: the other promise.
-        """
+    def _with(self, promise: Promise) -> RoundQuery:
+        """Return the same round with the noise that another promise takes."""
         protocol = self.protocol._with(promise.epsilon, promise.delta)
         return replace(self, promise=promise, protocol=protocol)
 

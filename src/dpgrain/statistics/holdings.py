@@ -146,7 +146,7 @@ def elements_per_user(
     return HoldingsQuery(promise, table, column, blocks, limits, noise, random_state, progress)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class HoldingsQuery(Query[Holdings]):
     """How many elements, and records, people hold.
 

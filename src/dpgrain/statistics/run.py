@@ -104,7 +104,7 @@ class Measured:
         return replace(self.asked, care=(said, *self.asked.care))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class SumsQuery(Query[Made]):
     """A statistic that is asked for, and is made of noisy sums.
 
@@ -125,8 +125,7 @@ class SumsQuery(Query[Made]):
         """The promise of the request."""
         return self.request.promise
 
-    def keeping(self, promise: Promise) -> Self:
-        """Return the same query with another promise."""
+    def _with(self, promise: Promise) -> Self:
         return replace(self, request=replace(self.request, promise=promise))
 
     @property

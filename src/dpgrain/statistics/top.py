@@ -280,7 +280,7 @@ def _truncated_is_better(request: Request, most: int, counts: bool) -> bool:
     return bool(event.cutoff + 1 <= gaussian.threshold * math.sqrt(most))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class _HeldQuery(Query[Histogram]):
     """Items of those that anybody holds, named and counted at once.
 
@@ -303,8 +303,7 @@ class _HeldQuery(Query[Histogram]):
         """The promise of the request."""
         return self.request.promise
 
-    def keeping(self, promise: Promise) -> Self:
-        """Return the same query with another promise."""
+    def _with(self, promise: Promise) -> Self:
         return replace(self, request=replace(self.request, promise=promise))
 
     def _planned(self, event: Event, facts: Sequence[str], expected: Expected) -> Planned:
@@ -325,7 +324,7 @@ class _HeldQuery(Query[Histogram]):
             yield data
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class TruncatedQuery(_HeldQuery):
     """Names and counts at once, by truncated noise on every count."""
 
@@ -373,7 +372,7 @@ class TruncatedQuery(_HeldQuery):
         return _largest(_sorted(release), self.k)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class NamesQuery(_HeldQuery):
     """Names and weighted counts, for the whole promise."""
 

@@ -214,7 +214,7 @@ class PrivacyEngine:
                 run,
                 held,
                 lambda: before_publishing(
-                    guarantee, n_users=asked.mean.n_users, budget=asked.promise.budget
+                    guarantee, n_users=asked.mean.n_users, share=asked.promise.share
                 ),
             )
         self._run, self._guarantee, self._held = run, guarantee, held

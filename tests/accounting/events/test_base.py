@@ -328,6 +328,7 @@ def test_bounds_enclose_the_answer(event: Event) -> None:
         assert least <= lower <= upper
 
 
+@pytest.mark.search(keep=0)
 def test_bounds_enclose_what_is_known_exactly() -> None:
     # Of one round: δ(ε) = q·δ_G(ln(1 + (e^ε − 1)/q)).
     for rate, noise in ((0.01, 0.8), (0.3, 2.0)):

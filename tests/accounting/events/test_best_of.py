@@ -108,7 +108,7 @@ def pure_pairs(epsilon: float) -> list[tuple[Array, Array]]:
     return found
 
 
-@pytest.mark.search(keep=4)
+@pytest.mark.search(keep=1)
 @pytest.mark.parametrize("name", LAWS)
 @pytest.mark.parametrize("epsilon", [0.1, 0.5, 1.0])
 def test_no_pure_candidate_exceeds_the_claim(name: str, epsilon: float) -> None:

@@ -149,6 +149,7 @@ def test_days_are_of_times_and_have_new_names() -> None:
         table.with_days("d", "at", "Europe/Paris").where(d=("0001-01-01", "2026-01-01"))
 
 
+@pytest.mark.search(keep=1)
 @pytest.mark.parametrize("engine", ["duckdb", "in_memory"])
 def test_days_tell_groups_regions_cells_and_elements(engine: Any) -> None:
     times = [

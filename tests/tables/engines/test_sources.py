@@ -411,7 +411,7 @@ def with_quotes_at_each_step(end: bytes, size: int) -> list[bytes]:
     return rows
 
 
-@pytest.mark.search(keep=4)
+@pytest.mark.search(keep=1)
 @pytest.mark.parametrize("end", [b"\n", b"\r\n"], ids=["LF", "CRLF"])
 @pytest.mark.parametrize("own", OWN_ROWS)
 @pytest.mark.parametrize("ending", ["csv", "csv.gz"])

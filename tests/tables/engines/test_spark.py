@@ -58,6 +58,7 @@ class TestInOneProcess(EngineContract):
     one_in = 3
 
 
+@pytest.mark.search(keep=0)
 def test_executors_get_no_noise_no_budget_and_no_ledger() -> None:
     cluster = Cluster()
     table = EngineContract().table(some_rows(30), engine=cluster)
@@ -108,6 +109,7 @@ def _norm(sums: IntArray) -> float:
     return float(np.sqrt((sums.astype(np.float64) ** 2).sum())) / 2**10
 
 
+@pytest.mark.search(keep=0)
 def test_a_task_that_is_run_again_on_the_same_rows_changes_nothing() -> None:
     rng = np.random.default_rng(5)
     rows = pa.table({"who": rng.integers(0, 9, 500), "item": rng.integers(0, WIDE, 500)})
