@@ -152,8 +152,16 @@ def test_a_query_shows_no_rows() -> None:
     query = dg.select.query([0.0], lambda _, x: x[:, 0], rows, ["SECRET"], epsilon=1.0)
     assert "SECRET" not in repr(query)
     assert "12345" not in repr(query)
-    for module in ("learn.query", "learn.minimise", "learn.tuning", "means.of_users",
-                   "means.generic", "shuffle.protocol", "statistics.top", "choices.typical"):  # fmt: skip
+    for module in (
+        "learn.query",
+        "learn.minimise",
+        "learn.tuning",
+        "means.of_users",
+        "means.generic",
+        "shuffle.protocol",
+        "statistics.top",
+        "choices.typical",
+    ):
         import_module(f"dpgrain.{module}")
     queries = _subclasses(Query) - {Query, Number}
     assert len(queries) > 8
