@@ -34,6 +34,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--most", type=int, help="of the rest of each search, at most so many cases (`make audit`)"
     )
+    parser.addoption(
+        "--note-seconds", action="store_true", help="list the tests that take long (`make seconds`)"
+    )
 
 
 def _part(config: pytest.Config) -> sampling.Part:
@@ -45,6 +48,8 @@ def _part(config: pytest.Config) -> sampling.Part:
 
 def pytest_configure(config: pytest.Config) -> None:
     sampling.load(_part(config))
+    if config.getoption("--note-seconds"):
+        config.pluginmanager.register(sampling.Clock())
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # What a shell starts in the background ignores interruptions, and so would what tests start.
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -52,16 +57,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)  # Of what is left when other marks are heeded.
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    sample = sampling.sampled(items)
-    beyond = sampling.beyond(items, sample, config.getoption("--most"))
-    left_out = [
-        item
-        for item in items
-        if item.nodeid in beyond or not sampling.belongs(item, _part(config), sample)
-    ]
-    config.hook.pytest_deselected(items=left_out)
-    out = set(left_out)
-    items[:] = [item for item in items if item not in out]
+    names = sampling.left_out(items, _part(config), config.getoption("--most"))
+    config.hook.pytest_deselected(items=[item for item in items if item.nodeid in names])
+    items[:] = [item for item in items if item.nodeid not in names]
 
 
 @pytest.fixture

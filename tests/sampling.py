@@ -2,15 +2,20 @@
 
 A search is one test of many cases, marked ``@pytest.mark.search``; or it tries many examples that
 hypothesis draws; or it has a loop of its own, over what the fixture ``some_of`` gives it, or over a
-product of options, of which the fixture ``strength`` says how many meet. What the sample tries is the
-same in every run: it follows from the names of the tests alone.
+product of options, of which the fixture ``strength`` says how many meet. A test of any kind that takes
+long is listed with its seconds in ``seconds.txt``, and the sample has as many of its cases as fit in a
+second, or in those of its mark. What the sample tries is the same in every run: it follows from the
+names of the tests and that list.
 """
 
 from __future__ import annotations
 
 import hashlib
+import os
 import random
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Generator, Hashable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Literal
 
 import pytest
@@ -19,6 +24,13 @@ from hypothesis import is_hypothesis_test, settings
 #: The sample of each search, the rest of it, or everything.
 Part = Literal["sample", "rest", "all"]
 PARTS: tuple[Part, ...] = ("sample", "rest", "all")
+
+# File of the tests that take long, each with the processor seconds of one of its cases.
+SECONDS = Path(__file__).with_name("seconds.txt")
+# Seconds of the sample for all cases of a test whose mark does not say others.
+_ON_EACH = 1.0
+# Seconds of all cases of a test in one run from which on it is listed.
+_LISTED = 0.5
 
 # Of examples the sample tries one in this many, and no fewer than are worth a start.
 _ONE_IN = 5
@@ -91,45 +103,132 @@ def _values(item: pytest.Function) -> frozenset[Hashable]:
     )
 
 
-def sampled(items: Sequence[pytest.Item]) -> set[str]:
-    """The names of the cases of marked searches that are in the sample."""
-    searches, keeps = _searches(items)
-    return {name for search, cases in searches.items() for name in spread(cases, keeps[search])}
+def seconds(file: Path = SECONDS) -> dict[str, float]:
+    """The processor seconds of a case of each test that is listed."""
+    if not file.exists():
+        return {}
+    lines = file.read_text(encoding="utf-8").splitlines()
+    return {name: float(number) for number, name in (line.split(" ", 1) for line in lines)}
 
 
-def beyond(items: Sequence[pytest.Item], sample: set[str], most: int | None) -> set[str]:
-    """The names of cases that are more than so many of a search, apart from those in the sample."""
-    if most is None:
-        return set()
-    left_out: set[str] = set()
-    for cases in _searches(items)[0].values():
-        rest = {name: values for name, values in cases.items() if name not in sample}
-        if len(rest) > most:
-            left_out |= rest.keys() - spread(rest, most)
-    return left_out
+class Search:
+    """The cases of one test.
+
+    Args:
+        mark: the mark of a search, if it has one.
+        a_case: the seconds of a case; None if the test is not listed.
+    """
+
+    def __init__(self, mark: pytest.Mark | None, a_case: float | None) -> None:
+        self.cases: dict[str, frozenset[Hashable]] = {}
+        self._mark = mark
+        self._a_case = a_case
+
+    def sample(self) -> set[str]:
+        """The names of the cases that the sample runs."""
+        if self._a_case is None:
+            return spread(self.cases, None)
+        on_each = self._mark.kwargs.get("seconds", _ON_EACH) if self._mark else _ON_EACH
+        return spread(self.cases, int(on_each / self._a_case))
+
+    def beyond(self, most: int) -> set[str]:
+        """The names of the cases that are neither in the sample nor among so many others."""
+        sample = self.sample()
+        rest = {name: values for name, values in self.cases.items() if name not in sample}
+        return rest.keys() - spread(rest, most) if len(rest) > most else set()
 
 
-def _searches(
-    items: Sequence[pytest.Item],
-) -> tuple[dict[str, dict[str, frozenset[Hashable]]], dict[str, int | None]]:
-    """The cases of each marked search with their values, and how many the sample keeps of it."""
-    searches: dict[str, dict[str, frozenset[Hashable]]] = {}
-    keeps: dict[str, int | None] = {}
+def searches(items: Iterable[pytest.Item]) -> list[Search]:
+    """The tests that are marked as searches, or listed for the seconds that they take."""
+    listed = seconds()
+    found: dict[str, Search] = {}
     for item in items:
-        mark = item.get_closest_marker("search")
-        if mark is not None and isinstance(item, pytest.Function):
-            search = item.nodeid.removesuffix(item.name) + item.originalname
-            searches.setdefault(search, {})[item.nodeid] = _values(item)
-            keeps[search] = mark.kwargs.get("keep")
-    return searches, keeps
+        mark, name = item.get_closest_marker("search"), test_of(item.nodeid)
+        if isinstance(item, pytest.Function) and (mark is not None or name in listed):
+            search = found.setdefault(name, Search(mark, listed.get(name)))
+            search.cases[item.nodeid] = _values(item)
+    return list(found.values())
 
 
-def belongs(item: pytest.Item, part: Part, sample: set[str]) -> bool:
-    """Whether this part runs the test; both run one that tries fewer examples in the sample."""
-    in_sample = item.get_closest_marker("search") is None or item.nodeid in sample
+def test_of(nodeid: str) -> str:
+    """The name of a test without the parameters of a case."""
+    return nodeid.split("[", 1)[0]
+
+
+def left_out(items: Sequence[pytest.Item], part: Part, most: int | None) -> set[str]:
+    """The names of the cases that a part of all tests does not run.
+
+    Args:
+        items: all cases.
+        part: the part.
+        most: the number of cases, apart from those in the sample, that are run of a search; all if
+            None.
+    """
+    found = searches(items)
+    rest = {name for search in found for name in search.cases.keys() - search.sample()}
+    out = {
+        item.nodeid for item in items if not _belongs(item, part, in_sample=item.nodeid not in rest)
+    }
+    return out if most is None else out.union(*(search.beyond(most) for search in found))
+
+
+def _belongs(item: pytest.Item, part: Part, *, in_sample: bool) -> bool:
+    """Whether a part has the case; two have one that tries fewer examples in the sample."""
     if part == "rest" and in_sample:
         tries_more = is_hypothesis_test(getattr(item, "obj", None))
         return tries_more or not {"some_of", "strength"}.isdisjoint(
             getattr(item, "fixturenames", ())
         )
     return part != "sample" or in_sample
+
+
+class Clock:
+    """A plugin that measures the processor seconds of tests, and lists those that take long.
+
+    Args:
+        file: the list; what it holds of tests that do not run stays.
+    """
+
+    def __init__(self, file: Path = SECONDS) -> None:
+        self._file = file
+        self._spent: dict[str, list[float]] = defaultdict(list)
+        self._began = 0.0
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_protocol(self) -> Generator[None, Any, Any]:
+        """Note when a case begins."""
+        self._began = _processor()
+        return (yield)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(self, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
+        """Write what a case took into its last report, which the first process gets."""
+        report = yield
+        if call.when == "teardown":
+            report.user_properties.append(("seconds", _processor() - self._began))
+        return report
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Keep the seconds of a case."""
+        if report.when == "teardown":
+            spent = dict(report.user_properties)["seconds"]
+            assert isinstance(spent, float)
+            self._spent[test_of(report.nodeid)].append(spent)
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Write the list, in the first process."""
+        if hasattr(session.config, "workerinput"):
+            return
+        listed = seconds(self._file)
+        for name, spent in self._spent.items():
+            listed.pop(name, None)
+            if sum(spent) >= _LISTED:
+                listed[name] = sum(spent) / len(spent)
+        lines = [f"{listed[name]:.2g} {name}\n" for name in sorted(listed)]
+        self._file.write_text("".join(lines), encoding="utf-8")
+
+
+def _processor() -> float:
+    """The processor seconds of this process, and of those that it has waited for."""
+    now = os.times()
+    return now.user + now.system + now.children_user + now.children_system

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.sampling import shortened, spread
+from tests.sampling import SECONDS, seconds, shortened, spread
 
 CASES = {
     f"{word}-{number}-{last}": frozenset({("word", word), ("number", number), ("last", last)})
@@ -27,13 +27,15 @@ from tests.sampling import examples
 @pytest.mark.parametrize("kind", [int, float])
 def test_product(word, number, kind): pass
 
-@pytest.mark.search(keep=0)
 def test_expensive(): pass
+
+@pytest.mark.search(seconds=20)
+@pytest.mark.parametrize("number", range(9))
+def test_contract(number): pass
 
 @pytest.mark.parametrize("number", range(3))
 def test_plain(number): pass
 
-@pytest.mark.search(keep=1)
 class TestOne:
     @pytest.mark.parametrize("number", range(5))
     def test_in_class(self, number): pass
@@ -48,6 +50,24 @@ def test_loop(some_of): pass
 @given(st.integers())
 @examples(50)
 def test_random(number): pass
+"""
+
+
+LONG = """
+import time, pytest
+
+@pytest.mark.parametrize("number", range(2))
+def test_long(number):
+    began = time.process_time()
+    while time.process_time() < began + 0.3: pass
+"""
+
+LISTED = """\
+5.5 tests/test_it.py::test_contract
+1.1 tests/test_it.py::test_expensive
+0.7 tests/test_it.py::TestOne::test_in_class
+0.7 tests/test_it.py::TestOne::test_other_in_class
+0.4 tests/test_it.py::TestTwo::test_in_class
 """
 
 
@@ -117,9 +137,10 @@ def searches(tmp_path: Path) -> Path:
     (tmp_path / "tests").mkdir()
     for name in ("conftest.py", "sampling.py"):
         (tmp_path / "tests" / name).write_text((here / name).read_text(encoding="utf-8"))
+    (tmp_path / "tests" / "seconds.txt").write_text(LISTED)
     (tmp_path / "tests" / "test_it.py").write_text(SEARCHES)
     (tmp_path / "pytest.ini").write_text(
-        "[pytest]\npythonpath = .\nmarkers =\n  search(keep): x\n  slow: x\n"
+        "[pytest]\npythonpath = .\nmarkers =\n  search(seconds): x\n  slow: x\n"
         "addopts = --import-mode=importlib -m 'not slow'\n"
     )
     return tmp_path
@@ -133,15 +154,40 @@ def test_sample_and_rest_are_everything(searches: Path) -> None:
     # Of random searches and loops both parts try examples, of slow tests neither.
     assert sample & rest == {f"{at}test_random", f"{at}test_loop"}
     assert sample | rest == everything
-    assert len(everything) == 16 + 1 + 3 + 2 * (5 + 1) + 2
-    assert len({name for name in sample if name.startswith(f"{at}test_product")}) == 4
+    assert len(everything) == 16 + 1 + 9 + 3 + 2 * (5 + 1) + 2
     assert f"{at}test_expensive" in rest
-    # Each class has a sample of its own, and the case that is not slow is the one to keep.
-    for name in ("TestOne", "TestTwo"):
-        assert len({case for case in sample if case.startswith(f"{at}{name}::test_in_class")}) == 1
-        assert f"{at}{name}::test_other_in_class[0]" in sample
+    # As many cases as fit in a second, or in the seconds of the mark. Each class has a sample of its
+    # own, and the case that is not slow is the one to keep.
+    for name, many in {
+        "test_product": 4,
+        "test_contract": 3,
+        "TestOne::test_in_class": 1,
+        "TestTwo::test_in_class": 2,
+        "TestOne::test_other_in_class": 1,
+    }.items():
+        assert len({case for case in sample if case.startswith(f"{at}{name}[")}) == many, name
 
 
 def test_what_is_asked_for_by_name_runs_whole(searches: Path) -> None:
     names = [f"tests/test_it.py::{name}" for name in ("test_product", "test_expensive")]
     assert len(_collected(searches, *names)) == 16 + 1
+
+
+def test_a_run_lists_what_takes_long(searches: Path) -> None:
+    """A test that has become quick leaves the list; one that does not run stays in it."""
+    (searches / "tests" / "test_long.py").write_text(LONG)
+    words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--note-seconds"]
+    words += ["--rootdir", str(searches), "-c", str(searches / "pytest.ini")]
+    subprocess.run([*words, "-n", "1"], check=True, cwd=searches, capture_output=True)
+    listed = seconds(searches / "tests" / "seconds.txt")
+    long = listed.pop("tests/test_long.py::test_long")
+    assert 0.3 <= long < 3
+    assert listed == {"tests/test_it.py::test_expensive": 1.1}
+
+
+def test_what_is_listed_is_there() -> None:
+    for name in seconds():
+        path, *inside = name.split("::")
+        text = (SECONDS.parents[1] / path).read_text(encoding="utf-8")
+        kind = "class" if len(inside) > 1 else "def"
+        assert f"{kind} {inside[0]}" in text, f"{name} moved: move its line of tests/seconds.txt."

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
+from dataclasses import fields, is_dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -210,12 +211,9 @@ def plain(value: Any) -> Any:
         return float(f"{value:.{_DIGITS}g}") if np.isfinite(value) else str(value)
     if value is None or isinstance(value, str | int | bool):
         return value
-    if hasattr(value, "__dataclass_fields__"):
-        return {
-            name: plain(getattr(value, name))
-            for name in value.__dataclass_fields__
-            if not name.startswith("_")
-        }
+    if is_dataclass(value):
+        names = [item.name for item in fields(value)]
+        return {name: plain(getattr(value, name)) for name in names if not name.startswith("_")}
     return str(value)
 
 

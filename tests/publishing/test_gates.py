@@ -11,6 +11,7 @@ from tests.rooms import SOURCE, modules_of, tree_of
 _HARMLESS = {
     "Source", "RandomState", "SystemSource", "SeededSource", "raised", "MAX_SCALE", "rounded",
     "BinomialLaw", "CountLaw", "PoissonLaw", "LARGEST_COUNT",
+    "AdditiveLaw", "GAUSSIAN", "LAPLACE", "law_named",
 }  # fmt: skip
 
 # The gate.
@@ -36,7 +37,7 @@ def _draws(tree: ast.Module) -> set[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("dpgrain.noise"):
             found |= {alias.name for alias in node.names} - _HARMLESS
-        if isinstance(node, ast.Attribute) and node.attr == "open_engine":
+        if isinstance(node, ast.Attribute) and node.attr in ("open_engine", "add_noise"):
             found.add(node.attr)
     return found
 
@@ -65,8 +66,9 @@ def test_who_draws_by_itself_is_seen(tmp_path: Path) -> None:
     room.mkdir(parents=True)
     for name, text in {
         "law.py": "from dpgrain.noise.sums import with_gaussian\n",
+        "named.py": "def draw(event, *sums):\n    return event.law.add_noise(*sums)\n",
         "row.py": "def read(table):\n    return table.open_engine()\n",
         "fine.py": "from dpgrain.noise import RandomState\n",
     }.items():
         (room / name).write_text(text, encoding="utf-8")
-    assert _places(tmp_path) == {"statistics/law.py", "statistics/row.py"}
+    assert _places(tmp_path) == {f"statistics/{name}.py" for name in ("law", "named", "row")}

@@ -27,6 +27,7 @@ from dpgrain.accounting import (
     TruncatedGeometric,
 )
 from dpgrain.noise import sums as noise_sums
+from dpgrain.noise import sums as sums_module
 from dpgrain.publishing import charge as charge_module
 from dpgrain.statistics import bounds as bounds_module
 from dpgrain.statistics import run as run_module
@@ -239,7 +240,8 @@ def recording(outcome: Outcome) -> Iterator[Recorder]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(charge_module, "with_gaussian", law("gaussian"))
-        patch.setattr(charge_module, "with_laplace", law("laplace"))
+        patch.setattr(sums_module, "with_gaussian", law("gaussian"))
+        patch.setattr(sums_module, "with_laplace", law("laplace"))
         patch.setattr(charge_module, "with_truncated_geometric", law("truncated"))
         patch.setattr(charge_module, "gumbel_order", choosing)
         patch.setattr(charge_module, "with_noise", with_noise)

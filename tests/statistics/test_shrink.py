@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from scipy.integrate import quad
 from tests.sampling import examples
 
+from dpgrain.noise.additive import law_named
 from dpgrain.statistics import shrink as shrinking
 from dpgrain.statistics.shrink import shrink
 
@@ -98,7 +99,7 @@ def test_the_stated_error_is_that_measured() -> None:
 
 @pytest.mark.parametrize("noise", ["gaussian", "laplace"])
 def test_the_posterior_is_that_of_the_fitted_law(noise: str) -> None:
-    law = shrinking._LAWS[noise]
+    law = law_named(noise)
     truths = shrinking._Truths(
         np.array([0.0, 0.5, 1.0, 3.0, 7.0]), 0.3, np.array([0.4, 0.2, 0.1, 0.05])
     )

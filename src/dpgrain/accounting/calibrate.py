@@ -13,7 +13,7 @@ from dpgrain.accounting.contribution import Contribution
 from dpgrain.accounting.events.base import Event
 from dpgrain.accounting.events.choices import BoundedRange
 from dpgrain.accounting.events.naming import TruncatedGeometric
-from dpgrain.accounting.events.noise import Gaussian, Laplace
+from dpgrain.accounting.events.noise import Additive, Gaussian, Laplace
 from dpgrain.accounting.losses.gaussian import bisect, gaussian_epsilon, gaussian_mu
 from dpgrain.accounting.losses.rounding import product_up
 from dpgrain.errors import ParameterError
@@ -302,6 +302,45 @@ def calibrate_laplace(
     while product_up(count, sensitivity, over=multiplier) > epsilon:
         multiplier = math.nextafter(multiplier, math.inf)
     return Laplace(multiplier, contribution, count)
+
+
+def calibrate_additive(
+    kind: type[Additive],
+    epsilon: float,
+    delta: float,
+    *,
+    contribution: Contribution,
+    relation: Relation = "zero_out",
+    unit: Unit | None = None,
+) -> Additive:
+    """The event of a named law of noise with the least noise that keeps a promise to one unit.
+
+    Args:
+        kind: the event of the law, from ``ADDITIVE``.
+        epsilon: the promised ε, above 0.
+        delta: the promised δ; 0 for a law that is pure.
+        contribution: how units enter the sum, with the norm of the law.
+        relation: the neighbouring relation.
+        unit: the unit that is protected; by default the one whose data is a block.
+
+    Raises:
+        ParameterError: if ε or δ is out of range, or nothing bounds the contribution.
+
+    >>> asked = {"contribution": Contribution(norm="l1")}
+    >>> calibrate_additive(Laplace, 0.5, 0.0, **asked).noise_multiplier
+    2.0
+    """
+    if kind is Laplace:
+        return calibrate_laplace(epsilon, contribution=contribution, relation=relation, unit=unit)
+    if kind is Gaussian:
+        return calibrate_gaussian(
+            epsilon, delta, contribution=contribution, relation=relation, unit=unit
+        )
+
+    def event(multiplier: float) -> Additive:
+        return kind(multiplier, contribution)
+
+    return calibrate(event, epsilon, delta, relation=relation, unit=unit).event
 
 
 def calibrate_truncated_geometric(

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
 import typer
 
+from dpgrain._types import Law
 from dpgrain.cli.command import CLIPPING, PEOPLE, PROMISE, RESULTS, TABLE, seldom
 from dpgrain.errors import ParameterError
 from dpgrain.units import Level, Relation
@@ -69,11 +70,11 @@ Clip: TypeAlias = Annotated[
     ),
 ]
 Noise: TypeAlias = Annotated[
-    Literal["gaussian", "laplace"],
+    Law,
     typer.Option(help="Law of the noise.", rich_help_panel=seldom(PROMISE)),
 ]
 AnyNoise: TypeAlias = Annotated[
-    Literal["auto", "gaussian", "laplace"],
+    Literal["auto", Law],
     typer.Option(
         help="Law of the noise; auto takes Laplace where that is known to be less.",
         rich_help_panel=seldom(PROMISE),

@@ -7,14 +7,14 @@ import math
 from dpgrain.accounting.calibrate import calibrate_truncated_geometric
 from dpgrain.accounting.events.base import Event
 from dpgrain.accounting.events.naming import Selection
-from dpgrain.accounting.events.noise import Gaussian, Laplace
+from dpgrain.accounting.events.noise import Additive
 from dpgrain.planning.floors import (
     least_error,
     least_holders,
 )
 from dpgrain.planning.plan import FLOOR, MANY_UNITS, ErrorPlan, Row, checked_promise, promise_words
 from dpgrain.statistics.intervals import half_width
-from dpgrain.statistics.plan import law_of, noise_sd
+from dpgrain.statistics.plan import noise_sd
 from dpgrain.units import OWN_UNIT, Relation, Unit
 
 # This is the 95% quantile of the normal law, in standard deviations.
@@ -22,7 +22,7 @@ _MOSTLY_DEVIATIONS = 1.6448536269514722
 
 
 def plan_counts(
-    sums: Gaussian | Laplace,
+    sums: Additive,
     select: Selection | None = None,
     *,
     epsilon: float,
@@ -51,10 +51,10 @@ def plan_counts(
     >>> round(plan["noise sd of a count"], 3)
     4.225
     """
-    epsilon, delta = checked_promise(epsilon, delta, relation, allow_zero=isinstance(sums, Laplace))
+    epsilon, delta = checked_promise(epsilon, delta, relation, allow_zero=sums.law.pure)
     unit = OWN_UNIT[sums.level] if unit is None else unit
     noise = noise_sd(sums)
-    within = half_width(law_of(sums)) * noise
+    within = half_width(sums.law.name) * noise
     # One unit moves one coordinate by at least its bound, whichever of its blocks that is in.
     floor = least_error(epsilon, delta, MANY_UNITS, relation=relation, signed=False)
     rows = [

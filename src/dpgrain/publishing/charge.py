@@ -20,17 +20,16 @@ from dpgrain.accounting import (
     Compose,
     Event,
     ExponentialMechanism,
-    Gaussian,
-    Laplace,
     Parallel,
     SelectBest,
     Selection,
     TruncatedGeometric,
 )
+from dpgrain.accounting.events.noise import Additive
 from dpgrain.errors import ParameterError
 from dpgrain.noise import Source, gumbel_order, raised
 from dpgrain.noise.exponential import below, permute_and_flip
-from dpgrain.noise.sums import with_gaussian, with_laplace, with_truncated_geometric
+from dpgrain.noise.sums import with_gaussian, with_truncated_geometric
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.repeated import best_run
 
@@ -112,9 +111,7 @@ class Charge:
 
     # -- noise --
 
-    def noisy(
-        self, part: Gaussian | Laplace, sums: NDArray[Any], radius: ArrayLike = 1.0
-    ) -> NDArray[Any]:
+    def noisy(self, part: Additive, sums: NDArray[Any], radius: ArrayLike = 1.0) -> NDArray[Any]:
         """Add noise of a part's law to sums of integers.
 
         Args:
@@ -275,7 +272,7 @@ def tickets(event: Event) -> Counter[Event]:
 
 
 def with_noise(
-    event: Gaussian | Laplace, sums: NDArray[Any], scale: FloatArray | float, source: Source
+    event: Additive, sums: NDArray[Any], scale: FloatArray | float, source: Source
 ) -> NDArray[Any]:
     """Add noise of an event's law to sums of integers, never below the scale.
 
@@ -285,5 +282,4 @@ def with_noise(
         scale: the scale of the noise, one number or one per sum.
         source: where noise comes from.
     """
-    add = with_laplace if isinstance(event, Laplace) else with_gaussian
-    return add(sums, raised(scale), source=source)
+    return event.law.add_noise(sums, raised(scale), source=source)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from dpgrain import _validate
 from dpgrain.accounting import Event
 from dpgrain.errors import ParameterError
+from dpgrain.noise.additive import law_named
 from dpgrain.publishing.budget import Budget
 from dpgrain.publishing.share import Share
 from dpgrain.units import OWN_UNIT, RELATIONS, Element, Level, Record, Relation, Unit, User
@@ -124,7 +125,7 @@ class Promise:
         Raises:
             ParameterError: if there is no such law, or it needs a δ above 0.
         """
-        if _validate.one_of(("gaussian", "laplace"), noise=noise) == "laplace":
+        if law_named(noise).pure:
             return self.pure()
         self.require_delta(
             "delta = 0 needs pure differential privacy: choose noise='laplace', or a delta such as "

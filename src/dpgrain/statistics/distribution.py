@@ -16,6 +16,7 @@ from dpgrain import _validate
 from dpgrain._types import FloatArray, Law
 from dpgrain.errors import ParameterError
 from dpgrain.noise import RandomState
+from dpgrain.noise.additive import law_named
 from dpgrain.publishing import Promise, Query, publishes
 from dpgrain.statistics import values
 from dpgrain.statistics.bounds import AutoClip
@@ -313,8 +314,8 @@ def _band(bins: int, nothing: int | None, law: Law) -> float:
         law: the law of the noise.
     """
     rng, shape = np.random.default_rng(0), (min(_DRAWN // bins, 40_000), bins)
-    laplace = law == "laplace"
-    noise = rng.laplace(0.0, math.sqrt(0.5), shape) if laplace else rng.normal(0.0, 1.0, shape)
+    kind = law_named(law)
+    noise = kind.draw(rng, shape) / kind.sd
     above = _above(noise)
     below = np.cumsum(noise, axis=1)[:, :-1]
     edge = np.arange(1.0, bins)

@@ -42,7 +42,7 @@ def histogram(
     domain: Any = None,
     weight: str | None = None,
     edges: Sequence[float] | Literal["auto"] | None = None,
-    noise: Literal["gaussian", "laplace"] = "gaussian",
+    noise: Law = "gaussian",
     nonnegative: bool = False,
     max_items: int = 1000,
     random_state: RandomState = None,

@@ -15,15 +15,12 @@ from dpgrain import _validate
 from dpgrain._progress import Progress
 from dpgrain._types import Law
 from dpgrain._wording import counted
-from dpgrain.accounting import (
-    Contribution,
-    Gaussian,
-    Laplace,
-    calibrate_gaussian,
-    calibrate_laplace,
-)
+from dpgrain.accounting import Contribution
+from dpgrain.accounting.calibrate import calibrate_additive
+from dpgrain.accounting.events.noise import ADDITIVE, Additive
 from dpgrain.errors import ParameterError
 from dpgrain.noise import RandomState
+from dpgrain.noise.additive import law_named
 from dpgrain.publishing import Charge, Planned, Promise, Query, publishes
 from dpgrain.publishing.expected import Expected
 from dpgrain.publishing.guarantee import Guarantee
@@ -88,7 +85,7 @@ def elements_per_user(
     share: float | None = None,
     relation: Relation = "zero_out",
     edges: Sequence[int] = _EDGES,
-    noise: Literal["gaussian", "laplace"] = "gaussian",
+    noise: Law = "gaussian",
     random_state: RandomState = None,
     progress: bool | None = None,
 ) -> Query[Holdings]:
@@ -173,23 +170,17 @@ class HoldingsQuery(Query[Holdings]):
     @property
     def _size(self) -> float:
         """The norm of a user's block: 1 in a bin of elements and 1 in a bin of records."""
-        return 2.0 if self.noise == "laplace" else math.sqrt(2.0)
+        return 2.0 if law_named(self.noise).norm == "l1" else math.sqrt(2.0)
 
     @property
-    def event(self) -> Gaussian | Laplace:
+    def event(self) -> Additive:
         """The noise of the counts."""
         promise = self.promise
-        if self.noise == "laplace":
-            return calibrate_laplace(
-                promise.epsilon,
-                contribution=Contribution(block="user", norm="l1"),
-                relation=promise.relation,
-                unit=promise.plain_unit,
-            )
-        return calibrate_gaussian(
+        return calibrate_additive(
+            ADDITIVE[self.noise],
             promise.epsilon,
             promise.delta,
-            contribution=Contribution(block="user", norm="l2"),
+            contribution=Contribution(block="user", norm=law_named(self.noise).norm),
             relation=promise.relation,
             unit=promise.plain_unit,
         )

@@ -2,30 +2,16 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from dpgrain import _validate
-from dpgrain._special import ndtr, ndtri
 from dpgrain._types import BoolArray, FloatArray, Law
+from dpgrain.noise.additive import law_named
 
 # A chosen bound balances what clipping takes against the noise, so that the loss is a few standard
 # errors; on public tables it was rarely more than this many (docs/theory, "What clipping leaves").
 _LOSS = 5.0
-
-
-def _laplace(level: float) -> float:
-    tail = 2 * min(level, 1 - level)
-    return math.copysign(-math.log(tail) / math.sqrt(2), level - 0.5)
-
-
-_QUANTILES: dict[str, Callable[[float], float]] = {
-    "gaussian": lambda level: float(ndtri(level)),
-    "laplace": _laplace,
-}
 
 
 def quantile_of(noise: str, level: float) -> float:
@@ -41,25 +27,20 @@ def quantile_of(noise: str, level: float) -> float:
     >>> round(quantile_of("gaussian", 0.95), 3), round(quantile_of("laplace", 0.95), 3)
     (1.645, 1.628)
     """
-    return _QUANTILES[_validate.one_of(tuple(_QUANTILES), noise=noise)](level)
+    return law_named(noise).quantile(level)
 
 
 def tail_of(noise: Law, deviations: Any) -> FloatArray:
     """Return the probability that noise passes so many standard deviations, of the same shape.
 
     Args:
-        noise: ``"gaussian"`` or ``"laplace"``. A sum of Laplace noise has lighter tails beyond two
-            standard deviations, so that it may be taken for one.
+        noise: the name of the law.
         deviations: any numbers.
 
     >>> tail_of("gaussian", [0.0, 3.0]).round(5), tail_of("laplace", [0.0, 3.0]).round(5)
     (array([0.5    , 0.00135]), array([0.5    , 0.00718]))
     """
-    x = np.asarray(deviations, dtype=np.float64)
-    if noise == "gaussian":
-        return np.asarray(ndtr(-x))
-    half = np.exp(-math.sqrt(2) * np.abs(x)) / 2
-    return np.asarray(np.where(x > 0, half, 1 - half), dtype=np.float64)
+    return law_named(noise).tail(np.asarray(deviations, dtype=np.float64))
 
 
 def half_width(noise: str) -> float:

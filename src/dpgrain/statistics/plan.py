@@ -7,19 +7,18 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from dpgrain import _validate
-from dpgrain._types import Law
 from dpgrain.accounting import (
     BoundedRange,
     Contribution,
     Event,
     ExponentialMechanism,
-    Gaussian,
-    Laplace,
     Selection,
-    calibrate_laplace,
     gaussian_multipliers,
 )
+from dpgrain.accounting.calibrate import calibrate_additive
+from dpgrain.accounting.events.noise import ADDITIVE, Additive
 from dpgrain.errors import ParameterError
+from dpgrain.noise.additive import law_named
 from dpgrain.publishing.promise import Promise
 from dpgrain.statistics.bounds import POOL_MOST, POOL_MOST_OF_USER, POOL_SIZE, AutoClip
 from dpgrain.statistics.intervals import half_width
@@ -84,13 +83,13 @@ class Plan:
     epsilon: float
     delta: float
     select: Selection | Best | None
-    bounds: Gaussian | Laplace | None
-    sums: Gaussian | Laplace
+    bounds: Additive | None
+    sums: Additive
     clip: float | None = None
     items: int | None = None
-    ranges: Gaussian | Laplace | None = None
-    align: Gaussian | Laplace | None = None
-    pool: Gaussian | Laplace | None = None
+    ranges: Additive | None = None
+    align: Additive | None = None
+    pool: Additive | None = None
 
     @property
     def one_bound(self) -> bool:
@@ -120,7 +119,7 @@ class Plan:
     @property
     def radius(self) -> float:
         """Half-width of a 95% interval of the noise of one item, in the unit of ``std_error``."""
-        return half_width(law_of(self.sums)) * self.std_error
+        return half_width(self.sums.law.name) * self.std_error
 
     @property
     def expected_error(self) -> float:
@@ -131,11 +130,11 @@ class Plan:
         """
         return self.std_error * math.sqrt(1 if self.items is None else self.items)
 
-    def share_of(self, *parts: Gaussian | Laplace | None) -> float:
+    def share_of(self, *parts: Additive | None) -> float:
         """Return the share of the budget that parts get: of μ², or of ε under Laplace noise."""
-        power = 1 if isinstance(self.sums, Laplace) else 2
+        power = 1 if self.sums.law.pure else 2
 
-        def spent(part: Gaussian | Laplace | Selection) -> float:
+        def spent(part: Additive | Selection) -> float:
             moved = part.contribution.sensitivity(1, self.relation, self.unit)
             return (moved / part.noise_multiplier) ** power
 
@@ -167,15 +166,9 @@ class Plan:
         return "\n".join(lines)
 
 
-def law_of(event: Gaussian | Laplace) -> Law:
-    """Return the name of the law of an event's noise."""
-    return "laplace" if isinstance(event, Laplace) else "gaussian"
-
-
-def noise_sd(event: Gaussian | Laplace) -> float:
+def noise_sd(event: Additive) -> float:
     """Standard deviation of an event's noise in clipping bounds."""
-    spread = math.sqrt(2.0) if isinstance(event, Laplace) else 1.0
-    return spread * event.noise_multiplier
+    return event.law.sd * event.noise_multiplier
 
 
 def one_bound(contribution: Contribution) -> bool:
@@ -214,7 +207,7 @@ def make_plan(
         select_share: the share of the budget that selecting gets.
         align_from: from so many coordinates on, blocks are also added up at one size.
     """
-    unit, relation = promise.plain_unit, promise.relation
+    unit, relation, law = promise.plain_unit, promise.relation, law_named(noise)
     # Which bin a block falls into is one of several coordinates, and any record may change it.
     binned = replace(contribution, coordinates="nonnegative", record_size=math.inf)
     auto, bound = (clip, None) if isinstance(clip, AutoClip) else (None, clip)
@@ -229,7 +222,7 @@ def make_plan(
         shares["align"] = left * ALIGN_SHARE if shared and many else 0.0
         most = _most_pooled(contribution)
         own, pooled = auto.shares(
-            one_bound=shared, cells=contribution.cells, most=None if noise == "laplace" else most
+            one_bound=shared, cells=contribution.cells, most=None if law.norm == "l1" else most
         )
         shares["bounds"], shares["pool"] = left * own, left * pooled
         if pooled:
@@ -241,10 +234,10 @@ def make_plan(
     if ranges is not None:
         parts["ranges"] = replace(ranges, coordinates="nonnegative", record_size=math.inf)
     named = [name for name in _PARTS if shares[name] > 0]
-    events: dict[str, Gaussian | Laplace]
+    events: dict[str, Additive]
     leak = 0.0
-    if noise == "laplace":
-        events = _laplace_events(parts, named, shares, promise.epsilon, relation, unit)
+    if law.pure:
+        events = _pure_events(noise, parts, named, shares, promise.epsilon, relation, unit)
     else:
         leak = selection_delta(promise.level) * promise.delta if select else 0.0
         multipliers = gaussian_multipliers(
@@ -256,7 +249,7 @@ def make_plan(
             unit,
         )
         events = {
-            name: Gaussian(multiplier, parts[name])
+            name: ADDITIVE[noise](multiplier, parts[name])
             for name, multiplier in zip(named, multipliers, strict=True)
         }
     for name in events.keys() - _COUNTS:
@@ -321,8 +314,8 @@ def grid_bits(noise_multiplier: float) -> int:
 
 
 def _with_record_size(
-    event: Gaussian | Laplace, value: float | None, clip: float | None, items: int | None
-) -> Gaussian | Laplace:
+    event: Additive, value: float | None, clip: float | None, items: int | None
+) -> Additive:
     """Add what one record can move, where that is known: its value plus truncation to the grid."""
     if value is None or clip is None or items is None:
         return event
@@ -333,19 +326,25 @@ def _with_record_size(
     return replace(event, contribution=replace(event.contribution, record_size=size))
 
 
-def _laplace_events(
+def _pure_events(
+    noise: str,
     parts: dict[str, Contribution],
     named: list[str],
     shares: dict[str, float],
     epsilon: float,
     relation: Relation,
     unit: Unit,
-) -> dict[str, Gaussian | Laplace]:
+) -> dict[str, Additive]:
     # Rounding must not push the sum of the parts above ε.
     safe = epsilon * (1 - 1e-12) if len(named) > 1 else epsilon
     return {
-        name: calibrate_laplace(
-            safe * shares[name], contribution=parts[name], relation=relation, unit=unit
+        name: calibrate_additive(
+            ADDITIVE[noise],
+            safe * shares[name],
+            0.0,
+            contribution=parts[name],
+            relation=relation,
+            unit=unit,
         )
         for name in named
     }
@@ -408,7 +407,7 @@ def plan_histogram(
     >>> round(plan.std_error, 3), round(plan.expected_error, 2)
     (7.461, 74.61)
     """
-    promise = Promise(unit, epsilon, delta, relation).under(noise)
+    promise, law = Promise(unit, epsilon, delta, relation).under(noise), law_named(noise)
     bound = clip_rule(clip)
     if unit.level == "record" and isinstance(bound, AutoClip) and not weighted:
         bound = 1.0
@@ -426,11 +425,11 @@ def plan_histogram(
         block="element" if bounded else unit.level,
         layout="disjoint" if cell_of_item else "shared",
         coordinates="one" if single else "nonnegative",
-        norm="l1" if noise == "laplace" else "l2",
+        norm=law.norm,
         max_elements=unit.max_elements if isinstance(unit, User) else None,
         cells=cells,
     )
-    if items is None and noise == "laplace":
+    if items is None and law.pure:
         raise ParameterError(
             "items must be public under Laplace noise; give their number.", name="items"
         )

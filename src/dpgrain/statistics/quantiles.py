@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from dpgrain import _validate
-from dpgrain._types import FloatArray
+from dpgrain._types import FloatArray, Law
 from dpgrain.errors import ParameterError
 from dpgrain.noise import RandomState
 from dpgrain.publishing import Promise, Query, publishes
@@ -53,7 +53,7 @@ def quantiles(
     relation: Relation = "zero_out",
     clip: float | Literal["auto"] | AutoClip = "auto",
     domain: Any = None,
-    noise: Literal["gaussian", "laplace"] = "gaussian",
+    noise: Law = "gaussian",
     max_items: int = 1000,
     random_state: RandomState = None,
     progress: bool | None = None,

@@ -19,6 +19,7 @@ from dpgrain.accounting import (
     calibrate_bounded_range,
 )
 from dpgrain.errors import ParameterError
+from dpgrain.noise.additive import law_named
 from dpgrain.publishing import Promise, in_budget
 from dpgrain.publishing.expected import Expected, Times
 from dpgrain.publishing.guarantee import Guarantee
@@ -133,7 +134,7 @@ class Request:
         if value is not None:
             table.require_numbers([value], "value")
         blocks = Blocks.of_unit(unit, table, keys)
-        norm = "l1" if noise == "laplace" else "l2"
+        norm = law_named(noise).norm
         if clip == "auto" and measure is not None:
             rule = measure.clip
         if blocks.of_one_row and isinstance(rule, AutoClip):
@@ -168,7 +169,7 @@ class Request:
             1 if blocks.one_row else max_items,
             indicator,
         )
-        if request.domain.selected and noise == "laplace":
+        if request.domain.selected and law_named(noise).pure:
             raise ParameterError(
                 "domain must be given under Laplace noise, which a release without delta has: unknown "
                 "items are selected with Gaussian noise. State delta (and no noise='laplace'), or the "
@@ -188,7 +189,7 @@ class Request:
     @property
     def norm(self) -> Literal["l2", "l1"]:
         """The norm that is clipped."""
-        return "l1" if self.noise == "laplace" else "l2"
+        return law_named(self.noise).norm
 
     @property
     def corners(self) -> int:

@@ -11,11 +11,8 @@ import numpy as np
 
 from dpgrain._progress import Progress
 from dpgrain._types import FloatArray, IntArray
-from dpgrain.accounting import (
-    Gaussian,
-    Laplace,
-    Selection,
-)
+from dpgrain.accounting import Selection
+from dpgrain.accounting.events.noise import Additive
 from dpgrain.noise import RandomState
 from dpgrain.publishing import Charge, Planned, Promise, Query
 from dpgrain.publishing.guarantee import Guarantee
@@ -350,7 +347,7 @@ def _choose(data: Contributions, plan: Plan, request: Request, charge: Charge) -
 
 def _pooled_rows(
     data: Contributions,
-    event: Gaussian | Laplace,
+    event: Additive,
     rough: RoughBounds,
     request: Request,
     charge: Charge,
@@ -389,7 +386,7 @@ def _choose_for_ratios(
 
 def _alignment(
     data: Contributions,
-    event: Gaussian | Laplace,
+    event: Additive,
     request: Request,
     blocks: float,
     charge: Charge,
@@ -414,7 +411,7 @@ def _alignment(
 
 
 def _at_one_size(
-    data: Contributions, event: Gaussian | Laplace, request: Request, charge: Charge
+    data: Contributions, event: Additive, request: Request, charge: Charge
 ) -> FloatArray:
     """Return the noisy sum of blocks that are shortened to the smallest size of interest, (V, C).
 

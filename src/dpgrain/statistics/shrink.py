@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from dpgrain import _validate
-from dpgrain._special import ndtr
 from dpgrain._types import FloatArray, IntArray
 from dpgrain.errors import ParameterError
+from dpgrain.noise.additive import AdditiveLaw, law_named
 from dpgrain.statistics.noisy import finite_values, group_codes, values_and_sds
 
 # At least this many items share one law of true values, and there are at most this many groups.
@@ -76,7 +74,7 @@ def shrink(
     (0.1, 50.0)
     """
     x, sd = values_and_sds("estimate", estimate, "std_error", std_error)
-    law = _law_of(noise)
+    law = law_named(noise)
     scale = None if prior is None else finite_values("prior", prior, x.size)
     if scale is not None and (scale <= 0).any():
         raise ParameterError(
@@ -103,49 +101,6 @@ def shrink(
 
 
 @dataclass(frozen=True)
-class _Law:
-    """A law with mean 0 and variance 1.
-
-    Args:
-        density: the function f(u).
-        partial: the integrals ∫f, ∫vf and ∫v²f over v < u.
-    """
-
-    density: Callable[[FloatArray], FloatArray]
-    partial: Callable[[FloatArray], tuple[FloatArray, FloatArray, FloatArray]]
-
-
-def _normal_density(u: FloatArray) -> FloatArray:
-    return np.asarray(np.exp(-0.5 * u * u) / math.sqrt(2 * math.pi))
-
-
-def _normal_partial(u: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-    below, density = ndtr(u), _normal_density(u)
-    return below, -density, below - u * density
-
-
-def _laplace_density(u: FloatArray) -> FloatArray:
-    return np.asarray(np.exp(-math.sqrt(2) * np.abs(u)) / math.sqrt(2))
-
-
-def _laplace_partial(u: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-    b, size = 1 / math.sqrt(2), np.abs(u)
-    tail = 0.5 * np.exp(-size / b)
-    second = tail * (size**2 + 2 * b * size + 2 * b**2)
-    return np.where(u < 0, tail, 1 - tail), -tail * (size + b), np.where(u < 0, second, 1 - second)
-
-
-_LAWS = {
-    "gaussian": _Law(_normal_density, _normal_partial),
-    "laplace": _Law(_laplace_density, _laplace_partial),
-}
-
-
-def _law_of(noise: str) -> _Law:
-    return _LAWS[_validate.one_of(list(_LAWS), noise=noise)]
-
-
-@dataclass(frozen=True)
 class _Truths:
     """A law of true values ÷ unit: an atom at 0 and a density that is constant between edges.
 
@@ -160,7 +115,9 @@ class _Truths:
     heights: FloatArray
 
 
-def _shrunk(z: FloatArray, unit: FloatArray | None, law: _Law) -> tuple[FloatArray, FloatArray]:
+def _shrunk(
+    z: FloatArray, unit: FloatArray | None, law: AdditiveLaw
+) -> tuple[FloatArray, FloatArray]:
     """Return the estimates and errors of one group, in standard errors; ``unit`` is the prior's log."""
     q = np.ones(z.size)
     if unit is not None:
@@ -184,7 +141,7 @@ def _shrunk(z: FloatArray, unit: FloatArray | None, law: _Law) -> tuple[FloatArr
     return better, error
 
 
-def _fitted(z: FloatArray, q: FloatArray, law: _Law, *, bumps: bool) -> _Truths:
+def _fitted(z: FloatArray, q: FloatArray, law: AdditiveLaw, *, bumps: bool) -> _Truths:
     """Return the law of true values that makes the estimates likeliest, from estimates in bins."""
     # Bins are 1/8 of a standard error wide near 0, 1/32 of the value far from it; √2 for the unit.
     code = np.stack([np.rint(32 * np.arcsinh(z / 4)), np.rint(2 * np.log2(q))])
@@ -221,7 +178,7 @@ def _likeliest(likelihood: FloatArray, count: IntArray) -> FloatArray:
 
 
 def _posterior(
-    z: FloatArray, q: FloatArray, truths: _Truths, law: _Law
+    z: FloatArray, q: FloatArray, truths: _Truths, law: AdditiveLaw
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return mean and variance of true values, in standard errors, and their odds to be below 1."""
     below = [-np.diff(part, axis=1) for part in law.partial(z[:, None] - q[:, None] * truths.edges)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from typing import ClassVar, TypeAlias
 
 from dpgrain import _validate
 from dpgrain.accounting.contribution import Contribution
@@ -11,6 +12,7 @@ from dpgrain.accounting.events.base import Asked, Event
 from dpgrain.accounting.losses.loss import Loss
 from dpgrain.accounting.losses.rounding import product_up
 from dpgrain.errors import ParameterError
+from dpgrain.noise.additive import GAUSSIAN, LAPLACE, AdditiveLaw
 from dpgrain.units import Level
 
 
@@ -35,6 +37,8 @@ class Gaussian(Event):
     >>> round(Gaussian(3.7306).epsilon(1e-5, units=4), 3)
     2.155
     """
+
+    law: ClassVar[AdditiveLaw] = GAUSSIAN
 
     noise_multiplier: float
     contribution: Contribution = field(default_factory=Contribution)
@@ -72,6 +76,8 @@ class Laplace(Event):
     1.5
     """
 
+    law: ClassVar[AdditiveLaw] = LAPLACE
+
     noise_multiplier: float
     contribution: Contribution = field(default_factory=lambda: Contribution(norm="l1"))
     count: int = 1
@@ -91,3 +97,9 @@ class Laplace(Event):
         one = distance / self.noise_multiplier
         pure = product_up(self.count, distance, over=self.noise_multiplier)
         return Loss(pure=pure, rho=self.count * one * one / 2)
+
+
+#: An event of one noise of a named law.
+Additive: TypeAlias = Gaussian | Laplace
+#: The event of each law of additive noise, by the law's name.
+ADDITIVE: dict[str, type[Additive]] = {kind.law.name: kind for kind in (Gaussian, Laplace)}

@@ -1,0 +1,149 @@
+"""The laws of additive noise that a release can name, each with all that follows from its name.
+
+A law is drawn exactly, on integers (``add_noise``); what is read off noisy numbers afterwards takes it
+for the continuous law of the same name, in standard deviations.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dpgrain import _validate
+from dpgrain._later import later
+from dpgrain._special import ndtr, ndtri
+from dpgrain._types import FloatArray
+
+if TYPE_CHECKING:
+    from dpgrain.noise import sums as drawing
+    from dpgrain.noise.sources import Source
+else:
+    # Accounting asks for the numbers of a law alone.
+    drawing = later("dpgrain.noise.sums")
+
+Integrals = tuple[FloatArray, FloatArray, FloatArray]
+
+
+@dataclass(frozen=True)
+class AdditiveLaw:
+    """A symmetric law of noise.
+
+    Args:
+        name: what ``noise=`` calls it.
+        norm: the norm by which its scale is fitted to what one unit moves.
+        pure: whether it keeps a promise with δ = 0.
+        sd: the standard deviation at scale 1.
+        add_noise: the function that adds its noise to sums of integers, as those of ``noise.sums``.
+        draw: the function that draws numbers of a shape at scale 1 in floating point, for simulation
+            alone.
+        quantile: the quantile of a level in (0, 1), in standard deviations.
+        tail: the probability that noise passes so many standard deviations.
+        density: the density, in standard deviations.
+        partial: the integrals of f, vf and v²f over v < u, for the density f.
+    """
+
+    name: str
+    norm: Literal["l1", "l2"]
+    pure: bool
+    sd: float
+    add_noise: Callable[..., NDArray[Any]]
+    draw: Callable[[np.random.Generator, tuple[int, ...]], FloatArray]
+    quantile: Callable[[float], float]
+    tail: Callable[[FloatArray], FloatArray]
+    density: Callable[[FloatArray], FloatArray]
+    partial: Callable[[FloatArray], Integrals]
+
+
+def law_named(noise: str) -> AdditiveLaw:
+    """Return the law of a name.
+
+    Args:
+        noise: ``"gaussian"`` or ``"laplace"``.
+
+    Raises:
+        ParameterError: if there is no such law.
+
+    >>> law_named("laplace").norm
+    'l1'
+    """
+    return LAWS[_validate.one_of(tuple(LAWS), noise=noise)]
+
+
+def _add_gaussian(sums: NDArray[Any], scale: ArrayLike, *, source: Source) -> NDArray[Any]:
+    return drawing.with_gaussian(sums, scale, source=source)
+
+
+def _add_laplace(sums: NDArray[Any], scale: ArrayLike, *, source: Source) -> NDArray[Any]:
+    return drawing.with_laplace(sums, scale, source=source)
+
+
+def _normal_quantile(level: float) -> float:
+    return float(ndtri(level))
+
+
+def _normal_tail(deviations: FloatArray) -> FloatArray:
+    return np.asarray(ndtr(-deviations))
+
+
+def _normal_density(u: FloatArray) -> FloatArray:
+    return np.asarray(np.exp(-0.5 * u * u) / math.sqrt(2 * math.pi))
+
+
+def _normal_partial(u: FloatArray) -> Integrals:
+    below, density = ndtr(u), _normal_density(u)
+    return below, -density, below - u * density
+
+
+def _laplace_quantile(level: float) -> float:
+    tail = 2 * min(level, 1 - level)
+    return math.copysign(-math.log(tail) / math.sqrt(2), level - 0.5)
+
+
+def _laplace_tail(deviations: FloatArray) -> FloatArray:
+    # A sum of Laplace noise has lighter tails beyond two standard deviations, and may be taken for one.
+    half = np.exp(-math.sqrt(2) * np.abs(deviations)) / 2
+    return np.asarray(np.where(deviations > 0, half, 1 - half), dtype=np.float64)
+
+
+def _laplace_density(u: FloatArray) -> FloatArray:
+    return np.asarray(np.exp(-math.sqrt(2) * np.abs(u)) / math.sqrt(2))
+
+
+def _laplace_partial(u: FloatArray) -> Integrals:
+    b, size = 1 / math.sqrt(2), np.abs(u)
+    tail = 0.5 * np.exp(-size / b)
+    second = tail * (size**2 + 2 * b * size + 2 * b**2)
+    return np.where(u < 0, tail, 1 - tail), -tail * (size + b), np.where(u < 0, second, 1 - second)
+
+
+GAUSSIAN = AdditiveLaw(
+    "gaussian",
+    "l2",
+    pure=False,
+    sd=1.0,
+    add_noise=_add_gaussian,
+    draw=lambda rng, shape: rng.normal(0.0, 1.0, shape),
+    quantile=_normal_quantile,
+    tail=_normal_tail,
+    density=_normal_density,
+    partial=_normal_partial,
+)
+LAPLACE = AdditiveLaw(
+    "laplace",
+    "l1",
+    pure=True,
+    sd=math.sqrt(2.0),
+    add_noise=_add_laplace,
+    draw=lambda rng, shape: rng.laplace(0.0, 1.0, shape),
+    quantile=_laplace_quantile,
+    tail=_laplace_tail,
+    density=_laplace_density,
+    partial=_laplace_partial,
+)
+#: The laws that releases can name.
+LAWS = {law.name: law for law in (GAUSSIAN, LAPLACE)}

@@ -1,0 +1,299 @@
+"""What each recipe of CONTRIBUTING asks for is all that it takes: a toy of each kind, in a copy.
+
+Means and engines come from outside of the package, and have tests of their own
+(`test_toy_mean.py`, `tests/tables/engines/test_another.py`).
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+import dpgrain as dg
+
+SOURCE = Path(dg.__file__).parent
+
+
+@dataclass(frozen=True)
+class Toy:
+    """Something new in the package.
+
+    Args:
+        files: the number of files that change, as CONTRIBUTING says.
+        edits: the edits: a file, a text that stands once in it, and what follows that text from now on;
+            of a new file the text is empty.
+        program: what the package can do then.
+        prints: what the program prints.
+    """
+
+    files: int
+    edits: tuple[tuple[str, str, str], ...]
+    program: str
+    prints: str
+
+
+ROWS = """
+import pyarrow as pa, dpgrain as dg
+ROWS = {"who": [1, 1, 2, 3], "item": ["a", "b", "a", "a"], "x": [1.0, 2.0, 3.0, 0.5]}
+TABLE = dg.read(pa.table(ROWS), user="who")
+ASKED = {"unit": dg.User(), "epsilon": 1.0, "delta": 1e-6}
+"""
+
+LAW = Toy(
+    3,
+    (
+        ("_types.py", 'Literal["gaussian", "laplace"', ', "twin"'),
+        (
+            "noise/additive.py",
+            "#: The laws that releases can name.\n",
+            'TWIN = AdditiveLaw(**{**vars(LAPLACE), "name": "twin"})\n',
+        ),
+        ("noise/additive.py", "for law in (GAUSSIAN, LAPLACE", ", TWIN"),
+        ("accounting/events/noise.py", "import GAUSSIAN, LAPLACE, ", "TWIN, "),
+        (
+            "accounting/events/noise.py",
+            "return Loss(pure=pure, rho=self.count * one * one / 2)\n",
+            "\n\n@dataclass(frozen=True)\nclass Twin(Laplace):\n"
+            '    """Laplace noise by another name."""\n\n'
+            "    law: ClassVar[AdditiveLaw] = TWIN\n",
+        ),
+        ("accounting/events/noise.py", "Additive: TypeAlias = Gaussian | Laplace", " | Twin"),
+        ("accounting/events/noise.py", "for kind in (Gaussian, Laplace", ", Twin"),
+    ),
+    f"""{ROWS}
+asked = {{**ASKED, "noise": "twin", "random_state": 1}}
+sums = dg.sum(TABLE, "x", bounds=(0.0, 3.0), by="item", domain=["a", "b"], clip=3.0, **asked)
+twin = dg.sum(TABLE, "x", bounds=(0.0, 3.0), by="item", domain=["a", "b"], clip=3.0,
+              **{{**asked, "noise": "laplace"}})
+assert abs(sums.guarantee.epsilon() - 1) < 1e-3, sums.guarantee.epsilon()
+assert abs(sums.low / twin.low - 1).max() < 1e-3
+spread = dg.distribution(TABLE, "x", [1.0, 2.0], **asked)
+held = dg.elements_per_user(TABLE, by="item", **asked)
+print(sums.noise, held.noise, sums.guarantee.event)
+""",
+    "twin twin Twin(",
+)
+
+WAY_IN = Toy(
+    2,
+    (
+        (
+            "tables/engines/sources.py",
+            "    if isinstance(data, duckdb.DuckDBPyRelation):\n        require_names",
+            '(data.columns, "The relation")\n        return RelationSource(data)\n'
+            "    if isinstance(data, dict):\n"
+            '        return ArrowSource(pa.table(data), "The dictionary")\n'
+            "    if isinstance(data, duckdb.DuckDBPyRelation):\n        require_names",
+        ),
+        (
+            "tables/engines/provenance.py",
+            "if isinstance(data, pa.Table | pa.RecordBatchReader",
+            " | dict",
+        ),
+    ),
+    f"""{ROWS}
+asked = {{**ASKED, "by": "item", "random_state": 1}}
+of_lists = dg.count(dg.read(ROWS, user="who"), **asked)
+assert of_lists.to_pandas().equals(dg.count(TABLE, **asked).to_pandas())
+print(of_lists.guarantee.provenance)
+""",
+    "as given",
+)
+
+SQUARES = """
+from dataclasses import replace
+from typing import Any
+
+from dpgrain.publishing import Promise, publishes
+from dpgrain.statistics import values
+from dpgrain.statistics.histogram import as_histogram
+from dpgrain.statistics.request import Request
+from dpgrain.statistics.run import SumsQuery
+from dpgrain.statistics.statistic import Statistic, register
+
+SQUARES = register(
+    Statistic("squares", "What squares add up to", title="sum of squares of", amount="sum")
+)
+
+
+@publishes
+def squares(
+    table: Any, value: str, high: float, *, by: Any = None, unit: Any, epsilon: float | None = None,
+    delta: float = 0.0, share: float | None = None, relation: Any = "zero_out", domain: Any = None,
+    random_state: Any = None, progress: bool | None = None,
+) -> SumsQuery:
+    promise = Promise.of(unit, epsilon, delta, relation, share)
+    request = Request.of(
+        SQUARES, table, by, promise=promise, domain=domain, value=value,
+        measure=values.moments(2), bounds=(0.0, high),
+    )
+
+    def made(measured: Any) -> Any:
+        only = replace(measured, masses=measured.masses[:, 2:])
+        return as_histogram(only, request.noise, scale=high**2)
+
+    return SumsQuery(request, made, random_state, progress)
+"""
+FILE = """
+[budget]
+unit = "user"
+epsilon = 2
+delta = 1e-6
+
+[release.squares]
+statistic = "squares"
+value = "x"
+high = 3.0
+by = "item"
+domain = ["a", "b"]
+share = 0.5
+"""
+_FACE = (
+    '        "dpgrain.statistics.top": ("top",),\n',
+    '        "dpgrain.statistics.squares": ("squares",),\n',
+)
+STATISTIC = Toy(
+    4,
+    (
+        ("statistics/squares.py", "", SQUARES),
+        ("statistics/__init__.py", *_FACE),
+        ("__init__.py", *_FACE),
+        (
+            "releases/kinds.py",
+            '    _statistic("elements_per_user", "by"),\n',
+            '    _statistic("squares", "value", "by"),\n',
+        ),
+    ),
+    f"""{ROWS}
+from pathlib import Path
+Path("releases.toml").write_text({FILE!r})
+asked = {{"by": "item", "domain": ["a", "b"]}}
+made = dg.plan_releases("releases.toml", TABLE).run()["squares"]
+query = dg.squares.query(TABLE, "x", 3.0, **asked, **ASKED)
+with dg.budget(2.0, 1e-6) as budget:
+    half = dg.squares(TABLE, "x", 3.0, **asked, unit=dg.User(), share=0.5)
+assert 0.5 < budget.left < 1, budget.left
+assert abs(half.guarantee.epsilon() - made.guarantee.epsilon()) < 0.02
+print(type(made).__name__, round(query.plan.guarantee.epsilon(), 6))
+""",
+    "Histogram 1.0",
+)
+
+COMMAND = Toy(
+    2,
+    (
+        (
+            "cli/people.py",
+            "",
+            """
+from typing import Annotated
+
+import typer
+
+from dpgrain.cli.command import command
+from dpgrain.cli.printing import say
+
+
+@command("--unit user", name="people")
+def people(unit: Annotated[str, typer.Option(help="The unit.")] = "user") -> None:
+    \"\"\"Say what the unit is.\"\"\"
+    say(f"a unit is a {unit}")
+""",
+        ),
+        (
+            "cli/app.py",
+            '"Begin here": {"demo": "dpgrain.cli.demo:demo"',
+            ', "people": "dpgrain.cli.people:people"',
+        ),
+    ),
+    """
+import sys
+from dpgrain.cli import main
+sys.argv = ["dpgrain", "people", "--unit", "reader"]
+main()
+""",
+    "a unit is a reader",
+)
+
+LAYER = Toy(
+    1,
+    (
+        (
+            "torch/layers.py",
+            "#: Layers that are refused by name, and why.\n",
+            "class Shift(nn.Module):\n"
+            "    def __init__(self, size):\n"
+            "        super().__init__()\n"
+            "        self.bias = nn.Parameter(torch.zeros(size))\n\n"
+            "    def forward(self, x):\n"
+            "        return x + self.bias\n\n\n"
+            "def _shift(layer, x, b, layout):\n"
+            '    return {"bias": Kept(layout, layout.per_block(b))}\n\n\n',
+        ),
+        ("torch/layers.py", "    nn.PReLU: _slope,\n", "    Shift: _shift,\n"),
+    ),
+    """
+import torch
+from dpgrain.torch.clipping import clipped_sums
+from dpgrain.torch.layers import Shift
+from dpgrain.torch.layout import Layout
+from dpgrain.torch.recorder import Recorder
+layout, module = Layout([1, 2]), Shift(2)
+recorder = Recorder(module, (), lambda: layout)
+(module(torch.zeros(3, 2)) * torch.tensor([[3.0, 4.0], [0.0, 1.0], [0.0, 0.0]])).sum().backward()
+print(clipped_sums(recorder.uses, layout, 1.0)[module.bias].numpy().round(3))
+""",
+    "[0.6 1.3]",
+)
+
+TOYS = {
+    "a noise law": LAW,
+    "a source of rows": WAY_IN,
+    "a statistic": STATISTIC,
+    "a command": COMMAND,
+    "a layer": LAYER,
+}
+
+
+def made_of(toy: Toy, folder: Path) -> Path:
+    """Copy the package, with a toy in it."""
+    copy = folder / "dpgrain"
+    shutil.copytree(SOURCE, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    for file, before, after in toy.edits:
+        path = copy / file
+        text = path.read_text(encoding="utf-8") if before else ""
+        assert text.count(before) == 1 if before else not path.exists(), (file, before)
+        path.write_text(text.replace(before, before + after) if before else after, encoding="utf-8")
+    return copy
+
+
+@pytest.mark.parametrize("kind", TOYS)
+def test_a_toy_is_made_by_its_recipe(kind: str, tmp_path: Path) -> None:
+    toy = TOYS[kind]
+    if toy is LAYER and find_spec("torch") is None:
+        pytest.skip("PyTorch is not installed: pip install 'dpgrain[torch]'")
+    copy = made_of(toy, tmp_path)
+    changed = {
+        path.relative_to(copy)
+        for path in copy.rglob("*.py")
+        if not (SOURCE / path.relative_to(copy)).exists()
+        or path.read_bytes() != (SOURCE / path.relative_to(copy)).read_bytes()
+    }
+    assert len(changed) == toy.files
+    made = subprocess.run(
+        [sys.executable, "-W", "error", "-c", toy.program],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+    )
+    assert made.returncode == 0, made.stderr
+    assert toy.prints in made.stdout
