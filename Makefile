@@ -2,7 +2,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 
-.PHONY: demo docs peers api release test test-torch audit test-all mutants check install clean
+.PHONY: demo docs peers api release test test-torch audit test-all seconds mutants check install clean
 
 # Public tables for tests and the demonstration; the folder of this repository's neighbour, if it is there.
 ifneq ($(wildcard ../shared/data),)
@@ -18,7 +18,8 @@ demo: $(VENV)/.runtime
 # Programs that stand beside the package; an audit runs their tests.
 BESIDE = benchmarks experiments shipping
 
-# Every test of the package, with a sample of each long search: the same in every run.
+# Every test of the package that takes no longer than a second, and a sample of those that do: the same
+# in every run.
 test: $(VENV)/.dev
 	$(BIN)/pytest -n auto $(BESIDE:%=--ignore=tests/%)
 
@@ -41,6 +42,11 @@ audit: $(VENV)/.dev
 test-all: $(VENV)/.dev
 	$(BIN)/pytest -n auto --search=all -m "slow or not slow"
 
+# The list of tests that take long, written anew by a run of all that `make test` and `make audit` run.
+seconds: $(VENV)/.dev
+	$(BIN)/pytest -n auto --note-seconds
+	$(BIN)/pytest -n auto --note-seconds --search=rest --most=1
+
 # Seeded bugs, one at a time, and the tests that see them: an hour on two cores. Before it is closed, an
 # issue that moves code shows that no more survive than before.
 mutants: $(VENV)/.dev
@@ -53,11 +59,12 @@ check: $(VENV)/.dev
 	$(BIN)/mypy
 	$(BIN)/pytest -q --doctest-modules src -m "not slow"
 
-# The site, from pages and docstrings; a warning is an error.
+# The site, from pages and docstrings; a warning is an error. Every page shows what its code prints.
 docs: $(VENV)/.dev
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[docs]'
 	$(BIN)/sphinx-build --fresh-env --fail-on-warning --keep-going --quiet docs build/site
 	$(BIN)/pytest -q -n0 tests/docs/test_site.py
+	$(BIN)/pytest -q -n auto tests/docs --ignore=tests/docs/test_site.py --search=all
 	@echo "The site: build/site/index.html"
 
 # The comparison with other libraries: an environment each in build/peers (some gigabytes), hours of

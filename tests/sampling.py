@@ -2,10 +2,10 @@
 
 A search is one test of many cases, marked ``@pytest.mark.search``; or it tries many examples that
 hypothesis draws; or it has a loop of its own, over what the fixture ``some_of`` gives it, or over a
-product of options, of which the fixture ``strength`` says how many meet. A test of any kind that takes
-long is listed with its seconds in ``seconds.txt``, and the sample has as many of its cases as fit in a
-second, or in those of its mark. What the sample tries is the same in every run: it follows from the
-names of the tests and that list.
+product of options, of which the fixture ``strength`` says how many meet. A test of any kind that
+takes long is listed with its seconds in ``seconds.txt``, and the sample has as many of its cases as
+fit in 0.7 seconds, or in those of its mark. What the sample tries is the same in every run: it
+follows from the names of the tests and that list.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ PARTS: tuple[Part, ...] = ("sample", "rest", "all")
 # File of the tests that take long, each with the processor seconds of one of its cases.
 SECONDS = Path(__file__).with_name("seconds.txt")
 # Seconds of the sample for all cases of a test whose mark does not say others.
-_ON_EACH = 1.0
+_ON_EACH = 0.7
 # Seconds of all cases of a test in one run from which on it is listed.
-_LISTED = 0.5
+_LISTED = 0.4
 
 # Of examples the sample tries one in this many, and no fewer than are worth a start.
 _ONE_IN = 5
@@ -126,9 +126,10 @@ class Search:
 
     def sample(self) -> set[str]:
         """The names of the cases that the sample runs."""
-        if self._a_case is None:
-            return spread(self.cases, None)
         on_each = self._mark.kwargs.get("seconds", _ON_EACH) if self._mark else _ON_EACH
+        if self._a_case is None:
+            # Each value once, or nothing of what has no seconds.
+            return spread(self.cases, None) if on_each else set()
         return spread(self.cases, int(on_each / self._a_case))
 
     def beyond(self, most: int) -> set[str]:

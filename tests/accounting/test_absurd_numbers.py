@@ -159,7 +159,7 @@ FIELDS = [
 ]
 
 
-@pytest.mark.search(keep=4)
+@pytest.mark.search
 @pytest.mark.parametrize(("name", "field"), FIELDS)
 def test_absurd_fields_of_events_fail_closed(name: str, field: str) -> None:
     event = EVENTS[name]
@@ -383,7 +383,6 @@ def test_absurd_fields_of_guarantees_fail_closed(field: str) -> None:
         assert found is None or field in OPTIONAL
 
 
-@pytest.mark.search(keep=0)
 def test_events_are_not_nested_without_end() -> None:
     event: Event = Gaussian(1.0)
     for _ in range(40):

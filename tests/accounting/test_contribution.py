@@ -265,7 +265,7 @@ def test_blocks_of_users_are_never_moved_farther(
             assert_bounded(World(c, level, relation, units), random=60, climb=40)
 
 
-@pytest.mark.search(keep=3)
+@pytest.mark.search
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("coordinates", COORDINATES)
 @pytest.mark.parametrize("norm", NORMS)
@@ -350,7 +350,7 @@ TIGHT = [
 ]
 
 
-@pytest.mark.search(keep=18)
+@pytest.mark.search
 @pytest.mark.parametrize(("world", "expected"), TIGHT)
 def test_the_bound_is_attained(world: World, expected: float) -> None:
     assert world.claim == pytest.approx(expected, rel=1e-12)

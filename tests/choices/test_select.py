@@ -299,7 +299,7 @@ ZERO_OUT = (np.array([3.0] * 12), np.array([2.0] + [3.0] * 11))
 REPLACE = (np.array([3.0] + [2.0] * 11), np.array([2.0] + [3.0] * 11))
 
 
-@pytest.mark.search(keep=0)
+@pytest.mark.search
 @pytest.mark.parametrize("method", ["permute_and_flip", "exponential"])
 @pytest.mark.parametrize(
     ("relation", "neighbours"), [("zero_out", ZERO_OUT), ("replace", REPLACE)], ids=cases.RELATIONS
@@ -315,7 +315,7 @@ def test_audit_of_the_choice(method: str, relation: Relation, neighbours: Any) -
         assert found > 0.3
 
 
-@pytest.mark.search(keep=0)
+@pytest.mark.search
 @pytest.mark.parametrize("method", ["permute_and_flip", "exponential"])
 def test_one_way_noise_is_too_little_for_replace(method: str) -> None:
     one, two = ((x * STEPS).astype(np.int64) for x in REPLACE)
@@ -323,7 +323,6 @@ def test_one_way_noise_is_too_little_for_replace(method: str) -> None:
     assert cases.measured(choosing(method, 1.0, "replace", 1.0), one, two) < 1.0
 
 
-@pytest.mark.search(keep=0)
 def test_clipping_records_instead_of_users_is_caught() -> None:
     # A user with nine records: added up, they move a total by nine.
     def picks(unit: Unit) -> float:

@@ -82,6 +82,7 @@ def test_every_function_that_publishes_is_asked() -> None:
     assert found - _NETWORKS - _BASES == NAMES
 
 
+@pytest.mark.search(seconds=15)
 @pytest.mark.parametrize("name", PUBLISHERS)
 def test_what_is_told_is_what_was_asked(name: str, strength: int | None) -> None:
     assert not _wrong(PUBLISHERS[name], strength or 4)

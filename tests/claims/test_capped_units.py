@@ -432,7 +432,6 @@ def test_no_neighbours_of_a_sample_of_all_releases_move_them_farther_than_billed
         assert worst[key] > 0.9, key
 
 
-@pytest.mark.search(keep=0)
 @pytest.mark.usefixtures("quick")
 def test_no_record_counted_by_its_user_makes_room_for_another() -> None:
     cases = some_cases([case for case in CASES if records_of_many(case)], 80, seed=2)
@@ -538,7 +537,7 @@ BUGS: list[tuple[Callable[[pytest.MonkeyPatch], None], Callable[[Case], bool]]] 
 ]
 
 
-@pytest.mark.search(keep=1)
+@pytest.mark.search
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize(("bug", "chosen"), BUGS, ids=lambda one: one.__name__)
 def test_the_search_finds_what_is_seeded(
@@ -616,7 +615,7 @@ def billed_move(unit: Unit, shape: Shape, asked: Asked) -> float:
     return contribution.sensitivity(asked.units, asked.relation, own)
 
 
-@pytest.mark.search(keep=4)
+@pytest.mark.search
 @pytest.mark.parametrize("shape", ["signed", "nonnegative", "one"])
 @pytest.mark.parametrize("unit", LEARNED, ids=repr)
 def test_no_neighbours_move_sums_of_kept_vectors_farther_than_billed(

@@ -36,7 +36,6 @@ def test_a_value_too_many_changes_no_row_of_others(surplus: bytes, tmp_path: Pat
     assert found[0] == found[1] == Counter({'5" vinyl': 50})
 
 
-@pytest.mark.search(keep=0)
 def test_where_a_row_stands_in_the_file_changes_nothing(tmp_path: Path) -> None:
     """Rows that lie across the end of a buffer are read as all others."""
     row = b'u%07d,"a"zz\n'

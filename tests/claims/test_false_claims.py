@@ -107,7 +107,7 @@ def test_ten_elements_are_enough() -> None:
     assert at_least(p, q, 0.84, 200, DELTA) > 39.6
 
 
-@pytest.mark.search(keep=0)
+@pytest.mark.search
 @pytest.mark.parametrize(("rounds", "sd", "true"), RUNS)
 def test_the_library_reports_what_sampling_users_costs(rounds: int, sd: float, true: float) -> None:
     event = SampledGaussian(sd, RATE, rounds, sampling="users")
@@ -167,7 +167,7 @@ def test_the_bound_below_corollary_2_5_is_half_of_the_divergence(
     assert true == pytest.approx(2 * order * rate**2 * math.sinh(1 / sd**2), rel=1e-3)
 
 
-@pytest.mark.search(keep=1)
+@pytest.mark.search
 @pytest.mark.parametrize(("elements", "proved"), [(5, 12.6), (30, 43.1)])
 def test_the_smallest_epsilon_that_is_proved_for_the_figure_of_the_network(
     elements: int, proved: float

@@ -243,7 +243,6 @@ def check_numbers(form: str, cell: str, door: str) -> bool:
     return True
 
 
-@pytest.mark.search(keep=0)
 def test_one_odd_cell_of_numbers_moves_its_own_row_alone() -> None:
     assert sum(check_numbers(*case) for case in SAMPLE) > 0.9 * len(SAMPLE)
 
@@ -622,14 +621,13 @@ def check_table(files: Files, form: str, column: str, cell: str, door: str) -> b
 TABLE_SAMPLE = random.Random(6).sample(TABLE_CASES, 60)
 
 
-@pytest.mark.search(keep=0)
 def test_one_odd_cell_of_a_table_moves_its_own_user_alone(tmp_path: Path) -> None:
     assert sum(check_table(Files(tmp_path), *case) for case in TABLE_SAMPLE) > 0.4 * len(
         TABLE_SAMPLE
     )
 
 
-@pytest.mark.search(keep=12)
+@pytest.mark.search
 @pytest.mark.parametrize("cell", ["surrogate", "bytes", "return"])
 @pytest.mark.parametrize("form", TABLES)
 def test_text_that_is_none_moves_its_own_user_alone(form: str, cell: str, tmp_path: Path) -> None:
@@ -686,7 +684,7 @@ SEVEN: dict[str, pa.Array] = {
 }
 
 
-@pytest.mark.search(keep=20)
+@pytest.mark.search
 @pytest.mark.parametrize("kinds", list(itertools.combinations(SEVEN, 3)), ids="+".join)
 def test_files_of_several_types_name_a_thing_once_or_not_at_all(
     kinds: tuple[str, ...], tmp_path: Path
@@ -708,7 +706,7 @@ def test_files_of_several_types_name_a_thing_once_or_not_at_all(
 MIXED: list[Any] = [1, 2, 1.5, "x", True, Decimal("2.50"), datetime.date(2020, 1, 1), pd.NaT]
 
 
-@pytest.mark.search(keep=3)
+@pytest.mark.search
 @pytest.mark.parametrize("cell", MIXED, ids=str)
 def test_the_type_of_categories_is_not_taken_from_one_of_them(cell: Any) -> None:
     """pandas takes it from the values: 1 and 2 are whole numbers until somebody is 1.5."""
@@ -789,7 +787,7 @@ MODELS: list[Any] = [
 ]
 
 
-@pytest.mark.search(keep=2)
+@pytest.mark.search
 @pytest.mark.parametrize("form", EMPTY)
 def test_an_empty_table_is_fitted_as_that_of_one_person_is(form: str) -> None:
     for model in MODELS:
@@ -810,7 +808,7 @@ def test_an_empty_table_is_fitted_as_that_of_one_person_is(form: str) -> None:
                 break
 
 
-@pytest.mark.search(keep=3)
+@pytest.mark.search
 @pytest.mark.parametrize("form", EMPTY)
 def test_an_empty_table_has_a_mean_a_choice_and_a_minimum(form: str) -> None:
     X, steps = EMPTY[form], Sgd(Constant(0.1))

@@ -40,7 +40,6 @@ ASKED = [*ONE_OF.values(), Use("fit of numbers", "number"), Use("fit of names", 
 # -- refused by the schema, or of a meaning that suits --
 
 
-@pytest.mark.search(keep=5)
 @every_way
 def test_a_type_is_refused_by_the_schema_or_suits_its_use(
     system: str, way: str, strength: int | None, tmp_path: Path
@@ -97,7 +96,6 @@ class Reading:
         return [(self.named.format(kind.name), self.form) for kind in kinds]
 
 
-@pytest.mark.search(keep=1)
 @every_way
 def test_cells_are_read_as_the_definition_says(system: str, way: str, tmp_path: Path) -> None:
     """Through all engines alike, whatever odd cells stand in the other columns."""
@@ -224,7 +222,7 @@ def check(case: Case, folder: Path, *, brief: bool = False) -> str:
     return ""
 
 
-@pytest.mark.search(keep=8)
+@pytest.mark.search(seconds=15)
 @every_way
 def test_one_odd_row_decides_nothing_and_is_read_as_the_definition_says(
     system: str, way: str, strength: int | None, tmp_path: Path
@@ -290,7 +288,7 @@ def test_a_column_of_wider_integers_than_arrow_s_is_refused_beside_times(
 LONG = 20 << 20
 
 
-@pytest.mark.search(keep=4)
+@pytest.mark.search
 @pytest.mark.parametrize("engine", LOCAL)
 @pytest.mark.parametrize("role", ["key", "user", "cell", "region", "selected", "cells", "beside"])
 @pytest.mark.parametrize(
@@ -390,7 +388,7 @@ def frames(names: Sequence[str], folder: Path) -> dict[str, Callable[[], Any]]:
     }
 
 
-@pytest.mark.search(keep=7)
+@pytest.mark.search
 @pytest.mark.parametrize("names", NAMES, ids=str)
 @pytest.mark.parametrize("engine", LOCAL)
 def test_a_column_is_the_one_of_its_name_or_refused(
@@ -452,7 +450,7 @@ def before_and_after(kind: str, folder: Path) -> tuple[Path, Callable[[list[str]
 PLAIN, QUOTED = [f"{user},1" for user in range(30)], ['31,"1" x', '32,1"', "33,1"]
 
 
-@pytest.mark.search(keep=9)
+@pytest.mark.search
 @pytest.mark.parametrize("kind", ["csv", "csv.gz", "parquet"])
 @pytest.mark.parametrize("engine", LOCAL)
 @pytest.mark.parametrize(

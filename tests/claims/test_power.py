@@ -217,6 +217,7 @@ def holding(
     return np.asarray(inside.all(axis=1))
 
 
+@pytest.mark.search(seconds=15)
 @pytest.mark.parametrize("name", CLAIMS)
 def test_intervals_hold_as_often_as_they_say(name: str) -> None:
     claim = CLAIMS[name]

@@ -158,6 +158,7 @@ def _beside(one: str, two: str) -> str:
     )
 
 
+@pytest.mark.search(seconds=15)
 @pytest.mark.parametrize("name", NAMES)
 def test_nothing_but_answers_is_published(name: str, strength: int | None, tmp_path: Path) -> None:
     tried = covering(product_of(name), strength or 4)

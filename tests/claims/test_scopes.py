@@ -81,7 +81,7 @@ def outside(rows: Sequence[Any], inside: Callable[[Any], bool], how: str) -> lis
     return changed
 
 
-@pytest.mark.search(keep=16)
+@pytest.mark.search
 @pytest.mark.parametrize("how", ["left out", "repeated", "others'"])
 @pytest.mark.parametrize("engine", ["duckdb", "in_memory"])
 @pytest.mark.parametrize("region", REGIONS)
@@ -264,7 +264,7 @@ def billed(
 PRODUCT = list(itertools.product(UNITS, SCOPES, KEYS, PROMISED, ("zero_out", "replace")))[::7]
 
 
-@pytest.mark.search(keep=40)
+@pytest.mark.search(seconds=15)
 @pytest.mark.parametrize(("unit", "scope", "keys", "promised", "relation"), PRODUCT)
 def test_no_promised_unit_moves_more_than_is_billed(
     unit: str, scope: str, keys: str, promised: str, relation: Any, some_of: Any

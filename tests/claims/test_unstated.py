@@ -214,7 +214,7 @@ def published(run: Callable[[], Any]) -> tuple[Any, list[str]]:
 
 
 # What is stated is told whatever the relation: of one of them.
-@pytest.mark.search(keep=21)
+@pytest.mark.search
 @pytest.mark.parametrize(
     ("case", "unit", "relation", "stated"),
     [
@@ -263,7 +263,7 @@ def everything(found: Any, folder: Path) -> list[str]:
     return told
 
 
-@pytest.mark.search(keep=24)
+@pytest.mark.search
 @pytest.mark.parametrize(("case", "unit", "relation"), SILENT)
 def test_a_user_who_adds_to_no_sum_is_in_nothing_but_the_noisy_number(
     case: Case, unit: Unit, relation: Relation, tmp_path: Path
@@ -296,7 +296,7 @@ def test_a_user_who_adds_to_no_sum_is_in_nothing_but_the_noisy_number(
 # -- the number that is released --
 
 
-@pytest.mark.search(keep=12)
+@pytest.mark.search
 @pytest.mark.parametrize(("case", "unit", "relation"), product((FITS, (User(), Element()))))
 def test_divisors_come_from_the_noisy_number(case: Case, unit: Unit, relation: Relation) -> None:
     numbers = set()
@@ -338,7 +338,7 @@ def test_the_mean_is_divided_by_the_noisy_number() -> None:
 # -- labels --
 
 
-@pytest.mark.search(keep=2)
+@pytest.mark.search
 @pytest.mark.parametrize("unit", unstated.UNITS)
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_one_persons_label_is_not_found(unit: Unit, relation: Relation) -> None:

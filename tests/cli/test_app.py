@@ -40,7 +40,7 @@ def visits(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.mark.search(keep=1)
+@pytest.mark.search
 @pytest.mark.parametrize("name", RUNS)
 def test_every_statistic_runs(name: str, visits: Path, process: Command) -> None:
     done = process(name, visits, *RUNS[name])
@@ -49,7 +49,6 @@ def test_every_statistic_runs(name: str, visits: Path, process: Command) -> None
     assert "differential privacy" in done.stdout
 
 
-@pytest.mark.search(keep=0)
 def test_a_model_is_fitted_and_predicts(visits: Path, tmp_path: Path, process: Command) -> None:
     model, found = tmp_path / "m.json", tmp_path / "p.csv"
     done = process("fit", "linear", visits, "--target", "seconds", "--features", "person",
@@ -78,7 +77,7 @@ def test_every_other_command_runs(words: tuple[str, ...], process: Command) -> N
     assert not done.stderr
 
 
-@pytest.mark.search(keep=1)
+@pytest.mark.search
 @pytest.mark.parametrize(
     ("options", "code"),
     [(("--user", "nobody"), 1), (("--output", "/no/x.csv"), 1), (("--epsilon", "-1"), 2)],

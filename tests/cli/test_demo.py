@@ -12,7 +12,6 @@ from tests.conftest import Command
 from dpgrain.cli import demo
 
 
-@pytest.mark.search(keep=0)
 def test_the_demonstration_ends_with_commands_that_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Command
 ) -> None:

@@ -57,7 +57,6 @@ def count(process: Command, folder: Path, *more: str) -> subprocess.CompletedPro
     return process("count", table, *COUNT, "--ledger", place, *more)
 
 
-@pytest.mark.search(keep=0)
 def test_a_run_ends_with_0_and_is_refused_with_3(folder: Path, process: Command) -> None:
     done = run(process, folder)
     assert (done.returncode, done.stderr) == (0, "")
@@ -75,7 +74,7 @@ def test_a_run_ends_with_0_and_is_refused_with_3(folder: Path, process: Command)
     assert lines(folder) == 1
 
 
-@pytest.mark.search(keep=1)
+@pytest.mark.search
 @pytest.mark.parametrize(
     ("before", "after", "code"),
     [
@@ -99,7 +98,6 @@ def test_a_file_that_cannot_be_run_says_whose_fault_it_is(
     assert not lines(folder)
 
 
-@pytest.mark.search(keep=0)
 def test_what_is_damaged_ends_with_1(folder: Path, process: Command) -> None:
     place = folder / "visits.ledger"
     told = process("ledger", "verify", place, "--expected", "00")
@@ -127,7 +125,7 @@ main()
 """
 
 
-@pytest.mark.search(keep=1)
+@pytest.mark.search
 @pytest.mark.parametrize(
     ("does", "code", "told"),
     [

@@ -326,7 +326,7 @@ def test_help_has_an_example(name: str, command: Command) -> None:
 NASTY = ["<script>alert(1)</script>", "$\\alpha_{$ {{ 7 * 7 }}", "x" * 3000, "漢字" * 30]
 
 
-@pytest.mark.search(keep=1)
+@pytest.mark.search
 @pytest.mark.parametrize("intervals", [0.0, 0.3])
 def test_the_report_of_a_fit_is_whole_and_safe(tmp_path: Path, intervals: float) -> None:
     generator = np.random.default_rng(1)
@@ -446,7 +446,6 @@ def _interrupted(words: list[str | Path]) -> tuple[int, str]:
     return process.returncode, printed.decode()
 
 
-@pytest.mark.search(keep=0)
 def test_an_interrupted_fit_publishes_nothing_and_says_so(visits: Path, tmp_path: Path) -> None:
     model = tmp_path / "model.json"
     code, printed = _interrupted(_fit(visits, model, rounds="2000000"))

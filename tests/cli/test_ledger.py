@@ -197,7 +197,6 @@ def test_a_plan_is_of_the_users_of_the_ledger(
         assert "2 planned" in done.stdout
 
 
-@pytest.mark.search(keep=0)
 def test_days_of_times_are_elements_and_windows(tmp_path: Path, command: Command) -> None:
     first = datetime.datetime(2026, 3, 28, 12, tzinfo=datetime.UTC)
     times = [first + datetime.timedelta(hours=hour) for hour in range(96)]

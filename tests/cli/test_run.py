@@ -32,7 +32,6 @@ def test_a_dry_run_prints_the_plan_and_leaves_nothing(file: Path, command: Comma
     assert sorted(file.parent.iterdir()) == before
 
 
-@pytest.mark.search(keep=0)
 def test_a_run_writes_all_and_is_not_repeated_unasked(file: Path, command: Command) -> None:
     done = command("run", file)
     assert done.returncode == 0, done.stderr
@@ -84,7 +83,6 @@ def test_a_file_that_is_not_there(tmp_path: Path, command: Command) -> None:
     assert "cannot be read; name a file of releases" in done.stderr
 
 
-@pytest.mark.search(keep=0)
 def test_a_ledger_a_window_and_a_folder(file: Path, tmp_path: Path, command: Command) -> None:
     place = tmp_path / "visits.ledger"
     promise = dg.LastingPromise.of(dg.User(), 5.0, 1e-5)
@@ -131,7 +129,6 @@ def test_a_dry_run_tells_what_a_ledger_that_is_too_small_would_hold(
     assert command("run", file, "--ledger", place).stderr == done.stderr
 
 
-@pytest.mark.search(keep=0)
 @pytest.mark.usefixtures("spark")
 def test_a_file_whose_table_spark_reads(file: Path, tmp_path: Path, command: Command) -> None:
     here = str(dg.plan_releases(file))

@@ -28,13 +28,14 @@ PAGES = [
 SPARK = DOCS / "tutorials" / "spark.md"
 
 
+@pytest.mark.search
 @pytest.mark.parametrize(
     "page",
     [
         pytest.param(
             page,
             id=str(page.relative_to(ROOT)),
-            marks=[pytest.mark.search(keep=0)] if page == SPARK else [],
+            marks=[pytest.mark.search(seconds=0)] if page == SPARK else [],
         )
         for page in PAGES
     ],

@@ -94,7 +94,6 @@ def nightly(folder: Path) -> Callable[[str], subprocess.CompletedProcess[str]]:
     return run
 
 
-@pytest.mark.search(keep=0)
 def test_what_is_run_every_night(
     folder: Path, nightly: Callable[[str], subprocess.CompletedProcess[str]]
 ) -> None:

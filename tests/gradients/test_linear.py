@@ -309,7 +309,7 @@ def test_a_block_with_more_rows_than_a_tile() -> None:
         assert np.allclose(LinearGradients(blocks, loss, theta).clipped_sum(0.1), total, atol=1e-4)
 
 
-@pytest.mark.search(keep=1)
+@pytest.mark.search
 @pytest.mark.parametrize(("outputs", "d", "rows"), [(101, 512, 6000), (1, 10, 400_000)])
 def test_memory_beside_the_rows_is_bounded(outputs: int, d: int, rows: int) -> None:
     loss: MarginLoss = Softmax(outputs) if outputs > 1 else Logistic()
@@ -339,7 +339,7 @@ def both(X: Array, y: Array, codes: Array, loss: MarginLoss, blocks: int, *, exa
     return gradients.vectors() if exact else gradients.clipped_sum(1.0)
 
 
-@pytest.mark.search(keep=4)
+@pytest.mark.search
 @pytest.mark.parametrize(
     ("kind", "large"),
     [(np.float32, 1.0), (np.float32, 1e8), (np.float32, 1e25)]

@@ -331,7 +331,7 @@ def test_persons_who_are_written_alike_are_two() -> None:
     assert moved(["007"] * 2 + ["7"] * 3000, ["007"] * 2, [1.0] * 2 + [-1.0] * 3000) < 1.01
 
 
-@pytest.mark.search(keep=1)
+@pytest.mark.search
 @pytest.mark.parametrize(
     "spelled", [cases.SEVEN, cases.ONE, cases.HEX], ids=["seven", "one", "hex"]
 )

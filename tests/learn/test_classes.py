@@ -28,7 +28,7 @@ from dpgrain.units import User
 Array: TypeAlias = NDArray[Any]
 
 
-@pytest.mark.search(keep=2)
+@pytest.mark.search
 @pytest.mark.parametrize("model", [LogisticRegression, LinearSVC])
 @pytest.mark.parametrize(
     ("stated", "kept", "other"), [("7", "7", "007"), ("007", "007", "7"), (7, "7", "007")]
@@ -122,7 +122,7 @@ EQUAL: list[tuple[list[Any], Any]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.search(keep=2)
+@pytest.mark.search
 @pytest.mark.parametrize("case", EQUAL, ids=lambda case: repr(case[0][0]))
 def test_published_labels_do_not_follow_the_first_row(case: tuple[list[Any], Any]) -> None:
     several, other = case

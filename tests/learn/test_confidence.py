@@ -32,7 +32,7 @@ from dpgrain.units import Element, Record, User
 Array = NDArray[Any]
 
 
-@pytest.mark.search(keep=4)
+@pytest.mark.search
 @pytest.mark.parametrize("longest", [0.5, 1.0, 2.0, 8.0])
 @pytest.mark.parametrize("moved", [0.3, 1.0, 1.7, 2.0])
 def test_no_two_vectors_move_an_outer_product_farther(longest: float, moved: float) -> None:
@@ -87,7 +87,7 @@ def released(
     return parts
 
 
-@pytest.mark.search(keep=2)
+@pytest.mark.search
 @pytest.mark.parametrize("whole", [False, True])
 @pytest.mark.parametrize(
     "loss", [Logistic(), Squared(), Poisson(), Softmax(3)], ids=lambda loss: type(loss).__name__
@@ -203,7 +203,6 @@ def test_intervals_of_least_squares() -> None:
     assert found.min() > 0.88
 
 
-@pytest.mark.search(keep=0)
 def test_intervals_without_noise_of_sampling_are_too_short() -> None:
     # Half of the standard error would be seen: 40 fits of 5 coefficients.
     model = LogisticRegression(unit=Element(), epsilon=1.0, intervals=0.15, clip=2.0)
@@ -237,7 +236,7 @@ def one_feature(
     return X, y, np.repeat(np.arange(users), records)
 
 
-@pytest.mark.search(keep=1)
+@pytest.mark.search
 @pytest.mark.parametrize(("n", "l2"), [(500, 0.0), (1800, 0.0), (1800, 0.03), (5000, 0.0)])
 @pytest.mark.parametrize("scale", [0.03, 0.3, 1.0, 3.0])
 @pytest.mark.parametrize("unit", [User(), Record()], ids=repr)

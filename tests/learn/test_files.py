@@ -173,7 +173,7 @@ BY_RECIPE: dict[str, Any] = {
 
 
 @pytest.mark.filterwarnings("ignore::dpgrain.EndedWarning")
-@pytest.mark.search(keep=3)
+@pytest.mark.search
 @pytest.mark.parametrize("name", BY_RECIPE)
 def test_models_of_recipes_are_written(name: str, tmp_path: Path) -> None:
     model = learn.LinearRegression(algorithm=BY_RECIPE[name], epsilon=20.0, n_users=400)

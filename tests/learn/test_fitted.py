@@ -22,7 +22,7 @@ from dpgrain.recipes import (
 Array = NDArray[Any]
 
 
-@pytest.mark.search(keep=1)
+@pytest.mark.search
 @pytest.mark.parametrize("trust", programs.TRUSTS)
 def test_estimators_say_whom_they_trust(trust: Trust, tmp_path: Path) -> None:
     model = learn.LogisticRegression(

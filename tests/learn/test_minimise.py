@@ -49,7 +49,7 @@ class Biweight:
         return (2 * error / (1 + error**2) ** 2)[:, None] * X  # type: ignore[no-any-return]
 
 
-@pytest.mark.search(keep=6)
+@pytest.mark.search
 @pytest.mark.parametrize("model", [None, Linear(), Truncated(), Proximal()], ids=repr)
 @pytest.mark.parametrize(
     ("unit", "elements"),

@@ -149,7 +149,6 @@ class _Less(FitQuery):
         return vars(self)["told"]
 
 
-@pytest.mark.search(keep=0)
 def test_a_setting_that_was_not_billed_is_not_fitted() -> None:
     grid = [{"rounds": 3}, {"rounds": 5}]
     query = _model(tune=grid, random_state=1).query(X, BINARY, users=USERS)

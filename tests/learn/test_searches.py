@@ -180,7 +180,7 @@ def test_inside_a_budget_only_a_pipeline_surrounds_a_fit(around: str) -> None:
     assert spent.guarantee is None
 
 
-@pytest.mark.search(keep=5)
+@pytest.mark.search
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.FitFailedWarning")
 @pytest.mark.parametrize("around", OTHERS)
 def test_what_has_no_promise_is_refused_everywhere(around: str) -> None:
@@ -196,7 +196,6 @@ def test_several_copies_are_warned_of(around: str) -> None:
         made().fit(X, y)
 
 
-@pytest.mark.search(keep=0)
 def test_several_copies_are_warned_of_in_other_processes() -> None:
     made, y = SEVERAL["OneVsRest in processes"]
     with pytest.raises(dg.ScoreWarning, match="may fit several copies"):

@@ -64,7 +64,6 @@ def tuned() -> list[LogisticRegression]:
     ]
 
 
-@pytest.mark.search(keep=0)
 def test_tuning_the_clipping_bound_helps(tuned: list[LogisticRegression]) -> None:
     plain = [LogisticRegression(clip=1.0, random_state=s).fit(X, Y, users=USERS) for s in range(8)]
     assert np.median([excess(m) for m in tuned]) < 0.3 * np.median([excess(m) for m in plain])
@@ -127,7 +126,7 @@ def test_fits_are_not_charged_one_by_one() -> None:
         assert not hasattr(model, "guarantee_")
 
 
-@pytest.mark.search(keep=2)
+@pytest.mark.search
 @pytest.mark.parametrize("relation", ["zero_out", "replace"])
 @pytest.mark.parametrize(
     ("unit", "elements"),
@@ -151,7 +150,6 @@ def test_every_unit_and_relation(unit: Unit, elements: Any, relation: Relation) 
     assert 0 < mu < 2.0
 
 
-@pytest.mark.search(keep=0)
 def test_the_worst_of_different_fits_is_charged() -> None:
     model = HuberRegressor(epsilon=1.0, random_state=0)
     grid: dict[str, list[Any]] = {"rounds": [3, 30], "clip": [1.0, "auto"]}
@@ -329,7 +327,6 @@ def test_recipes_are_not_tuned(options: dict[str, Any]) -> None:
     assert spent.guarantee is None
 
 
-@pytest.mark.search(keep=0)
 def test_the_promise_names_what_each_setting_takes_as_public() -> None:
     X, y = np.random.default_rng(0).normal(size=(300, 2)), np.arange(300) % 2 == 1
     model = LogisticRegression(

@@ -96,7 +96,7 @@ def best(promise: LastingPromise, turns: int) -> float:
     return best_delta(promise.epsilon, turn, turns, allowed(promise, turn))
 
 
-@pytest.mark.search(keep=2)
+@pytest.mark.search
 @pytest.mark.parametrize("turns", [4, 12, 40])
 @pytest.mark.parametrize("name", PROMISES)
 def test_no_strategy_over_regions_beats_a_promise(name: str, turns: int) -> None:

@@ -329,7 +329,7 @@ def play(world: World, seed: int, folder: Any, *, odd: bool) -> None:
 WORLDS = worlds()
 
 
-@pytest.mark.search(keep=14)
+@pytest.mark.search(seconds=15)
 @pytest.mark.parametrize("part", range(8))
 @pytest.mark.parametrize("name", WORLDS)
 def test_each_unit_is_charged_what_it_met(
@@ -340,7 +340,7 @@ def test_each_unit_is_charged_what_it_met(
             play(WORLDS[name], 10 * part + seed, folder, odd=False)
 
 
-@pytest.mark.search(keep=4)
+@pytest.mark.search
 @pytest.mark.parametrize("part", range(8))
 @pytest.mark.parametrize("name", ["records", "records that are exchanged", "users", "countries"])
 def test_units_whose_columns_are_read_in_two_ways_are_charged_no_less(

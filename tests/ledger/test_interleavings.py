@@ -237,7 +237,7 @@ def test_two_who_do_the_same_come_one_after_the_other(
     assert_one_after_the_other(in_file, (name, name), shared, pauses(in_file, name, some_of))
 
 
-@pytest.mark.search(keep=48)
+@pytest.mark.search(seconds=15)
 @pytest.mark.parametrize("shared", [False, True], ids=["processes", "threads"])
 @pytest.mark.parametrize(
     ("first", "second"), [(one, two) for one in FIRST for two in DEEDS if one != two]
@@ -249,7 +249,7 @@ def test_two_come_one_after_the_other(
     assert_one_after_the_other(in_file, (first, second), shared, seams)
 
 
-@pytest.mark.search(keep=3)
+@pytest.mark.search
 @pytest.mark.parametrize(
     ("first", "second"),
     [
@@ -265,7 +265,7 @@ def test_two_threads_come_one_after_the_other_at_every_line(
     assert_one_after_the_other(in_file, (first, second), True, some_of(seams))
 
 
-@pytest.mark.search(keep=4)
+@pytest.mark.search
 @pytest.mark.parametrize(
     ("first", "second"),
     [

@@ -458,7 +458,7 @@ def charging(place: str, times: int, noise_multiplier: float, results: Any) -> N
     results.put(done)
 
 
-@pytest.mark.search(keep=0)
+@pytest.mark.search
 @pytest.mark.parametrize("charges", [1000, 200])
 def test_processes_race_and_none_is_lost(place: str, charges: int) -> None:
     """8 processes ask for more charges than fit: as many as fit are made, and each is recorded."""
@@ -652,7 +652,7 @@ def spawned(*words: str) -> str:
     return done.stdout
 
 
-@pytest.mark.search(keep=1)
+@pytest.mark.search
 @pytest.mark.parametrize("other", [False, True])
 def test_spawned_workers_share_the_ledger(place: str, other: bool, tmp_path: Any) -> None:
     made = cases.made(place)
@@ -705,7 +705,7 @@ def brute(promise: LastingPromise, charges: list[tuple[dg.Guarantee, Any]], cell
     return sum(1 / (g.event.noise_multiplier * promise.caps.mu) ** 2 for g in met)  # type: ignore[attr-defined]
 
 
-@pytest.mark.search(keep=2)
+@pytest.mark.search
 @pytest.mark.parametrize("seed", range(4))
 def test_accounts_are_what_each_cell_met(seed: int, place: str) -> None:
     """Random regions of days and countries: each cell's account is the sum over what it met."""
@@ -808,7 +808,7 @@ def test_daily_releases_for_any_30_days_and_720_hours(
             more.charge(of_moments(0.995 / most, last, coordinates))
 
 
-@pytest.mark.search(keep=2)
+@pytest.mark.search
 @pytest.mark.parametrize("seed", range(8))
 def test_each_stretch_of_hours_pays_for_what_it_holds_of_each_release(
     seed: int, tmp_path: Any

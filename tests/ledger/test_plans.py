@@ -51,7 +51,7 @@ def used(made: dg.Ledger, number: int = 1) -> set[int]:
 # -- promises ---
 
 
-@pytest.mark.search(keep=1)
+@pytest.mark.search
 @pytest.mark.parametrize(
     ("unit", "plan"),
     [
@@ -82,7 +82,6 @@ def test_a_promise_without_a_plan_is_written_as_ever() -> None:
     assert "planned" not in Charged(1, Price()).to_dict()
 
 
-@pytest.mark.search(keep=0)
 def test_planned_fits_leave_more_than_their_prices() -> None:
     """Four sampled runs and pure noise leave room where their prices do not fit at all."""
     bare = LastingPromise.of(dg.Record(), 1.0, 1e-6)
@@ -406,7 +405,7 @@ def allowed(promise: LastingPromise) -> Callable[[int], Left]:
     return left
 
 
-@pytest.mark.search(keep=2)
+@pytest.mark.search
 @pytest.mark.parametrize("count", [1, 5])
 @pytest.mark.parametrize("name", PROMISES)
 def test_no_strategy_with_a_plan_beats_a_promise(name: str, count: int) -> None:

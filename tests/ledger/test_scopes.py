@@ -126,7 +126,7 @@ def paris(*, zone: str | None = "Europe/Paris") -> dg.UserTable:
     return dg.read(rows, user="who", threads=1).with_days("day", "at", zone)
 
 
-@pytest.mark.search(keep=1)
+@pytest.mark.search
 @pytest.mark.parametrize("zone", ["Europe/Paris", None])
 def test_days_of_times_are_elements_windows_and_scopes(zone: str | None, tmp_path: Any) -> None:
     rule = Rule("at", "day", zone or "")

@@ -90,7 +90,7 @@ def run(mean: ClippedMean, owners: IndexArray, parts: Any, data: Array) -> Array
     return np.array([Vectors(x).clipped_sum(mean.clip, rounds.draw(len(x))) for x in data])
 
 
-@pytest.mark.search(keep=8)
+@pytest.mark.search
 @pytest.mark.parametrize("relation", ["zero_out", "replace"])
 @pytest.mark.parametrize("held", [1, 2])
 @pytest.mark.parametrize("bands", [2, 3, 4, 9])

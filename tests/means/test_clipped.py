@@ -138,7 +138,7 @@ def test_the_divisor_is_public() -> None:
     assert mean.noise_sd == 1 / 75
 
 
-@pytest.mark.search(keep=4)
+@pytest.mark.search
 @pytest.mark.parametrize(
     "unit", [Record(), Element(), User(), User(max_elements=3)], ids=lambda unit: repr(unit)
 )

@@ -63,7 +63,7 @@ def same(one: MeanOfUsers, other: MeanOfUsers) -> None:
     assert one.guarantee == other.guarantee
 
 
-@pytest.mark.search(keep=8)
+@pytest.mark.search
 @pytest.mark.parametrize(
     ("method", "size", "count", "n_users", "relation"),
     list(
@@ -166,7 +166,7 @@ def test_vectors_are_kept_in_cells_and_come_back_in_order() -> None:
     assert list(runs_of([], 2)) == []
 
 
-@pytest.mark.search(keep=4)
+@pytest.mark.search
 @pytest.mark.parametrize("seed", range(24))
 def test_no_user_moves_what_comes_from_there_by_more_than_the_bound(seed: int) -> None:
     """Neighbours are searched over users, places, clipping bounds, centres and odd numbers."""
@@ -285,14 +285,14 @@ def _here(data: pa.Table, **options: Any) -> MeanOfUsers:
     return dg.mean_of_users(numbers, users=users, **{**PROMISE, **options})
 
 
-@pytest.mark.search(keep=0)
+@pytest.mark.search
 @pytest.mark.parametrize("method", ["clip", "recentred"])
 def test_a_frame_of_spark_is_averaged_where_it_is(spark: Any, method: str) -> None:
     there = dg.mean_of_users(_frame(spark, ROWS), users="who", method=method, **PROMISE)
     same(there, _here(ROWS, method=method))
 
 
-@pytest.mark.search(keep=0)
+@pytest.mark.search(seconds=0)
 def test_a_task_that_fails_first_is_run_again_and_adds_once(
     spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -320,7 +320,7 @@ def test_a_task_that_fails_first_is_run_again_and_adds_once(
     assert "17" not in str(caught.value)
 
 
-@pytest.mark.search(keep=0)
+@pytest.mark.search(seconds=0)
 def test_frames_and_arguments_that_do_not_fit_are_refused(spark: Any) -> None:
     from pyspark.sql import functions
 
@@ -338,7 +338,7 @@ def test_frames_and_arguments_that_do_not_fit_are_refused(spark: Any) -> None:
         assert budget.spent == Price()
 
 
-@pytest.mark.search(keep=0)
+@pytest.mark.search(seconds=0)
 def test_the_command_line_averages_on_spark(spark: Any, command: Any, tmp_path: Path) -> None:
     import pyarrow.parquet as pq
 

@@ -41,7 +41,7 @@ CHANCE = 1e-7
 # -- the promise, and how good the means are --
 
 
-@pytest.mark.search(keep=4)
+@pytest.mark.search
 @pytest.mark.parametrize("radius", [None, cases.RADIUS], ids=["found", "stated"])
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("method", METHODS)
@@ -89,7 +89,7 @@ def test_a_removed_user_and_records_are_asked_about() -> None:
 # -- "auto" --
 
 
-@pytest.mark.search(keep=3)
+@pytest.mark.search
 @pytest.mark.parametrize("radius", [None, 0.01, 1.0])
 @pytest.mark.parametrize(("n", "d"), [(200, 50), (1000, 1), (4000, 20)])
 def test_auto_chooses_from_public_numbers(n: int, d: int, radius: float | None) -> None:
@@ -237,7 +237,7 @@ def test_what_is_not_finite_counts_as_zero(method: str) -> None:
 ODD: list[Any] = [None, "lots", {}, 1j, np.complex128(1 + 1j), pd.NA, [1.0], "1e400", 10**400]
 
 
-@pytest.mark.search(keep=3)
+@pytest.mark.search
 @pytest.mark.parametrize("cell", ODD, ids=lambda cell: repr(cell)[:12])
 def test_one_odd_cell_changes_nobody_else(cell: Any) -> None:
     records, users = cases.rows()
@@ -330,7 +330,7 @@ def test_a_roster_with_fewer_places_than_rows_that_are_a_user_each() -> None:
         assert budget.left == 1.0
 
 
-@pytest.mark.search(keep=4)
+@pytest.mark.search
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("bound", [1e-90, 1e90])
 @pytest.mark.parametrize("radius", [None, 2.0**-20])
@@ -435,7 +435,6 @@ def told(plan: Candidate, vectors: Vectors, source: Source) -> float:
     return score
 
 
-@pytest.mark.search(keep=0)
 def test_audit_stays_below_the_claim() -> None:
     assert 0.4 * claimed_mu(AUDITED) < audit(AUDITED) <= claimed_mu(AUDITED)
 

@@ -461,7 +461,7 @@ def noised_by(monkeypatch: pytest.MonkeyPatch, factor: Callable[[int], float]) -
     monkeypatch.setattr(sums, "rounded_gaussian", wrong)
 
 
-@pytest.mark.search(keep=1)
+@pytest.mark.search
 @pytest.mark.parametrize("look", [BEFORE, AFTER])
 @pytest.mark.parametrize("share", [0.5, math.sqrt(0.5)], ids=["half", "split"])
 def test_audit_finds_less_noise(look: int, share: float, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -470,7 +470,7 @@ def test_audit_finds_less_noise(look: int, share: float, monkeypatch: pytest.Mon
     assert audit(AUDITED, (look,)) > claimed_mu(AUDITED)
 
 
-@pytest.mark.search(keep=1)
+@pytest.mark.search
 @pytest.mark.parametrize(("left_out", "look"), [("first", AFTER), ("second", BEFORE)])
 def test_audit_finds_a_noise_left_out(
     left_out: str, look: int, monkeypatch: pytest.MonkeyPatch

@@ -64,7 +64,7 @@ def largest_move(users: int, top: int, removed: bool, seed: int) -> int:
     return best
 
 
-@pytest.mark.search(keep=3)
+@pytest.mark.search
 @pytest.mark.parametrize("removed", [False, True], ids=["replaced", "removed"])
 @pytest.mark.parametrize(("users", "top"), [(8, 8), (8, 6), (8, 3), (12, 9), (5, 2)])
 def test_no_neighbours_move_the_score_by_more(users: int, top: int, removed: bool) -> None:

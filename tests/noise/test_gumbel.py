@@ -42,7 +42,7 @@ def order_fit(scores: list[int], scale: float, count: int, draws: int, claimed: 
     return float(stats.chi2.sf(statistic, cells - 1))
 
 
-@pytest.mark.search(keep=0)
+@pytest.mark.search
 @pytest.mark.parametrize(
     ("scores", "scale", "count"), [([0, 1], 1.0, 1), ([3, 3, 5, 0], 2.0, 2), ([7, 1, 4], 6.0, 3)]
 )

@@ -67,7 +67,7 @@ def _bits() -> list[int]:
     return [b for b in bits if inversion._RARE_STEPS <= b < 2**63] + middle
 
 
-@pytest.mark.search(keep=4)
+@pytest.mark.search
 @cases.both
 @pytest.mark.parametrize("scale", [0.01, 0.3, 1.0, 50.0, 1e4, 2.0**32, 2.0**40])
 def test_the_inverse_is_far_more_accurate_than_is_relied_on(kind: cases.Kind, scale: float) -> None:

@@ -44,7 +44,7 @@ def goodness_of_fit(kind: cases.Kind, samples: IntArray, scale: float) -> float:
     return float(stats.chi2.sf(statistic, mass.size - 1))
 
 
-@pytest.mark.search(keep=4)
+@pytest.mark.search
 @cases.both
 @pytest.mark.parametrize("scale", cases.SCALES)
 def test_the_law_is_the_one_stated_and_two_percent_more_is_noticed(
@@ -74,7 +74,7 @@ def test_the_test_itself_follows_an_independent_sampler(kind: cases.Kind, scale:
     assert goodness_of_fit(kind, np.abs(naive), scale) < 1e-9
 
 
-@pytest.mark.search(keep=1)
+@pytest.mark.search
 @cases.both
 @pytest.mark.parametrize("scale", [1e4, 2.0**32])
 def test_large_scales_are_the_continuous_law_to_the_eye(kind: cases.Kind, scale: float) -> None:

@@ -86,7 +86,7 @@ CASES = [
 ]
 
 
-@pytest.mark.search(keep=16)
+@pytest.mark.search
 @pytest.mark.parametrize(("solver", "problem"), CASES)
 def test_every_solver_finds_the_minimum(solver: str, problem: str) -> None:
     p = cases.PROBLEMS[problem]
@@ -96,7 +96,7 @@ def test_every_solver_finds_the_minimum(solver: str, problem: str) -> None:
     assert -1e-12 <= p.excess(end) <= EXACT.get(solver, kinked)
 
 
-@pytest.mark.search(keep=16)
+@pytest.mark.search
 @pytest.mark.parametrize(("solver", "problem"), CASES)
 def test_every_solver_averages_noise_away(solver: str, problem: str) -> None:
     p, noise = cases.PROBLEMS[problem], 1.0

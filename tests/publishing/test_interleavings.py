@@ -118,7 +118,7 @@ def rounded(price: Price) -> tuple[float, ...]:
 FIRST = [name for name in DEEDS if name != "fork"]
 
 
-@pytest.mark.search(keep=40)
+@pytest.mark.search(seconds=15)
 @pytest.mark.parametrize("second", DEEDS)
 @pytest.mark.parametrize("first", FIRST)
 def test_two_threads_come_one_after_the_other(

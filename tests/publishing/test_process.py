@@ -102,7 +102,6 @@ def test_what_is_noted_is_not_written() -> None:
             setattr(b, name, None)
 
 
-@pytest.mark.search(keep=0)
 def test_spawned_children_publish_nothing_of_their_own() -> None:
     """They are told by a mark in their environment, also when the budget is closed meanwhile."""
     said = run(

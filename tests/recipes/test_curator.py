@@ -70,7 +70,7 @@ def run(recipe: Recipe, loss: Any = None, **options: Any) -> Minimum:
 # -- the contract --
 
 
-@pytest.mark.search(keep=4)
+@pytest.mark.search
 @pytest.mark.parametrize("name", cases.RECIPES)
 @pytest.mark.parametrize("relation", ["zero_out", "replace"])
 def test_a_program_keeps_the_promise(name: str, relation: Relation) -> None:
@@ -98,7 +98,7 @@ def test_phases_part_the_roster(name: str) -> None:
         assert stage.mean.n_users == len(phase.users)
 
 
-@pytest.mark.search(keep=2)
+@pytest.mark.search
 @pytest.mark.parametrize("name", ONE_EACH)
 def test_with_something_beside_it_there_is_less_left(name: str) -> None:
     beside = dg.accounting.Gaussian(1.0, dg.accounting.Contribution("user"))
@@ -113,7 +113,7 @@ def test_with_something_beside_it_there_is_less_left(name: str) -> None:
         assert more or stage.mean.rounds < free.mean.rounds
 
 
-@pytest.mark.search(keep=6)
+@pytest.mark.search
 @pytest.mark.parametrize("name", cases.RECIPES)
 @pytest.mark.parametrize("loss", [Logistic(), Absolute(), Squared()], ids=repr)
 def test_any_convex_loss_can_be_minimised(name: str, loss: Any) -> None:
@@ -128,7 +128,7 @@ def test_any_convex_loss_can_be_minimised(name: str, loss: Any) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::dpgrain.EndedWarning")  # Users a million apart do not agree.
-@pytest.mark.search(keep=2)
+@pytest.mark.search
 @pytest.mark.parametrize("name", ONE_EACH)
 def test_the_data_do_not_enter_the_program(name: str) -> None:
     first = run(cases.RECIPES[name])
@@ -157,7 +157,7 @@ def test_sums_in_floating_point_are_said() -> None:
     assert said not in exact.facts
 
 
-@pytest.mark.search(keep=2)
+@pytest.mark.search
 @pytest.mark.parametrize("name", ONE_EACH)
 def test_a_seed_gives_the_same_again(name: str) -> None:
     one, two, other = (
@@ -171,7 +171,7 @@ def test_a_seed_gives_the_same_again(name: str) -> None:
     assert run(cases.RECIPES[name], random_state=None).guarantee.private
 
 
-@pytest.mark.search(keep=2)
+@pytest.mark.search
 @pytest.mark.parametrize("name", ONE_EACH)
 def test_a_budget_is_charged_once_and_before_anything_runs(name: str) -> None:
     # Recipes with a noisy test need some ε for it, which is dear where it is charged as Gaussian noise.
@@ -206,7 +206,7 @@ MODELS: list[tuple[learn.LinearModel, Array]] = [
 ]
 
 
-@pytest.mark.search(keep=8)
+@pytest.mark.search
 @pytest.mark.parametrize("name", ONE_EACH)
 @pytest.mark.parametrize(("model", "y"), MODELS, ids=lambda value: type(value).__name__)
 def test_every_estimator_runs_by_every_recipe(
@@ -270,7 +270,7 @@ def excess(theta: Array, rows: Array) -> float:
     return float(np.mean(np.logaddexp(0, z) - p * z - np.logaddexp(0, true) + p * true))
 
 
-@pytest.mark.search(keep=1)
+@pytest.mark.search
 @pytest.mark.parametrize(
     "recipe",
     [
@@ -345,7 +345,6 @@ def asked(users: Any, who: Any, n_users: int | None = 400) -> list[set[float]]:
     return [calls[0], calls[first]]
 
 
-@pytest.mark.search(keep=0)
 def test_who_else_has_records_moves_nobody_to_another_phase() -> None:
     phases = [
         set(phase.users) for phase in cases.RECIPES["phased"].plan(cases.TASK).localisation.phases()

@@ -50,7 +50,7 @@ def slope(of: Callable[[float], float], values: tuple[float, ...]) -> float:
     return float(np.polyfit(*logs, 1)[0])
 
 
-@pytest.mark.search(keep=2)
+@pytest.mark.search
 @pytest.mark.parametrize(
     ("recipe", "users", "dimension", "epsilon"),
     [

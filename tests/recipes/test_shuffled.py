@@ -37,7 +37,7 @@ Array = NDArray[Any]
 # -- the contract --
 
 
-@pytest.mark.search(keep=4)
+@pytest.mark.search
 @pytest.mark.parametrize("name", programs.RECIPES)
 def test_any_loss_can_be_minimised(name: str) -> None:
     program = programs.RECIPES[name].plan(programs.TASK)
@@ -51,7 +51,7 @@ def test_any_loss_can_be_minimised(name: str) -> None:
         assert found.guarantee.epsilon() <= 8.0
 
 
-@pytest.mark.search(keep=2)
+@pytest.mark.search
 @pytest.mark.parametrize("name", programs.ONE_EACH)
 def test_a_seed_gives_the_same_again(name: str) -> None:
     one, two, other = (
@@ -135,7 +135,7 @@ def expected(recipe: Recipe) -> list[set[float]]:
     return found
 
 
-@pytest.mark.search(keep=3)
+@pytest.mark.search
 @pytest.mark.parametrize(
     "name", [name for name in programs.RECIPES if "kinks" not in name and name != "smoothed"]
 )
@@ -255,7 +255,7 @@ def excess(theta: Array, rows: Array) -> float:
     return float(np.mean(np.logaddexp(0, z) - p * z - np.logaddexp(0, true) + p * true))
 
 
-@pytest.mark.search(keep=2)
+@pytest.mark.search
 @pytest.mark.parametrize(
     "name",
     [

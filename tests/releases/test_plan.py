@@ -114,7 +114,7 @@ def test_pure_privacy_is_shared_as_well(tmp_path: Path) -> None:
         _plan(tmp_path, text + cases.releases("share = 0.5", ["histogram"]))
 
 
-@pytest.mark.search(keep=6)
+@pytest.mark.search
 @pytest.mark.parametrize(
     ("unit", "relation", "names", "share"),
     list(

@@ -98,7 +98,7 @@ def test_releases_that_spark_reads_are_those_of_duckdb(tmp_path: Path) -> None:
     assert there.promise == here.promise
 
 
-@pytest.mark.search(keep=0)
+@pytest.mark.search(seconds=0)
 @pytest.mark.usefixtures("spark")
 def test_a_plan_asks_spark_for_no_rows_and_a_run_that_fails_stays_charged(tmp_path: Path) -> None:
     cases.without_its_rows(cases.parquet(tmp_path))
@@ -237,7 +237,6 @@ def test_a_killed_run_leaves_whole_files_and_is_not_run_again_unasked(tmp_path: 
         dg.releases(path, cases.table())
 
 
-@pytest.mark.search(keep=0)
 def test_a_run_that_is_killed_while_it_replaces_leaves_no_foreign_guarantee(
     tmp_path: Path,
 ) -> None:

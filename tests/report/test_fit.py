@@ -36,7 +36,7 @@ class TestLimitsOfAFit:
         asked: dict[str, Any] = {"rounds": 4, "epsilon": 0.2, "relation": "replace", **options}
         return learn.LinearRegression(**asked).fit(rows, rows[:, 0], users=users)
 
-    @pytest.mark.search(keep=1)
+    @pytest.mark.search
     @pytest.mark.parametrize("options", LIMITED.values(), ids=LIMITED)
     def test_the_page_tells_the_floors(self, options: dict[str, object], tmp_path: Path) -> None:
         model = self.fitted(**options)

@@ -40,7 +40,6 @@ def _releases(words: dg.UserTable) -> Iterator[dg.Histogram]:
     ).without_negatives()
 
 
-@pytest.mark.search(keep=0)
 def test_every_kind_of_release_has_a_whole_report(words: dg.UserTable, tmp_path: Path) -> None:
     for release in _releases(words):
         page = cases.page(release, tmp_path)
@@ -146,7 +145,7 @@ _KINDS: dict[str, tuple[Callable[[dg.UserTable], dg.Release], list[str]]] = {
 }
 
 
-@pytest.mark.search(keep=2)
+@pytest.mark.search
 @pytest.mark.parametrize("kind", _KINDS)
 def test_the_words_fit_the_statistic(kind: str, scores: dg.UserTable, tmp_path: Path) -> None:
     make, words = _KINDS[kind]
@@ -191,7 +190,6 @@ def test_rows_with_an_order_of_their_own_keep_it(scores: dg.UserTable, tmp_path:
     assert rows[1::2] == ["1", "2", "over 2"] * 2
 
 
-@pytest.mark.search(keep=0)
 def test_a_million_quantiles_make_no_larger_a_file(tmp_path: Path) -> None:
     size = 1_000_000
     names = pa.array([f"{number // 2:06d}" * 20 for number in range(size)])

@@ -27,7 +27,6 @@ def page(made: dg.Releases, tmp_path_factory: pytest.TempPathFactory) -> str:
     return path.read_text(encoding="utf-8")
 
 
-@pytest.mark.search(keep=0)
 def test_every_release_has_its_promise_and_its_numbers(made: dg.Releases, page: str) -> None:
     assert len(re.findall(r'<section class="release" id="release-\d+">', page)) == len(made)
     for place, name in enumerate(made, 1):
@@ -98,7 +97,6 @@ def test_a_seeded_run_says_so(tmp_path: Path) -> None:
     assert "NOT PRIVATE. Do not publish." in (tmp_path / "all.html").read_text(encoding="utf-8")
 
 
-@pytest.mark.search(keep=0)
 def test_where_users_do_not_agree_the_page_says_so(tmp_path: Path) -> None:
     size = 2000
     far = pa.table({"who": list(range(size)), "x": [99.0 * i / size for i in range(size)]})

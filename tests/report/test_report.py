@@ -25,7 +25,6 @@ def test_a_saved_release_has_the_same_report(tmp_path: Path) -> None:
     assert cases.page(dg.Histogram.load(release.save(tmp_path / "r.parquet")), tmp_path) == before
 
 
-@pytest.mark.search(keep=0)
 def test_the_report_does_not_touch_pyplot(tmp_path: Path) -> None:
     cases.histogram(["yo"]).save(tmp_path / "r.parquet")
     code = (

@@ -56,7 +56,7 @@ class _Page(HTMLParser):
         assert self.open.pop() == tag
 
 
-@pytest.mark.search(keep=2)
+@pytest.mark.search
 @pytest.mark.parametrize("name", sums.PROTOCOLS)
 def test_it_is_well_formed_and_loads_nothing(name: str, written: dict[str, sums.Written]) -> None:
     parser = _Page()

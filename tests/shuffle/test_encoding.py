@@ -16,7 +16,7 @@ from dpgrain.shuffle import (
 )
 
 
-@pytest.mark.search(keep=1)
+@pytest.mark.search
 @pytest.mark.parametrize("centred", [True, False], ids=["vectors", "numbers"])
 def test_no_neighbour_moves_the_codes_farther(centred: bool) -> None:
     rng, largest, farthest = np.random.default_rng(0), 0.0, 0.0

@@ -187,7 +187,7 @@ def consistent(shuffler: Any, packing: Packing) -> bool:
     )
 
 
-@pytest.mark.search(keep=0)
+@pytest.mark.search
 @pytest.mark.parametrize("kind", [VectorSum, PoissonSum])
 def test_whatever_bytes_come_the_parties_stay_consistent(kind: type[VectorSum]) -> None:
     protocol = kind(n_users=50_000, dim=3, l2_bound=1.0, epsilon=1.0, delta=1e-7)

@@ -65,7 +65,7 @@ def apart(values: Sequence[int], modulus: int, count: int, told: int = 0) -> flo
 TINY = [(3, 2, 3), (3, 2, 5), (3, 4, 4), (4, 2, 3), (4, 2, 4), (4, 2, 6), (5, 2, 4), (4, 4, 3)]
 
 
-@pytest.mark.search(keep=3)
+@pytest.mark.search
 @pytest.mark.parametrize(("devices", "modulus", "count"), TINY)
 def test_the_distance_holds_and_is_not_far_from_the_truth(
     devices: int, modulus: int, count: int
@@ -177,7 +177,7 @@ def test_beyond_the_recursion_it_goes_on(count: int, width: int) -> None:
         assert 0 <= beyond(n, short, log_modulus, count - 2) - long[n] <= 0.02
 
 
-@pytest.mark.search(keep=2)
+@pytest.mark.search
 @pytest.mark.parametrize("devices", [50, 1000, 10**5, 10**9])
 def test_the_distance_is_as_expected_and_below_what_was_published(devices: int) -> None:
     for bits in (10, 25, 32):

@@ -152,7 +152,6 @@ def claimed(protocol: VectorSum, relation: Relation) -> float:
     return protocol.event.loss(relation=relation).mu
 
 
-@pytest.mark.search(keep=0)
 def test_audit() -> None:
     replaced = mu_below(views(AUDITED, 1.0), views(AUDITED, -1.0))
     assert 0.68 * claimed(AUDITED, "replace") < replaced <= claimed(AUDITED, "replace")
@@ -160,7 +159,6 @@ def test_audit() -> None:
     assert 0.55 * claimed(AUDITED, "zero_out") < removed <= claimed(AUDITED, "zero_out")
 
 
-@pytest.mark.search(keep=0)
 def test_audit_finds_a_third_of_the_noise(monkeypatch: pytest.MonkeyPatch) -> None:
     real = counts_of
 
@@ -179,7 +177,6 @@ def test_audit_finds_a_missing_clip(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found > claimed(AUDITED, "zero_out")
 
 
-@pytest.mark.search(keep=0)
 def test_audit_finds_the_wrong_unit() -> None:
     # A promise for a device does not protect a person with three.
     source = SystemSource()

@@ -66,7 +66,6 @@ def _without_facts(path: Path) -> Path:
     return path
 
 
-@pytest.mark.search(keep=0)
 def test_an_older_file_keeps_every_word(tmp_path: Path) -> None:
     made: list[dg.Release] = [
         dg.mean(_odd("x"), "x", by="word", domain=["yo", "bro"], bounds=(0, 20), **ASKED),

@@ -95,7 +95,6 @@ def least_error(norms: FloatArray, noise: float) -> float:
 # Nothing to see --------------------------------------------------------------------------------
 
 
-@pytest.mark.search(keep=0)
 def test_one_cell_without_a_sight_gets_the_lowest_edge() -> None:
     """Nothing is known then, and it is said; a random far bin would be noise without end."""
     empty = np.zeros((1, ONE.size - 1))
@@ -111,7 +110,7 @@ def test_one_cell_without_a_sight_gets_the_lowest_edge() -> None:
     assert bounds.max() <= ONE[10]
 
 
-@pytest.mark.search(keep=1)
+@pytest.mark.search
 @pytest.mark.parametrize("law", ["gaussian", "laplace"])
 def test_false_bins_far_above_cost_little(law: Law) -> None:
     """Blocks of about 30 in one cell: noise in some other bin may raise the bound, seldom by much."""
@@ -349,7 +348,6 @@ def test_bounds_of_groups_and_the_largest_one() -> None:
     assert (taken.above, taken.lost) == (0.1, 0.2)
 
 
-@pytest.mark.search(keep=0)
 def test_many_cells_are_quick() -> None:
     """400,000 cells, all visible: a ratio to sorting as many numbers, not a time."""
     counts = np.full((400_000, MANY.size - 1), 300.0)

@@ -78,7 +78,7 @@ def test_people_without_records_count_0_where_their_number_is_stated(
         assert bins.groups.columns[1].to_pylist() == [1, 5, 39, None]
 
 
-@pytest.mark.search(keep=1)
+@pytest.mark.search
 @pytest.mark.parametrize("law", ["gaussian", "laplace"])
 @pytest.mark.parametrize("stated", [True, False])
 @pytest.mark.parametrize("shape", ["even", "far", "few"])

@@ -171,7 +171,7 @@ def test_standard_errors_and_intervals_are_honest(noise: Any) -> None:
     assert abs(release.estimate.mean()) < 6 * claimed / math.sqrt(4000)
 
 
-@pytest.mark.search(keep=2)
+@pytest.mark.search
 @pytest.mark.parametrize("ending", [".parquet", ".csv", ".json"])
 @pytest.mark.parametrize("items", [["a", "b"], [7, -5]])
 def test_written_files_hold_the_release(ending: str, items: list[Any], tmp_path: Path) -> None:
@@ -211,7 +211,7 @@ def test_nonnegative_and_largest() -> None:
     assert len(release.to_pandas()) == 200
 
 
-@pytest.mark.search(keep=4)
+@pytest.mark.search
 @pytest.mark.parametrize("unit", histograms.UNITS)
 @pytest.mark.parametrize("clip", ["auto", 2.0])
 def test_nothing_selected_is_an_empty_release(unit: str, clip: Any, tmp_path: Path) -> None:
@@ -255,7 +255,7 @@ def fed(
     return Feed(scan, shift, held or memory.keys, threads, call=each, sums=memory.sums, users=users)
 
 
-@pytest.mark.search(keep=0)
+@pytest.mark.search
 @pytest.mark.parametrize("unit", histograms.UNITS)
 def test_same_integers_for_any_batches_threads_and_order(
     unit: str, monkeypatch: pytest.MonkeyPatch
@@ -472,7 +472,7 @@ SEARCHED = [
 ]
 
 
-@pytest.mark.search(keep=1)
+@pytest.mark.search
 @pytest.mark.parametrize("norm", ["l2", "l1"])
 @pytest.mark.parametrize(("name", "unit"), SEARCHED)
 def test_no_neighbours_move_the_sums_farther_than_billed(name: str, unit: str, norm: Norm) -> None:
@@ -481,7 +481,6 @@ def test_no_neighbours_move_the_sums_farther_than_billed(name: str, unit: str, n
         assert worst_ratio(what, Asked(unit, relation, count), seed=0) <= 1 + 1e-9
 
 
-@pytest.mark.search(keep=0)
 @examples(80)
 @given(
     place=st.sampled_from(SEARCHED),
@@ -932,7 +931,7 @@ def test_parameter_errors_come_before_any_row(wrong: dict[str, Any], words: str)
     assert "\n" not in text
 
 
-@pytest.mark.search(keep=3)
+@pytest.mark.search
 @pytest.mark.parametrize(
     "domain", [[7, 9], (7, 9), {7, 9}, {7: "x", 9: "y"}, np.array([7, 9]), [np.int64(7), np.int32(9)],
                pa.array([7, 9]), pa.chunked_array([[7], [9]]), iter([7, 9])]

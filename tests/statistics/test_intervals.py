@@ -84,7 +84,7 @@ RATIOS: dict[str, Callable[..., dg.Estimates]] = {
 }
 
 
-@pytest.mark.search(keep=1)
+@pytest.mark.search
 @pytest.mark.parametrize("law", ["gaussian", "laplace"])
 @pytest.mark.parametrize("name", RATIOS)
 def test_intervals_of_ratios_hold_what_is_published_without_noise(

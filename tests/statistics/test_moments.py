@@ -25,7 +25,7 @@ from dpgrain.units import Unit
 Row: TypeAlias = tuple[int | None, str | None, str | None, float | None]  # who, item, cell, x
 
 
-@pytest.mark.search(keep=24)
+@pytest.mark.search
 @pytest.mark.parametrize("grouped", cases.GROUPED)
 @pytest.mark.parametrize("name", cases.EXACT)
 def test_estimates_are_those_of_pandas(
@@ -92,7 +92,6 @@ def test_means_lie_within_their_bounds(
     assert (release.std_error <= (high - low) * (1 + 1e-9)).all()
 
 
-@pytest.mark.search(keep=0)
 def test_small_groups_have_their_say_in_the_bound() -> None:
     """One large group and four small ones: a bound for the large one would drown the others."""
     rng = np.random.default_rng(0)

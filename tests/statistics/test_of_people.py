@@ -75,7 +75,7 @@ def worst(
     return cases.worst_ratio(ask, iter(pairs), asked, cases.Outcome())
 
 
-@pytest.mark.search(keep=1)
+@pytest.mark.search
 @pytest.mark.usefixtures("cached_plans")
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("law", LAWS)
@@ -94,7 +94,7 @@ def test_no_people_move_a_statistic_farther_than_billed(
     assert worst(ask, relation, users, rng) <= 1 + 1e-9, (n_users, clip, users)
 
 
-@pytest.mark.search(keep=1)
+@pytest.mark.search
 @pytest.mark.usefixtures("cached_plans")
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("law", LAWS)
@@ -110,7 +110,7 @@ def test_part_of_a_person_moves_it_no_farther_than_the_curve_says(
         assert worst(ask, relation, 1, rng, level) <= 1 + 1e-9, (value, level)  # type: ignore[arg-type]
 
 
-@pytest.mark.search(keep=1)
+@pytest.mark.search
 @pytest.mark.usefixtures("cached_plans")
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("method", ["truncated", "gaussian", "names", "gumbel"])
@@ -152,7 +152,7 @@ def test_the_search_finds_a_record_that_is_billed_as_a_row(monkeypatch: pytest.M
     assert moved() > 1.3
 
 
-@pytest.mark.search(keep=2)
+@pytest.mark.search
 @pytest.mark.usefixtures("cached_plans")
 @pytest.mark.parametrize("law", LAWS)
 @pytest.mark.parametrize("name", ["mean", "quantiles", "distribution", "sum"])

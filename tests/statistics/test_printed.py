@@ -110,7 +110,7 @@ ASKED: dict[str, tuple[Any, str]] = {
 }
 
 
-@pytest.mark.search(keep=2)
+@pytest.mark.search
 @pytest.mark.parametrize("name", ASKED)
 def test_the_estimand_is_named_in_every_channel(name: str, tmp_path: Path) -> None:
     make, words = ASKED[name]

@@ -45,7 +45,7 @@ RELEASES: dict[str, Any] = {
 }
 
 
-@pytest.mark.search(keep=2)
+@pytest.mark.search
 @pytest.mark.parametrize("kind", RELEASES)
 def test_every_kind_is_saved_and_loaded(kind: str, tmp_path: Path) -> None:
     release = RELEASES[kind]()
@@ -57,7 +57,7 @@ def test_every_kind_is_saved_and_loaded(kind: str, tmp_path: Path) -> None:
     assert str(again) == str(release)
 
 
-@pytest.mark.search(keep=5)
+@pytest.mark.search
 @pytest.mark.parametrize("kind", RELEASES)
 @pytest.mark.parametrize("ending", ["parquet", "csv", "json"])
 def test_every_kind_is_written(kind: str, ending: str, tmp_path: Path) -> None:
@@ -106,7 +106,6 @@ def test_parts_and_totals_must_fit(by_item: dg.Histogram, by_both: dg.Histogram)
         by_both.reconciled(some)
 
 
-@pytest.mark.search(keep=0)
 def test_what_is_listed_and_not_held_is_never_named() -> None:
     # 0 and 30 occur, nothing between: 600 rows let all of 0..30 be listed.
     rows = pa.table({"who": list(range(600)), "item": [0, 30] * 300})

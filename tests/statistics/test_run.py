@@ -35,7 +35,7 @@ Values: TypeAlias = NDArray[np.float64]
 Ask: TypeAlias = Callable[[dg.UserTable], Any]
 
 
-@pytest.mark.search(keep=2)
+@pytest.mark.search
 @pytest.mark.usefixtures("cached_plans")
 @pytest.mark.parametrize("statistic", ["mean in a range", "sum in a range"])
 @pytest.mark.parametrize("name", ["user", "own", "capped column"])
@@ -56,7 +56,7 @@ def test_the_search_finds_ranges_of_unscaled_blocks(
     assert cases.seen(case, asked) > 10
 
 
-@pytest.mark.search(keep=1)
+@pytest.mark.search
 @pytest.mark.usefixtures("cached_plans")
 @pytest.mark.parametrize("statistic", ["sum", "sum in a range"])
 @pytest.mark.parametrize("keys", [(), ("item",)])
@@ -306,7 +306,7 @@ def audit(name: str, unit: Unit, **options: Any) -> tuple[float, float]:
     return mu_below(apart[0], apart[1]), loss.mu
 
 
-@pytest.mark.search(keep=3)
+@pytest.mark.search
 @pytest.mark.parametrize("name", AUDITS)
 def test_audit(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     method = {"method": "gaussian", "clip": 1.0} if name == "top" else {}
@@ -321,7 +321,7 @@ def test_audit(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert found > claimed
 
 
-@pytest.mark.search(keep=0)
+@pytest.mark.search
 @pytest.mark.parametrize("name", ["count", "sum", "mean of nothing", "quantiles", "top"])
 def test_audit_of_laplace(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     law = {"method": "laplace", "clip": 1.0} if name == "top" else {"noise": "laplace"}
@@ -336,7 +336,6 @@ def test_audit_of_laplace(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert found > claimed
 
 
-@pytest.mark.search(keep=0)
 def test_audit_of_wrong_prices(monkeypatch: pytest.MonkeyPatch) -> None:
     # An exchanged unit costs √2 for masses, 2 for signed sums.
     monkeypatch.setattr(Contribution, "replace_factor", 1.0)
@@ -426,7 +425,7 @@ def audit_whole(name: str, runs: int, wholes: dict[str, Whole] = WHOLE) -> tuple
     ).mu
 
 
-@pytest.mark.search(keep=0)
+@pytest.mark.search
 @pytest.mark.usefixtures("cached_plans")
 @pytest.mark.parametrize("name", ["held"])
 def test_audit_of_whole_releases(name: str, monkeypatch: pytest.MonkeyPatch) -> None:

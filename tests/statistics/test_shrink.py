@@ -242,7 +242,6 @@ def test_extreme_values_stay_finite() -> None:
                 assert better[1] <= 2 * sd
 
 
-@pytest.mark.search(keep=0)
 def test_shrinkage_of_many_items_is_quick() -> None:
     generator = np.random.default_rng(10)
     truth = generator.zipf(1.6, 400_000).clip(0, 10**8).astype(float)

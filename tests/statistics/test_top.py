@@ -79,7 +79,7 @@ def test_names_by_weighted_counts_keep_the_whole_delta(unit: Unit, relation: Rel
         assert 0.95 < release.guarantee.epsilon() <= 1.0
 
 
-@pytest.mark.search(keep=8)
+@pytest.mark.search
 @pytest.mark.parametrize("integers", [False, True])
 @pytest.mark.parametrize("way", NAMING)
 @pytest.mark.parametrize("unit", [dg.Element("item"), dg.User()], ids=["element", "user"])
@@ -134,7 +134,7 @@ def test_no_item_is_named_that_nobody_adds_to(way: str, monkeypatch: pytest.Monk
         assert min(release.items.to_pylist()) >= 50
 
 
-@pytest.mark.search(keep=3)
+@pytest.mark.search
 @pytest.mark.parametrize(
     "method", ["gaussian", "laplace", "gumbel", "names", "truncated", "selected"]
 )

@@ -43,7 +43,7 @@ CELLS: dict[str, tuple[Unit, Callable[[dict[str, Any]], Any]]] = {
 }
 
 
-@pytest.mark.search(keep=12)
+@pytest.mark.search
 @pytest.mark.parametrize("name", CELLS)
 @pytest.mark.parametrize("first", [("page",), ("page", "month"), ("month", "page")])
 @pytest.mark.parametrize(

@@ -227,7 +227,7 @@ class Odd:
         raise ValueError
 
 
-@pytest.mark.search(keep=2)
+@pytest.mark.search
 @pytest.mark.parametrize(
     "function",
     [

@@ -116,7 +116,7 @@ def with_topics(made: str) -> tuple[dg.UserTable, dict[str, str]]:
     return cases.table_of().with_cells("topic", of=of, by=by()), expected
 
 
-@pytest.mark.search(keep=3)
+@pytest.mark.search
 @pytest.mark.parametrize("made", MADE)
 def test_a_column_of_cells_holds_a_text_for_each_value(made: str) -> None:
     table, expected = with_topics(made)
@@ -131,7 +131,7 @@ UNITS: dict[str, Unit] = {"topic": dg.Element("topic"), "page": dg.Element("page
                           "month": dg.Element("month"), "user": dg.User()}  # fmt: skip
 
 
-@pytest.mark.search(keep=12)
+@pytest.mark.search
 @pytest.mark.parametrize("made", MADE)
 @pytest.mark.parametrize("unit", UNITS)
 @pytest.mark.parametrize(
@@ -192,7 +192,7 @@ class Odd:
         raise ValueError
 
 
-@pytest.mark.search(keep=1)
+@pytest.mark.search
 @pytest.mark.parametrize(
     "function",
     [

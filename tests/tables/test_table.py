@@ -117,7 +117,7 @@ def opened_sources(folder: Path) -> dict[str, Callable[[], Any]]:
 QUERIES = ("polars lazy", "duckdb")
 
 
-@pytest.mark.search(keep=5)
+@pytest.mark.search
 @pytest.mark.parametrize("name", list(opened_sources(Path())))
 def test_every_source_gives_the_same_sums(name: str, tmp_path: Path) -> None:
     delimiter = "\t" if name == "tsv" else ","
@@ -135,7 +135,7 @@ def test_every_source_gives_the_same_sums(name: str, tmp_path: Path) -> None:
         assert sums(table, unit, weight="n") == weighted
 
 
-@pytest.mark.search(keep=3)
+@pytest.mark.search
 @pytest.mark.parametrize(
     ("users", "items", "domain"),
     [
@@ -428,7 +428,6 @@ def many_users(rows: int) -> pa.Table:
     return pa.table({"who": users, "word": pa.array(np.zeros(rows, dtype=np.int64))})
 
 
-@pytest.mark.search(keep=0)
 def test_spilling_works_and_leaves_the_sums_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     spilled = []
     leave = DuckDB.__exit__
@@ -502,7 +501,6 @@ def release_all(table: dg.UserTable, weight: str | None) -> None:
                 )  # fmt: skip
 
 
-@pytest.mark.search(keep=0)
 def test_bad_values_follow_the_fixed_rules(
     caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -519,7 +517,7 @@ def test_bad_values_follow_the_fixed_rules(
     assert capfd.readouterr() == ("", "")
 
 
-@pytest.mark.search(keep=3)
+@pytest.mark.search
 @pytest.mark.parametrize(
     "line",
     [

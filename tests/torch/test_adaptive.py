@@ -111,7 +111,7 @@ def found(monkeypatch: pytest.MonkeyPatch) -> list[Array]:
     return seen
 
 
-@pytest.mark.search(keep=10)
+@pytest.mark.search
 @pytest.mark.parametrize("exact", [False, True], ids=["float", "exact"])
 @pytest.mark.parametrize("max_rows", [None, 2])
 @pytest.mark.parametrize("precision", [np.float32, np.float64], ids=["single", "double"])

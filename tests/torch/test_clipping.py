@@ -27,7 +27,7 @@ SIZES = {
 CLOSE = {SINGLE: 1e-5, DOUBLE: 1e-10}
 
 
-@pytest.mark.search(keep=60)
+@pytest.mark.search
 @pytest.mark.parametrize("bound", [0.05, 1.0, 1e6])
 @pytest.mark.parametrize("precision", [SINGLE, DOUBLE], ids=["single", "double"])
 @pytest.mark.parametrize("sizes", SIZES.values(), ids=SIZES)
@@ -121,7 +121,7 @@ def adversarial(kind: str, layout: Layout, rng: np.random.Generator, precision: 
     return Kept(layout, layout.per_block(tensor(layout.rows, 7)))
 
 
-@pytest.mark.search(keep=12)
+@pytest.mark.search
 @pytest.mark.parametrize("kept", [0, 1 << 24], ids=["bookkeeping", "kept"])
 @pytest.mark.parametrize("precision", [SINGLE, DOUBLE], ids=["single", "double"])
 @pytest.mark.parametrize("kind", ["outer", "lookup", "filters", "sums"])

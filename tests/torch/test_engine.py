@@ -74,7 +74,7 @@ def adversarial(rows: int, rng: np.random.Generator, precision: Any) -> Array:
     return typed
 
 
-@pytest.mark.search(keep=24)
+@pytest.mark.search
 @pytest.mark.parametrize("exact", [False, True], ids=["float", "exact"])
 @pytest.mark.parametrize("max_rows", [None, 1, 2, 5])
 @pytest.mark.parametrize("precision", [np.float32, np.float64], ids=["single", "double"])
@@ -107,7 +107,7 @@ def test_no_neighbours_are_farther_apart_than_is_billed(
     assert 0.7 * billed[relation] < worst <= billed[relation] * 1.001
 
 
-@pytest.mark.search(keep=4)
+@pytest.mark.search
 @pytest.mark.parametrize("sampling", ["pairs", "users"])
 @pytest.mark.parametrize("name", ["record", "element", "user", "two kept"])
 def test_neighbours_in_samples(name: str, sampling: str) -> None:

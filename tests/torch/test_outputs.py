@@ -219,7 +219,7 @@ ORDINARY += [("mean", "flat classes", "none", "mean"), ("mean", "classes", "none
 
 
 @pytest.mark.filterwarnings("ignore:Using a target size")
-@pytest.mark.search(keep=24)
+@pytest.mark.search
 @pytest.mark.parametrize("tokens", [False, True], ids=["records", "tokens"])
 @pytest.mark.parametrize("left_out", [False, True], ids=["all labels", "labels left out"])
 @pytest.mark.parametrize("reduction", ["mean", "sum"])

@@ -159,7 +159,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.search(keep=12)
+@pytest.mark.search
 @pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.Adam, torch.optim.RMSprop])
 @pytest.mark.parametrize("labels", LABELS)
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
@@ -232,7 +232,7 @@ def test_noise_after_a_checkpoint_is_fresh(tmp_path: Path) -> None:
     assert not any(torch.allclose(forks[i], forks[i - 1], atol=1e-3) for i in range(3))
 
 
-@pytest.mark.search(keep=4)
+@pytest.mark.search
 @pytest.mark.parametrize("seed", range(20))
 def test_no_order_of_kills_and_forks_makes_more_steps(
     tmp_path: Path, seed: int, draws: list[int]
@@ -260,7 +260,7 @@ def test_no_order_of_kills_and_forks_makes_more_steps(
     assert {run[0].get_epsilon() for run in runs} == {runs[0][0].get_epsilon()}
 
 
-@pytest.mark.search(keep=4)
+@pytest.mark.search
 @pytest.mark.parametrize("seed", range(20))
 def test_no_order_of_kills_gives_a_part_another_turn(
     tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch

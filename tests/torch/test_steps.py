@@ -70,7 +70,7 @@ def in_order(own: ClippedRounds, owners: IndexArray) -> IndexArray:
     return users
 
 
-@pytest.mark.search(keep=16)
+@pytest.mark.search
 @pytest.mark.parametrize("bound", ["stated", "adaptive"])
 @pytest.mark.parametrize("sampling", ["pairs", "users"])
 @pytest.mark.parametrize("max_rows", [None, 2])

@@ -254,7 +254,7 @@ def farthest(name: str, relation: Relation) -> float:
     return worst
 
 
-@pytest.mark.search(keep=4)
+@pytest.mark.search
 @pytest.mark.parametrize("relation", ["zero_out", "replace"])
 @pytest.mark.parametrize("name", UNITS)
 def test_no_neighbours_are_farther_apart_than_is_billed(name: str, relation: Relation) -> None:

@@ -28,7 +28,6 @@ def test_units_of_one_person_are_in_one_part(unit: Record | User, relation: Rela
         assert EVENT.epsilon(DELTA, **asked) == one.epsilon(DELTA, **asked)
 
 
-@pytest.mark.search(keep=0)
 def test_several_users_may_be_in_several_parts() -> None:
     event = BandedGaussian(3.0, 0.02, 40, 5, level="user")
     one = SampledGaussian(3.0, 0.1, 8, level="user")

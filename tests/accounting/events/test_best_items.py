@@ -61,7 +61,7 @@ def moves_of(relation: Relation, users: int = 1) -> list[tuple[int, ...]]:
     return list(itertools.product(steps, repeat=3))
 
 
-@pytest.mark.search(keep=3)
+@pytest.mark.search
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("count", [1, 2, 3])
 @pytest.mark.parametrize("users", [1, 2])
@@ -144,7 +144,7 @@ def worst_composed(
     return stick(choices + leaks, 0)
 
 
-@pytest.mark.search(keep=7)
+@pytest.mark.search
 @pytest.mark.parametrize(
     ("choices", "others"),
     [(1, {}), (5, {}), (60, {}), (30, {"mu": 0.7}), (20, {"leaks": 20, "leak": 1e-5}),

@@ -108,7 +108,7 @@ def pure_pairs(epsilon: float) -> list[tuple[Array, Array]]:
     return found
 
 
-@pytest.mark.search(keep=1)
+@pytest.mark.search
 @pytest.mark.parametrize("name", LAWS)
 @pytest.mark.parametrize("epsilon", [0.1, 0.5, 1.0])
 def test_no_pure_candidate_exceeds_the_claim(name: str, epsilon: float) -> None:
@@ -182,7 +182,7 @@ def test_the_curve_is_inverted() -> None:
             assert event.delta(0.98 * epsilon) > delta
 
 
-@pytest.mark.search(keep=5)
+@pytest.mark.search
 @pytest.mark.parametrize("name", LAWS)
 @pytest.mark.parametrize("order", ["rising", "falling", "any"])
 @pytest.mark.parametrize("mu", [0.1, 0.5])
@@ -199,7 +199,7 @@ def test_no_gaussian_candidate_exceeds_the_claim(name: str, order: str, mu: floa
                 assert renyi(one, two, alpha) <= value + ROUNDING
 
 
-@pytest.mark.search(keep=2)
+@pytest.mark.search
 @pytest.mark.parametrize("name", LAWS)
 def test_no_leaking_candidate_exceeds_the_claim(name: str) -> None:
     # Everything is told with probability 0.001, the best or the worst result.

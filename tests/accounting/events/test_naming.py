@@ -324,7 +324,7 @@ CASES: list[tuple[Contribution, int, bool]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.search(keep=2)
+@pytest.mark.search
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("level", ["record", "element", "user"])
 def test_no_neighbours_break_the_claim(level: Level, relation: Relation) -> None:
@@ -412,7 +412,7 @@ def test_the_number_of_changes(
     assert event.loss(units, relation, unit).pure == 0.5 * changes
 
 
-@pytest.mark.search(keep=3)
+@pytest.mark.search
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize(
     ("contribution", "items", "unit"),

@@ -97,7 +97,7 @@ USERS = [
 ]
 
 
-@pytest.mark.search(keep=1)
+@pytest.mark.search
 @pytest.mark.parametrize("blocks", ["shared", "disjoint"])
 @pytest.mark.parametrize("relation", sampling_rates.RELATIONS)
 @pytest.mark.parametrize(("rate", "sd", "rounds", "held", "units"), USERS)
@@ -183,7 +183,6 @@ def test_an_exchanged_block_moves_as_far_as_an_emptied_one_of_twice_the_norm(uni
         assert found >= emptied.epsilon(1e-6, units=units) * (1 - 1e-9)
 
 
-@pytest.mark.search(keep=0)
 def test_users_are_not_billed_as_pairs() -> None:
     # The element's amplification is lost beside thirty others.
     pairs, users = (SampledGaussian(4.0, 0.02, 2000, sampling=kind) for kind in ("pairs", "users"))
@@ -193,7 +192,7 @@ def test_users_are_not_billed_as_pairs() -> None:
     assert least <= users.epsilon(1e-5, max_elements=31) <= users.epsilon(1e-5)
 
 
-@pytest.mark.search(keep=1)
+@pytest.mark.search
 @pytest.mark.parametrize(
     ("rate", "sd", "rounds", "held", "delta"),
     [

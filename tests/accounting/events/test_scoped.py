@@ -117,7 +117,7 @@ PRODUCT = [
 ]
 
 
-@pytest.mark.search(keep=40)
+@pytest.mark.search
 @pytest.mark.parametrize(("names", "layout", "units", "relation"), PRODUCT)
 def test_no_division_costs_more(
     names: tuple[str, ...], layout: str, units: int, relation: Any

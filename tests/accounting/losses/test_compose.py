@@ -20,7 +20,7 @@ Array = NDArray[np.float64]
 # ---------------------------------------------------------------------------------- pairs are drawn
 
 
-@pytest.mark.search(keep=2)
+@pytest.mark.search
 @pytest.mark.parametrize("relation", sampling_rates.RELATIONS)
 @pytest.mark.parametrize(("units", "rounds"), [(1, 2), (1, 4), (3, 3)])
 def test_a_few_rounds_are_convolved(units: int, rounds: int, relation: Relation) -> None:
@@ -33,7 +33,7 @@ def test_a_few_rounds_are_convolved(units: int, rounds: int, relation: Relation)
         assert found == pytest.approx(exact, rel=2e-3)
 
 
-@pytest.mark.search(keep=2)
+@pytest.mark.search
 @pytest.mark.parametrize(("rate", "sd", "rounds", "delta"), sampling_rates.GOOGLE)
 def test_the_poisson_sampled_gaussian_is_googles(
     rate: float, sd: float, rounds: int, delta: float
@@ -77,7 +77,7 @@ EXTREMES = [
 ]
 
 
-@pytest.mark.search(keep=8)
+@pytest.mark.search
 @pytest.mark.parametrize("relation", sampling_rates.RELATIONS)
 @pytest.mark.parametrize(("rate", "sd", "rounds", "units", "delta"), EXTREMES)
 def test_extremes_neither_crash_nor_lie(

@@ -113,7 +113,7 @@ def test_several_elements_sampled_one_by_one(units: int) -> None:
             assert (curve(q, p, sd, points=400) <= curve(*mirrored, sd) + ERROR).all()
 
 
-@pytest.mark.search(keep=3)
+@pytest.mark.search
 @pytest.mark.parametrize("relation", ["replace", "zero_out"])
 @pytest.mark.parametrize(("held", "units"), [(1, 1), (2, 1), (4, 1), (3, 2)])
 def test_users_sampled_with_all_their_elements(held: int, units: int, relation: str) -> None:

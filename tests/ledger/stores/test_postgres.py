@@ -211,7 +211,7 @@ def test_who_must_not_write_can_read(server: str) -> None:
     _sql(server, "DROP OWNED BY reader", "DROP ROLE reader")
 
 
-@pytest.mark.search(keep=0)
+@pytest.mark.search(seconds=0)
 def test_what_was_charged_is_there_after_the_server_was_killed(tmp_path: Path) -> None:
     """The server is stopped at once, as by a crash, and recovers from its log."""
     if not cases.has_server():

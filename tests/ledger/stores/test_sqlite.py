@@ -54,7 +54,6 @@ def test_a_killed_publisher_leaves_no_release_unrecorded(tmp_path: Path) -> None
     assert 0 < published <= recorded
 
 
-@pytest.mark.search(keep=0)
 def test_publishers_killed_at_200_points_leave_no_release_unrecorded(tmp_path: Path) -> None:
     published, recorded, _ = killed(tmp_path, 200, 2)
     # Some were killed between the charge and the release: what was charged counts.
@@ -193,7 +192,7 @@ def test_a_journal_that_a_killed_process_has_left_is_part_of_the_ledger(
 
 
 @needs_strace
-@pytest.mark.search(keep=0)
+@pytest.mark.search
 @pytest.mark.parametrize("name", CALLS)
 def test_a_charge_killed_at_any_system_call_loses_nothing_confirmed(
     name: str, left: tuple[Path, set[str]], tmp_path: Path
@@ -414,7 +413,7 @@ def test_prefixes_of_the_log_hold_what_was_published(written: Any, tmp_path: Pat
     check_prefixes_of_the_log(written, tmp_path, 997)
 
 
-@pytest.mark.search(keep=0)
+@pytest.mark.search(seconds=0)
 @pytest.mark.parametrize("step", [pytest.param(1, marks=pytest.mark.slow), 11])
 def test_every_prefix_of_the_log_holds_what_was_published(
     step: int, written: Any, tmp_path: Path
@@ -426,7 +425,7 @@ def test_prefixes_of_the_database_are_refused(written: Any, tmp_path: Path) -> N
     check_prefixes_of_the_database(written, tmp_path, 997)
 
 
-@pytest.mark.search(keep=0)
+@pytest.mark.search(seconds=0)
 @pytest.mark.parametrize("step", [pytest.param(1, marks=pytest.mark.slow), 11])
 def test_every_prefix_of_the_database_is_refused(step: int, written: Any, tmp_path: Path) -> None:
     check_prefixes_of_the_database(written, tmp_path, step)

@@ -153,7 +153,7 @@ def climb(mean: SoftCore, removed: bool, seed: int, steps: int = 500) -> float:
     return best / mean.event.sensitivity
 
 
-@pytest.mark.search(keep=2)
+@pytest.mark.search
 @pytest.mark.parametrize("removed", [False, True], ids=["replaced", "removed"])
 @pytest.mark.parametrize("size", [(12, 9), (12, 10), (20, 14)], ids=["12-9", "12-10", "20-14"])
 def test_no_search_finds_neighbours_that_move_the_mean_farther(
@@ -306,7 +306,7 @@ def test_runs_end_with_the_chances_that_the_event_is_for() -> None:
     assert worst(found, expected) < SURE
 
 
-@pytest.mark.search(keep=0)
+@pytest.mark.search
 @pytest.mark.parametrize("bug", ["redrawn", "half"])
 def test_wrong_noise_on_the_tests_would_be_found(bug: str, monkeypatch: pytest.MonkeyPatch) -> None:
     mean = soft_core(4, **NOISY)
@@ -339,7 +339,6 @@ def bounds(hits: int, times: int) -> tuple[float, float]:
     return float(low), float(high)
 
 
-@pytest.mark.search(keep=0)
 def test_audit_of_the_tail() -> None:
     # H = 9 of 12: of eight who agree each sees n/2 + 2. One less, and nobody has any weight.
     mean = soft_core(
@@ -388,14 +387,12 @@ def audit(times: int = 600) -> tuple[float, float]:
     return mu_below(one, two), mean.event.loss(relation="replace").mu
 
 
-@pytest.mark.search(keep=0)
 def test_audit_of_the_means() -> None:
     found, claimed = audit()
     # Found lies around 0.37 of the claim, with a standard deviation of 0.03.
     assert 0.2 * claimed < found <= claimed
 
 
-@pytest.mark.search(keep=0)
 def test_audit_finds_a_third_of_the_noise(monkeypatch: pytest.MonkeyPatch) -> None:
     real = rounded_gaussian
 
@@ -509,7 +506,6 @@ def test_the_printed_constants_break_their_claim_and_ours_do_not() -> None:
     assert printed_softcore.our_delta(ours, 1.0) <= 1e-6
 
 
-@pytest.mark.search(keep=0)
 def test_the_printed_algorithm_runs_as_it_was_integrated() -> None:
     # How often all rounds but the last one pass, with the user here and there, against the integral.
     printed = printed_softcore.PrintedSoftCore(1.0, 300, 4, 4.0, 1e-6)

@@ -324,7 +324,7 @@ def neighbours(place: str, relation: Relation, far: float = FAR) -> tuple[list[f
     return [*others, far], [*others, *([] if relation == "zero_out" else [-far])]
 
 
-@pytest.mark.search(keep=0)
+@pytest.mark.search
 @pytest.mark.usefixtures("straight")
 @pytest.mark.parametrize("relation", cases.RELATIONS)
 @pytest.mark.parametrize("place", ["together", "ends"])
@@ -389,7 +389,7 @@ def test_numbers_that_lie_together_are_not_clipped() -> None:
     assert abs(found.std() / mean.noise_sd - 1) < 0.2
 
 
-@pytest.mark.search(keep=0)
+@pytest.mark.search
 @pytest.mark.parametrize("relation", cases.RELATIONS)
 def test_audit_of_numbers(relation: Relation, monkeypatch: pytest.MonkeyPatch) -> None:
     mean = WinsorizedScalar(1.0, 6.0, USERS, 2.0, relation)

@@ -52,7 +52,7 @@ def split(word: bytes, delimiter: str = ",") -> list[bytes]:
     return [word[low:high] for low, high in itertools.pairwise(cuts) if low < high]
 
 
-@pytest.mark.search(keep=1)
+@pytest.mark.search
 @pytest.mark.parametrize("columns", [["a"], ["a", "b"]], ids=["one column", "two columns"])
 @pytest.mark.parametrize(
     ("alphabet", "most"),
@@ -70,7 +70,7 @@ def test_rows_end_where_duckdb_ends_them(
         assert all(len(read[row]) <= 1 for row in rows), (word, rows)
 
 
-@pytest.mark.search(keep=1)
+@pytest.mark.search
 @pytest.mark.parametrize("delimiter", [",", "\t", " "])
 @pytest.mark.parametrize("odd", [0.0, 0.02, 1.0])
 def test_pieces_do_not_matter(odd: float, delimiter: str) -> None:
@@ -112,7 +112,7 @@ def counted(paths: list[Path], threads: int) -> dict[tuple[str, str], int]:
     return {(row["who"], row["item"]): row["n"] for row in found.to_pylist()}
 
 
-@pytest.mark.search(keep=1)
+@pytest.mark.search
 @pytest.mark.parametrize("own", OWN_ROWS)
 @pytest.mark.parametrize(
     ("ending", "place"),
@@ -213,7 +213,7 @@ def mended(text: bytes, cuts: tuple[int, ...] = ()) -> tuple[bytes, int]:
     return b"".join(mender.rows(pieces)), mender.left_out
 
 
-@pytest.mark.search(keep=1)
+@pytest.mark.search
 @pytest.mark.parametrize("columns", [["a"], ["a", "b"]], ids=["one column", "two columns"])
 def test_a_row_is_mended_to_what_it_says(columns: list[str], tmp_path: Path) -> None:
     """Of all short words: each row is left out, or DuckDB reads it mended as it reads it alone."""

@@ -317,7 +317,7 @@ def adversarial_blocks() -> list[tuple[list[int], float]]:
     return blocks
 
 
-@pytest.mark.search(keep=0)
+@pytest.mark.search
 @pytest.mark.parametrize("norm", ["l2", "l1"])
 @pytest.mark.parametrize("bits", [8, 29, 30])
 def test_no_rounding_takes_a_block_over_its_bound(norm: Norm, bits: int) -> None:

@@ -87,7 +87,7 @@ def beyond(kind: str, table: str, publish: str, folder: Path, memory: int = LEAS
     return int(done.stdout)
 
 
-@pytest.mark.search(keep=0)
+@pytest.mark.search
 @LIMITS
 @pytest.mark.parametrize(
     ("kind", "table", "publish"),

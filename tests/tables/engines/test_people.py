@@ -72,14 +72,12 @@ def mixed(people: dict[int, list[Any]]) -> Iterator[list[dict[str, Any]]]:
         yield [row for row in of_numbers(table) if row["who"] < 10_000]
 
 
-@pytest.mark.search(keep=0)
 def test_no_order_threads_engine_or_other_people_move_a_bit_of_anybodys_numbers() -> None:
     first, *rest = mixed(hard_people(400, 1))
     assert len(first) == 400
     assert all(found == first for found in rest)
 
 
-@pytest.mark.search(keep=0)
 def test_the_search_finds_sums_in_floating_point(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(people_module, "_exact_sum", lambda argument: f"sum({argument})")
     first, *rest = mixed(hard_people(400, 1))

@@ -34,7 +34,7 @@ from dpgrain.testing.engine import RELEASES, UNITS, some_rows
 from dpgrain.units import Element, User
 
 
-@pytest.mark.search(keep=0)
+@pytest.mark.search(seconds=0)
 @pytest.mark.usefixtures("spark")
 class TestSpark(EngineContract):
     engine = "spark"
@@ -49,7 +49,7 @@ class TestAllOfSpark(EngineContract):
     users = 12
 
 
-@pytest.mark.search(keep=0)
+@pytest.mark.search(seconds=0)
 class TestInOneProcess(EngineContract):
     """The engine and its tasks, without Spark: rows lie in several places, some of them empty."""
 
@@ -58,7 +58,6 @@ class TestInOneProcess(EngineContract):
     one_in = 3
 
 
-@pytest.mark.search(keep=0)
 def test_executors_get_no_noise_no_budget_and_no_ledger() -> None:
     cluster = Cluster()
     table = EngineContract().table(some_rows(30), engine=cluster)
@@ -109,7 +108,6 @@ def _norm(sums: IntArray) -> float:
     return float(np.sqrt((sums.astype(np.float64) ** 2).sum())) / 2**10
 
 
-@pytest.mark.search(keep=0)
 def test_a_task_that_is_run_again_on_the_same_rows_changes_nothing() -> None:
     rng = np.random.default_rng(5)
     rows = pa.table({"who": rng.integers(0, 9, 500), "item": rng.integers(0, WIDE, 500)})
@@ -152,7 +150,7 @@ def test_without_fingerprints_a_person_would_add_more(monkeypatch: pytest.Monkey
     assert _norm(_wide_sums(torn, _ends())) == pytest.approx(2**0.5, abs=0.01)
 
 
-@pytest.mark.search(keep=6)
+@pytest.mark.search
 @pytest.mark.parametrize("seed", range(40))
 def test_no_user_moves_sums_by_more_than_the_bound(seed: int) -> None:
     """Neighbours are searched over places, units, sizes, and which tasks are run again."""
@@ -235,13 +233,13 @@ def test_a_mean_of_users_is_that_of_duckdb(method: str) -> None:
     assert _mean(Cluster(), method, 3) != expected
 
 
-@pytest.mark.search(keep=0)
+@pytest.mark.search(seconds=0)
 @pytest.mark.usefixtures("spark")
 def test_a_mean_of_users_read_by_spark_is_that_of_duckdb() -> None:
     assert _mean("spark", "recentred", 2) == _mean("duckdb", "recentred", 2)
 
 
-@pytest.mark.search(keep=0)
+@pytest.mark.search(seconds=0)
 def test_the_command_line_reads_by_spark(spark: Any, command: Command, tmp_path: Path) -> None:
     pq.write_table(_records(500), tmp_path / "rows.parquet")
     words = ["count", tmp_path / "rows.parquet", "--user", "who", "--unit", "user", "--clip", "3"]
@@ -257,7 +255,7 @@ def own_functions_run_here(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spark.sparkContext, "pythonExec", sys.executable)
 
 
-@pytest.mark.search(keep=0)
+@pytest.mark.search(seconds=0)
 def test_tasks_that_fail_are_run_again_and_add_once(
     spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -278,7 +276,7 @@ def test_tasks_that_fail_are_run_again_and_add_once(
     assert _released(frame, rows="as given").equals(_released(rows))
 
 
-@pytest.mark.search(keep=0)
+@pytest.mark.search(seconds=0)
 def test_nothing_is_released_where_a_task_fails_for_good(
     spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -295,7 +293,7 @@ def test_nothing_is_released_where_a_task_fails_for_good(
     assert caught.value.__suppress_context__
 
 
-@pytest.mark.search(keep=0)
+@pytest.mark.search(seconds=0)
 def test_functions_of_a_frame_that_lack_a_module_are_told_of(
     spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -312,7 +310,7 @@ def test_functions_of_a_frame_that_lack_a_module_are_told_of(
         _released(frame, rows="as given")
 
 
-@pytest.mark.search(keep=0)
+@pytest.mark.search(seconds=0)
 def test_a_frame_that_may_change_is_refused_until_it_is_checkpointed(spark: Any) -> None:
     from pyspark.sql import functions
 
@@ -324,7 +322,7 @@ def test_a_frame_that_may_change_is_refused_until_it_is_checkpointed(spark: Any)
     assert _released(kept, rows="as given").equals(_released(kept.toArrow()))
 
 
-@pytest.mark.search(keep=0)
+@pytest.mark.search(seconds=0)
 def test_sums_of_many_coordinates_are_added_up_by_tasks(spark: Any) -> None:
     rng = np.random.default_rng(8)
     rows = pa.table({"who": rng.integers(0, 300, 5000), "item": rng.integers(0, 60_000, 5000)})
@@ -454,7 +452,7 @@ def test_one_user_with_ten_million_rows_and_a_million_items(spark: Any) -> None:
     assert found[0].equals(found[1])
 
 
-@pytest.mark.search(keep=0)
+@pytest.mark.search(seconds=0)
 @pytest.mark.parametrize(
     ("source", "remedy"),
     [
