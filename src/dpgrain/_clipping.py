@@ -7,7 +7,7 @@ import numpy as np
 from dpgrain._rows import squares
 from dpgrain._types import FloatArray
 
-# Rows are clipped in tiles of this many entries, so that intermediate arrays stay in the cache.
+# Entries of a tile in which rows are clipped, so that intermediate arrays stay in the cache.
 _TILE_ENTRIES = 1 << 16
 # A row whose squared norm is at most this share of the bound's is certainly short, despite rounding.
 _CERTAINLY_SHORT_SHARE = 1 - 2.0**-16

@@ -19,7 +19,7 @@ def _only(parameter: dict[str, object]) -> tuple[str, object]:
     return name, value
 
 
-# Messages show at most this many characters of a wrong value.
+# Characters of a wrong value that a message shows, at most.
 _SHOWN_CHARACTERS = 60
 
 

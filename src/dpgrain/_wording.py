@@ -21,10 +21,10 @@ FLOATING_SUMS = "sums are made in floating point, whose rounding is left out"
 
 # These joiners change how the letters beside them are written; they are not printable, but harmless.
 _JOINERS = "\u200c\u200d"
-# A message lists so many columns, or so many of the nearest ones, which share so much of their letters
-# with the one that was asked for.
+# Columns that a message lists; the nearest ones to a wrong name, and the share of letters that they
+# have in common with it at least.
 _LISTED, _NEAREST, _LIKENESS = 20, 5, 0.6
-# At most this many numbers, or characters, of a value are shown.
+# Numbers, and characters, of a value that are shown, at most.
 _SHOWN_NUMBERS, _SHOWN_CHARACTERS = 4, 60
 
 _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")

@@ -16,8 +16,8 @@ from dpgrain.regions import microseconds
 # No zone was stated before the first of these years. From the second on clocks follow a rule for all
 # years, which comes again with the calendar, every 400 years.
 _FIRST, _RULE, _AGAIN = 1800, 2200, 2600
-# Clocks are looked at so often; between two looks they change once at most. By a rule they change at
-# most twice in a year, weeks apart.
+# Time between two looks at clocks, between which they change once at most; and, by a rule, with which
+# they change at most twice in a year, weeks apart.
 _STATED, _RULED = timedelta(days=1), timedelta(days=7)
 
 

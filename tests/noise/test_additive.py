@@ -33,8 +33,25 @@ def test_quantiles_tails_and_densities(law: AdditiveLaw) -> None:
     assert known.std() == pytest.approx(1)
     for level in (1e-9, 0.025, 0.4, 0.5, 0.95, 1 - 1e-9):
         assert law.quantile(level) == pytest.approx(known.ppf(level), rel=1e-9, abs=1e-12)
-    np.testing.assert_allclose(law.tail(AT), known.sf(AT), rtol=1e-9)
+    np.testing.assert_allclose(law.tail(AT, 1), known.sf(AT), rtol=1e-9)
     np.testing.assert_allclose(law.density(AT), known.pdf(AT), rtol=1e-9)
+
+
+@pytest.mark.parametrize("terms", [2, 3, 4])
+def test_tails_of_sums(law: AdditiveLaw, terms: int) -> None:
+    """Each is the one of fewer draws, convolved with one draw more."""
+    known, wide = KNOWN[law.name], 60.0
+
+    def more(u: float, x: float) -> float:
+        rest = (x * math.sqrt(terms) - u) / math.sqrt(terms - 1)
+        return float(law.tail(np.array(rest), terms - 1) * known.pdf(u))
+
+    for x in (-2.0, 0.0, 0.7, 4.0):
+        # In pieces: the corners of the density and of the tail lie at 0 and at x√n.
+        ends = sorted({-wide, 0.0, x * math.sqrt(terms), wide})
+        pieces = itertools.pairwise(ends)
+        area = sum(integrate.quad(more, *piece, args=(x,), limit=200)[0] for piece in pieces)
+        assert law.tail(np.array(x), terms) == pytest.approx(area, rel=1e-6)
 
 
 @pytest.mark.parametrize("power", range(3))

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import pytest
+from scipy import stats
 from tests.statistics import cases
 
 import dpgrain as dg
@@ -114,3 +115,57 @@ def test_a_range_that_costs_nothing_is_wider() -> None:
     assert rule.widened((2.0, 8.0)) == (1.0, 16.0)
     assert rule.widened((-8.0, -2.0)) == (-16.0, -1.0)
     assert rule.widened((-1.0, 2.0)) == (-2.0, 4.0)
+
+
+@pytest.mark.parametrize("law", ["gaussian", "laplace"])
+@pytest.mark.parametrize("signed", [True, False])
+def test_a_range_is_hardly_ever_seen_in_noise(law: Law, signed: bool) -> None:
+    """Bins alone and windows of them pass with at most 2·10⁻⁵ a bin; 20,000 tables see 2% more."""
+    rule, rng = AutoRange(signed=signed), np.random.default_rng(5)
+    bins, tables = rule.edges.size - 1, 20_000
+    seen = 0
+    for _ in range(tables):
+        noise = rng.normal(size=bins)
+        if law == "laplace":
+            noise = rng.laplace(scale=math.sqrt(0.5), size=bins)
+        seen += rule.stands_out(20 * noise, 20.0, law)
+    assert seen <= stats.binom.ppf(0.999, tables, 2e-5 * bins)
+
+
+@pytest.mark.parametrize("law", ["gaussian", "laplace"])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_neighbours_stand_out_together(law: Law, sign: int) -> None:
+    """Four bins of 3.5 deviations each are no noise, though none of them is seen alone."""
+    rule = AutoRange()
+    counts = np.zeros(rule.edges.size - 1)
+    one = int(np.flatnonzero(rule.edges == 1)[0])
+    counts[one : one + 4] = 70.0
+    found = rule.choose(counts[::sign], 20.0, law)
+    assert found == ((1.0, 16.0) if sign > 0 else (-16.0, -1.0))
+    # As far apart as that they are not told from noise, nor is one of them.
+    counts[one : one + 4] = [70.0, 0.0, 0.0, 0.0]
+    counts[one + 8 :: 8] = 70.0
+    assert not rule.stands_out(counts[::sign], 20.0, law)
+
+
+def test_a_count_s_range_is_never_negative() -> None:
+    rule = AutoRange(smallest=1.0, signed=False)
+    counts = np.zeros(rule.edges.size - 1)
+    counts[4:7] = 4000.0
+    assert rule.choose(counts, 9.0) == (8.0, 64.0)
+    assert rule.weighed(counts, 9.0, 4.0)[0] == 8.0
+    counts[0] = 4000.0
+    assert rule.choose(counts, 9.0) == (0.0, 64.0)
+    assert rule.choose(np.zeros(counts.size), 9.0) == (0.0, float(rule.edges[-1]))
+
+
+def test_the_share_beyond_a_range_is_no_less_as_often_as_is_said() -> None:
+    rule, rng = AutoRange(), np.random.default_rng(6)
+    counts = np.zeros(rule.edges.size - 1)
+    one = int(np.flatnonzero(rule.edges == 1)[0])
+    counts[one : one + 6] = [300.0, 200.0, 100.0, 40.0, 20.0, 10.0]
+    told = [
+        rule.beyond(counts + rng.normal(0, 5, counts.size), 5.0, (1.0, 8.0)) for _ in range(4000)
+    ]
+    assert np.mean(np.array(told) >= 70 / 670) == pytest.approx(0.95, abs=0.015)
+    assert rule.beyond(counts, 1e-9, (0.0, 64.0)) == pytest.approx(0, abs=1e-9)

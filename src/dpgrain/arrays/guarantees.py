@@ -16,7 +16,7 @@ from dpgrain.publishing.scope import Origin, origin
 
 Sampling: TypeAlias = Literal["pairs", "users", "full"]
 
-# Up to this many users a round draws all blocks, and never a smaller share of them than this.
+# Users up to which a round draws all blocks, and the smallest share of them that it draws.
 _FULL_USERS, _LEAST_RATE = 50_000, 0.2
 
 

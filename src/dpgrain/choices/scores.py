@@ -11,7 +11,7 @@ from dpgrain._types import IntArray
 from dpgrain.arrays.blocks import Rows
 from dpgrain.inputs.numbers import numbers, vector
 
-# The largest loss of a block is this many steps.
+# Steps of the largest loss of a block.
 STEPS = 2**24
 # Totals saturate here; saturating never makes one unit move a total farther.
 _LARGEST_TOTAL = 2**52

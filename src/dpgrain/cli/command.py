@@ -36,9 +36,9 @@ _HELP_ALL = "--help-all"
 
 # This asks for help, which is at most so wide, where the terminal is.
 _SETTINGS = {"help_option_names": ["--help", "-h"], "max_content_width": 120}
-# What an option is called takes at most so much of that.
+# Characters of the width of help that an option's name takes, at most.
 _OPTION_WIDTH = 34
-# Lines of an example after the first one begin with so many spaces more.
+# Spaces by which lines of an example are indented further after the first one.
 _INDENT = "    "
 # What an option takes, where it does not say so itself.
 _KINDS = {

@@ -49,7 +49,7 @@ _SHARED = (
     "as_json",
 )
 _ENDINGS = (".json", ".csv", ".parquet")
-# At most this many digits after the point are shown; smaller numbers are written with powers of ten.
+# Digits after the point that are shown, at most; smaller numbers are written with powers of ten.
 _MOST_DIGITS = 12
 
 

@@ -32,7 +32,7 @@ else:
 _PICTURES = (".png", ".svg", ".pdf")
 # The columns of limits have these headings.
 _HEADINGS = {"at_least": "at least", "up_to": "may be up to", "count_error": "its error"}
-# A key is cut to so many letters.
+# Letters of a key that are printed, at most.
 _LETTERS = 200
 # A word of a key that is no longer than this is not broken, however many columns there are.
 _WHOLE = 20

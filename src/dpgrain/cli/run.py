@@ -35,7 +35,7 @@ else:
     running = later("dpgrain.releases.run")
     printed = later("dpgrain.statistics.printed")
 
-# A key of the first estimate is cut to so many letters.
+# Letters of a key of the first estimate that are printed, at most.
 _LETTERS = 40
 
 

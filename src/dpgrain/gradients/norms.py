@@ -19,12 +19,13 @@ from dpgrain.noise.sums import noised
 _BIN_EDGES = 2.0 ** np.arange(-12, 12.5, 0.5)
 #: The number of bins.
 BINS = len(_BIN_EDGES) + 1
-# Norms are seen beyond an edge where the next bins, three octaves of them, hold so many standard
-# deviations of noise: all bins above would hold more noise, and one draw of it could lift the edge far.
+# Standard deviations of noise that the next bins, three octaves of them, must hold for norms to be
+# seen beyond an edge: all bins above would hold more noise, and one draw of it could lift the edge
+# far.
 _SEEN, _NEXT_BINS = 2.0, 6
-# All norms together are certain where their number is so many standard deviations above 0.
+# Standard deviations above 0 from which on the number of all norms is certain.
 _CERTAIN = 3.0
-# Gradients are made in batches of at most this many entries, which stay in the cache.
+# Entries of a batch of gradients, at most, so that it stays in the cache.
 _BATCH_ENTRIES = 1 << 17
 
 

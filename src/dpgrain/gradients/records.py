@@ -16,10 +16,10 @@ from dpgrain.errors import ParameterError, only_interrupts
 from dpgrain.inputs.calls import by_record, silent
 from dpgrain.means.protocol import Drawn
 
-# A record's gradient that is longer than this many clipping bounds is shortened to them, so that
-# rounding stays a small share of the bound.
+# Clipping bounds to which a record's gradient is shortened where it is longer, so that rounding stays
+# a small share of the bound.
 LONGEST = 1e6
-# Gradients are made in batches of at most this many entries: 16 MB.
+# Entries of a batch of gradients, at most: 16 MB.
 _BATCH_ENTRIES = 1 << 21
 
 

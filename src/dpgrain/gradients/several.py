@@ -32,12 +32,12 @@ from dpgrain.gradients.shortening import (
 )
 from dpgrain.gradients.tiles import MOST_KEPT_ROWS, LinearBlocks, Tile
 
-# At most this many bytes of gradients are formed at once.
+# Bytes of gradients that are formed at once, at most.
 _FORMED_BYTES = 1 << 21
 # Operations of a Gram matrix, s²(p+C), over the p·C numbers of a formed gradient, up to which it pays;
 # the second where it is so small beside the gradient that keeping it saves most of the work. Measured.
 _GRAM_OPERATIONS, _KEPT_OPERATIONS = 10, 50
-# Gradients with at most this many entries are formed for a whole slice of blocks at once.
+# Entries of a gradient up to which those of a whole slice of blocks are formed at once.
 _SMALL_ENTRIES = 1 << 13
 
 

@@ -11,13 +11,13 @@ from dpgrain._rows import squares
 from dpgrain._types import Array, BoolArray, FloatArray
 from dpgrain.gradients.tiles import squared_norms
 
-# A record's gradient that is longer than this many clipping bounds, by the bytes of its type, is
-# shortened to them. Then rounding, which depends on where rows lie, changes a block by a small share
-# of the bound only.
+# Clipping bounds, by the bytes of its type, to which a record's gradient is shortened where it is
+# longer. Then rounding, which depends on where rows lie, changes a block by a small share of the
+# bound only.
 LONGEST_CLIPS = {4: 1e4, 8: 1e6}
 # Largest relative error of the norm of a block's vector, by the bytes of the type of its features.
 UNCERTAINTY = {4: 1e-5, 8: 1e-12}
-# Norms are rounded up by this many roundoffs of their type.
+# Roundoffs of their type by which norms are rounded up.
 _ROUNDOFFS = 50
 
 

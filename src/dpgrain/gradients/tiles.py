@@ -21,14 +21,14 @@ from dpgrain._types import Array, BoolArray, FloatArray, IntArray
 from dpgrain.errors import ParameterError
 from dpgrain.means.protocol import Drawn
 
-# A tile has at most this many bytes of features and this many rows, so that what is computed of it
-# stays in the cache; in smaller tiles the calls take longer than the work. With several outputs more
-# work is done on each row. All was measured.
+# Bytes of features in a tile, at most, with one output and with several, where more work is done on
+# each row: what is computed of a tile stays in the cache, and in smaller ones the calls take longer
+# than the work. All was measured.
 _TILE_BYTES, _TILE_BYTES_OF_SEVERAL = 1 << 22, 1 << 23
 TILE_ROWS = 1 << 15
-# Rows are copied this many bytes at a time, since several copies of them are in hand.
+# Bytes of rows that are copied at a time, since several copies of them are in hand.
 _COPIED_BYTES = 1 << 19
-# A tile of wide rows has this many rows nevertheless.
+# Rows of a tile, at least, however wide they are.
 _FEWEST_TILE_ROWS = 64
 # Most rows of a block whose products XX' are used, and bytes of products that are kept.
 MOST_KEPT_ROWS, _KEPT_BYTES = 128, 1 << 25

@@ -40,7 +40,7 @@ Key: TypeAlias = tuple[str, str]
 BITS = 1 << 15
 # A decimal number with more digits than this has more than BITS bits.
 _MOST_DIGITS = math.ceil(BITS * math.log10(2))
-# A text that matches a stated number has at most this many digits; floats have fewer before the point.
+# Digits of a text that matches a stated number, at most; floats have fewer before the point.
 _WRITTEN_DIGITS = 400
 # Tuples may be nested this deep.
 _MOST_LEVELS = 4

@@ -50,7 +50,7 @@ _CURVATURES = 2.0 ** np.arange(-6, 9)
 _SHORTENED = 0.2
 # … and those that are count as longer than the bound by this share of it, on average.
 _BEYOND = 0.5
-# There are at most this many parameters p, as p² numbers are published.
+# Parameters p of which intervals are published, at most, as p² numbers are.
 _MOST = 300
 # This many entries of outer products are held at a time.
 _ENTRIES = 1 << 21

@@ -277,7 +277,7 @@ class DataThere:
 
     @property
     def owners(self) -> None:
-        """Nobody, as no users are drawn."""
+        """None: fits on a cluster sample no users."""
         return None
 
     @property

@@ -34,7 +34,7 @@ from dpgrain.optimize import (
     Squared,
 )
 
-# A guarantee names at most this many labels.
+# Labels that a guarantee names, at most.
 _NAMED = 10
 
 

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from dpgrain.gradients.norms import Norms
     from dpgrain.learn.model import LinearModel
 
-# A fit is in doubt where it is certain that fewer than this share of the users move it,
-# with so many standard deviations.
+# Share of the users below which a fit that fewer move is in doubt, and the standard deviations with
+# which that is certain.
 _EXPECTED_SHARE, _CERTAIN = 0.5, 3.0
 
 

@@ -16,7 +16,7 @@ from dpgrain.learn.meaning import doubts, meaning
 if TYPE_CHECKING:
     from dpgrain.learn.model import LinearModel
 
-# A model that is printed shows so many coefficients, and so many letters of each name.
+# Coefficients that a printed model shows, and letters of each name.
 _ROWS, _LETTERS = 20, 40
 
 

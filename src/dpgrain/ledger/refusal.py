@@ -13,7 +13,7 @@ from dpgrain.ledger.promise import LastingPromise
 from dpgrain.ledger.units import WHOLE, Units
 from dpgrain.regions import Among
 
-# A price beyond so many times a promise is told as that.
+# Times a promise from which on a price is reported as "more than N times" it.
 _MANY_TIMES = 100
 
 

@@ -10,9 +10,9 @@ from fractions import Fraction
 from dpgrain.errors import ParameterError
 from dpgrain.publishing.prices import Price
 
-# A cap is so many units.
+# Units of a cap.
 WHOLE = 1 << 60
-# Sums may exceed a cap by this many units, less than 10^-9 of it: caps are lower than what the promise
+# Units by which sums may exceed a cap, less than 10^-9 of it: caps are lower than what the promise
 # allows by more than that, so that shares of 1/365 fit 365 times.
 _SPARE = 1 << 30
 # What does not fit is not counted farther than this.

@@ -23,7 +23,7 @@ from dpgrain.errors import ParameterError
 # A column is shorter than 1 by this, which is more than its norm may be off.
 _ROUNDING = 2.0**-40
 _MOST_ITERATIONS = 200
-# The logarithm of an error that no column has which is worth a thought.
+# Log error of a column whose inverse diverges.
 _HOPELESS = 1e3
 
 

@@ -14,13 +14,13 @@ from dpgrain.means.protocol import Contributions, Distributed, Drawn
 from dpgrain.noise import MAX_SCALE, Source, raised
 from dpgrain.noise.sums import with_gaussian
 
-# The grid of exact sums has this many steps to the clipping bound, so that squares of blocks, in
-# steps, fit in 2^53.
+# Steps of the grid of exact sums to the clipping bound, so that squares of blocks, in steps, fit in
+# 2^53.
 _STEPS_PER_CLIP = 2.0**24
-# The grid is made coarser where the noise would exceed this many steps; rounding the step down to a
-# power of two at most doubles them, which the sampler can still draw.
+# Steps of noise beyond which the grid is made coarser; rounding the step down to a power of two at
+# most doubles them, which the sampler can still draw.
 _LARGEST_NOISE_STEPS = MAX_SCALE / 4
-# An exact sum holds this many entries of blocks at a time, which stay in the cache.
+# Entries of blocks that an exact sum holds at a time, which stay in the cache.
 _BATCH_ENTRIES = 1 << 17
 # Whole numbers below this, and their sums, are exact in floating point.
 _EXACT_BELOW = 2**53

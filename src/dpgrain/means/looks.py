@@ -20,13 +20,13 @@ _NOISE_PER_RADIUS = 0.25
 # The first look takes at least the first share of the budget; all looks together take at most the
 # second.
 _FIRST_LOOK_SHARE, _LOOKS_SHARE = 0.0025, 0.16
-# There are at most this many looks.
+# Looks, at most.
 _MOST_LOOKS = 4
 # The share of users that the last look leaves outside is the first number times its noise ÷ radius,
 # so that what is cut off is about as large as the noise. It is at least the second number times the
 # noise of a choice of a radius, in users: fewer could not be told from noise.
 _OUTSIDE_PER_NOISE, _LEAST_OUTSIDE_SCALES = 40.0, 8.0
-# All users lie within about this many bounds of a centre.
+# Bounds from a centre within which about all users lie.
 _FAR_IN_BOUNDS = 1.5
 # Where that least share is larger than the first number, the result is a middle of most users, which
 # may be far from their mean where no radius is known; above the second, radii are chosen by chance.

@@ -23,7 +23,7 @@ from dpgrain.publishing.promise import Promise
 SMALLEST = 2.0**-14
 # The share of ε that finds a radius that is not stated.
 _FINDING = 0.2
-# An error that nothing published would bound weighs so many times the expected one in a choice.
+# Weight, in a choice, of an error that nothing published would bound, over the expected one.
 _UNTOLD = 4.0
 # A radius at which most users agree is widened, for the others.
 _WIDER = 2.0**0.5

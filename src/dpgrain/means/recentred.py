@@ -26,17 +26,17 @@ from dpgrain.means.rules import Beyond, by_radius
 from dpgrain.noise import Source, gumbel_order
 from dpgrain.units import Level, Relation
 
-# Radii are chosen from this many to an octave, over this many octaves below the largest.
+# Radii to an octave, and octaves below the largest, from which one is chosen.
 _RADII_PER_OCTAVE, _OCTAVES = 32, 16
-# A user counts in parts, this many to one: half of them are inside at the first radius that holds the
-# user, and half of the rest with every second radius more, over this many radii to either side. So any
-# share of the users can be outside, even where all are equally far away.
+# Parts in which a user counts: half of them are inside at the first radius that holds the user, and
+# half of the rest with every second radius more, over the second number of radii to either side. So
+# any share of the users can be outside, even where all are equally far away.
 _PARTS_PER_USER, _REACH_RADII = 1024, 22
 # Choices of radii take at most this share of the budget (of μ², of zCDP).
 _CHOICES_SHARE = 0.03
 # The excess takes this share of what noisy sums have of the budget (of μ²).
 _EXCESS_SHARE = 0.1
-# What exceeds 0 by this many standard deviations of its noise is there.
+# Standard deviations of its noise above 0 from which on something is there.
 _SURE_SDS = 2.0
 
 

@@ -42,7 +42,7 @@ class AdditiveLaw:
         draw: the function that draws numbers of a shape at scale 1 in floating point, for simulation
             alone.
         quantile: the quantile of a level in (0, 1), in standard deviations.
-        tail: the probability that noise passes so many standard deviations.
+        tail: the probability that the sum of so many draws passes so many of its standard deviations.
         density: the density, in standard deviations.
         partial: the integrals of f, vf and v²f over v < u, for the density f.
     """
@@ -54,7 +54,7 @@ class AdditiveLaw:
     add_noise: Callable[..., NDArray[Any]]
     draw: Callable[[np.random.Generator, tuple[int, ...]], FloatArray]
     quantile: Callable[[float], float]
-    tail: Callable[[FloatArray], FloatArray]
+    tail: Callable[[FloatArray, int], FloatArray]
     density: Callable[[FloatArray], FloatArray]
     partial: Callable[[FloatArray], Integrals]
 
@@ -86,7 +86,7 @@ def _normal_quantile(level: float) -> float:
     return float(ndtri(level))
 
 
-def _normal_tail(deviations: FloatArray) -> FloatArray:
+def _normal_tail(deviations: FloatArray, _terms: int) -> FloatArray:
     return np.asarray(ndtr(-deviations))
 
 
@@ -104,10 +104,16 @@ def _laplace_quantile(level: float) -> float:
     return math.copysign(-math.log(tail) / math.sqrt(2), level - 0.5)
 
 
-def _laplace_tail(deviations: FloatArray) -> FloatArray:
-    # A sum of Laplace noise has lighter tails beyond two standard deviations, and may be taken for one.
-    half = np.exp(-math.sqrt(2) * np.abs(deviations)) / 2
-    return np.asarray(np.where(deviations > 0, half, 1 - half), dtype=np.float64)
+def _laplace_tail(deviations: FloatArray, terms: int) -> FloatArray:
+    # The sum of w draws is the difference of two of Gamma's law of shape w; with u above 0, in scales,
+    # its density is a mixture of Gamma's densities of shapes 1 to w.
+    u = np.abs(deviations) * math.sqrt(2 * terms)
+    tail = np.zeros_like(u)
+    for shape in range(1, terms + 1):
+        weight = math.comb(2 * terms - shape - 1, terms - 1) * 2.0 ** (shape - 2 * terms)
+        tail += weight * sum(u**i / math.factorial(i) for i in range(shape))
+    tail *= np.exp(-u)
+    return np.asarray(np.where(deviations > 0, tail, 1 - tail), dtype=np.float64)
 
 
 def _laplace_density(u: FloatArray) -> FloatArray:

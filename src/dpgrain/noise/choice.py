@@ -24,7 +24,7 @@ Words: TypeAlias = NDArray[np.uint64]
 
 # Up to this total, sizes and their sums are exact as floats.
 _LARGEST_TOTAL = 2**52
-# Rows are handled in batches of at most this many weights (8 MB), to bound the memory.
+# Weights of a batch of rows (8 MB), at most, to bound the memory.
 _BATCH_WEIGHTS = 1 << 20
 
 

@@ -36,7 +36,7 @@ _BLOCK_ENTRIES, _MOST_ENTRIES = 1 << 11, 1 << 22
 _ABSOLUTE_ERROR = 2.0**-50
 # Tables with more entries than this have exact sums at the ends of blocks, which have 320 bits.
 _ANCHORED_ENTRIES, _ANCHOR_BITS = 1 << 14, 320
-# Exact sums have this many bits more than are known of U.
+# Bits of exact sums beyond those that are known of U.
 _GUARD_BITS = 192
 
 

@@ -25,7 +25,7 @@ from dpgrain.noise.sources import Source, SystemSource
 
 # Up to this size, scores are exact as floats, and so are their differences.
 _LARGEST_SCORE = 2**52
-# Within this many steps of 2^-64 from 0 or 1, the key changes too much over one step of V for its
+# Steps of 2^-64 from 0 or 1 within which the key changes too much over one step of V for its
 # derivative to bound the change: such keys are decided exactly.
 _RARE_STEPS = 1 << 12
 

@@ -23,8 +23,8 @@ from dpgrain.noise.sources import Source
 
 # This bounds the error of the floating-point inverse, relative to its size plus the scale.
 RELATIVE_ERROR = 2.0**-47
-# Below this many steps of U from 0, the inverse changes too much over one step for its derivative to
-# bound the change: such draws are decided exactly.
+# Steps of U from 0 below which the inverse changes too much over one step for its derivative to bound
+# the change: such draws are decided exactly.
 _RARE_STEPS = 1 << 12
 # Samples are drawn in chunks whose work space stays in the cache.
 _CHUNK_SAMPLES = 1 << 15

@@ -18,7 +18,7 @@ from dpgrain.noise.sources import Source, SystemSource
 MIN_SCALE, MAX_SCALE = 2.0**-30, 2.0**40
 # A truncated law must keep about this share of the draws at least.
 _LEAST_KEPT_SHARE = 2.0**-10
-# A truncated law draws at most this many numbers at a time, some of which are thrown away.
+# Numbers that a truncated law draws at a time, at most, some of which are thrown away.
 _BATCH_DRAWS = 1 << 20
 
 

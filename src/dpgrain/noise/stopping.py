@@ -10,7 +10,7 @@ from dpgrain.errors import ParameterError
 from dpgrain.noise.precision import arithmetic
 from dpgrain.noise.sources import Source, SystemSource
 
-# The working precision has this many bits more than the uniform number.
+# Bits of the working precision beyond those of the uniform number.
 _GUARD_BITS = 96
 
 

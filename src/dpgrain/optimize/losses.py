@@ -22,7 +22,7 @@ from dpgrain._types import Array, RealArray
 
 # Poisson margins saturate here, where e^30 is about 10^13, so that nothing overflows.
 _SATURATED_MARGIN = 30.0
-# Proximal slopes are solved with at most this many Newton steps.
+# Newton steps in which proximal slopes are solved, at most.
 _MOST_NEWTON_STEPS = 60
 
 

@@ -29,7 +29,7 @@ _HALVINGS = 60
 _MOST_ROUNDS, _ADAPTING_PERIOD_ROUNDS = 2000, 20
 # Splitting ends when each miss is below this multiple of 1 + the size that it belongs to.
 _RELATIVE_TOLERANCE = 1e-9
-# Each round goes this many times as far as plain splitting would (over-relaxation).
+# Ratio of a round's way to that of plain splitting (over-relaxation).
 _OVER_RELAXATION = 1.6
 
 

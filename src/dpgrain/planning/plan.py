@@ -138,7 +138,7 @@ class ErrorPlan:
         return "\n".join([f"{self.title}:", *listed, *(f"  {note}" for note in self.notes)])
 
 
-# With this many units every floor is at its largest.
+# Units with which every floor is at its largest.
 MANY_UNITS = 1_000_000
 
 

@@ -21,7 +21,8 @@ from dpgrain.planning.plan import checked_promise
 from dpgrain.statistics.plan import noise_sd, plan_histogram
 from dpgrain.units import OWN_UNIT, Level, Relation
 
-# Bounds are tried at a ratio of 2^(1/8), up to this many standard deviations of the logarithm.
+# Bounds to an octave that are tried, and the standard deviations of the logarithm up to which they
+# are.
 _STEPS_PER_OCTAVE, _FARTHEST_DEVIATIONS = 8, 9.0
 
 

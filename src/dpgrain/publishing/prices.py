@@ -21,7 +21,7 @@ from dpgrain._types import FloatArray
 from dpgrain.accounting import Event, Loss, gaussian_delta, pure_mu
 from dpgrain.units import Relation, Unit
 
-# A curve is looked up at this many points; between them it lies below its chords.
+# Points at which a curve is looked up; between them it lies below its chords.
 _CURVE_POINTS = 64
 # A curve is looked up to the ε at which its δ is a share of the budget's leak. The share is the first
 # of these at which ε is not too large.
@@ -30,7 +30,7 @@ _LEAST_LEAK_SHARES = (1e-3, 1e-2, *(part / 20 for part in range(2, 21)))
 _LARGEST_CURVE_EPSILON = 300.0
 # Prices are rounded up by this much, which covers the rounding of the special functions.
 _RELATIVE_ROUNDING = 1e-9
-# Every combination is tried of at most this many parts that have two prices.
+# Parts with two prices of which every combination is tried, at most.
 _COMBINED_PARTS = 6
 
 

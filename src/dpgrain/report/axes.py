@@ -34,8 +34,8 @@ GREY = "#828c96"
 STEPS = (1, 2, 5)
 # A narrower figure, in inches, has room for half a line.
 NARROW = 5.5
-# A label has this many letters for each inch of a figure's width, so that it takes about a third of it,
-# and at most the second number of letters.
+# Letters of a label for each inch of a figure's width, so that it takes about a third of it, and its
+# letters, at most.
 _LETTERS_PER_INCH = 4.0
 _MOST_LETTERS = 36
 # Rows are drawn from 0 on where their intervals reach over this share of the axis then.

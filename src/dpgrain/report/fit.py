@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["fit_page", "plot_model", "plot_training"]
 
 _LISTED_ROWS = 200
-# The limits are told for users with these numbers of records.
+# Numbers of records of the users for whom limits are shown.
 _RECORDS = (1, 10, 100)
 _TITLES = {
     "LogisticRegression": "logistic regression",

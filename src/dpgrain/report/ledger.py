@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from markupsafe import Markup
     from matplotlib.axes import Axes
 
-# A page lists this many lines, the last ones, and draws this many windows.
+# Lines that a page lists, the last ones, and windows that it draws.
 _MOST_LINES, _MOST_WINDOWS = 500, 400
 # More releases than these are not composed for a page.
 _MOST_COMPOSED = 2000

@@ -20,7 +20,7 @@ from dpgrain.statistics.release import Release
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# A cell of a notebook is this wide, in points, and shows so many rows.
+# Width of a notebook's cell in points, rows that it shows, and letters of each key.
 _WIDTH, _ROWS, _LETTERS = 560, 10, 60
 _SENTENCE_LETTERS = 5000
 

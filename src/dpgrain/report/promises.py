@@ -13,7 +13,7 @@ from dpgrain.units import RELATIONS, Element, Level, Record, Unit, User
 
 # The table of granularities asks about these numbers of elements of one person.
 SOME_ELEMENTS = (5, 20, 100)
-# The third sentence tells of so many units of one person, or of the most there can be.
+# Units of one person of which the third sentence speaks, at most.
 _SEVERAL = 5
 # A smaller unit may cost more than the promised one, for this reason.
 _WHY_MORE = (

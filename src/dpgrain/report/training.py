@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from dpgrain.torch.trained import Training
 
-# A page shows this many measures; all of them are in the history.
+# Measures that a page shows; all of them are in the history.
 _SHOWN_MEASURES = 8
 
 

@@ -24,7 +24,7 @@ from dpgrain.shuffle.sums import SumOfVectors
 
 # This share of δ pays for what shares may tell besides their sum.
 _LEAK_OF_SHARES = 0.01
-# The modulus has this many spare bits, so that a spoilt sum is in range with a chance of 2^−10 only.
+# Spare bits of the modulus, so that a spoilt sum is in range with a chance of 2^−10 only.
 _SPARE_BITS = 10
 _LARGEST_EPSILON = 500
 

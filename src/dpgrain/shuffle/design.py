@@ -27,7 +27,7 @@ _NOISE_TO_ROUNDING_VARIANCE = 50.0
 _LARGEST_MU = 100.0
 # The search for the least variance ends within this factor of one that is too small.
 _VARIANCE_RATIO = 1 + 2.0**-9
-# The noise has at most this many steps of the grid, which keeps the tables of its law small.
+# Steps of the grid that the noise has, at most, which keeps the tables of its law small.
 _MOST_NOISE_STEPS = 1e5
 _KINDS: dict[Kind, type[Coins] | type[Arrivals]] = {"binomial": Coins, "poisson": Arrivals}
 

@@ -28,7 +28,7 @@ else:
 # This leaves room for the rounding of norms, products and sums in floating point, for up to 2^20
 # coordinates.
 _FLOATING_ROOM = 1 - 2.0**-30
-# Vectors are encoded in pieces of at most this many entries, whose work space stays in the cache.
+# Entries of a piece in which vectors are encoded, at most, whose work space stays in the cache.
 _PIECE_ENTRIES = 1 << 17
 # A grid has fewer steps than this.
 _MOST_STEPS = 1 << 40

@@ -34,12 +34,13 @@ from dpgrain.shuffle.parties import Analyzer, Enrolment, Estimate, Randomizer, S
 from dpgrain.shuffle.simulation import Here, corrupt_messages, here_of
 from dpgrain.units import Relation, User
 
-# A batch has at most this many devices: one coin of each makes noise of 50,000 steps.
+# Devices of a batch, at most: one coin of each makes noise of 50,000 steps.
 _MOST_DEVICES = 10**10
 _TAG_BYTES, _FORMAT = 8, "dpgrain.shuffle/1"
-# Numbers that were handed on may have at most this many steps of the grid, and noise of this many.
+# Steps of the grid that numbers which were handed on may have, at most, and those of noise.
 _MOST_STEPS, _MOST_NOISE_STEPS = 1_000_000, 180_000
-# Rounding in floating point is bounded for at most this many coordinates; sums stay below the second.
+# Coordinates for which rounding in floating point is bounded, at most; and the number that sums stay
+# below.
 _MOST_COORDINATES, _LARGEST_SUM = 1 << 20, 1 << 62
 
 

@@ -25,7 +25,7 @@ from dpgrain.shuffle.parties import Dropped
 
 # The modulus is at most this, since sums are int64, and whole numbers at most 10^18.
 _LARGEST_MODULUS = 1 << 59
-# The number of the slot takes this many bytes of a message.
+# Bytes of a message that the number of the slot takes.
 _LABEL_BYTES = 4
 # The recursion runs up to the first of these numbers of devices, and up to the second if need be.
 _FIRST_DEVICES, _MOST_DEVICES = 1 << 10, 1 << 12

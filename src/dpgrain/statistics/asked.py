@@ -82,6 +82,8 @@ class Asked(Mapping[str, str]):
         each: the thing that counts 1 where there is no column of numbers.
         bounds: the public range of the numbers; None where it was found privately, or is not needed.
         found: the range that was found privately.
+        beyond: the share of what is counted that may lie outside of it, at the most with 95%
+            confidence; None where it is not known.
         public_items: the number of public items; None where some were selected, or there are none.
         selected: the keys whose values were selected privately.
         clip: the clipping of contributions; None where nothing is clipped.
@@ -116,6 +118,7 @@ class Asked(Mapping[str, str]):
     each: Each = "record"
     bounds: tuple[float, ...] | None = None
     found: tuple[float, ...] | None = None
+    beyond: float | None = None
     public_items: int | None = None
     selected: tuple[str, ...] = ()
     clip: Clip | None = None
@@ -159,7 +162,8 @@ class Asked(Mapping[str, str]):
         said = dict(self.told) if self.told else self._first_words()
         if self.found is not None:
             low, high = self.found
-            said["range of the numbers"] = f"{low:,.6g} to {high:,.6g}, found privately"
+            beyond = f"; {self.outside}" if self.outside else ""
+            said["range of the numbers"] = f"{low:,.6g} to {high:,.6g}, found privately{beyond}"
         if self.left_out:
             said["left out"] = self.left_out
         if self.care:
@@ -280,16 +284,38 @@ class Asked(Mapping[str, str]):
 
     @property
     def left_out(self) -> str:
-        """The words for what clipping takes of all groups together; empty where it is not known."""
+        """The words for what clipping takes of all groups together; empty where nothing is said."""
+        if self.above is None and self._unmeasured:
+            return "what clipping removed was not measured, as the bound was stated"
         if self.above is None:
             return dict(self.told).get("left out", "")
-        said = f"{about(self.above)} of blocks lie above their bound"
+        said = f"{about(self.above)} of blocks exceed their bound"
         if self.lost is None or self.lost < _TOLD:
             return said
         whole = "all norms" if self.lost_of == "norms" else "the total"
         if self.statistic.ratio and self.lost_of == "total":
             whole = "the weight of records"
-        return f"{said}: at least {about(self.lost)} of {whole} is left out"
+        return f"{said}; clipping removed at least {about(self.lost)} of {whole}"
+
+    @property
+    def _unmeasured(self) -> bool:
+        """True of sums that a stated bound may have made smaller, nobody knows by how much."""
+        clip = self.clip
+        stated = clip is not None and clip.takes and not clip.chosen and clip.over != "item"
+        return stated and not (self.told or self.statistic.ratio)
+
+    @property
+    def outside(self) -> str:
+        """The words for what lies outside of a range that was found; empty where nothing is known."""
+        if self.found is None or self.beyond is None:
+            return ""
+        ends = " or ".join(f"{end:,.6g}" for end in self.found if end)
+        whose = "people's numbers" if self.rows == "records" else self.rows
+        most = f"{rounded_up(100 * self.beyond, 2)}%"
+        return (
+            f"numbers beyond, at most {most} of {whose} (95%), count as {ends}; what they would add is "
+            "not known"
+        )
 
     @property
     def of_shares(self) -> bool:

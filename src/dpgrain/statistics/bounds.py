@@ -24,13 +24,14 @@ from dpgrain.statistics.intervals import tail_of
 
 # Bins of norm ÷ rough bound in the second look: smaller norms have no bin, the last takes larger ones.
 POOLED_EDGES: FloatArray = 0.25 * 2.0 ** (np.arange(11.0) / 2)
-# At most so many cells share a row of the second look, and fewer than POOL_LEAST learn nothing from it.
+# Cells that share a row of the second look, at most, and those from which on they learn from it.
 POOL_SIZE, POOL_LEAST = 60, 10
-# A bin of that row counts at most so many blocks of one person; fewer where whole users with so many
-# elements are protected, for whom blocks that pile up cost more than those in cells of their own.
+# Blocks that each person adds to a bin of that row, at most; fewer where users of at most k elements
+# are protected, for whom blocks that pile up cost more than those in cells of their own.
 POOL_MOST, POOL_MOST_OF_USER = 20, 8
-# The second look gets at most this part of the budget for bounds, and so much of the whole that k
-# elements of one person cost at most √(1 + _POOLED_PRICE) = 1.1 times what they would without it.
+# Part of the budget for bounds that the second look gets, at most, and so small a part of the whole
+# that k elements of one person cost at most √(1 + _POOLED_PRICE) = 1.1 times what they would without
+# it.
 _POOLED_PART, _POOLED_PRICE = 0.15, 0.21
 # Shares of ε buy less precision than shares of μ² do where they are small.
 _POOLED_PART_OF_LAPLACE = 0.3
@@ -40,24 +41,25 @@ _ONE_SHARE, _FEW_SHARE, _MANY_SHARE = 0.15, 0.25, 0.2
 _FALSE_SHARE = 0.01
 # The bin where most blocks are is a false one with at most this probability.
 _FALSE_BIN = 1e-6
-# Shares of all blocks are told where the pools of at most this share of the seen cells show nothing.
+# Share of the seen cells whose pools may show nothing where shares of all blocks are reported.
 _FEW_UNTOLD = 0.25
 # A number anywhere in a range of length 1 has this variance.
 _ANYWHERE_VARIANCE = 1 / 12
 # Neighbouring bins that together span at most this ratio may be found by what they hold together.
 _WINDOW_RATIO = 16.0
-# A rough bound is chosen as if the noise were so much larger: counts at the best level are hidden in
-# noise, those at a lower bound are not, and the second look tells the way from one to the other.
+# Factor by which noise is taken to be larger when a rough bound is chosen: counts at the best level
+# are hidden in noise, those at a lower bound are not, and the second look shows the way from one to
+# the other.
 _ROUGH_NOISE = 4.0
-# Counts of so many standard deviations are believed to be of blocks, where only one is looked at.
+# Standard deviations from which on counts are believed to be of blocks, where only one is looked at.
 _VISIBLE = 3.0
-# Of what clipping takes from a ratio, so many standard deviations of noise are not told, nor a smaller
-# share than this, as it depends on where norms lie within a bin.
+# Standard deviations of noise that are taken off what clipping takes from a ratio, and the smallest
+# share that is reported, as it depends on where norms lie within a bin.
 _LOST_MARGIN, _LOST_KNOWN = 1.645, 0.01
 # Where nothing was seen, the second look raises a bound by at most this factor.
 _UNSEEN_MOST = 2.0
-# A tail is heavy if two bins beyond the top ones of several cells count so many standard deviations
-# each; it falls at least like this power of the norm.
+# Standard deviations of each of two bins beyond the top ones of several cells from which on a tail is
+# heavy, and the power of the norm like which it falls at least.
 _HEAVY_VISIBLE, _HEAVIEST = 1.5, 1.2
 # The tail beyond the last bin that is believed, where it falls with the square of the norm: it holds at
 # most what a standard deviation times this allows beyond what was counted.

@@ -31,13 +31,13 @@ from dpgrain.tables.groups import Groups
 from dpgrain.tables.table import UserTable
 from dpgrain.units import Relation, Unit
 
-# Edges that are chosen, and those that are stated, are at most so many.
+# Edges that are chosen, and those that are stated, at most.
 _MOST_CHOSEN, _MOST_STATED = 40, 1000
 # Numbers with a fraction have edges down to this share of the largest; whole ones to 1, or to this.
 _SMALLEST, _SMALLEST_WHOLE = 1e-4, 1e-12
 _SMALLEST_OF_TWO_SIGNS = 1e-6
 _STEPS = (1.0, 2.0, 5.0)
-# The width of a band is found from so many draws, at a level above 95% by more than their error.
+# Draws from which the width of a band is found, and their level: above 95% by more than their error.
 _DRAWN, _LEVEL = 8_000_000, 0.955
 
 

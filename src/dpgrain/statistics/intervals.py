@@ -9,8 +9,8 @@ import numpy as np
 from dpgrain._types import BoolArray, FloatArray, Law
 from dpgrain.noise.additive import law_named
 
-# A chosen bound balances what clipping takes against the noise, so that the loss is a few standard
-# errors; on public tables it was rarely more than this many (docs/theory, "What clipping leaves").
+# Standard errors that a chosen bound loses, at most on most of the public tables: it balances what
+# clipping takes against the noise (docs/theory, "What clipping leaves").
 _LOSS = 5.0
 
 
@@ -30,17 +30,18 @@ def quantile_of(noise: str, level: float) -> float:
     return law_named(noise).quantile(level)
 
 
-def tail_of(noise: Law, deviations: Any) -> FloatArray:
+def tail_of(noise: Law, deviations: Any, terms: int = 1) -> FloatArray:
     """Return the probability that noise passes so many standard deviations, of the same shape.
 
     Args:
         noise: the name of the law.
         deviations: any numbers.
+        terms: the number of independent draws that the noise is the sum of.
 
     >>> tail_of("gaussian", [0.0, 3.0]).round(5), tail_of("laplace", [0.0, 3.0]).round(5)
     (array([0.5    , 0.00135]), array([0.5    , 0.00718]))
     """
-    return law_named(noise).tail(np.asarray(deviations, dtype=np.float64))
+    return law_named(noise).tail(np.asarray(deviations, dtype=np.float64), terms)
 
 
 def half_width(noise: str) -> float:

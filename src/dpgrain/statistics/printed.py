@@ -16,7 +16,7 @@ from dpgrain._wording import aligned, counted, decimals_of, number, printed, sho
 if TYPE_CHECKING:
     from dpgrain.statistics.release import Release
 
-# A release that is printed shows so many rows, and so many letters of each key.
+# Rows that a printed release shows, and letters of each key.
 _ROWS, _LETTERS = 5, 40
 _COUNTS = ("count", "count_error")
 _DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
@@ -139,6 +139,8 @@ def notes(release: Release) -> list[str]:
     """Return what readers of the numbers have to know, in short sentences."""
     asked = release.asked
     said = [_intervals(release)] if asked.processed or asked.capped or asked.statistic.ratio else []
+    if asked.outside:
+        said.append(f"{asked.outside[0].upper()}{asked.outside[1:]}.")
     if asked.left_out:
         said.append(f"{asked.left_out[0].upper()}{asked.left_out[1:]}.")
     return said
@@ -169,8 +171,8 @@ def _intervals(release: Release) -> str:
             said += ", blank where no bound was learned"
     if "at_least" in known and asked.chosen:
         said += (
-            ". Where the total before capping is meant, state a bound that hardly anything is above: "
-            "clip=, or --clip"
+            ". To estimate the uncapped total, set clip= (--clip) to a bound that few contributions "
+            "exceed"
         )
     return f"{said}."
 
@@ -180,6 +182,8 @@ def summary(release: Release) -> str:
     name = f"{release.statistic.name[:1].upper()}{release.statistic.name[1:]}"
     asked, care = release.asked, release.asked.take_care
     if not release.groups.names:
+        if asked.capped and not asked.statistic.ratio:
+            name = f"Capped {release.statistic.name}"
         parts = [f"{name}: {_one_number(release)} ({asked.estimand})."]
     else:
         noun = "item" if release.statistic.of_items else "group"

@@ -30,7 +30,7 @@ from dpgrain.units import Relation, Unit
 
 # This many groups are turned into ranks at once.
 _CHUNK = 256
-# Bounds of one sign that lie so many times apart are far apart.
+# Ratio of bounds of one sign from which on they are far apart.
 _WIDE = 1000.0
 # A place so little behind an edge is in the leaf that begins there.
 _INSIDE = 1e-9

@@ -133,6 +133,9 @@ class Request:
         promise, rule = promise.under(noise), clip_rule(clip)
         if value is not None:
             table.require_numbers([value], "value")
+            people = made_of_people(table)
+            if isinstance(bounds, AutoRange) and people is not None and people.counts(value):
+                bounds = replace(bounds, smallest=max(bounds.smallest, 1.0), signed=False)
         blocks = Blocks.of_unit(unit, table, keys)
         norm = law_named(noise).norm
         if clip == "auto" and measure is not None:

@@ -46,7 +46,7 @@ from dpgrain.tables.split import Split
 
 # Counts of fewer standard deviations may be of nothing.
 _STANDS_OUT = 3.0
-# A number has at most so many corners, but for the many nodes of a tree of bins.
+# Corners of a number, at most, but for the many nodes of a tree of bins.
 _FEW_CORNERS = 3
 
 _NO_NUMBER = (
@@ -153,7 +153,7 @@ def noisy_sums(request: Request, charge: Charge, progress: bool | None) -> Measu
         DataError: if the source cannot be read; nothing is released then.
     """
     plan = request.plan
-    asked, care, found_range = request.asked(), list[str](), None
+    asked, care, found = request.asked(), list[str](), None
     table = request.selecting[0] if request.domain.selected else request.table
     if isinstance(request.bounds, AutoRange):
         table = request.blocks.for_keys((), table)[0]
@@ -167,18 +167,15 @@ def noisy_sums(request: Request, charge: Charge, progress: bool | None) -> Measu
             cells_of = request.blocks.cells(groups, public=True)
         else:
             shown.stage("Selecting items")
-            found, wider = _selected(engine, request, charge)
-            groups = request.domain.groups(found)
+            selected, wider = _selected(engine, request, charge)
+            groups = request.domain.groups(selected)
             cells_of = request.blocks.cells(groups, public=False)
         bounds = request.bounds
         if isinstance(bounds, AutoRange):
             shown.stage("Finding the range")
-            bounds, seen = _range(engine, request, bounds, charge)
-            if request.everyone is not None:
-                # The numbers of people without records lie within the range, too.
-                bounds = min(bounds[0], 0.0), max(bounds[1], 0.0)
-            found_range = bounds
-            if not seen:
+            found = _range(engine, request, bounds, charge)
+            bounds = found.bounds
+            if found.beyond is None:
                 care.append(_NO_NUMBER)
         split = None
         if request.measure is not None:
@@ -202,7 +199,9 @@ def noisy_sums(request: Request, charge: Charge, progress: bool | None) -> Measu
         row = known.cell_rows(clip.size)
         # Modulo 2^64, as the sums are: post-processing of adding without bound.
         sums = charge.noisy(plan.sums, sums, np.repeat(grid.radius[row], sums.shape[1]))
-    left_out = _left_out(chosen, request, known.cell_sizes)
+    learned = _left_out(chosen, request, known.cell_sizes)
+    if found is not None:
+        learned.update(found=found.bounds, beyond=found.beyond)
     # In the order of the public domain, or of the keys that were selected.
     order = np.argsort(known.given)
     row = row[order]
@@ -213,7 +212,7 @@ def noisy_sums(request: Request, charge: Charge, progress: bool | None) -> Measu
         clip[row],
         split,
         charge.guarantee,
-        replace(asked, found=found_range, care=tuple(care), **left_out),
+        replace(asked, care=tuple(care), **learned),
         None if chosen is None else chosen.take(row),
         request.everyone,
     )
@@ -283,10 +282,22 @@ def select(data: Contributions, event: Selection, charge: Charge) -> Groups:
     return data.dictionary.groups.filter(named)
 
 
-def _range(
-    engine: Engine, request: Request, rule: AutoRange, charge: Charge
-) -> tuple[tuple[float, float], bool]:
-    """The range of the numbers from noisy counts of their magnitudes; whether any stood out."""
+@dataclass(frozen=True)
+class _Range:
+    """A range of numbers that was found.
+
+    Args:
+        bounds: the range (low, high).
+        beyond: the share of what is counted that may lie outside, at the most with 95% confidence; None
+            where nothing was seen, and the range is the widest.
+    """
+
+    bounds: tuple[float, float]
+    beyond: float | None
+
+
+def _range(engine: Engine, request: Request, rule: AutoRange, charge: Charge) -> _Range:
+    """Find the range of the numbers from noisy counts of their magnitudes."""
     event = request.plan.ranges
     assert event is not None  # noqa: S101 - a plan finds the range wherever it is not given
     _, blocks = request.ranging
@@ -302,13 +313,19 @@ def _range(
     grid = Grid(np.ones(1), grid_bits(event.noise_multiplier), request.norm)
     sums = data.sums(grid)
     drawn = charge.noisy(event, sums, float(grid.radius[0]))
-    noisy = np.asarray(drawn * float(grid.step[0]), np.float64)
+    noisy = np.asarray(drawn * float(grid.step[0]), np.float64).ravel()
     sd, far = noise_sd(event), "cut" if request.measure is None else request.measure.far
     seen = rule.stands_out(noisy, sd, request.noise)
     if far == "weighed" and request.blocks.one_row:
-        return rule.weighed(noisy, sd, noise_sd(request.plan.sums), request.noise), seen
-    found = rule.choose(noisy, sd, request.noise)
-    return (rule.widened(found) if far == "kept" and seen else found), seen
+        bounds = rule.weighed(noisy, sd, noise_sd(request.plan.sums), request.noise)
+    else:
+        bounds = rule.choose(noisy, sd, request.noise)
+        if far == "kept" and seen:
+            bounds = rule.widened(bounds)
+    if request.everyone is not None:
+        # The numbers of people without records lie within the range, too.
+        bounds = min(bounds[0], 0.0), max(bounds[1], 0.0)
+    return _Range(bounds, rule.beyond(noisy, sd, bounds) if seen else None)
 
 
 def _choose(data: Contributions, plan: Plan, request: Request, charge: Charge) -> ChosenBounds:

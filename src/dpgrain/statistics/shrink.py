@@ -13,10 +13,10 @@ from dpgrain.errors import ParameterError
 from dpgrain.noise.additive import AdditiveLaw, law_named
 from dpgrain.statistics.noisy import finite_values, group_codes, values_and_sds
 
-# At least this many items share one law of true values, and there are at most this many groups.
+# Items that share one law of true values, at least, and groups, at most.
 _GROUP = 300
 _GROUPS = 64
-# Estimates this many standard errors above 0 are left as they are.
+# Standard errors above 0 from which on estimates are left as they are.
 _CLEAR = 32.0
 # An estimate deeper below 0 than this, in standard errors, says no more than "0", and a density there
 # underflows; a higher one than this says no more than "far", and its square may overflow.
@@ -28,7 +28,7 @@ _LIMIT = 3.0
 # The intervals of true values begin at a quarter of a standard error and grow in steps of √2.
 _FIRST, _STEP = 0.25, math.sqrt(2)
 _ITERATIONS = 100
-# A table of moments has at most this many entries.
+# Entries of a table of moments, at most.
 _ENTRIES = 1 << 21
 
 

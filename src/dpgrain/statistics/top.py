@@ -121,7 +121,8 @@ def top(
     laplace = method == "laplace" or pure
     if not laplace:
         promise.require_delta(
-            "delta = 0 needs a public domain, and not method='gaussian'; or choose one such as 1e-6."
+            "delta = 0 works only with a public domain= and Laplace or Gumbel noise; else choose one "
+            "such as 1e-6."
         )
     request = Request.of(
         TOP,

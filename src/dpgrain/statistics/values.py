@@ -15,7 +15,7 @@ from typing import Literal
 
 import numpy as np
 
-from dpgrain._types import FloatArray, IntArray, Law
+from dpgrain._types import FloatArray, IndexArray, IntArray, Law
 from dpgrain.statistics.bounds import AutoClip
 from dpgrain.statistics.intervals import tail_of
 from dpgrain.tables.engines.feed import Chunk
@@ -372,10 +372,14 @@ def binned(corners: int, edges: Callable[[float, float], tuple[float, ...]]) -> 
 
 # --- choosing the range of the numbers ------------------------------------------------------
 
-# The fullest bin of numbers is a false one with at most this probability for each bin, and one beside
-# it with at most the second.
+# Probability, for each bin, that the fullest bin of numbers is false; and that a bin beside it is.
 _FALSE_RANGE, _FALSE_NEIGHBOUR = 1e-5, 1e-3
-# Where a wider range costs nothing it is so many times as wide as what is seen.
+# Numbers of neighbouring bins that are taken together where no bin stands out alone. With each, a false
+# one is as improbable as alone, all together.
+_TOGETHER = (2, 3, 4)
+# The 95% quantile of the normal law, in standard deviations.
+_MOSTLY = 1.6448536269514722
+# Ratio of the range to what is seen, where a wider range costs nothing.
 _WIDER = 2.0
 
 
@@ -387,24 +391,29 @@ class AutoRange:
         smallest: magnitudes below it are taken for 0, public.
         largest: the largest magnitude of interest, public.
         tail: the share of the mass that may lie outside, on each side.
+        signed: whether numbers below 0 are looked for; what :func:`dpgrain.UserTable.per_user` counts
+            has none.
 
     Bins are a factor of 2 wide, with either sign, and one around 0. Each unit's bins are scaled to
     l2 norm 1, so nobody counts more for holding more.
 
     >>> AutoRange(smallest=1.0, largest=4.0).edges.tolist()
     [-4.0, -2.0, -1.0, 1.0, 2.0, 4.0]
+    >>> AutoRange(smallest=1.0, largest=4.0, signed=False).edges.tolist()
+    [0.0, 1.0, 2.0, 4.0]
     """
 
     smallest: float = 2.0**-20
     largest: float = 2.0**40
     tail: float = 0.005
+    signed: bool = True
 
     @property
     def edges(self) -> FloatArray:
-        """The edges of the bins, (bins + 1,), increasing; 0 lies in the middle bin."""
+        """The edges of the bins, (bins + 1,), increasing; 0 lies in the middle bin, or in the first."""
         steps = max(math.ceil(math.log2(self.largest / self.smallest)), 1)
         above = self.smallest * 2.0 ** np.arange(steps + 1.0)
-        return np.concatenate([-above[::-1], above])
+        return np.concatenate([-above[::-1] if self.signed else [0.0], above])
 
     def split(self) -> Split:
         """Return the split in which each record counts 1 in the bin of its number."""
@@ -419,18 +428,37 @@ class AutoRange:
             sd: the standard deviation of their noise.
             law: the law of their noise.
 
-        The fullest bin of numbers other than 0 must stand out clearly. A bin of magnitudes 2ʲ times
-        as large must stand out the more, by a level 2⁻ʲ: it would widen the range as many times if it
-        were a false one.
+        The fullest bin of numbers other than 0 must stand out clearly, or up to four neighbours must
+        together. A bin of magnitudes 2ʲ times as large must stand out the more, by a level 2⁻ʲ: it
+        would widen the range as many times if it were a false one.
         """
         level = tail_of(law, noisy / sd)
         magnitude = np.abs(np.arange(noisy.size) - self._zero)
         fullest = int(np.where(magnitude > 0, noisy, -np.inf).argmax())
-        beyond = np.maximum(magnitude - magnitude[fullest], 0)
-        believed = level <= _FALSE_NEIGHBOUR * 2.0**-beyond
+        together = np.arange(fullest, fullest + 1)
         if level[fullest] > _FALSE_RANGE:
+            together = self._together(noisy, sd, law)
+        far = magnitude[together].max(initial=0)
+        believed = level <= _FALSE_NEIGHBOUR * 2.0 ** -np.maximum(magnitude - far, 0)
+        if not together.size:
             believed &= magnitude == 0
+        believed[together] |= noisy[together] > 0
         return np.where(believed, noisy, 0.0)
+
+    def _together(self, noisy: FloatArray, sd: float, law: Law) -> IndexArray:
+        """The places of neighbouring bins of one sign that stand out together; none where none do."""
+        best, level = np.arange(0), _FALSE_RANGE / len(_TOGETHER)
+        sides = (np.arange(self._zero)[::-1], np.arange(self._zero + 1, noisy.size))
+        for side in sides:
+            for size in _TOGETHER:
+                if side.size < size:
+                    continue
+                sums = np.convolve(noisy[side], np.ones(size), "valid")
+                first = int(sums.argmax())
+                found = float(tail_of(law, sums[first] / (sd * math.sqrt(size)), size))
+                if found <= level:
+                    best, level = side[first : first + size], found
+        return best
 
     def stands_out(self, noisy: FloatArray, sd: float, law: Law = "gaussian") -> bool:
         """Return whether any magnitude is seen, besides 0; arguments as those of :meth:`seen`."""
@@ -457,6 +485,24 @@ class AutoRange:
         below = 0.0 if low == self._zero and high > self._zero else float(edges[low])
         above = 0.0 if high == self._zero and low < self._zero else float(edges[high + 1])
         return below, above
+
+    def beyond(self, noisy: FloatArray, sd: float, bounds: tuple[float, float]) -> float:
+        """Return the largest share of numbers that may lie outside of bounds, with 95% confidence.
+
+        Args:
+            noisy: (bins,) the noisy counts.
+            sd: the standard deviation of their noise.
+            bounds: the bounds.
+
+        The noise of all bins outside adds up to about a normal number.
+        """
+        edges, (low, high) = self.edges, bounds
+        # A number below the smallest magnitude is taken for 0.
+        outside = (edges[1:] <= low) | (edges[:-1] >= high)
+        outside[self._zero] = not low <= 0.0 <= high
+        most = float(noisy[outside].sum()) + _MOSTLY * sd * math.sqrt(int(outside.sum()))
+        inside = float(noisy[~outside].sum())
+        return min(max(most, 0.0) / max(most + inside, sd), 1.0)
 
     def widened(self, bounds: tuple[float, float]) -> tuple[float, float]:
         """Return bounds twice as far from 0, and half as far where all are of one sign.
@@ -488,18 +534,18 @@ class AutoRange:
         if not self.stands_out(noisy, sd, law):
             return low, high
         seen, middle = np.maximum(self.seen(noisy, sd, law), 0.0), self._zero
-        above = _best_end(seen[middle + 1 :], self.edges[middle + 1 :], noise)
-        below = _best_end(seen[:middle][::-1], -self.edges[: middle + 1][::-1], noise)
         # Bins are a factor of 2 wide, so that numbers of one sign keep a bin at least.
-        return (
-            -max(below, -2 * high) if low < 0 else low,
-            max(above, 2 * low) if high > 0 else high,
-        )
+        if high > 0:
+            high = max(_best_end(seen[middle + 1 :], self.edges[middle + 1 :], noise), 2 * low)
+        if low < 0:
+            below = _best_end(seen[:middle][::-1], -self.edges[: middle + 1][::-1], noise)
+            low = -max(below, -2 * high)
+        return low, high
 
     @property
     def _zero(self) -> int:
         """The place of the bin around 0."""
-        return self.edges.size // 2 - 1
+        return self.edges.size // 2 - 1 if self.signed else 0
 
 
 def _best_end(counts: FloatArray, edges: FloatArray, noise: float) -> float:

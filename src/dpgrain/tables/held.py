@@ -19,7 +19,7 @@ from dpgrain.tables.engines.protocol import Engine, Summed, Users
 from dpgrain.tables.groups import Groups
 from dpgrain.tables.split import Split
 
-# Items that are whole numbers are listed from the least to the largest, if they are at most this many.
+# Items that are whole numbers and are listed from the least to the largest, at most.
 _MOST_LISTED_ITEMS = 1 << 21
 
 

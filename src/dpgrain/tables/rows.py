@@ -35,7 +35,7 @@ from dpgrain.tables.engines.sources import Source, TypedSource, other_delimiter
 from dpgrain.tables.where import narrowed, region_of
 from dpgrain.zones import check_zone
 
-# The name of a column is cut to so many letters where it may be a whole header.
+# Letters of a column's name that are shown where it may be a whole header.
 _LETTERS = 40
 
 

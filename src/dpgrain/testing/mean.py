@@ -18,7 +18,7 @@ from dpgrain.units import Relation
 
 Array = NDArray[np.float64]
 BLOCKS, DIMENSION = 12, 3
-# The roster has this many users, each of whom holds two blocks.
+# Users of the roster, each of whom holds two blocks.
 USERS = BLOCKS // 2
 OWNERS = np.arange(BLOCKS) // 2
 # Each assertion on noise fails by chance with probability of about 1e-7.

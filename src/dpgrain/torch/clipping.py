@@ -25,7 +25,7 @@ from dpgrain.torch.uses import Uses, joined
 #: A product of matrices is off by at most this share of the sum of the lengths of its terms, by type of
 #: number: 128 roundings in one direction. The tests measure it.
 PRODUCT_ERROR: Mapping[Any, float] = {torch.float32: 2.0**-17, torch.float64: 2.0**-46}
-# A block whose terms, as they are added, are longer than this many bounds is formed by itself.
+# Bounds beyond which a block whose terms are longer, as they are added, is formed by itself.
 _LONGEST_BOUNDS = 64.0
 # So is one that is made of numbers beyond so many bounds, whose weight might be no number.
 _WIDEST_BOUNDS = 2.0**80

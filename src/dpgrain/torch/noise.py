@@ -14,7 +14,7 @@ from dpgrain.noise import Source
 from dpgrain.torch.clipping import ExactSum, FloatSum
 from dpgrain.torch.library import torch
 
-# Each step's generator is seeded with this many words of 64 bits.
+# Words of 64 bits with which each step's generator is seeded.
 _SEED_WORDS = 4
 
 

@@ -15,19 +15,20 @@ from typing import Any, TypeAlias
 from dpgrain.torch.layout import Layout
 from dpgrain.torch.library import torch
 
-# Gradients of blocks that are formed for their norms alone are made in slices of this many entries.
+# Entries of a slice in which gradients of blocks are made that are formed for their norms alone.
 _SLICE_ENTRIES = 1 << 19
-# Gradients of blocks are kept until their weights are known if they have at most this many entries.
+# Entries up to which gradients of blocks are kept until their weights are known.
 _MOST_KEPT_ENTRIES = 1 << 24
-# Sums that are kept are made again in double precision where their terms are so many times as long.
+# Ratio of the terms' length to the sum's from which on sums that are kept are made again in double
+# precision.
 _LONGEST_TERMS = 1024.0
-# Sums over blocks of products are kept if they need at most so many times the memory of the factors.
+# Ratio of memory to that of the factors up to which sums over blocks of products are kept.
 _KEPT_MEMORY = 1.25
-# A Gram matrix of k rows is made while k²·(inputs + outputs) is at most so many times inputs·outputs.
+# Ratio of k²·(inputs + outputs) to inputs·outputs up to which a Gram matrix of k rows is made.
 _GRAM_WORTH = 4
-# Blocks of at most this many records are put beside each other as groups of one convolution.
+# Records of blocks that are put beside each other as groups of one convolution, at most.
 _FEW_RECORDS = 2
-# On a GPU what filters see is laid out beside each other, at most this many numbers at a time.
+# Numbers that are laid out beside each other on a GPU, of what filters see, at a time, at most.
 _SEEN_ENTRIES = 1 << 26
 
 

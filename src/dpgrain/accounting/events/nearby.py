@@ -17,8 +17,8 @@ from dpgrain.units import Level
 _RELATIVE_ROUNDING = 2.0**-40
 # A smaller η is raised to this one, whose inverse is a finite number.
 _LEAST_VARIATION = 1e-300
-# The smallest value of a curve is looked for at this many points first and narrowed down in this many
-# steps; the last number is that of the steps for a lower bound on ε.
+# Points at which the smallest value of a curve is looked for first, steps in which it is narrowed
+# down, and steps for a lower bound on ε.
 _GRID_POINTS, _GOLDEN_STEPS, _BOUND_STEPS = 40, 60, 6
 
 

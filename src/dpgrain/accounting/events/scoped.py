@@ -20,7 +20,7 @@ from dpgrain.units import Element, Level, Unit, User
 
 # Rates are rounded up by this much, which covers the rounding of squares and sums.
 _RELATIVE_ROUNDING = 1e-12
-# A unit is asked about in up to this many units; of more, a rate is looked up at powers of two.
+# Units that one unit is asked about in, at most; of more, a rate is looked up at powers of two.
 _MOST_LOOKS = 64
 
 

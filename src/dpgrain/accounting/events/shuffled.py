@@ -21,7 +21,7 @@ from dpgrain.units import Level
 
 # The mass e^{−this}, relative to the leak, is left out of the sums.
 _LEFT_OUT_LOG_MASS = 50.0
-# Sums are made only of laws with at most this many values.
+# Values of a law of which sums are made, at most.
 _MOST_VALUES = 1 << 22
 # Every shift up to this one is looked at; of larger ones only some are.
 _EVERY_SHIFT = 2000

@@ -24,7 +24,7 @@ from dpgrain.accounting.losses.sequences import discounted
 _LEAST_LOG_DELTA = -695.0
 # Discretisation may add this share to ε.
 _RELATIVE_ACCURACY = 1e-4
-# Laws have at most this many points, and transforms at most four times as many.
+# Points of a law, at most; transforms have up to four times as many.
 _MOST_POINTS = 1 << 21
 # The mass e^{this}, relative to δ, may count as infinite loss; and this mass of the smallest losses may
 # be put together.

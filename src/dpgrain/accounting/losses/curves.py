@@ -14,7 +14,7 @@ from dpgrain._types import FloatArray
 from dpgrain.accounting.losses.gaussian import gaussian_deltas, gaussian_epsilon
 from dpgrain.accounting.losses.rounding import fails_closed
 
-# At most this many numbers of rounds are told apart; neighbours are put together, rounded up.
+# Numbers of rounds that are kept apart, at most; neighbours are put together, rounded up.
 _MOST_NUMBERS = 600
 # If there are more numbers of rounds than this, the largest stands for all.
 _MOST_EXACT_NUMBERS = 1 << 20

@@ -31,7 +31,7 @@ else:
     # Closed forms need no numerical composition, so the transforms are imported only when needed.
     compose = later("dpgrain.accounting.losses.compose")
 
-# At most this many bounds on one composition are kept.
+# Bounds on one composition that are kept, at most.
 _MOST_ALTERNATIVES = 36
 # Rényi divergences of parts are added at these orders where none are given.
 _ORDERS = tuple(float(1 + step) for step in np.geomspace(0.05, 1000.0, 40))

@@ -9,7 +9,7 @@ import numpy as np
 from dpgrain._special import log_ndtr, ndtr
 from dpgrain._types import FloatArray
 
-# The normal law has less mass than any δ beyond this many standard deviations.
+# Standard deviations beyond which the normal law has less mass than any δ.
 _FAR_DEVIATIONS = 38.4
 #: A bound on the relative rounding of the special functions.
 FUNCTION_ROUNDING = 16 * 2.0**-53

@@ -39,7 +39,8 @@ from dpgrain.accounting.losses.sequences import increasing
 LARGEST_SHIFT = 2.0**13
 # Odds e^loss are computed only for losses up to this one.
 _LARGEST_ODDS_LOSS = 690.0
-# Moments are computed from places at this distance, in standard deviations, and at most this many.
+# Standard deviations between places from which moments are computed, and the number of these, at
+# most.
 _SPACING_DEVIATIONS, _MOST_PLACES = 0.04, 1 << 18
 # This many points are used to guess the place of a loss first, and for a first look at a law.
 _TABLE_POINTS = 2048

@@ -229,6 +229,6 @@ def _numbers(row: tuple[Any, ...]) -> tuple[int, ...]:
 
 def _damaged() -> DataError:
     return DataError(
-        "the tables of the ledger hold what no ledger has written: they are damaged; put nothing in "
-        "their place that is older, and count every promise that they held as used up."
+        "the ledger's tables are corrupt: do not restore an older copy, and treat every promise in "
+        "them as spent."
     )

@@ -18,7 +18,7 @@ from dpgrain.ledger.stores.connections import Connections
 from dpgrain.ledger.stores.protocol import Page
 from dpgrain.ledger.stores.sql import TABLES, SqlPage
 
-# A process waits so many seconds for others that write.
+# Seconds that a process waits for others that write.
 _PATIENCE_SECONDS = 120.0
 # Seconds, at most, between two looks whether others have closed a file of an earlier version.
 _PAUSE_SECONDS = 0.1

@@ -35,7 +35,7 @@ _COLOURS = (BLUE, ORANGE, "#009e73", "#cc79a7", GREY)
 MOST_GROUPS = len(_COLOURS)
 # Bands are so opaque, and those of several groups a third of it, so that lines are seen through them.
 _SHADE = 0.18
-# Bars of groups at one threshold stand so many points apart.
+# Points between bars of groups at one threshold.
 _ASIDE_POINTS = 4.0
 # A wider range of thresholds above 0 has a logarithmic axis.
 _WIDE = 20.0

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
     from dpgrain.planning.units import UnitErrors, UnitsPlan
 
-# The picture reaches from a tenth of the ε that was asked for to ten times it, in so many steps.
+# Ratio of the largest ε of the picture to the one that was asked for, as of that to the smallest; and
+# the steps between them.
 _REACH, _STEPS = 10.0, 21
 _LOOKS: dict[Level, tuple[str, str]] = {
     "record": (GREY, "D"),

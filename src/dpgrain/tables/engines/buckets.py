@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from dpgrain._types import BoolArray, IntArray
 
-# A key has this many bits within its bucket, and there are at least and at most so many buckets.
+# Bits of a key within its bucket, and the numbers of buckets, at least and at most.
 _LOW_BITS, _LEAST_BUCKETS, _MOST_BUCKETS = 32, 1 << 6, 1 << 12
 # So many keys are sorted at a time before they are put into their buckets.
 _STAGED_KEYS = 1 << 20

@@ -37,13 +37,13 @@ Chunk: TypeAlias = tuple[IntArray, FloatArray | None]
 Piece: TypeAlias = Callable[[], Iterator[Chunk]]
 #: Packed keys are non-negative int64.
 KEY_BITS = 62
-# One kernel call handles this many keys, so that its work space stays near the cache.
+# Keys that one kernel call handles, so that its work space stays near the cache.
 _CALL_KEYS = 1 << 16
 # This many keys are looked at together where the whole buffer is gone through.
 _PART_KEYS = 1 << 20
 # Pairs are merged where they are at most this part of the keys that are held.
 _FEW_PAIRS = 8
-# Users are divided into at most this many parts; a part that still does not fit is one user.
+# Parts into which users are divided, at most; a part that still does not fit is one user.
 _MOST_PARTS = 1 << 20
 # User codes are mixed with themselves, shifted by these bits, before their low bits divide the users.
 MIXING = (7, 15, 25, 40)

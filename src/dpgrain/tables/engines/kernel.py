@@ -28,8 +28,8 @@ from dpgrain._types import BoolArray, FloatArray, IntArray
 SATURATION = 2.0**53
 # Weights of blocks are whole numbers of 2^-10ths.
 WEIGHT_BITS = 10
-# Blocks of this many users are pooled at once: user, row and weight are packed into 63 bits, which
-# leaves 32 for the row.
+# Users whose blocks are pooled at once: user, row and weight are packed into 63 bits, which leaves 32
+# for the row.
 _POOLED_USERS = 1 << 20
 # The scale to the bound is lowered by this factor, which is more than float64 rounding can raise it.
 _SAFETY_FACTOR = 1.0 - 2.0**-40

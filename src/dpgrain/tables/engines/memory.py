@@ -9,22 +9,22 @@ LEAST = 256 * 10**6
 # DuckDB takes about this much beside its own limit, for buffers of readers, its allocator and code
 # that is loaded late.
 _FIXED_BYTES = 40 * 10**6
-# DuckDB's limit is this share of the memory, and each of its threads needs this many bytes to read a
-# row group and to hash.
+# Share of the memory that is DuckDB's limit, and bytes that each of its threads needs to read a row
+# group and to hash.
 _DUCKDB_SHARE, _THREAD_BYTES = 0.33, 80 * 10**6
-# Rows that come at a time get this share of the memory; splitting a row into its masses takes at most
-# this many bytes, and no more rows come at a time than the last number.
+# Share of the memory for rows that come at a time, bytes that splitting a row into its masses takes
+# at most, and rows that come at a time, at most.
 _BATCHES_SHARE, _ROW_BYTES, _MOST_ROWS = 0.05, 500, 1 << 20
-# A key takes this many bytes in the buffer, with what merging it takes at its peak, and this many in a
-# call of the kernel, which handles at most so many keys as the last number says.
+# Bytes of a key in the buffer, with what merging it takes at its peak; those in a call of the kernel;
+# and keys of such a call, at most.
 _KEY_BYTES, _CALL_KEY_BYTES, _MOST_CALL_KEYS = 12, 100, 1 << 16
-# A number in the accumulators of threads, where these are more than one, takes this many bytes, and
-# each thread has at most so many.
+# Bytes of a number in the accumulators of threads, where these are more than one, and the numbers of
+# each thread, at most.
 _SUM_BYTES, MOST_SUMS = 8, 1 << 22
-# A counted key in a bucket takes this many bytes, with the blocks that buckets do not fill.
+# Bytes of a counted key in a bucket, with the blocks that buckets do not fill.
 _BUCKET_KEY_BYTES = 4.5
-# Pairs with their totals that are merged from buckets take this many bytes for each key that is held
-# and sorted at a time, since an eighth as many pairs are merged at most.
+# Bytes of pairs with their totals that are merged from buckets, for each key that is held and sorted
+# at a time, since an eighth as many pairs are merged at most.
 _PAIRS_BYTES = 2
 
 

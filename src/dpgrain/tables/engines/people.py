@@ -50,6 +50,11 @@ class Number:
         """True where the number of a person without rows is 0; others have none then."""
         return self.function in _ZERO_OF_NOTHING
 
+    @property
+    def counts(self) -> bool:
+        """True where the number is a count: whole, and never below 0."""
+        return self.of is None or self.function in ("size", "count", "nunique")
+
     def checked(self, rows: Rows) -> Number:
         """Return the number, or raise unless the rows can have it by their types alone.
 
@@ -71,7 +76,7 @@ class Number:
 
     def kind(self, rows: Rows) -> str:
         """Return the type of the number's column, which follows from public types."""
-        if self.of is None or self.function in ("size", "count", "nunique"):
+        if self.counts:
             return "BIGINT"
         if self.function == "mean":
             return "DOUBLE"
@@ -213,6 +218,10 @@ class PerUser:
         """Return whether a column is a number that is 0 for a user who has no row."""
         own = {each.name: each for each in self.numbers}
         return self.one_row and column in own and own[column].zero_of_nothing
+
+    def counts(self, column: str) -> bool:
+        """Return whether a column is a count."""
+        return any(each.name == column and each.counts for each in self.numbers)
 
     def __str__(self) -> str:
         keys = [*self.by, *map(str, self.numbers)]

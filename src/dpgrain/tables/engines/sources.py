@@ -66,8 +66,8 @@ _PARQUET = (".parquet", ".pq")
 TABLE = "TABLE_RELATION"
 #: Files with these endings are CSV.
 CSV = (".csv", ".csv.gz", ".tsv", ".tsv.gz")
-# DuckDB holds this many bytes of a CSV file at a time. No row comes near that length: DuckDB would drop
-# a longer row, and not know where the next one begins.
+# Bytes of a CSV file that DuckDB holds at a time. No row comes near that length: DuckDB would drop a
+# longer row, and not know where the next one begins.
 _BUFFER_BYTES = 2 * LONGEST_BYTES
 # DuckDB gives a name that stands there twice a number.
 _RENAMED = re.compile(r"_\d+\Z")

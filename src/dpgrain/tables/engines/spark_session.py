@@ -49,7 +49,7 @@ _PARTS_BY_SIZE = "spark.sql.optimizer.canChangeCachedPlanOutputPartitioning"
 _LOST = "executors are lost"
 #: Tasks that ran have been lost with their executors, if none has run for so long.
 LOST_SECONDS = 300.0
-# The progress of a session that is not of Spark Connect is asked for so often.
+# Seconds between polls of the progress of a session that is not of Spark Connect.
 _POLL_SECONDS = 0.5
 
 

@@ -44,9 +44,9 @@ else:
 
 #: A task that finds another version of this package where it runs fails with these words.
 OTHER_VERSION = "dpgrain-other-version"
-# A row of keys holds about this many, of whole users.
+# Keys in a row of keys, about, of whole users.
 _ROW_KEYS = 1 << 16
-# A slice holds this many sums.
+# Sums in a slice.
 _SLICE = 1 << 13
 
 KEYS = pa.schema({"keys": pa.binary(), "totals": pa.binary()})
