@@ -53,7 +53,7 @@ class Number:
     @property
     def counts(self) -> bool:
         """True where the number is a count: whole, and never below 0."""
-        return self.of is None or self.function in ("size", "count", "nunique")
+        return self.function in ("size", "count", "nunique")
 
     def checked(self, rows: Rows) -> Number:
         """Return the number, or raise unless the rows can have it by their types alone.
@@ -76,7 +76,7 @@ class Number:
 
     def kind(self, rows: Rows) -> str:
         """Return the type of the number's column, which follows from public types."""
-        if self.counts:
+        if self.of is None or self.counts:
             return "BIGINT"
         if self.function == "mean":
             return "DOUBLE"
