@@ -4,10 +4,10 @@
 
 ``tests/mutants`` keeps small, plausible bugs as function, property and edit. With each, the tests that
 run its line are run for half a minute of a processor: those that take least first, one of each file
-before the second of any. One process collects tests and is forked for each bug
-(``shipping/forked.py``); a bug that a fork cannot have is put into a copy of the package. One run of
-the sampled suite finds which tests run which lines (``shipping/probes.py``); ``build/mutants`` keeps
-that until a file changes.
+before the second of any, and every second one of the module's own. One process collects tests and is
+forked for each bug (``shipping/forked.py``); a bug that a fork cannot have is put into a copy of the
+package. One run of the sampled suite finds which tests run which lines (``shipping/probes.py``);
+``build/mutants`` keeps that until a file changes.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from importlib.util import find_spec
+from itertools import zip_longest
 from operator import or_
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -228,19 +229,26 @@ class Coverage:
     def of(self, mutant: Mutant) -> list[str]:
         """Return the names of the tests of a mutant, in the order in which they are run.
 
+        Every second one is of the file that mirrors the mutant's.
+
         Args:
             mutant: the mutant.
         """
         lines = set(mutant.lines((self.source / mutant.file).read_text(encoding="utf-8")))
         wanted = self._running(mutant, lines)
-        covering = [test for test in self.tests if test.entered & wanted]
-        # What runs at import, or answers from a cache, is not seen to run.
-        mirrored = [
+        own = [test for test in self.tests if test.file == _mirror(mutant.file)]
+        near = [test for test in own if test.entered & wanted]
+        far = [
             test
             for test in self.tests
-            if test.file == _mirror(mutant.file) and not test.entered & wanted
+            if test.entered & wanted and test.file != _mirror(mutant.file)
         ]
-        return [test.name for test in [*_in_turns(covering), *_in_turns(mirrored)]]
+        # A line that much is made of is run by more tests than there is time for.
+        by_turns = zip_longest(_in_turns(near), _in_turns(far))
+        # What runs at import, or answers from a cache, is not seen to run.
+        unseen = [test for test in own if not test.entered & wanted]
+        ordered = [test for turn in by_turns for test in turn if test is not None]
+        return [test.name for test in [*ordered, *_in_turns(unseen)]]
 
     def forks(self, mutant: Mutant) -> bool:
         """Whether a process that has collected tests can be given a mutant: nothing has run it.

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from tests import killed
+from tests.refusals import refuses
 
 from dpgrain import _files
 from dpgrain.errors import DataError, ParameterError
@@ -147,7 +148,7 @@ def test_the_folder_of_tables_is_the_one_that_is_named(
     with pytest.raises(DataError, match=r"folder that holds words\.csv"):
         _files.data_folder("words.csv")
     monkeypatch.setenv("DPGRAIN_DATA", str(tmp_path))
-    with pytest.raises(DataError, match=r"lacks words\.csv"):
+    with refuses("folder", "lacks", kind=DataError):
         _files.data_folder("words.csv")
     (tmp_path / "words.csv").touch()
     assert _files.data_folder("words.csv") == tmp_path

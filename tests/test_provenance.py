@@ -12,9 +12,9 @@ import pytest
 from tests.conftest import Command
 from tests.ledger.cases import made, of_users
 from tests.publishing import cases
+from tests.refusals import refuses
 
 import dpgrain as dg
-from dpgrain.errors import ParameterError
 from dpgrain.provenance import IN_WORDS, Stated, checked, together
 
 STATED: tuple[Stated, ...] = get_args(Stated)
@@ -50,7 +50,7 @@ def test_a_guarantee_keeps_it_and_writes_it_where_it_is_known(stated: Stated) ->
 
 def test_no_other_provenance_is_read() -> None:
     written = {**of_users().to_dict(), "provenance": "a friend"}
-    with pytest.raises(ParameterError, match="provenance must be one of"):
+    with refuses("provenance"):
         dg.Guarantee.from_json(json.dumps(written))
 
 

@@ -7,6 +7,7 @@ import math
 from typing import Any
 
 import pytest
+from tests.refusals import refuses
 
 from dpgrain.errors import DpgrainError, ParameterError
 from dpgrain.units import (
@@ -52,5 +53,5 @@ def test_the_default_level_is_used_only_where_no_unit_is_given() -> None:
     assert [unit_level(None, level) for level in LEVELS] == list(LEVELS)
     wrong: list[Any] = ["user", User, 3]
     for unit in wrong:
-        with pytest.raises(ParameterError, match="unit must be"):
+        with refuses("unit"):
             unit_level(unit, "user")

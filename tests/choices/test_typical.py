@@ -10,6 +10,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 from tests.recipes import cases
+from tests.refusals import refuses
 
 import dpgrain as dg
 from dpgrain import learn, recipes
@@ -97,7 +98,7 @@ def test_a_typical_number_and_a_fit_share_a_promise() -> None:
     assert 1.0 < both.epsilon() <= 1.1 + 1e-9
     assert budget.guarantee is not None
     assert budget.guarantee.epsilon() == both.epsilon()
-    with pytest.raises(ParameterError, match="do not compose"):
+    with refuses("guarantees", "compose"):
         _ = recipes.typical_records(cases.USERS // 2, epsilon=0.1).guarantee + fit.guarantee_
 
 

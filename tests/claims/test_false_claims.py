@@ -25,11 +25,11 @@ from tests.oracle import (
     sampled,
     solve,
 )
+from tests.refusals import refuses
 
 import dpgrain as dg
 from dpgrain import DeltaWarning
 from dpgrain.accounting import ApproximateDP, SampledGaussian, calibrate
-from dpgrain.errors import ParameterError
 from dpgrain.units import Relation
 
 Array = NDArray[np.float64]
@@ -270,7 +270,7 @@ def test_fixed_size_batches_billed_as_poisson_are_understated() -> None:
 
 @pytest.mark.parametrize("sampling", ["fixed", "shuffle", "without_replacement"])
 def test_batches_of_a_fixed_size_are_refused(sampling: Any) -> None:
-    with pytest.raises(ParameterError, match="Participation"):
+    with refuses("sampling", "Participation"):
         SampledGaussian(1.0, 0.01, 1000, sampling=sampling)
 
 

@@ -30,6 +30,7 @@ import pyarrow.parquet as pq
 import pytest
 from numpy.typing import NDArray
 from scipy import sparse
+from tests.refusals import refuses
 
 import dpgrain as dg
 from dpgrain import select
@@ -370,7 +371,7 @@ def test_a_cell_that_python_lacks_decides_nothing(name: str, door: str) -> None:
 def test_what_a_refusal_says_of_text_is_not_how_long_it_is() -> None:
     said = set()
     for longest in ("3", "3" * 12):
-        with pytest.raises(ParameterError, match="y must be numbers, not text") as caught:
+        with refuses("y", "numbers") as caught:
             LinearRegression().fit(np.ones((3, 2)), np.array(["1", "2", longest]))
         said.add(str(caught.value))
     assert len(said) == 1
@@ -408,7 +409,7 @@ def test_the_shape_of_a_mean_does_not_follow_one_record_of_a_list() -> None:
     ]
     neighbours += [(tuple(rows), users), ([[0.1, 0.2]], [0])]
     for given, own in neighbours:
-        with pytest.raises(ParameterError, match="dimension must be stated for a list of records"):
+        with refuses("dimension", "records"):
             dg.mean_of_users(given, users=own, **options)
         found = silently(dg.mean_of_users, given, users=own, dimension=2, **options)
         assert found.value.shape == (2,)
@@ -743,7 +744,7 @@ def test_users_in_files_of_several_types_are_who_they_were(tmp_path: Path) -> No
         # User 1 holds a alone, once clipped; 2**40 as well; 2 and 3 hold b.
         assert found.estimate == pytest.approx([2.0, 2.0], abs=0.01)
     pq.write_table(pa.table({"w": ["a"]}), paths[1])
-    with pytest.raises(dg.SchemaError, match="lacks the column 'u' of"):
+    with refuses("file", "'u'", kind=dg.SchemaError):
         dg.read(paths)
 
 
@@ -837,9 +838,7 @@ def test_an_empty_table_has_a_mean_a_choice_and_a_minimum(form: str) -> None:
 
 
 def test_what_an_empty_list_does_not_say_is_asked_for() -> None:
-    with pytest.raises(
-        ParameterError, match="X must say how many numbers a row has, which an empty"
-    ):
+    with refuses("X", "numbers"):
         LinearRegression().fit([], [])
     model = LinearRegression(n_features=3, rounds=1).fit([], [])
     assert model.n_features_in_ == 3
@@ -851,7 +850,7 @@ def test_what_an_empty_list_does_not_say_is_asked_for() -> None:
     assert vouched in str(listed.guarantee_)
     with pytest.raises(ParameterError, match="n_features = 3 must be the number of features"):
         LinearRegression(n_features=3).fit(NUMBERS, SIDE)
-    with pytest.raises(ParameterError, match=r"0 feature\(s\)"):
+    with refuses("X", "0"):
         LinearRegression().fit(np.zeros((12, 0)), np.zeros(12))
 
 
@@ -989,10 +988,10 @@ def test_a_loss_of_the_wrong_shape_is_refused_before_anything_is_charged() -> No
         calls.append(len(x))
         return x[:, None]
 
-    with pytest.raises(ParameterError, match=r"shape \(2, 1\) for two"):
+    with refuses("loss", "2"):
         select([0.0, 1.0], loss, np.arange(500.0), epsilon=0.5)
     assert calls == [2]
-    with pytest.raises(ParameterError, match="on which it raises ZeroDivisionError"):
+    with refuses("loss", "ZeroDivisionError"):
         select([0.0], lambda c, x: [1 / each for each in x.astype(object)], np.ones(9))
 
 

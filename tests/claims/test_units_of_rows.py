@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.refusals import refuses
 
 import dpgrain as dg
 from dpgrain import learn, recipes
@@ -104,7 +105,7 @@ def test_whole_users_without_users_are_refused(door: str, unit: str) -> None:
 
 
 def test_a_fit_without_its_users_is_refused_before_the_charge() -> None:
-    with dg.budget(9.0, 1e-3) as spent, pytest.raises(dg.ParameterError, match="users must be"):
+    with dg.budget(9.0, 1e-3) as spent, refuses("users"):
         learn.LinearRegression(unit=dg.User(), rounds=2).fit(X, Y)
     assert spent.guarantee is None
 
@@ -116,10 +117,10 @@ def test_recipes_are_for_whole_users_and_need_them(trust: Any, unit: Any) -> Non
     model = learn.LinearRegression(
         unit=unit, trust=trust, n_users=200, **(own if trust == "central" else {})
     )
-    with pytest.raises(dg.ParameterError, match="users must be passed with unit="):
+    with refuses("users", "passed"):
         model.fit(X, Y)
     if trust == "central":
-        with pytest.raises(dg.ParameterError, match="users must be passed with unit="):
+        with refuses("users", "passed"):
             minimise(Squared(), X, Y, [0.0, 0.0], solver=own["algorithm"], unit=unit, n_users=200)
 
 

@@ -21,6 +21,7 @@ import pandas as pd
 import pytest
 from numpy.typing import NDArray
 from tests.claims import unstated
+from tests.refusals import refuses
 from typer.testing import CliRunner
 
 import dpgrain as dg
@@ -399,7 +400,7 @@ def test_labels_by_their_type() -> None:
     assert truths.classes_.tolist() == [False, True]
     assert "the labels False, True, as truths are" in str(truths.guarantee_)
     # Categories are as a rule those that were found: they state nothing.
-    with pytest.raises(ParameterError, match="classes must be at least two, not 1 class or none"):
+    with refuses("classes", "1"):
         LogisticRegression(rounds=1).fit(table.X, pd.Series(table.y, dtype="category"))
 
 
@@ -411,7 +412,7 @@ def test_a_label_without_a_value_is_none() -> None:
     empty = unselected(np.zeros(0))
     assert (empty.labels, empty.values.shape) == ((), (0,))
     rows, event = arrange(0, [], None, User()), selection(Promise(User(), 1.0, 1e-6, "zero_out"))
-    with pytest.raises(ParameterError, match="name all labels"):
+    with refuses("classes", "labels"):
         selected(Targets(np.zeros(0), (), ()), rows, event, SeededSource(0))
 
 

@@ -12,9 +12,9 @@ import polars as pl
 import pyarrow as pa
 import pytest
 from scipy import sparse
+from tests.refusals import refuses
 from tests.untouched import Untouched
 
-from dpgrain.errors import ParameterError
 from dpgrain.inputs.numbers import cells, numbers, readable, unread
 
 #: One row among others, from one like all of them to what is none.
@@ -113,7 +113,7 @@ def test_the_shape_of_numbers_is_known_before_they_are_read(form: str) -> None:
 def test_times_are_refused_before_they_are_read(form: str) -> None:
     said = []
     for read in (cells, unread):
-        with pytest.raises(ParameterError, match="X must be numbers, not") as error:
+        with refuses("X", "numbers") as error:
             read(TIMES[form])
         said.append(str(error.value))
     assert said[0] == said[1]
@@ -122,7 +122,7 @@ def test_times_are_refused_before_they_are_read(form: str) -> None:
 def test_a_shape_is_all_that_is_asked_for() -> None:
     rows = Untouched(5, 2)
     assert unread(rows) == (rows, (5, 2))
-    with pytest.raises(ParameterError, match="not times"):
+    with refuses("X", "times"):
         unread(Untouched(5, dtype="M8[s]"))
 
 

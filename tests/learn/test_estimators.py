@@ -18,10 +18,10 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils.estimator_checks import estimator_checks_generator
 from tests.learn import cases
+from tests.refusals import refuses
 
 import dpgrain as dg
 from dpgrain._wording import rounded_up
-from dpgrain.errors import ParameterError
 from dpgrain.learn import (
     HuberRegressor,
     LinearModel,
@@ -179,9 +179,7 @@ def test_a_pipeline_may_hand_on_frames() -> None:
 
 
 def test_sparse_targets_are_refused_in_one_sentence() -> None:
-    with pytest.raises(
-        ParameterError, match=r"y must be an array of targets, not sparse: pass y\."
-    ):
+    with refuses("y", "targets"):
         LogisticRegression().fit(cases.X, sparse.csr_array(cases.BINARY[:, None]))
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from tests.learn import models
+from tests.refusals import refuses
 
 import dpgrain as dg
 from dpgrain import learn, recipes
@@ -141,7 +142,7 @@ def test_damaged_models(values: dict[str, Any], sentence: str, tmp_path: Path) -
 def test_foreign_files(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "model.json"
     path.write_bytes(content)
-    with pytest.raises(ParameterError, match="is not a model of dpgrain"):
+    with refuses("file", "dpgrain"):
         load(path)
 
 
@@ -150,12 +151,12 @@ class Derived(learn.LinearRegression):
 
 
 def test_files_that_cannot_be_read_or_written(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="cannot be read"):
+    with refuses("model", "cannot", kind=DataError):
         load(tmp_path / "nothing.json")
     model = learn.LinearRegression(rounds=2).fit(ROWS, ROWS.a)
     with pytest.raises(DataError, match="cannot be written"):
         models.save(model, tmp_path / "no" / "model.json")
-    with pytest.raises(ParameterError, match="must be an estimator"):
+    with refuses("model", "estimator"):
         models.save(Derived(rounds=2).fit(ROWS, ROWS.a), tmp_path / "model.json")
     assert not list(tmp_path.iterdir())
 

@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 from numpy.typing import NDArray
 from scipy import sparse
+from tests.refusals import refuses
 
 import dpgrain.learn.tuning as tuning
 from dpgrain._progress import Progress
@@ -366,5 +367,5 @@ def test_how_many_runs_there_were_is_not_shown(monkeypatch: pytest.MonkeyPatch) 
 
 def test_losses_without_curvature_have_no_intervals() -> None:
     X, y = np.random.default_rng(0).normal(size=(300, 2)), np.arange(300) % 2 == 1
-    with pytest.raises(ParameterError, match="intervals"):
+    with refuses("intervals"):
         LinearSVC(epsilon=4.0, rounds=3, intervals=0.2, tune={"clip": [1.0, 2.0]}).fit(X, y)

@@ -18,7 +18,7 @@ from tests.ledger import cases
 from tests.ledger.test_accounts import DAY, ONE, REGIONS, asked, largest, page_of
 from tests.publishing import cases as tables
 from tests.publishing.test_caps import Left, best_delta
-from tests.refusals import no_room
+from tests.refusals import no_room, refuses
 
 import dpgrain as dg
 from dpgrain.accounting import (
@@ -108,7 +108,7 @@ def test_what_cannot_be_planned_is_refused(plan: list[Any], told: str) -> None:
 def test_a_plan_that_breaks_the_promise_is_not_read() -> None:
     values = PLANNED.to_dict()
     values["plan"].append(NOISY[0].to_dict())
-    with pytest.raises(dg.ParameterError, match="caps must keep the promise"):
+    with refuses("caps", "promise"):
         LastingPromise.from_dict(values)
 
 
@@ -246,7 +246,7 @@ def test_a_line_takes_nothing_that_is_not_there() -> None:
             accounts.charge(page, PLANNED, Charged(1, Price(), planned=0))
         for wrong in (Charged(1, Price(), planned=3), Charged(1, Price(mu=0.1), planned=1),
                       Charged(1, Price(), planned=-1)):  # fmt: skip
-            with pytest.raises(dg.ParameterError, match="a place below 3"):
+            with refuses("planned", "3"):
                 accounts.charge(page, PLANNED, wrong)
 
 

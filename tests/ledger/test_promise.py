@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from tests.ledger import cases
+from tests.refusals import refuses
 
 import dpgrain as dg
 from dpgrain.ledger import AnyDays, AnyHours, LastingPromise
@@ -54,7 +55,7 @@ def test_what_cannot_be_promised_is_refused(unit: Any, more: dict[str, Any], tol
 
 def test_caps_that_keep_no_promise_are_refused() -> None:
     values = {**cases.USERS.to_dict(), "caps": {"pure": 0.0, "mu": 0.3, "leak": 1e-7}}
-    with pytest.raises(dg.ParameterError, match="caps must keep the promise"):
+    with refuses("caps", "promise"):
         LastingPromise.from_dict(values)
 
 
@@ -83,9 +84,9 @@ def test_a_release_reaches_the_units_that_its_region_meets(
 
 def test_a_unit_of_other_cells_that_nothing_bounds_is_refused() -> None:
     topics = LastingPromise.of(dg.Element("topic"), 1.0, 1e-6)
-    with pytest.raises(dg.ParameterError, match="nothing bounds"):
+    with refuses("nothing", "bounds"):
         topics.price(cases.of_days(10.0, cases.on()))
-    with pytest.raises(dg.ParameterError, match="nothing bounds"):
+    with refuses("nothing", "bounds"):
         cases.USERS.price(cases.of_days(10.0, cases.on()))
 
 

@@ -10,6 +10,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy.special import ndtri
 from scipy.stats import beta
+from tests.refusals import refuses
 
 from dpgrain.accounting import BandedGaussian, SampledGaussian
 from dpgrain.errors import ParameterError
@@ -198,7 +199,7 @@ def test_the_error_of_a_mean_over_a_released_number_is_told() -> None:
 
 def test_users_cannot_be_drawn_without_owners() -> None:
     mean = ClippedMean(1.0, 1.0, 10, 2, sampling_rate=0.5, sampling="users")
-    with pytest.raises(ParameterError, match="owners must say whose"):
+    with refuses("owners", "whose"):
         mean.start(SeededSource(1))
 
 

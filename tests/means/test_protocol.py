@@ -6,8 +6,8 @@ from typing import Any, Literal
 
 import numpy as np
 import pytest
+from tests.refusals import refuses
 
-from dpgrain.errors import ParameterError
 from dpgrain.means import (
     Vectors,
     clipped,
@@ -22,7 +22,7 @@ def test_vectors_of_any_size_are_clipped() -> None:
 
 @pytest.mark.parametrize("bad", [np.ones(2), np.array([["a", "b"]]), np.zeros((2, 2, 2))])
 def test_vectors_must_be_numbers(bad: Any) -> None:
-    with pytest.raises(ParameterError, match="vectors must be numbers"):
+    with refuses("vectors", "numbers"):
         Vectors(bad)
 
 

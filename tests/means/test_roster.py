@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tests.refusals import refuses
 
-from dpgrain.errors import ParameterError
 from dpgrain.means import PanPrivate, PanPrivateStream, Vectors, grid, roster
 from dpgrain.noise import SeededSource
 
@@ -24,5 +24,5 @@ def test_more_users_than_the_roster_are_refused() -> None:
     assert stream.receive([1.0]) is None
     assert stream.receive(None) is not None
     for late in (stream, PanPrivateStream.from_json(stream.to_json())):
-        with pytest.raises(ParameterError, match="n_users = 2 have been received"):
+        with refuses("n_users", "2"):
             late.receive([1.0])

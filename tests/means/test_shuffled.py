@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from scipy.special import ndtri
 from scipy.stats import beta
+from tests.refusals import refuses
 
 from dpgrain.accounting import Contribution, Gaussian
 from dpgrain.errors import ParameterError
@@ -111,7 +112,7 @@ def test_each_round_asks_the_next_users_and_nobody_twice() -> None:
     expected[1, [1, 4]] = math.sqrt(1 / 2)
     assert np.abs(found - expected).max() < 10 * mean.noise_sd * 3 < 0.5
     assert "the last 1 of the roster are never asked" in mean.facts
-    with pytest.raises(ParameterError, match="rounds = 3 are over"):
+    with refuses("rounds", "3"):
         run.estimate(Vectors(np.eye(9)))
 
 
@@ -210,14 +211,14 @@ def test_sizes_and_bounds_are_chosen_on_the_way() -> None:
     for size in (7, 20):
         with pytest.raises(ParameterError, match=f"size must be at most 6.*not {size}: nobody"):
             run.next(users, size=size, clip=1.0)
-    with pytest.raises(ParameterError, match="size must be a whole number"):
+    with refuses("size", "number"):
         run.next(users, size=0, clip=1.0)
-    with pytest.raises(ParameterError, match="l2_bound must be"):
+    with refuses("l2_bound"):
         run.next(users, size=2, clip=-1.0)
     # Nobody was asked by what was refused.
     assert run.left == 6
     run.next(users, size=6, clip=1.0)
-    with pytest.raises(ParameterError, match="size must be at most 0"):
+    with refuses("size", "0"):
         run.next(users, size=1, clip=1.0)
 
 

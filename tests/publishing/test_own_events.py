@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from tests.ledger.cases import made
+from tests.refusals import refuses
 
 import dpgrain as dg
 from dpgrain.accounting import Asked, Event, Loss, PureDP
@@ -90,7 +91,7 @@ def test_it_costs_what_the_same_known_event_costs() -> None:
 @pytest.mark.parametrize("where", [name for name in CHARGES if name != "plan"])
 @pytest.mark.parametrize("nothing", [Own(0.5), 0.5, None, "ε", Own], ids=repr)
 def test_what_is_no_guarantee_is_refused(where: str, nothing: Any, tmp_path: Path) -> None:
-    with pytest.raises(dg.ParameterError, match=r"guarantee must be a Guarantee, not \w+"):
+    with refuses("guarantee"):
         CHARGES[where](tmp_path, nothing)
 
 

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 import pytest
+from tests.refusals import refuses
 from tests.tables.cases import one_sentence
 
 from dpgrain.accounting import (
@@ -17,7 +18,6 @@ from dpgrain.accounting import (
     gaussian_epsilon,
     gaussian_mu,
 )
-from dpgrain.errors import ParameterError
 from dpgrain.partitions import Partition, Rule
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.prices import Price
@@ -187,7 +187,7 @@ def test_a_region_bounds_how_many_blocks_a_unit_meets() -> None:
 def test_a_unit_without_bound_is_refused_in_one_sentence(
     made: Guarantee, level: Level, cells: Partition | None
 ) -> None:
-    with pytest.raises(ParameterError, match="nothing bounds what one user") as caught:
+    with refuses("nothing", "bounds") as caught:
         price_for(made, level, cells, "zero_out", CAPS)
     assert "ask for the promised unit" in one_sentence(caught.value)
 
@@ -196,9 +196,7 @@ def test_a_partition_that_is_known_in_words_alone() -> None:
     fits = [release(None, elements=words) for words in ("'topic'", "the column 'topic'")]
     assert [square(made, TOPIC) for made in fits] == [1, 1]
     other = release(None, elements="the elements passed (#1234)")
-    with pytest.raises(
-        ParameterError, match="nothing says how cells of one lie in cells"
-    ) as caught:
+    with refuses("release", "nothing") as caught:
         price_for(other, "element", TOPIC, "zero_out", CAPS)
     one_sentence(caught.value)
 

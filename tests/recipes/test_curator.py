@@ -13,6 +13,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 from tests.recipes import cases
+from tests.refusals import refuses
 
 import dpgrain as dg
 from dpgrain import learn, optimize
@@ -187,9 +188,9 @@ def test_a_budget_is_charged_once_and_before_anything_runs(name: str) -> None:
 @pytest.mark.parametrize("name", ONE_EACH)
 def test_whole_users_only(name: str) -> None:
     for unit in (Record(), User(max_elements=2), Element()):
-        with pytest.raises(ParameterError, match=r"unit must be User\(\) with a recipe"):
+        with refuses("unit", "recipe"):
             run(cases.RECIPES[name], unit=unit)
-        with pytest.raises(ParameterError, match=r"unit must be User\(\) with a recipe"):
+        with refuses("unit", "recipe"):
             learn.LinearRegression(unit=unit, algorithm=cases.RECIPES[name], n_users=400).fit(
                 cases.X, cases.Y, users=cases.USERS
             )
@@ -234,7 +235,7 @@ def test_every_estimator_runs_by_every_recipe(
     ):
         assert fact in sentence, fact
     assert ("told apart by their numbers" in sentence) == (name in PHASED)
-    with pytest.raises(ParameterError, match="intervals must be above 0"):
+    with refuses("intervals", "0"):
         model.confidence_intervals()
 
 
@@ -454,7 +455,7 @@ def test_a_user_enters_through_one_vector_alone() -> None:
 def test_a_loss_without_a_proximal_step_is_refused_before_the_charge() -> None:
     with (
         dg.budget(8.0, 1e-6) as budget,
-        pytest.raises(ParameterError, match="loss must have a method proximal"),
+        refuses("loss", "proximal"),
     ):
         run(cases.RECIPES["sgd moreau"], Seen())
     assert budget.guarantee is None
@@ -654,7 +655,7 @@ def test_winsorized_rounds_and_iterates() -> None:
 def test_too_few_users_say_so() -> None:
     few = Task.of(8, (0.0,) * 50, 0.1, 1e-6)
     for recipe in (WinsorizedErm(), PhasedErmSco(), UserLevelSgd(), UserLevelSgdStronglyConvex()):
-        with pytest.raises(ParameterError, match=r"n_users|too few"):
+        with refuses("n_users"):
             recipe.plan(few)
     assert Concentrated().plan(few).event.epsilon(1e-6) <= 0.1
 
@@ -705,7 +706,7 @@ def test_wrong_recipes_say_so() -> None:
     ):
         with pytest.raises(ParameterError, match=message):
             made()
-    with pytest.raises(ParameterError, match="solver must be a solver of"):
+    with refuses("solver"):
         run(WinsorizedErm)  # type: ignore[arg-type]
     with pytest.raises(ParameterError, match="algorithm must be 'auto', a solver"):
         learn.LinearRegression(algorithm=WinsorizedErm).fit(cases.X, cases.Y)  # type: ignore[arg-type]

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from tests.recipes import programs
+from tests.refusals import refuses
 
-from dpgrain.errors import ParameterError
 from dpgrain.optimize import AcSa
 from dpgrain.recipes import (
     PanPrivateAgd,
@@ -32,7 +32,7 @@ Array = NDArray[Any]
 def test_fresh_users_need_numbers() -> None:
     names = np.array([f"u{i}" for i in programs.USERS])
     for name in ("sgd", "agd", "pan", "betting fresh", "gd strong"):
-        with pytest.raises(ParameterError, match="users must be passed with unit="):
+        with refuses("users", "passed"):
             programs.run(programs.RECIPES[name], users=None)
         # With a stated roster the type of a column is no error: one odd label makes text of it.
         odd = np.array([*map(str, programs.USERS[:-1]), "oops"])

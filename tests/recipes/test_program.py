@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 from tests.recipes import programs
+from tests.refusals import refuses
 
 import dpgrain as dg
 from dpgrain import recipes
-from dpgrain.errors import ParameterError
 from dpgrain.means import PanPrivate
 from dpgrain.means.shuffled import Shuffled
 from dpgrain.recipes import (
@@ -58,7 +58,7 @@ def test_with_something_beside_it_there_is_less_left(name: str) -> None:
 
 @pytest.mark.parametrize("make", [recipes.ShuffleSgd, recipes.PanPrivateAgd, recipes.Concentrated])
 def test_what_is_known_is_said_as_such(make: Any) -> None:
-    with pytest.raises(ParameterError, match="known must be what is publicly known"):
+    with refuses("known", "publicly"):
         make(10)
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from tests.recipes import programs
+from tests.refusals import refuses
 
 import dpgrain as dg
 from dpgrain import recipes
@@ -162,7 +163,7 @@ def test_odd_ids_are_in_no_round_and_change_nobody(name: str) -> None:
 
 def test_a_roster_has_to_be_stated() -> None:
     for name in programs.RECIPES:
-        with pytest.raises(ParameterError, match="n_users must be stated with a recipe"):
+        with refuses("n_users", "stated"):
             programs.run(programs.RECIPES[name], n_users=None)
     for users in (programs.USERS + 10**6, programs.USERS + 1, programs.USERS + 0.5):
         assert (
@@ -180,7 +181,7 @@ def test_more_users_than_the_protocol_is_made_for_are_no_error() -> None:
 def test_a_loss_without_a_proximal_step_is_refused_before_the_charge() -> None:
     with dg.budget(8.0, 1e-6) as budget:
         for name in ("smoothed", "restarts kinks", "gd kinks", "pan kinks"):
-            with pytest.raises(ParameterError, match="loss must have a method proximal"):
+            with refuses("loss", "proximal"):
                 programs.run(programs.RECIPES[name], Seen())
         assert budget.guarantee is None
 

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.refusals import refuses
 from tests.releases import cases
 
 import dpgrain as dg
 from dpgrain import learn
-from dpgrain.errors import ParameterError
 from dpgrain.learn.features import Category, Encoding, Number
 from dpgrain.publishing.rehearsal import rehearsal
 from dpgrain.releases.columns import fit_columns, mean_of_columns
@@ -44,7 +44,7 @@ def test_a_fit_of_rows_of_people_protects_whole_people(unit: str) -> None:
     protected, element = UNITS[unit]
     people = cases.unread().per_user(by="topic", age=("age", "mean"), bought=("bought", "max"))
     model = learn.LogisticRegression(classes=[0, 1], unit=protected, n_users=600, **PROMISE)
-    with pytest.raises(ParameterError, match=r"^unit must be User\(\) where each row is made of"):
+    with refuses("unit", "User"):
         fit_columns(model, people, ENCODING, "bought", element)
 
 
@@ -140,7 +140,7 @@ def test_a_mean_says_which_rows_of_whom_it_is_of(tmp_path: Path) -> None:
 
 
 def test_a_mean_needs_users() -> None:
-    with pytest.raises(dg.ParameterError, match="user must be the column"):
+    with refuses("user", "column"):
         mean_of_columns(dg.read(cases.ROWS), ["age"], bound=1.0, **PROMISE)
 
 

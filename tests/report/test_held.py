@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.refusals import refuses
 from tests.report import cases
 
 import dpgrain as dg
@@ -48,9 +49,9 @@ class TestHoldings:
 
     def test_they_must_be_of_the_same_partition(self, scores: dg.UserTable, tmp_path: Path) -> None:
         release = self._release(scores, domain=[2023, 2024])
-        with pytest.raises(dg.ParameterError, match="partition"):
+        with refuses("holdings", "partition"):
             release.report(tmp_path / "r.html", self._holdings(scores, dg.User()))
-        with pytest.raises(dg.ParameterError, match="elements_per_user"):
+        with refuses("holdings", "elements_per_user"):
             write_report(release, tmp_path / "r.html", release)  # type: ignore[arg-type]
         assert not list(tmp_path.iterdir())
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
+from tests.refusals import refuses
 from tests.report import cases, networks
 
-from dpgrain.errors import ParameterError
 from dpgrain.report.plots import plot_measure
 from dpgrain.torch.trained import Training, TrainingHistory
 
@@ -95,7 +95,7 @@ def test_plots_are_of_a_measure() -> None:
     loss = training.plot(axes[1], measure="loss")
     # A value that is not finite is left out.
     assert cases.y(loss.lines[0]) == [2.0, 1.0]
-    with pytest.raises(ParameterError, match="measure must be one of 'accuracy', 'loss', not 'f1'"):
+    with refuses("measure", "'accuracy'"):
         training.plot(measure="f1")
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.refusals import refuses
 from tests.shuffle import cases
 
 from dpgrain.errors import ParameterError
@@ -37,9 +38,9 @@ def test_three_parties() -> None:
     assert np.abs(found.value - vectors.sum(axis=0)).max() < 6 * found.standard_error
     assert "30 devices; 1 dropped" in str(found)
     assert "30 of 30 reports" in repr(shuffler)
-    with pytest.raises(ParameterError, match="handed on"):
+    with refuses("batch", "handed"):
         shuffler.release()
-    with pytest.raises(ParameterError, match="handed on"):
+    with refuses("batch", "handed"):
         shuffler.receive(b"")
 
 
@@ -50,7 +51,7 @@ def test_too_few_reports_are_kept_back() -> None:
     shuffler, device = protocol.shuffler(), protocol.randomizer()
     for _ in range(4):
         shuffler.receive(device.report([0.1]))
-    with pytest.raises(ParameterError, match="4 of the 5 reports"):
+    with refuses("batch", "4"):
         shuffler.release()
     shuffler.receive(device.report([0.1]))
     assert shuffler.release().reports == 5
@@ -77,7 +78,7 @@ def test_nobody_takes_part_twice() -> None:
     assert not second.receive(reports[1], device="bob")
     assert second.dropped == Dropped(malformed=1, repeated=1)
     assert second.receive(protocol.randomizer(1).report([0.0], device="bob"), device="bob")
-    with pytest.raises(ParameterError, match="device must be said"):
+    with refuses("device", "said"):
         second.receive(reports[1])
 
 
@@ -85,7 +86,7 @@ def test_rounds_that_the_promise_does_not_count_are_refused() -> None:
     protocol = VectorSum(n_users=10, dim=2, epsilon=8.0, delta=1e-4, rounds=2)
     assert "each of which takes part in 2 rounds at most" in str(protocol.guarantee)
     protocol.shuffler(1)
-    with pytest.raises(ParameterError, match="round 2 is beyond the 2 rounds"):
+    with refuses("round", "2"):
         protocol.shuffler(2)
     protocol.shuffler(2, enrolment=Enrolment())
 
@@ -113,7 +114,7 @@ def test_reports_of_another_deployment_do_not_count() -> None:
     shuffler = tuesday.shuffler()
     assert not shuffler.receive(monday.randomizer().report([0.5]))
     assert shuffler.receive(tuesday.randomizer().report([0.5]))
-    with pytest.raises(ParameterError, match="label must be text"):
+    with refuses("label", "text"):
         VectorSum(**numbers, label=3)  # type: ignore[arg-type]
 
 
@@ -121,7 +122,7 @@ def test_corrupt_devices_are_not_counted_on() -> None:
     protocol = VectorSum(n_users=100, dim=1, epsilon=2.0, delta=1e-5, honest_fraction=0.5)
     sent = np.zeros((50, 1), dtype=np.int64)
     assert protocol.simulate(np.ones((50, 1)), corrupt=sent).shape == (1,)
-    with pytest.raises(ParameterError, match="49 of the 50 honest reports"):
+    with refuses("batch", "49"):
         protocol.simulate(np.ones((50, 1)), corrupt=sent, dropped=1)
 
 
@@ -150,7 +151,7 @@ def test_messages_that_nobody_can_send_are_dropped_and_counted() -> None:
     assert np.array_equal(found.value, analyzer.decoded(np.array([30, 0]), 3))
     odd = np.array([(0.5, 1.0), (np.nan, 0.0), (0.0, 1.0)])
     assert analyzer.estimate_messages(odd, 3).dropped.malformed == 2
-    with pytest.raises(ParameterError, match="shape"):
+    with refuses("messages", "shape"):
         analyzer.estimate_messages(np.ones(3), 3)
 
 
@@ -172,9 +173,9 @@ def test_one_corrupt_device_can_do_so_much_and_no_more() -> None:
     far = float(np.linalg.norm(results["all"] - results["none"]))
     assert far == pytest.approx(protocol.influence)
     assert np.linalg.norm(results["all"] - results["some"]) <= protocol.influence
-    with pytest.raises(ParameterError, match="corrupt counts"):
+    with refuses("corrupt", "counts"):
         protocol.simulate(X, corrupt=[[largest + 1, 0, 0]])
-    with pytest.raises(ParameterError, match="at most 49 rows"):
+    with refuses("X", "49"):
         protocol.simulate(np.zeros((50, 3)), corrupt=[[0, 0, 0]])
 
 

@@ -12,11 +12,11 @@ import pytest
 from numpy.typing import NDArray
 from scipy.stats import chi2
 from tests.accounting.events import near
+from tests.refusals import refuses
 
 from dpgrain.accounting import (
     StatisticallyClose,
 )
-from dpgrain.errors import ParameterError
 from dpgrain.noise import SeededSource
 from dpgrain.shuffle import Bag, VectorSum
 from dpgrain.shuffle.shares import Shares, distance, modulus_above, shares_needed, shuffled
@@ -200,7 +200,7 @@ def test_the_distance_at_its_ends() -> None:
     assert distance(10**4, 2**59, 3) == 1.0
     assert distance(10**6, 2**59, 4, width=100) == 1.0
     assert shares_needed(2, 2, 0.4) == 3
-    with pytest.raises(ParameterError, match="power of two"):
+    with refuses("modulus", "power"):
         distance(10, 100, 5)
     near.refused(
         lambda: distance(0, 2, 3),

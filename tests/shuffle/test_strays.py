@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy.stats import binom
+from tests.refusals import refuses
 
 from dpgrain.accounting import ONE_EACH, Gaussian
 from dpgrain.errors import ParameterError
@@ -210,7 +211,7 @@ def test_a_late_report_is_refused(kind: str) -> None:
     for _ in range(3):
         shuffler.receive(protocol.randomizer().report(None))
     shuffler.release()
-    with pytest.raises(ParameterError, match="handed on"):
+    with refuses("batch", "handed"):
         shuffler.receive(protocol.randomizer().report([0.5]))
     late = protocol.shuffler(1)
     assert not late.receive(protocol.randomizer().report([0.5]))
@@ -227,9 +228,9 @@ def test_what_stands_out_in_the_mix_has_one_devices_noise() -> None:
 
 @pytest.mark.parametrize("tag", [b"", b"7 bytes", b"x" * 33])
 def test_tags_are_needed(tag: bytes) -> None:
-    with pytest.raises(ParameterError, match="tag must have 8 to 32 bytes"):
+    with refuses("tag", "8"):
         Shuffler(Packing(tag, 1, 10), 5, 1)
-    with pytest.raises(ParameterError, match="tag must have 8 to 32 bytes"):
+    with refuses("tag", "8"):
         BlindShuffler(Shares(1, 256, 3, tag=tag), 5, 1, SystemSource())
 
 
@@ -238,9 +239,9 @@ def test_tags_are_needed(tag: bytes) -> None:
 def test_a_device_is_text_bytes_or_a_whole_number(kind: str, device: Any) -> None:
     protocol = protocol_of(kind)
     for call in (protocol.randomizer().report, protocol.shuffler().receive):
-        with pytest.raises(ParameterError, match="device must be text, bytes or a whole number"):
+        with refuses("device", "number"):
             call([0.5], device=device)
-    with pytest.raises(ParameterError, match="device must be"):
+    with refuses("device"):
         Enrolment().take(device)
 
 

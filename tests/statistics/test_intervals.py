@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from scipy import stats
+from tests.refusals import refuses
 from tests.statistics import cases
 
 import dpgrain as dg
@@ -148,7 +149,7 @@ def test_quantiles_are_those_of_the_laws() -> None:
         assert quantile_of("gaussian", level) == pytest.approx(stats.norm.ppf(level))
         laplace = stats.laplace.ppf(level, scale=1 / math.sqrt(2))
         assert quantile_of("laplace", level) == pytest.approx(laplace)
-    with pytest.raises(dg.ParameterError, match="noise"):
+    with refuses("noise"):
         quantile_of("uniform", 0.5)
 
 

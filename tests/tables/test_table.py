@@ -21,6 +21,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.refusals import refuses
 
 import dpgrain as dg
 from dpgrain.tables.blocks import Blocks
@@ -188,10 +189,7 @@ def test_times_do_not_name_things(kind: pa.DataType) -> None:
         {"who": [1, 2], "item": ["x", "y"], "cell": pa.array([1, 2], pa.int64()).cast(kind)}
     )
     table = dg.read(rows, user="who")
-    with pytest.raises(
-        dg.SchemaError,
-        match=r"which cannot name things; (name its days: table.with_days|cast it to integer or text)",
-    ):
+    with refuses("element", "cannot", kind=dg.SchemaError):
         sums(table, dg.Element("cell"), item="item", domain=["x"], clip=1.0)
 
 
@@ -308,9 +306,9 @@ def assert_one_sentence(error: BaseException) -> None:
 def test_files_of_several_kinds_or_headers(tmp_path: Path) -> None:
     one = a_file(tmp_path, "1.csv", b"a,b\n1,x\n")
     other = a_file(tmp_path, "2.csv", b"b,a\nx,1\n")
-    with pytest.raises(dg.SchemaError, match="has other columns than"):
+    with refuses("file", "columns", kind=dg.SchemaError):
         dg.read([one, other])
-    with pytest.raises(dg.ParameterError, match="mixes Parquet and CSV"):
+    with refuses("source", "Parquet"):
         dg.read([one, parquet(ROWS, tmp_path / "3.parquet")])
 
 
@@ -344,11 +342,11 @@ def test_a_broken_file_releases_nothing(damage: str, tmp_path: Path) -> None:
         # Here begins the second column, with the header of its page.
         raw[middle - 1000 : middle + 1000] = bytes(2000)
         path.write_bytes(raw)
-    with pytest.raises(dg.DataError, match=r"The file '.*rows.parquet' cannot be read") as caught:
+    with refuses("file", "cannot", kind=dg.DataError) as caught:
         dg.histogram(table, "word", unit=dg.User(), epsilon=1, delta=1e-6, domain=[0, 10**9])
     assert_one_sentence(caught.value)
     if damage == "cut in the middle":
-        with pytest.raises(dg.DataError, match="cannot be read"):
+        with refuses("file", "cannot", kind=dg.DataError):
             dg.read(path)
 
 
@@ -553,7 +551,7 @@ def test_mixed_objects_of_pandas_do_not_decide_the_schema() -> None:
     first, second = dg.read(clean, user="who"), dg.read(dirty, user="who")
     assert first.schema == second.schema
     assert sums(second, domain=["a", "3"]) == {"a": 1, "3": 1}
-    with pytest.raises(dg.SchemaError, match="names column 'a' twice"):
+    with refuses("data", "'a'", kind=dg.SchemaError):
         dg.read(pd.DataFrame([[1, 2]], columns=["a", "a"]))
 
 
@@ -607,11 +605,9 @@ def test_check_tells_of_cells_that_are_not_of_their_type() -> None:
 
 def test_several_columns_in_one_name_are_told_apart() -> None:
     table = dg.read(pa.table({"who": [1], "day": [1], "kind": ["a"]}), user="who")
-    with pytest.raises(
-        dg.SchemaError, match=r"by 'day, kind' .*; day, kind are columns: name each"
-    ):
+    with refuses("by", "'day, kind'", kind=dg.SchemaError):
         dg.count(table, by="day, kind", unit=dg.User(), epsilon=1, delta=1e-6)
-    with pytest.raises(dg.SchemaError, match=r"by 'day,kin' is not .*; it has who, day, kind"):
+    with refuses("by", "'day,kin'", kind=dg.SchemaError):
         dg.count(table, by="day,kin", unit=dg.User(), epsilon=1, delta=1e-6)
 
 

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
+from tests.refusals import refuses
 from tests.tables.cases import one_sentence
 
 import dpgrain as dg
@@ -296,7 +297,7 @@ def test_what_is_no_region_is_refused_in_one_sentence(stated: Any, words: str) -
 def test_regions_without_a_common_record_are_refused() -> None:
     table = dg.read(TABLE, user="who").where(day="2026-01")
     for stated in ({"day": "2026-02"}, {"day": None}):
-        with pytest.raises(dg.ParameterError, match="no record lies in both day from 2026-01-01"):
+        with refuses("region", "2026"):
             table.where(stated)
 
 
@@ -338,9 +339,7 @@ def test_times_of_files_that_differ_in_type_are_refused_in_one_sentence(tmp_path
     for name, kind in (("a", pa.date32()), ("b", pa.timestamp("us"))):
         pq.write_table(pa.table({"day": pa.nulls(3, kind)}), tmp_path / f"{name}.parquet")
     rows = dg.read(tmp_path / "*.parquet")
-    with pytest.raises(
-        dg.SchemaError, match=r"UNION of .*; write it to all files with one type\.$"
-    ):
+    with refuses("where", "TIMESTAMP", kind=dg.SchemaError):
         rows.where(day="2026-01")
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from tests.refusals import refuses
 
 import dpgrain as dg
 from dpgrain import learn, recipes
@@ -143,5 +144,5 @@ def test_users_have_a_mean_by_it() -> None:
     assert found.std_error == Boxed(20.0, 600, 1).noise_sd
     assert np.abs(found.value - X.mean(axis=0)).max() < 5 * found.std_error
     assert "numbers cut to 1" in str(found.guarantee)
-    with pytest.raises(ParameterError, match="n_users must be stated with the method 'boxed'"):
+    with refuses("n_users", "'boxed'"):
         dg.mean_of_users(X, bound=1.0, epsilon=8.0, delta=1e-6, method=method)

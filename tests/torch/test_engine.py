@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from scipy.special import ndtri
 from scipy.stats import beta
+from tests.refusals import refuses
 from tests.torch.library import torch
 from tests.torch.runs import WIDTH, Array, gradients, made
 
@@ -350,7 +351,7 @@ def test_the_optimizer_must_hold_what_is_trained() -> None:
                 np.ones((3, WIDTH)), User(), module=network, optimizer=torch.optim.SGD(held, lr=0.1)
             )
     _, module, optimizer, _ = made(np.ones((3, WIDTH)), User())
-    with pytest.raises(ParameterError, match="plain optimizer"):
+    with pytest.raises(ParameterError, match="plain"):
         made(np.ones((3, WIDTH)), User(), module=module, optimizer=optimizer)
 
 
@@ -370,7 +371,7 @@ def test_an_engine_has_one_run() -> None:
             max_grad_norm=1.0,
             noise_multiplier=1.0,
         )
-    with pytest.raises(ParameterError, match="relation"):
+    with refuses("relation"):
         PrivacyEngine(relation="odd")  # type: ignore[arg-type]
 
 

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
+from tests.refusals import refuses
 from tests.torch import library
 
 # isort: split
-from dpgrain.errors import DataError, ParameterError
+from dpgrain.errors import DataError
 from dpgrain.torch.journal import Journal
 
 assert library
@@ -46,7 +47,7 @@ def test_the_journal_of_other_records_is_refused(tmp_path: Path) -> None:
     Journal.create(place, "7f3a", 3, "aa" * 32).note()
     assert Journal(place, "7f3a", "aa" * 32).begun == 4
     for other in ("", "aa" * 31, "ab" * 32):
-        with pytest.raises(ParameterError, match="must be those with which the run began"):
+        with refuses("users", "those"):
             Journal(place, "7f3a", other)
 
 

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 import pytest
+from tests.refusals import refuses
 from tests.torch.library import torch
 
 # isort: split
@@ -152,7 +153,7 @@ def test_the_last_part_of_a_record_is_its_target() -> None:
 
 @pytest.mark.parametrize("batch", [{"x": torch.ones(2)}, (), (torch.ones(2), ["a", "b"]), "text"])
 def test_other_records_are_refused(batch: Any) -> None:
-    with pytest.raises(ParameterError, match="dataset must have records of inputs and a target"):
+    with refuses("dataset", "records"):
         inputs_and_target(batch)
 
 

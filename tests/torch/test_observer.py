@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.refusals import refuses
 from tests.torch.library import torch
 from tests.torch.runs import WIDTH, made
 
 # isort: split
 from dpgrain._progress import Progress
-from dpgrain.errors import ParameterError
 from dpgrain.optimize import Last, Uniform
 from dpgrain.torch.observer import Observer, evaluating, measures_of
 from dpgrain.units import User
@@ -42,7 +42,7 @@ def test_a_function_without_a_name_measures_a_measure() -> None:
 
 @pytest.mark.parametrize("found", [None, "good", True, torch.ones(2), {"loss": [1]}])
 def test_other_measures_are_refused(found: Any) -> None:
-    with pytest.raises(ParameterError, match="evaluate must return a number, or numbers by name"):
+    with refuses("evaluate", "numbers"):
         measures_of(found, accuracy)
 
 
@@ -118,7 +118,7 @@ def test_measures_must_stay_the_same() -> None:
         calls.append(1)
         return {f"measure {len(calls)}": 1.0}
 
-    with pytest.raises(ParameterError, match="the same measures each time, not measure 2 after"):
+    with refuses("evaluate", "2"):
         followed(lambda module: Observer(module, Last(), evaluate, 1))
 
 

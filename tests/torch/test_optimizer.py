@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.refusals import refuses
 from tests.torch.library import torch
 from tests.torch.runs import WIDTH, made
 
 # isort: split
-from dpgrain.errors import ParameterError
 from dpgrain.units import User
 
 VECTORS = np.full((6, WIDTH), 0.1)
@@ -55,7 +55,7 @@ def test_state_is_that_of_the_caller_s_optimizer() -> None:
 
 def test_what_is_not_accounted_for_is_refused() -> None:
     _, _, optimizer, _ = made(VECTORS, User())
-    with pytest.raises(ParameterError, match="closure must be left out"):
+    with refuses("closure", "left"):
         optimizer.step(lambda: 0.0)
-    with pytest.raises(ParameterError, match="param_group must be given"):
+    with refuses("param_group", "given"):
         optimizer.add_param_group({"params": [torch.zeros(1, requires_grad=True)]})

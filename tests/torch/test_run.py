@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.refusals import refuses
 from tests.torch.library import torch
 from tests.torch.runs import WIDTH, made
 
@@ -27,7 +28,7 @@ def test_a_step_needs_a_batch_that_was_drawn() -> None:
     module, optimizer, loader = run()
     with pytest.raises(ParameterError, match="that the loader did not draw"):
         optimizer.step()
-    with pytest.raises(ParameterError, match="that the loader did not draw"):
+    with refuses("module", "loader"):
         module(torch.ones(6, WIDTH, dtype=torch.float64))
     batches = iter(loader)
     (x,) = next(batches)
@@ -40,7 +41,7 @@ def test_a_step_needs_a_batch_that_was_drawn() -> None:
 def test_a_batch_of_another_size_is_not_the_one_that_was_drawn() -> None:
     module, _, loader = run()
     (x,) = next(iter(loader))
-    with pytest.raises(ParameterError, match="must be the 6 records"):
+    with refuses("module", "6"):
         module(torch.cat([x, x]))
 
 
@@ -48,10 +49,10 @@ def test_a_step_must_not_be_skipped() -> None:
     _module, _optimizer, loader = run()
     batches = iter(loader)
     next(batches)
-    with pytest.raises(ParameterError, match="step 1 was skipped"):
+    with refuses("step", "1"):
         next(batches)
     # Nor by beginning anew.
-    with pytest.raises(ParameterError, match="step 1 was skipped"):
+    with refuses("step", "1"):
         next(iter(loader))
 
 
@@ -63,7 +64,7 @@ def test_a_batch_is_read_once_and_backward_comes_before_the_step() -> None:
     out = module(x)
     with pytest.raises(ParameterError, match=r"before loss.backward\(\)"):
         optimizer.step()
-    with pytest.raises(ParameterError, match="called twice on one batch"):
+    with refuses("module", "called"):
         module(x)
     out.mean().backward()
     assert optimizer.step()
@@ -73,7 +74,7 @@ def test_a_penalty_in_the_loss_is_refused() -> None:
     module, optimizer, loader = run()
     (x,) = next(iter(loader))
     out = module(x)
-    with pytest.raises(ParameterError, match="weight_decay"):
+    with refuses("loss", "weight_decay"):
         (out.mean() + module.weight.square().sum()).backward()
     out.mean().backward()
     module.weight.square().sum().backward()
@@ -95,9 +96,9 @@ def test_more_steps_than_were_paid_for_are_refused() -> None:
     for (x,) in loader:
         module(x).mean().backward()
         optimizer.step()
-    with pytest.raises(ParameterError, match="steps = 3 are over"):
+    with refuses("steps", "3"):
         next(iter(loader))
-    with pytest.raises(ParameterError, match="steps = 3 are over"):
+    with refuses("steps", "3"):
         optimizer.step()
     # The module is an ordinary one again.
     module(torch.ones(2, WIDTH, dtype=torch.float64)).sum().backward()

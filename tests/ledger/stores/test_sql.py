@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
+from tests.refusals import refuses
 
 from dpgrain.errors import DataError
 from dpgrain.ledger.lines import Line
@@ -72,7 +73,7 @@ def test_promises_have_an_axis_and_classes() -> None:
 def test_what_is_no_whole_number_is_damage(rows: list[tuple[object, ...]]) -> None:
     page = SqlPage(lambda statement, values: rows)
     for read in (page.format, page.in_force, page.accounts):
-        with pytest.raises(DataError, match="they are damaged"):
+        with refuses("ledger", kind=DataError):
             read()
 
 
@@ -83,5 +84,5 @@ def _answering(row: tuple[object, ...]) -> Execute:
 def test_what_is_no_line_is_damage() -> None:
     for row in ((1, None, "{}"), (1, "h", 3), ("1", "h", "{}")):
         page = SqlPage(_answering(row))
-        with pytest.raises(DataError, match="they are damaged"):
+        with refuses("ledger", kind=DataError):
             page.last()

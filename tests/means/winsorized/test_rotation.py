@@ -9,8 +9,8 @@ import pytest
 from scipy.linalg import hadamard as dense
 from scipy.stats import beta
 from tests.means.winsorized import cases
+from tests.refusals import refuses
 
-from dpgrain.errors import ParameterError
 from dpgrain.means import Vectors
 from dpgrain.means.winsorized import winsorized
 from dpgrain.means.winsorized.rotation import Rotation, hadamard, padded
@@ -26,7 +26,7 @@ def test_the_fast_transform_is_the_dense_one(size: int) -> None:
 
 
 def test_other_lengths_are_refused() -> None:
-    with pytest.raises(ParameterError, match="power of two"):
+    with refuses("columns", "power"):
         hadamard(np.ones((6, 1)))
 
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp
 from scipy.stats import beta
 from tests.means.winsorized import cases
+from tests.refusals import refuses
 
 from dpgrain.accounting import ONE_EACH, Gaussian
 from dpgrain.errors import ParameterError
@@ -188,11 +189,11 @@ def test_too_few_users_are_told_how_many_suffice() -> None:
         "bound": 5.0,
         "dimension": 100,
     }
-    with pytest.raises(ParameterError, match=r"n_users = 100 are too few .* suffice") as caught:
+    with refuses("n_users", "100") as caught:
         Winsorized.calibrate(n_users=100, **values)
     enough = int(str(caught.value).split(": ")[1].split(" ")[0].replace(",", ""))
     assert Winsorized.calibrate(n_users=enough, **values).event.epsilon(1e-6) <= 1.0
-    with pytest.raises(ParameterError, match="too few"):
+    with refuses("n_users", "too"):
         Winsorized.calibrate(n_users=enough // 2, **values)
 
 
@@ -229,7 +230,7 @@ def test_wrong_parameters_say_so(wrong: dict[str, Any], message: str) -> None:
 
 
 def test_vectors_of_another_length_are_refused() -> None:
-    with pytest.raises(ParameterError, match="dimension = 3 was stated"):
+    with refuses("dimension", "3"):
         cases.mean_of().start(SystemSource()).estimate(Vectors(np.ones((2, 4))))
 
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from tests.refusals import refuses
 from tests.report import cases
 
 import dpgrain as dg
@@ -72,9 +73,9 @@ def test_means_are_not_drawn_from_zero(scores: dg.UserTable) -> None:
 @pytest.mark.parametrize("units", [0, 1.5])
 def test_wrong_numbers_are_refused(units: int) -> None:
     release = cases.histogram(["a"])
-    with pytest.raises(dg.ParameterError, match="top"):
+    with refuses("top"):
         plot_estimates(release, Figure().subplots(), top=units)
-    with pytest.raises(dg.ParameterError, match="max_units"):
+    with refuses("max_units"):
         plot_curve(release.guarantee, Figure().subplots(), max_units=units)
 
 

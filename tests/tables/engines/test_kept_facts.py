@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.refusals import refuses
 
 import dpgrain as dg
 from dpgrain.tables.engines.kept_facts import KeptFacts
@@ -74,7 +75,7 @@ def test_a_file_that_has_other_columns_now_is_refused(tmp_path: Path) -> None:
     pq.write_table(pa.table({"who": [1], "w": ["a"]}), path)
     table = dg.read(path, user="who")
     pq.write_table(pa.table({"who": [1], "w": ["b"], "x": [1]}), path)
-    with pytest.raises(dg.SchemaError, match="has other columns than when it was opened"):
+    with refuses("file", "columns", kind=dg.SchemaError):
         dg.count(table, unit=dg.User(), epsilon=1.0, random_state=1)
     path = tmp_path / "u.parquet"
     pq.write_table(pa.table({"who": [1], "at": pa.array([1], pa.timestamp("ms"))}), path)

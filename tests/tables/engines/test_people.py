@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+from tests.refusals import refuses
 
 import dpgrain as dg
 from dpgrain.errors import ParameterError, SchemaError
@@ -233,7 +234,7 @@ def test_only_whole_users_are_protected(unit: Any) -> None:
         lambda: dg.distribution(people, "n", [1], **promise),
     ]
     for call in calls:
-        with pytest.raises(ParameterError, match=r"unit must be User\(\) where each row is made"):
+        with refuses("unit", "User"):
             call()
 
 
@@ -248,5 +249,5 @@ def test_a_region_is_of_records_and_stays_with_the_people_that_are_made_of_them(
         release = dg.mean(people, "n", unit=dg.User(), epsilon=1, delta=1e-6)
         assert release.guarantee.scope == people.scope
         for made in (people, table.per_user(n="count")):
-            with pytest.raises(ParameterError, match="where comes before per_user"):
+            with refuses("where", "per_user"):
                 made.where(n=1)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from tests.conftest import Command
+from tests.refusals import refuses
 
 import dpgrain as dg
 from dpgrain._progress import Progress
@@ -53,13 +54,13 @@ def test_one_warning_of_pandas_is_silent_and_no_other() -> None:
 
 def test_without_pyspark_the_remedy_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spark_session, "find_spec", lambda _: None)
-    with pytest.raises(ParameterError, match=r"pip install 'dpgrain\[spark\]'"):
+    with refuses("engine", "'dpgrain[spark]'"):
         dg.read("rows.parquet", user="who", engine="spark")
 
 
 def test_without_spark_connect_the_remedy_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spark_session, "find_spec", lambda name: None if name == "grpc" else name)
-    with pytest.raises(ParameterError, match=r"pip install 'pyspark\[connect\]'"):
+    with refuses("engine", "'pyspark[connect]'"):
         Session.at("sc://127.0.0.1")
 
 
