@@ -86,23 +86,23 @@ class People:
     def table(
         self, publish: Any, *columns: str, n_users: int | None, where: bool = False, **options: Any
     ) -> Any:
-        """Publish from a table of these rows, or of a region of it."""
+        """Ask for a release from a table of these rows, or of a region of it."""
         rows = {"who": self.users, "item": self.items, "cell": self.cells, "x": self.X[:, 0]}
         kinds = (pa.int64(), pa.string(), pa.string(), pa.float64())
         schema = pa.schema(dict(zip(rows, kinds, strict=True)))
         table = dg.read(pa.table(rows, schema), user="who", n_users=n_users)
         if where:
             table = table.where(item=["a", "b"])
-        return publish(table, *columns, **options)
+        return publish.query(table, *columns, **options)
 
     def grouped(self, publish: Any, value: Any, by: Any, domain: Any, **options: Any) -> Any:
-        """Publish a statistic of a column, by items or over all."""
+        """Ask for a statistic of a column, by items or over all."""
         columns = () if value is None else (value,)
         domain = domain if by else None
         return self.table(publish, *columns, by=by, domain=domain, **options)
 
     def elements_per_user(self, unit: Any, **options: Any) -> Any:
-        """Publish how many cells users have."""
+        """Ask how many cells users have."""
         by = () if isinstance(unit, dg.Element) else ("cell",)
         return self.table(dg.elements_per_user, *by, unit=unit, **options)
 
@@ -114,41 +114,41 @@ class People:
         return {"unit": plain, "users": self.who, "elements": pd.Series(self.cells, name="cell")}
 
     def select(self, unit: Any, **options: Any) -> Any:
-        """Publish a choice."""
+        """Ask for a choice."""
 
         def loss(candidate: float, rows: Any) -> Any:
             return np.abs(rows - candidate)
 
-        return dg.select([0.0, 1.0, 2.0], loss, self.X[:, 0], **self.arrays(unit), **options)
+        return dg.select.query([0.0, 1.0, 2.0], loss, self.X[:, 0], **self.arrays(unit), **options)
 
     def typical(self, delta: float = 0.0, **options: Any) -> Any:
-        """Publish a typical number of records."""
+        """Ask for a typical number of records."""
         if delta:
             raise dg.ParameterError("this choice is pure.")
-        return recipes.typical_records(self.who, **options)
+        return recipes.typical_records.query(self.who, **options)
 
     def minimise(self, unit: Any, **options: Any) -> Any:
-        """Publish a minimum."""
+        """Ask for a minimum."""
         steps = Sgd(Constant(0.1), Ball(2.0), Last())
         asked = {**self.arrays(unit), **options}
-        return learn.minimise(Squared(), self.X, self.y, np.zeros(2), solver=steps, **asked)
+        return learn.minimise.query(Squared(), self.X, self.y, np.zeros(2), solver=steps, **asked)
 
     def fit(self, estimator: str, unit: Any, **options: Any) -> Any:
-        """Publish a model."""
+        """Ask for a model."""
         arrays = self.arrays(unit)
         # Labels that are found are chosen among those that somebody holds, which is not replayed.
         if estimator in ("LinearSVC", "LogisticRegression"):
             options["classes"] = [0.0, 1.0]
         model = getattr(learn, estimator)(unit=arrays.pop("unit"), **options)
-        return model.fit(self.X, self.y, **arrays)
+        return model.query(self.X, self.y, **arrays)
 
     def shuffled(self, protocol: Any, share: float | None = None, **options: Any) -> Any:
-        """Publish a shuffled sum of one vector of each user."""
+        """Ask for a shuffled sum of one vector of each user."""
         rows = self.X[::3] / 2
         numbers = {"epsilon": 1.0, "delta": 1e-6, "n_users": 40, **options}
         if protocol is shuffle.ScalarSum:
-            return protocol(**numbers).simulate(rows[:, 0], share=share)
-        return protocol(dim=2, **numbers).simulate(rows, share=share)
+            return protocol(**numbers).query(rows[:, 0], share=share)
+        return protocol(dim=2, **numbers).query(rows, share=share)
 
 
 def publishers(people: People) -> dict[str, Publisher]:
@@ -190,7 +190,7 @@ def publishers(people: People) -> dict[str, Publisher]:
             people.elements_per_user, {"n_users": ROSTERS, "noise": ("gaussian", "laplace")}
         ),
         "dpgrain.mean_of_users": Publisher(
-            partial(dg.mean_of_users, people.X[:, :1], users=people.who, bound=2.0),
+            partial(dg.mean_of_users.query, people.X[:, :1], users=people.who, bound=2.0),
             {
                 "n_users": (None, 40, 20_000),
                 "radius": (None, 0.5),
@@ -207,7 +207,7 @@ def publishers(people: People) -> dict[str, Publisher]:
             },
         ),
         "dpgrain.means.release_mean": Publisher(
-            partial(means.release_mean, people.X, sensitivity=0.3),
+            partial(means.release_mean.query, people.X, sensitivity=0.3),
             {"noise": ("gaussian", "laplace")},
             (dg.Element("cell"),),
         ),

@@ -93,18 +93,18 @@ def test_a_promise_for_another_relation_is_seen() -> None:
     right = PUBLISHERS["dpgrain.count"]
 
     def forgets(relation: str, **asked: Any) -> Any:
-        return right.publish(relation="zero_out", **asked)
+        return right.query(relation="zero_out", **asked)
 
-    assert _wrong(replace(right, publish=forgets), 2)
+    assert _wrong(replace(right, query=forgets), 2)
 
 
 def test_a_share_that_is_too_large_is_seen() -> None:
     right = PUBLISHERS["dpgrain.count"]
 
     def takes_more(share: float | None = None, **asked: Any) -> Any:
-        return right.publish(share=None if share is None else min(1.0, 1.05 * share), **asked)
+        return right.query(share=None if share is None else min(1.0, 1.05 * share), **asked)
 
-    assert _wrong(replace(right, publish=takes_more), 2)
+    assert _wrong(replace(right, query=takes_more), 2)
 
 
 @pytest.mark.parametrize("name", ["epsilon", "delta"])
@@ -115,6 +115,6 @@ def test_a_promise_that_is_too_large_or_too_small_is_seen(name: str) -> None:
         def other(factor: float = factor, **asked: Any) -> Any:
             if asked.get(name):
                 asked[name] *= factor
-            return right.publish(**asked)
+            return right.query(**asked)
 
-        assert _wrong(replace(right, publish=other), 2), factor
+        assert _wrong(replace(right, query=other), 2), factor

@@ -32,7 +32,7 @@ from dpgrain.noise import SeededSource
 from dpgrain.optimize import Ball, Power, Sgd, Squared
 from dpgrain.optimize.models import Truncated
 from dpgrain.publishing.prices import Price
-from dpgrain.publishing.rehearsal import rehearsal
+from dpgrain.publishing.query import Query
 from dpgrain.releases.columns import fit_columns
 from dpgrain.tables.engines.spark_session import quiet
 
@@ -75,11 +75,15 @@ MODELS: dict[str, tuple[Callable[..., learn.LinearModel], str, dict[str, Any]]] 
 }
 
 
-def fitted(model: str, unit: str, table: dg.UserTable, **more: Any) -> learn.LinearModel:
+def asked(model: str, unit: str, table: dg.UserTable, **more: Any) -> Query[learn.LinearModel]:
     kind, target, own = MODELS[model]
     protected, element = UNITS[unit]
     options = {**PROMISE, "rounds": 5, **own, **more}
-    return fit_columns(kind(unit=protected, **options), table, ENCODING, target, element)
+    return fit_columns.query(kind(unit=protected, **options), table, ENCODING, target, element)
+
+
+def fitted(model: str, unit: str, table: dg.UserTable, **more: Any) -> learn.LinearModel:
+    return dg.publish(asked(model, unit, table, **more))
 
 
 def same(one: learn.LinearModel, other: learn.LinearModel) -> None:
@@ -342,9 +346,9 @@ def test_what_a_budget_refuses_has_opened_no_rows() -> None:
         learn.minimise(Squared(), there, None, [0.0] * 4, solver=steps, epsilon=2.0)
 
 
-def test_a_rehearsal_reads_nothing() -> None:
+def test_a_plan_reads_nothing() -> None:
     tables = [dg.read(ROWS, user="who", engine=engine) for engine in (Unread(), Cluster())]
-    told = rehearsal(lambda: fitted("two labels", "element", tables[0])).guarantee
+    told = asked("two labels", "element", tables[0]).plan.guarantee
     made = fitted("two labels", "element", tables[1]).guarantee_
     assert made.event == told.event
     assert (made.level, made.elements, made.user) == (told.level, told.elements, told.user)

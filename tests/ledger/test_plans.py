@@ -286,11 +286,11 @@ def test_a_file_that_was_planned_is_free(place: str, tmp_path: Path) -> None:
 
 def test_a_function_may_be_planned(place: str) -> None:
     def visits() -> Any:
-        return dg.count(tables.table(), unit=dg.User(), clip=5.0, epsilon=0.5, delta=1e-8)
+        return dg.count.query(tables.table(), unit=dg.User(), clip=5.0, epsilon=0.5, delta=1e-8)
 
     made = cases.made(place, LastingPromise.of(dg.User(), 1.0, 1e-6, plan=[visits]))
     with made, dg.budget(2.0, 1e-6):
-        visits()
+        dg.publish(visits())
     assert (used(made), made.left(1)) == ({0}, 1.0)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from datetime import UTC, date, datetime, timedelta
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,6 @@ from tests.refusals import no_room, refuses
 import dpgrain as dg
 from dpgrain.ledger import AnyDays, LastingPromise
 from dpgrain.partitions import Partition, Rule
-from dpgrain.publishing.rehearsal import rehearsed
 
 START = date(2026, 3, 20)
 ROWS = pa.table(
@@ -162,7 +160,7 @@ def test_one_time_of_a_day_is_a_part_of_that_day() -> None:
     options |= {"epsilon": 0.5, "delta": 1e-7}
     for table, cell, times_as_much in ((times, "day", 2.0), (dates, "at", 1.0)):
         unit = dg.Element(cell)
-        made = rehearsed(partial(dg.histogram, table, unit=unit, **options))
+        made = dg.histogram.query(table, unit=unit, **options).plan.guarantee
         part, whole = (promise.price(made).mu ** 2 for promise in (parts, days))
         assert part / whole == pytest.approx(times_as_much)
 
@@ -173,9 +171,8 @@ def test_cells_of_days_of_two_zones_are_two_partitions() -> None:
     def made(zone: str) -> dg.Guarantee:
         rows = paris(zone=zone).with_cells("kind", of="day", by={"2026-03-29": "a"})
         unit = dg.Element("kind")
-        return rehearsed(
-            partial(dg.count, rows, unit=unit, clip=5.0, epsilon=0.5, delta=1e-7, noise="gaussian")
-        )
+        asked: Any = {"clip": 5.0, "epsilon": 0.5, "delta": 1e-7, "noise": "gaussian"}
+        return dg.count.query(rows, unit=unit, **asked).plan.guarantee
 
     assert made("UTC") + made("UTC")
     with refuses("guarantees", "compose"):

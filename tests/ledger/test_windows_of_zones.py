@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime, timedelta
-from functools import cache, partial
+from functools import cache
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -23,7 +23,6 @@ import dpgrain as dg
 from dpgrain import partitions
 from dpgrain.ledger import AnyDays, AnyHours, LastingPromise
 from dpgrain.partitions import Partition, Rule
-from dpgrain.publishing.rehearsal import rehearsed
 
 # Two of these change their clocks at one of these times, Lord Howe by half an hour.
 ZONES = ("America/New_York", "Asia/Kathmandu", "Australia/Lord_Howe", "Europe/Paris", "UTC")
@@ -101,7 +100,7 @@ def released(
         shown = [each.replace(tzinfo=None).isoformat() for each in (first, last)]
         table = table.where(at=tuple(shown))
     options: Any = {"unit": dg.Element("day"), "noise": "gaussian", "clip": 2.0}
-    return rehearsed(partial(dg.count, table, epsilon=0.2, delta=1e-9, **options)), read
+    return dg.count.query(table, epsilon=0.2, delta=1e-9, **options).plan.guarantee, read
 
 
 def once(guarantee: dg.Guarantee) -> float:

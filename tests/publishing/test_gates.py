@@ -15,7 +15,7 @@ _HARMLESS = {
 }  # fmt: skip
 
 # The gate.
-GATE = {"publishing/charge.py", "publishing/publish.py", "publishing/repeated.py"}
+GATE = {f"publishing/{name}.py" for name in ("charge", "publish", "repeated", "reservation")}
 # Mechanisms of many draws, which draw with the source that a charge lends them for their event.
 LENT = {
     "arrays/roster.py", "gradients/norms.py", "learn/classes.py", "learn/confidence.py",

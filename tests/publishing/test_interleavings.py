@@ -42,8 +42,8 @@ def charge(share: float) -> Do:
 def reserve(_: dg.Budget) -> Any:
     """Two releases that are charged as one, and made."""
     one, two = taking(0.3), taking(0.31)
-    with reserved(one + two, [one, two]):
-        return before_publishing(one), before_publishing(two)
+    held = reserved(one + two, [one, two])
+    return held.take(one), held.take(two)
 
 
 def opens(_: dg.Budget) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from functools import partial, reduce
+from functools import reduce
 from operator import add
 from pathlib import Path
 
@@ -14,44 +14,42 @@ from tests.refusals import no_room
 import dpgrain as dg
 from dpgrain.publishing import Price
 from dpgrain.publishing.publish import before_publishing, before_resuming, reserved
-from dpgrain.publishing.rehearsal import rehearsed
+from dpgrain.publishing.query import Query
 
 
-def _count(table: dg.UserTable, epsilon: float) -> dg.Histogram:
-    return dg.count(table, epsilon=epsilon, delta=1e-7, clip=5.0, **cases.USER)
+def _count(table: dg.UserTable, epsilon: float) -> Query[dg.Histogram]:
+    asked = {"epsilon": epsilon, "delta": 1e-7, "clip": 5.0, "noise": "gaussian", **cases.USER}
+    return dg.count.query(table, **asked)
 
 
 def _guarantees(*epsilons: float) -> list[dg.Guarantee]:
-    return [rehearsed(partial(_count, cases.unread(), epsilon)) for epsilon in epsilons]
+    return [_count(cases.unread(), epsilon).plan.guarantee for epsilon in epsilons]
 
 
 def test_they_are_charged_as_one_and_made_in_any_order() -> None:
     guarantees = _guarantees(0.3, 0.4, 0.3)
     together = reduce(add, guarantees)
     with dg.budget(2.0, 1e-5) as whole:
-        with reserved(together, guarantees):
-            spent = whole.spent
-            for epsilon in (0.3, 0.3, 0.4):
-                _count(cases.table(), epsilon)
-            with pytest.raises(dg.ParameterError, match="not among those"):
-                _count(cases.unread(), 0.4)
-            assert whole.spent == spent
-        _count(cases.table(), 0.4)
+        held = reserved(together, guarantees)
+        spent = whole.spent
+        for epsilon in (0.3, 0.3, 0.4):
+            held.publish(_count(cases.table(), epsilon))
+        with pytest.raises(dg.ParameterError, match="not among those"):
+            held.publish(_count(cases.unread(), 0.4))
+        assert whole.spent == spent
+        dg.publish(_count(cases.table(), 0.4))
         assert whole.spent.mu > spent.mu
     with dg.budget(2.0, 1e-5) as single:
         for epsilon in (0.3, 0.4, 0.3):
-            _count(cases.table(), epsilon)
+            dg.publish(_count(cases.table(), epsilon))
     assert spent.mu == pytest.approx(single.spent.mu)
 
 
 def test_a_refusal_charges_and_reads_nothing() -> None:
     guarantees = _guarantees(0.9, 0.9)
     with dg.budget(1.0, 1e-6) as whole:
-        together = reserved(reduce(add, guarantees), guarantees)
-        begun = []
-        with no_room(), together as charged:
-            begun.append(charged)
-        assert not begun
+        with no_room():
+            reserved(reduce(add, guarantees), guarantees)
         assert whole.spent == Price()
         assert whole.guarantee is None
 
@@ -59,21 +57,22 @@ def test_a_refusal_charges_and_reads_nothing() -> None:
 def test_what_fails_was_charged() -> None:
     guarantees = _guarantees(0.3, 0.4)
     with dg.budget(1.0, 1e-6) as whole:
-        together = reserved(reduce(add, guarantees), guarantees)
-        with pytest.raises(AssertionError, match="rows were read"), together:
-            _count(cases.unread(), 0.3)
+        held = reserved(reduce(add, guarantees), guarantees)
+        with pytest.raises(AssertionError, match="rows were read"):
+            held.publish(_count(cases.unread(), 0.3))
         assert whole.spent.mu > 0
         # What was reserved and not made is not given back.
         with no_room():
-            _count(cases.unread(), 1.05)
+            dg.publish(_count(cases.unread(), 1.05))
 
 
 def test_a_plan_takes_them_out_as_one() -> None:
     guarantees = _guarantees(0.3, 0.4)
     together = reduce(add, guarantees)
-    with dg.budget(1.0, 1e-6, plan=[together]) as whole, reserved(together, guarantees):
-        _count(cases.table(), 0.4)
-        _count(cases.table(), 0.3)
+    with dg.budget(1.0, 1e-6, plan=[together]) as whole:
+        held = reserved(together, guarantees)
+        held.publish(_count(cases.table(), 0.4))
+        held.publish(_count(cases.table(), 0.3))
         assert whole.spent == Price()
 
 
@@ -85,9 +84,10 @@ def test_the_price_of_all_is_no_less_than_their_composition(
     """A budget that holds them keeps its promise: its caps are no less than what was made."""
     guarantees = _guarantees(*epsilons)
     together = reduce(add, guarantees)
-    with dg.budget(3.0, 1e-5) as whole, reserved(together, guarantees):
+    with dg.budget(3.0, 1e-5) as whole:
+        held = reserved(together, guarantees)
         for epsilon in epsilons:
-            _count(cases.table(), epsilon)
+            held.publish(_count(cases.table(), epsilon))
     made = together.event.loss(1, "zero_out", dg.User())
     assert whole.spent.mu >= made.mu * (1 - 1e-12)
     assert made.delta(3.0) <= whole.caps.delta(3.0) <= 1e-5

@@ -1,10 +1,13 @@
-"""What was reserved is made once, by the thread and the process that reserved it."""
+"""What was reserved is made once, by the process that reserved it."""
 
 from __future__ import annotations
 
 import os
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import reduce
+from operator import add
 from typing import Any
 
 import pytest
@@ -12,22 +15,21 @@ from tests.publishing import cases
 from tests.refusals import refuses
 
 import dpgrain as dg
-from dpgrain.publishing.rehearsal import rehearsed
-from dpgrain.publishing.reservation import Reservation, open_reservation, reservation
-
-
-def _count(**options: Any) -> dg.Guarantee:
-    table = options.pop("table", None) or cases.table()
-    asked = {**cases.USER, "epsilon": 0.5, "delta": 1e-7, "clip": 5.0, **options}
-    return dg.count(table, **asked).guarantee
+from dpgrain.publishing.reservation import Reservation
 
 
 def _guarantee(**options: Any) -> dg.Guarantee:
-    return rehearsed(lambda: _count(**options))
+    table = options.pop("table", None) or cases.table()
+    asked = {**cases.USER, "epsilon": 0.5, "delta": 1e-7, "clip": 5.0, **options}
+    return dg.count.query(table, **asked).plan.guarantee
+
+
+def _held(*guarantees: dg.Guarantee) -> Reservation:
+    return Reservation(reduce(add, guarantees), guarantees)
 
 
 def test_each_release_is_taken_once() -> None:
-    held = Reservation([_guarantee(), _guarantee(), _guarantee(epsilon=0.2)])
+    held = _held(_guarantee(), _guarantee(), _guarantee(epsilon=0.2))
     for promise in (_guarantee(), _guarantee(epsilon=0.2), _guarantee()):
         held.take(promise)
     for promise in (_guarantee(), _guarantee(epsilon=0.2)):
@@ -47,27 +49,37 @@ def test_each_release_is_taken_once() -> None:
 )
 def test_what_differs_is_refused(other: Callable[[], dg.Guarantee]) -> None:
     with pytest.raises(dg.ParameterError, match=r"not among those|do not compose"):
-        Reservation([_guarantee()]).take(other())
+        _held(_guarantee()).take(other())
 
 
-def test_a_reservation_is_of_one_thread_and_not_nested() -> None:
-    seen: list[Any] = []
-    with open_reservation([_guarantee()]):
-        assert reservation() is not None
-        thread = threading.Thread(target=lambda: seen.append(reservation()))
-        thread.start()
-        thread.join()
-        inner = open_reservation([_guarantee()])
-        with refuses("releases", "reserved"), inner:
-            pass
-        assert reservation() is not None
-    assert seen == [None]
-    assert reservation() is None
+def test_of_many_threads_one_takes_it() -> None:
+    held, promise = _held(_guarantee(), _guarantee()), _guarantee()
+    start = threading.Barrier(16)
+
+    def take(_: int) -> bool:
+        start.wait()
+        try:
+            held.take(promise)
+        except dg.ParameterError:
+            return False
+        return True
+
+    with ThreadPoolExecutor(16) as pool:
+        assert sum(pool.map(take, range(16))) == 2
+
+
+def test_a_release_is_made_once() -> None:
+    asked = {**cases.USER, "epsilon": 0.5, "delta": 1e-7, "clip": 5.0}
+    query = dg.count.query(cases.table(), **asked)
+    held = _held(query.plan.guarantee)
+    assert held.publish(query).guarantee == query.plan.guarantee
+    with refuses("this", "made before"):
+        held.publish(dg.count.query(cases.unread(), **asked))
 
 
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
 def test_a_copy_in_another_process_is_refused() -> None:
-    held = Reservation([promise := _guarantee()])
+    held = _held(promise := _guarantee())
     child = os.fork()
     if child == 0:
         try:

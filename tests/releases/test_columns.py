@@ -14,7 +14,7 @@ from tests.releases import cases
 import dpgrain as dg
 from dpgrain import learn
 from dpgrain.learn.features import Category, Encoding, Number
-from dpgrain.publishing.rehearsal import rehearsal
+from dpgrain.publishing import Query
 from dpgrain.releases.columns import fit_columns, mean_of_columns
 
 ENCODING = Encoding((Number("age", (0.0, 100.0)), Category("topic", ("t0", "t1"))))
@@ -54,19 +54,19 @@ def test_a_fit_of_rows_of_people_protects_whole_people(unit: str) -> None:
     list(itertools.product(MODELS, UNITS, OPTIONS, (None, 600))),
     ids=str,
 )
-def test_a_fit_keeps_the_promise_of_its_rehearsal(
+def test_a_fit_keeps_the_promise_of_its_plan(
     model: str, unit: str, options: dict[str, Any], roster: int | None
 ) -> None:
     kind, target, own = MODELS[model]
     protected, element = UNITS[unit]
 
-    def fit(table: dg.UserTable) -> learn.LinearModel:
+    def fit(table: dg.UserTable) -> Query[learn.LinearModel]:
         asked = {**PROMISE, **own, **options, "rounds": 4, "random_state": 1}
         estimator = kind(unit=protected, n_users=roster, **asked)
-        return fit_columns(estimator, table, ENCODING, target, element)
+        return fit_columns.query(estimator, table, ENCODING, target, element)
 
-    told = rehearsal(lambda: fit(cases.unread())).guarantee
-    made = fit(cases.table()).guarantee_
+    told = fit(cases.unread()).plan.guarantee
+    made = dg.publish(fit(cases.table())).guarantee_
     assert made.event == told.event
     assert (made.level, made.elements, made.user) == (told.level, told.elements, told.user)
     assert made.user == "who"
@@ -91,28 +91,30 @@ def test_a_fit_without_a_curator_as_well(trust: Any) -> None:
     rows = cases.ROWS
     roster = dg.read(rows, user="who", n_users=600)
 
-    def fit(table: dg.UserTable) -> learn.LinearModel:
+    def fit(table: dg.UserTable) -> Query[learn.LinearModel]:
         model = learn.LinearRegression(
             trust=trust, n_users=600, rounds=3, random_state=1, **PROMISE
         )
-        return fit_columns(model, table, ENCODING, "seconds")
+        return fit_columns.query(model, table, ENCODING, "seconds")
 
-    assert rehearsal(lambda: fit(cases.unread())).guarantee.event == fit(roster).guarantee_.event
+    made = dg.publish(fit(roster)).guarantee_
+    assert fit(cases.unread()).plan.guarantee.event == made.event
 
 
 @pytest.mark.parametrize(
     ("method", "radius"), list(itertools.product(("auto", "clip", "recentred"), (None, 20.0)))
 )
 @pytest.mark.parametrize("roster", [None, 600])
-def test_a_mean_keeps_the_promise_of_its_rehearsal(
+def test_a_mean_keeps_the_promise_of_its_plan(
     method: str, radius: float | None, roster: int | None
 ) -> None:
-    def mean(table: dg.UserTable) -> dg.MeanOfUsers:
+    def mean(table: dg.UserTable) -> Query[dg.MeanOfUsers]:
         options = {**PROMISE, "bound": 200.0, "radius": radius, "method": method}
-        return mean_of_columns(table, ["seconds", "age"], n_users=roster, random_state=1, **options)
+        asked = {**options, "n_users": roster, "random_state": 1}
+        return mean_of_columns.query(table, ["seconds", "age"], **asked)
 
-    told = rehearsal(lambda: mean(cases.unread()))
-    assert told.guarantee.event == mean(cases.table()).guarantee.event
+    told = mean(cases.unread()).plan
+    assert told.guarantee.event == dg.publish(mean(cases.table())).guarantee.event
     assert (told.expected is None) == (radius is None or roster is None)
 
 
@@ -147,5 +149,5 @@ def test_a_mean_needs_users() -> None:
 def test_an_empty_table_is_fitted_like_any_other() -> None:
     empty = dg.read(cases.ROWS.slice(0, 0), user="who")
     model = learn.LinearRegression(rounds=3, random_state=1, **PROMISE)
-    told = rehearsal(lambda: fit_columns(model, cases.unread(), ENCODING, "seconds"))
+    told = fit_columns.query(model, cases.unread(), ENCODING, "seconds").plan
     assert fit_columns(model, empty, ENCODING, "seconds").guarantee_.event == told.guarantee.event

@@ -16,7 +16,6 @@ from tests.releases import cases
 import dpgrain as dg
 from dpgrain import learn
 from dpgrain.learn.kinds import KINDS as FITS
-from dpgrain.publishing.rehearsal import rehearsal
 from dpgrain.releases.kinds import KINDS, Asked
 
 # What the file says of all releases, or the run decides; and what no text can state.
@@ -75,7 +74,7 @@ def test_a_domain_in_every_form(form: str, tmp_path: Path) -> None:
     else:
         own["domain"] = f"d.{form}"
     kind = KINDS["statistic"]["count"]
-    told = rehearsal(lambda: kind.publish(_asked(own, tmp_path), 1.0, 1e-6))
+    told = kind.query(_asked(own, tmp_path), 1.0, 1e-6).plan
     items = "4" if form == "by column" else "2"
     assert f"the list of {items} items" in told.guarantee.public
 
@@ -91,7 +90,7 @@ def test_a_domain_that_is_wrong_is_named(
     own: dict[str, Any], key: str, said: str, tmp_path: Path
 ) -> None:
     with pytest.raises(dg.ParameterError, match=said) as told:
-        KINDS["statistic"]["count"].publish(_asked(own, tmp_path), 1.0, 1e-6)
+        KINDS["statistic"]["count"].query(_asked(own, tmp_path), 1.0, 1e-6)
     assert told.value.name == key
 
 
@@ -99,10 +98,10 @@ def test_a_fit_and_a_mean_say_which_unit_they_need(tmp_path: Path) -> None:
     own = {"columns": ["age"], "bound": 3.0}
     asked = dataclasses.replace(_asked(own, tmp_path), unit=dg.Record())
     with refuses("statistic", "'user'"):
-        KINDS["statistic"]["mean_of_users"].publish(asked, 1.0, 1e-6)
+        KINDS["statistic"]["mean_of_users"].query(asked, 1.0, 1e-6)
     own = {"target": "bought", "features": ["age"], "range": {"seconds": [0, 1]}}
     with refuses("range", "'seconds'"):
-        KINDS["fit"]["logistic"].publish(_asked(own, tmp_path), 1.0, 1e-6)
+        KINDS["fit"]["logistic"].query(_asked(own, tmp_path), 1.0, 1e-6)
     asked = dataclasses.replace(_asked(own, tmp_path), unit=dg.Element(Path("cells.csv")))
     with refuses("element", "column"):
-        KINDS["fit"]["logistic"].publish(asked, 1.0, 1e-6)
+        KINDS["fit"]["logistic"].query(asked, 1.0, 1e-6)

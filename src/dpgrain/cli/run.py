@@ -80,7 +80,7 @@ def run(
         if not as_json:
             say(str(plan))
         if dry_run:
-            _rehearse(plan, opened, again=again, as_json=as_json)
+            _dry_run(plan, opened, again=again, as_json=as_json)
             return
         made = plan.run(again=again)
     if as_json:
@@ -125,7 +125,7 @@ def _in_brief(release: Any) -> str:
     return f"{counted(len(release), 'estimate')}, {first} {', '.join(line.keys)}: {told}"
 
 
-def _rehearse(plan: PlannedReleases, ledger: Ledger | None, *, again: bool, as_json: bool) -> None:
+def _dry_run(plan: PlannedReleases, ledger: Ledger | None, *, again: bool, as_json: bool) -> None:
     """Tell what the releases would take of a ledger, if there is one; and refuse as it would."""
     parts = [] if ledger is None else _parts(plan, ledger)
     if not as_json:

@@ -14,12 +14,12 @@ from dpgrain.errors import ParameterError
 from dpgrain.ledger import plans
 from dpgrain.ledger.window import Meeting, Window
 from dpgrain.partitions import Partition, Rule
+from dpgrain.publishing.budget import planned_guarantee
 from dpgrain.publishing.caps import Caps
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.prices import Price
 from dpgrain.publishing.promised import price_for
 from dpgrain.publishing.query import Query
-from dpgrain.publishing.rehearsal import planned_guarantee
 from dpgrain.regions import Region
 from dpgrain.units import LEVELS, OWN_UNIT, RELATIONS, Element, Level, Record, Relation, Unit, User
 

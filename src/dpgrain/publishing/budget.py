@@ -6,7 +6,9 @@ import math
 import os
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
@@ -18,10 +20,9 @@ from dpgrain.publishing.caps import Caps
 from dpgrain.publishing.collected import collect
 from dpgrain.publishing.guarantee import Guarantee, check_guarantee
 from dpgrain.publishing.ledgers import Charging, open_ledger
+from dpgrain.publishing.planned import Planned
 from dpgrain.publishing.prices import SUMMING, Price, price
 from dpgrain.publishing.process import check_maker, check_process, mark_closed, mark_open
-from dpgrain.publishing.rehearsal import planned_guarantee, rehearsing
-from dpgrain.publishing.reservation import reservation
 from dpgrain.units import OWN_UNIT
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ class Budget:
         pure: the cap E on the ε of releases that are charged as pure ε; by default 0, and all of ε
             where δ = 0.
         leak: the cap D on leaks; by default a tenth of δ.
-        plan: releases that are fixed beforehand, as functions or guarantees, and composed exactly.
+        plan: releases that are fixed beforehand, as queries or guarantees, and composed exactly.
 
     Raises:
         ParameterError: if a value is out of range, or the plan does not fit.
@@ -299,9 +300,10 @@ def budget(
             not Gaussian; by default a tenth. With 0 Gaussian releases have all of δ, and their noise
             is .5% smaller.
         plan: releases that are fixed beforehand, each as a query (``count.query(…)``, which
-            :func:`dpgrain.publish` makes a release of), as a function without arguments that makes it,
-            or as its guarantee. They are composed exactly, which is cheaper, and may then be made in
-            any order, or left out; the rest of the budget is for releases that are not planned.
+            :func:`dpgrain.publish` makes a release of), as a function without arguments that returns
+            one, so that noise and mechanism are chosen as inside the budget, or as its guarantee. They
+            are composed exactly, which is cheaper, and may then be made in any order, or left out; the
+            rest of the budget is for releases that are not planned.
 
     Raises:
         ParameterError: if a parameter is out of range, or the plan does not fit.
@@ -334,10 +336,60 @@ def budget(
     return Budget(epsilon, delta, pure=pure, leak=leak, plan=plan)
 
 
+# Releases are asked for that are charged together.
+_composed: ContextVar[bool] = ContextVar("composed", default=False)
+
+
+@contextmanager
+def composed() -> Iterator[None]:
+    """Ask inside for queries that are charged together with others, and publish nothing.
+
+    Noise and mechanism are chosen as while a budget is open.
+    """
+    token = _composed.set(True)
+    try:
+        yield
+    finally:
+        _composed.reset(token)
+
+
+def refuse_composed() -> None:
+    """Refuse to publish by itself what is asked for to be composed with others.
+
+    Raises:
+        ParameterError: inside :func:`composed`.
+    """
+    if _composed.get():
+        raise ParameterError(
+            "plan must hold functions that return a query, such as count.query(…), and publish nothing."
+        )
+
+
+def planned_guarantee(item: Any) -> Guarantee:
+    """Return the guarantee of a planned release: stated, or that of a query's plan.
+
+    Args:
+        item: a guarantee, a query, or a function without arguments that returns a query.
+
+    Raises:
+        ParameterError: if it is neither, or the function publishes.
+    """
+    if isinstance(item, Guarantee):
+        return item
+    if callable(item):
+        with composed():
+            item = item()
+    if isinstance(plan := getattr(item, "plan", None), Planned):
+        return plan.guarantee
+    raise ParameterError(
+        "plan must hold queries, functions without arguments that return one, or guarantees, not "
+        f"{type(item).__name__}."
+    )
+
+
 def in_budget() -> bool:
-    """Return True while a budget or ledger is open, a plan is rehearsed, or reserved ones are made."""
-    inside = rehearsing() or reservation() is not None
-    return _slot.budget is not None or inside or open_ledger() is not None
+    """Return True while a budget or ledger is open, or releases are asked for that are composed."""
+    return _slot.budget is not None or _composed.get() or open_ledger() is not None
 
 
 def is_open() -> bool:

@@ -8,14 +8,12 @@ from dataclasses import replace
 
 from dpgrain.noise import source_of
 from dpgrain.publishing.budget import charge as charge_open_ones
-from dpgrain.publishing.budget import open_budget
+from dpgrain.publishing.budget import open_budget, refuse_composed
 from dpgrain.publishing.charge import Charge
-from dpgrain.publishing.expected import Expected
 from dpgrain.publishing.guarantee import Guarantee, warn_of_delta
 from dpgrain.publishing.ledgers import open_ledger
 from dpgrain.publishing.query import Made, Query
-from dpgrain.publishing.rehearsal import end_rehearsal, refuse_beside_a_plan
-from dpgrain.publishing.reservation import open_reservation, reservation
+from dpgrain.publishing.reservation import Reservation
 from dpgrain.publishing.share import Share
 
 
@@ -49,7 +47,6 @@ def publish(query: Query[Made]) -> Made:
         n_users=plan.n_users,
         cells=plan.cells,
         share=query.promise.share,
-        expected=plan.expected,
     )
     with Charge(guarantee, source) as charge:
         return query.run(charge)
@@ -61,22 +58,19 @@ def before_publishing(
     n_users: int | None = None,
     cells: int = 1,
     share: Share | None = None,
-    expected: Expected | None = None,
     parts: Sequence[Guarantee] = (),
     mark: str = "",
     again: bool = True,
 ) -> Guarantee:
     """Warn of a large δ, then charge the open budget and ledger, before anything is read.
 
-    The warning comes first: if it is turned into an error, it stops the release before the charge. A
-    release that was reserved with others (:func:`reserved`) has been charged with them.
+    The warning comes first: if it is turned into an error, it stops the release before the charge.
 
     Args:
         guarantee: what the release promises.
         n_users: the stated size of the roster, if it was stated.
         cells: the public number of cells, where it is known, else 1.
         share: the share of a budget that the release takes, if it was asked for by share.
-        expected: the error to expect, which a rehearsal tells; None where public numbers do not.
         parts: the guarantees of the releases that it is composed of, where they are several.
         mark: the text by which the line of a ledger can be found.
         again: False where a ledger that has charged this mark before must refuse it.
@@ -89,11 +83,8 @@ def before_publishing(
             then.
         DataError: if the ledger cannot be written.
     """
-    end_rehearsal(guarantee, expected)
-    refuse_beside_a_plan()
+    refuse_composed()
     warn_of_delta(guarantee.delta, guarantee.level, n_users, cells)
-    if (among := reservation()) is not None:
-        return among.take(guarantee)
     budget, part = (None, None) if share is None else (share.budget, share.part)
     return charge_open_ones(guarantee, budget, part, parts=parts, mark=mark, again=again)
 
@@ -121,7 +112,6 @@ def before_resuming(guarantee: Guarantee, *, n_users: int | None = None) -> Guar
     return guarantee if budget is None else budget.charge(guarantee)
 
 
-@contextmanager
 def reserved(
     together: Guarantee,
     guarantees: Sequence[Guarantee],
@@ -129,19 +119,18 @@ def reserved(
     n_users: int | None = None,
     mark: str = "",
     again: bool = True,
-) -> Iterator[Guarantee]:
-    """Charge several releases as one, before any of them reads anything; then each is made once.
+) -> Reservation:
+    """Charge several releases as one, before any of them reads anything.
 
     Args:
         together: the guarantee of all of them, composed.
-        guarantees: the guarantee of each, as its rehearsal told it.
+        guarantees: the guarantee of each, of its plan.
         n_users: the stated size of the roster, if it was stated.
         mark: the text by which the line of a ledger can be found.
         again: False where a ledger that has charged this mark before must refuse it.
 
     Returns:
-        The guarantee of all of them, with the receipt of the ledger that is open, if one is; each
-        release has it, too.
+        What makes each of them, once.
 
     Raises:
         RefusedError: if the open budget or ledger does not hold them; nothing is charged then.
@@ -151,8 +140,7 @@ def reserved(
     "Budgets".
     """
     charged = before_publishing(together, n_users=n_users, parts=guarantees, mark=mark, again=again)
-    with open_reservation(guarantees, charged.receipts):
-        yield charged
+    return Reservation(charged, guarantees)
 
 
 @contextmanager

@@ -5,29 +5,53 @@ from __future__ import annotations
 import os
 import threading
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 
 from dpgrain.errors import ParameterError
-from dpgrain.publishing.guarantee import Guarantee
+from dpgrain.noise import source_of
+from dpgrain.publishing.charge import Charge
+from dpgrain.publishing.guarantee import Guarantee, warn_of_delta
 from dpgrain.publishing.process import check_maker
-from dpgrain.publishing.receipt import Receipt
+from dpgrain.publishing.query import Made, Query
 
 
 class Reservation:
     """Releases that were charged together; each is then made at most once, and not charged again.
 
     Args:
+        charged: the guarantee of all of them, with the lines of ledgers in which they were charged.
         guarantees: the guarantee of each release, one or several, fixed beforehand.
-        receipts: the lines of ledgers in which they were charged.
     """
 
-    def __init__(self, guarantees: Sequence[Guarantee], receipts: tuple[Receipt, ...] = ()) -> None:
+    def __init__(self, charged: Guarantee, guarantees: Sequence[Guarantee]) -> None:
         self._made_by = os.getpid()
         self._left = Counter((each.event, each.scope) for each in guarantees)
         self._like = guarantees[0]
-        self._receipts = receipts
+        self._charged = charged
+        self._lock = threading.Lock()
+
+    @property
+    def charged(self) -> Guarantee:
+        """The guarantee of all releases, with the lines of ledgers in which they were charged."""
+        return self._charged
+
+    def publish(self, query: Query[Made]) -> Made:
+        """Make one of the releases.
+
+        Args:
+            query: what is asked for.
+
+        Raises:
+            ParameterError: if no such release is left, it protects another unit, or this is a copy in
+                another process.
+            DataError: if the source cannot be read.
+        """
+        plan, source = query.plan, source_of(query.random_state)
+        guarantee = replace(plan.guarantee, private=source.private)
+        warn_of_delta(guarantee.delta, guarantee.level, plan.n_users, plan.cells)
+        with Charge(self.take(guarantee), source) as charge:
+            return query.run(charge)
 
     def take(self, guarantee: Guarantee) -> Guarantee:
         """Take a release out of the reservation.
@@ -46,41 +70,11 @@ class Reservation:
         # The sum refuses a release that does not protect the same unit of the same users.
         _ = self._like + guarantee
         about = guarantee.event, guarantee.scope
-        if self._left[about] < 1:
-            raise ParameterError(
-                "this release is not among those that were reserved together, or was made before; "
-                "publish it after them."
-            )
-        self._left[about] -= 1
-        return replace(guarantee, receipts=(*guarantee.receipts, *self._receipts))
-
-
-# Each thread has a reservation of its own; what other threads publish is charged as ever.
-_open = threading.local()
-
-
-def reservation() -> Reservation | None:
-    """Return the reservation that is open in this thread, None if none is."""
-    return getattr(_open, "reservation", None)
-
-
-@contextmanager
-def open_reservation(
-    guarantees: Sequence[Guarantee], receipts: tuple[Receipt, ...] = ()
-) -> Iterator[None]:
-    """Open a reservation in this thread, for releases that were charged.
-
-    Args:
-        guarantees: the guarantee of each release.
-        receipts: the lines of ledgers in which they were charged.
-
-    Raises:
-        ParameterError: if one is open already.
-    """
-    if reservation() is not None:
-        raise ParameterError("releases are reserved already; make these after them.")
-    _open.reservation = Reservation(guarantees, receipts)
-    try:
-        yield
-    finally:
-        _open.reservation = None
+        with self._lock:
+            if self._left[about] < 1:
+                raise ParameterError(
+                    "this release is not among those that were reserved together, or was made before; "
+                    "publish it after them."
+                )
+            self._left[about] -= 1
+        return replace(guarantee, receipts=(*guarantee.receipts, *self._charged.receipts))

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from dpgrain import _validate
 from dpgrain.accounting import Event, gaussian_epsilon
@@ -14,8 +14,10 @@ from dpgrain.errors import ParameterError
 from dpgrain.publishing.budget import Budget, open_budget
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.prices import SUMMING, price
-from dpgrain.publishing.rehearsal import rehearsed
 from dpgrain.units import OWN_UNIT, Relation, Unit
+
+if TYPE_CHECKING:
+    from dpgrain.publishing.query import Query
 
 Published = TypeVar("Published")
 Parameters = ParamSpec("Parameters")
@@ -118,12 +120,12 @@ class Share:
         return epsilon * fits
 
 
-def stated_of(share: Share, release: Callable[[float, float], Any]) -> tuple[float, float]:
+def stated_of(share: Share, query: Callable[[float, float], Query[Any]]) -> tuple[float, float]:
     """Return the ε and δ at which a release takes a share; nothing is read or charged.
 
     Args:
         share: the share.
-        release: a function that publishes with an ε and a δ; it is rehearsed with several of them.
+        query: a function that asks for the release with an ε and a δ.
 
     Raises:
         ParameterError: if no ε makes the release fit into the share.
@@ -131,7 +133,7 @@ def stated_of(share: Share, release: Callable[[float, float], Any]) -> tuple[flo
 
     @cache
     def guaranteed(epsilon: float, delta: float) -> Guarantee:
-        return rehearsed(lambda: release(epsilon, delta))
+        return query(epsilon, delta).plan.guarantee
 
     epsilon, delta = share.of_gaussian_noise()
     first = guaranteed(epsilon, delta)

@@ -27,8 +27,9 @@ from dpgrain.means.distributed import RecordsThere
 from dpgrain.means.of_users import MeanOfUsers, mean_of_users
 from dpgrain.means.protocol import Vectors
 from dpgrain.means.records import Records, RecordsHere
+from dpgrain.noise import RandomState
 from dpgrain.partitions import Partition
-from dpgrain.publishing import Charge, Query, publishes
+from dpgrain.publishing import Charge, Planned, Promise, Query, publishes
 from dpgrain.publishing.scope import Origin, arrays_of
 from dpgrain.tables.blocks import rule_of
 from dpgrain.tables.engines.people import made_of_people, require_whole_users
@@ -36,13 +37,14 @@ from dpgrain.tables.table import UserTable
 from dpgrain.units import Unit
 
 
+@publishes
 def fit_columns(
     model: LinearModel,
     table: UserTable,
     encoding: Encoding,
     target: str,
     element: str | None = None,
-) -> LinearModel:
+) -> Query[LinearModel]:
     """Fit a model to columns of a table, and say in its promise which columns these are.
 
     Args:
@@ -61,16 +63,60 @@ def fit_columns(
     """
     # Parameters are checked before a long table is read.
     require_whole_users(table, model.asked().promise.unit)
+    model.forget()
+    rows: RowsThere | OfTable
     if table.distributed:
-        there = RowsThere(table, encoding, target, element)
-        there.wanted(labels=hasattr(model, "classes"))
-        with arrays_of(_origin(table, element)):
-            model.fit(there, None, users=table.user)
-        return _told(model, table, encoding, target)
-    rows = OfTable.of(model, table, encoding, target, element)
+        rows, users = RowsThere(table, encoding, target, element), table.user
+        rows.wanted(labels=hasattr(model, "classes"))
+    else:
+        rows, users = OfTable.of(model, table, encoding, target, element), None
     with arrays_of(_origin(table, element)):
-        model.fit(rows, None)
-    return _told(model, table, encoding, target)
+        fit = model.query(rows, None, users=users)
+    return ColumnsQuery(fit, table, encoding, target, element)
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class ColumnsQuery(Query[LinearModel]):
+    """A fit to columns of a table that is asked for.
+
+    Args:
+        fit: the fit to their rows.
+        table: the table.
+        encoding: the rule by which columns become features.
+        target: the column to predict.
+        element: the column of cells; None where there are none.
+    """
+
+    fit: Query[LinearModel]
+    table: UserTable
+    encoding: Encoding
+    target: str
+    element: str | None
+
+    @property
+    def promise(self) -> Promise:
+        """The promise of the fit."""
+        return self.fit.promise
+
+    @property
+    def random_state(self) -> RandomState:
+        """The seed of the fit."""
+        return self.fit.random_state
+
+    def _with(self, promise: Promise) -> ColumnsQuery:
+        return replace(self, fit=self.fit.keeping(promise))
+
+    @property
+    def plan(self) -> Planned:
+        """The plan of the fit."""
+        with arrays_of(_origin(self.table, self.element)):
+            return self.fit.plan
+
+    def run(self, charge: Charge) -> LinearModel:
+        """Fit, and say in the promise which columns it is of."""
+        with arrays_of(_origin(self.table, self.element)):
+            model = self.fit.run(charge)
+        return _told(model, self.table, self.encoding, self.target)
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,6 +13,7 @@ from dpgrain import learn, statistics
 from dpgrain._later import later
 from dpgrain.errors import DpgrainError, ParameterError
 from dpgrain.learn.kinds import KINDS as FITS
+from dpgrain.publishing import Query
 from dpgrain.releases.keys import Key, keys_of
 from dpgrain.tables.listed import listed_in
 from dpgrain.tables.table import UserTable
@@ -84,7 +85,7 @@ class Kind:
         word: the key of a file that names it: ``"statistic"`` or ``"fit"``.
         name: its name there, which is that of the function, or of the fit on the command line.
         parameters: returns the function or class whose parameters are its keys.
-        publish: publishes what is asked for with an ε and a δ.
+        query: asks for the release with an ε and a δ; nothing is read.
         columns: the keys whose values name columns.
         endings: the endings that its output may have.
         own: further keys, which belong to the file alone.
@@ -93,7 +94,7 @@ class Kind:
     word: Literal["statistic", "fit"]
     name: str
     parameters: Callable[[], Callable[..., Any]]
-    publish: Callable[[Asked, float, float], Any]
+    query: Callable[[Asked, float, float], Query[Any]]
     columns: tuple[str, ...]
     endings: tuple[str, ...] = _TABLES
     own: tuple[Key, ...] = ()
@@ -162,13 +163,13 @@ def _among(value: Any, known: Container[str]) -> Any:
 def _statistic(name: str, *columns_: str) -> Kind:
     """Make the kind of a statistic of :mod:`dpgrain.statistics`."""
 
-    def publish(asked: Asked, epsilon: float, delta: float) -> Any:
+    def query(asked: Asked, epsilon: float, delta: float) -> Query[Any]:
         own, keys = dict(asked.own), asked.own.get("by", asked.own.get("item", ()))
         if "domain" in own:
             named = [keys] if isinstance(keys, str) else list(keys)
             with _about("domain"):
                 own["domain"] = _domain(own["domain"], named, asked)
-        return getattr(statistics, name)(
+        made: Query[Any] = getattr(statistics, name).query(
             asked.table,
             **own,
             unit=asked.unit,
@@ -178,8 +179,9 @@ def _statistic(name: str, *columns_: str) -> Kind:
             random_state=asked.random_state,
             progress=False,
         )
+        return made
 
-    return Kind("statistic", name, lambda: getattr(statistics, name), publish, columns_)
+    return Kind("statistic", name, lambda: getattr(statistics, name), query, columns_)
 
 
 @contextmanager
@@ -209,12 +211,12 @@ def _domain(stated: Any, keys: Sequence[str], asked: Asked) -> Any:
     )
 
 
-def _mean_of_users(asked: Asked, epsilon: float, delta: float) -> Any:
+def _mean_of_users(asked: Asked, epsilon: float, delta: float) -> Query[Any]:
     if asked.unit != User():
         raise ParameterError(
             "statistic = 'mean_of_users' needs unit = 'user' in [budget]: each user has one vector."
         )
-    return columns.mean_of_columns(
+    return columns.mean_of_columns.query(
         asked.table,
         **asked.own,
         n_users=asked.table.n_users,
@@ -235,7 +237,7 @@ def _fit(name: str) -> Kind:
     def estimator() -> Any:
         return getattr(learn, FITS[name])
 
-    def publish(asked: Asked, epsilon: float, delta: float) -> Any:
+    def query(asked: Asked, epsilon: float, delta: float) -> Query[Any]:
         options = {key: value for key, value in asked.own.items() if key not in _FIT_KEYS}
         element = getattr(asked.unit, "by", None)
         if element is not None and not isinstance(element, str):
@@ -252,7 +254,7 @@ def _fit(name: str) -> Kind:
             n_users=asked.table.n_users,
             random_state=asked.random_state,
         )
-        return columns.fit_columns(
+        return columns.fit_columns.query(
             model, asked.table, _encoding(asked.own), asked.own["target"], element
         )
 
@@ -260,7 +262,7 @@ def _fit(name: str) -> Kind:
         "fit",
         name,
         estimator,
-        publish,
+        query,
         ("target", "features", "categories", "range"),
         _MODELS,
         _FIT_OWN,

@@ -14,10 +14,9 @@ from dpgrain._later import later
 from dpgrain._wording import aligned, powers, rounded_up
 from dpgrain.accounting import Loss, gaussian_epsilon, gaussian_mu
 from dpgrain.errors import DpgrainError, ParameterError, SchemaError
-from dpgrain.publishing.budget import Budget
+from dpgrain.publishing.budget import Budget, composed
 from dpgrain.publishing.expected import Expected
 from dpgrain.publishing.guarantee import Guarantee
-from dpgrain.publishing.rehearsal import rehearsal
 from dpgrain.publishing.share import Share, stated_of
 from dpgrain.releases.file import Entry, File, read_file
 from dpgrain.releases.kinds import Asked
@@ -218,7 +217,7 @@ def plan_releases(
     """
     path = Path(path)
     folder = None if folder is None else Path(folder)
-    with no_output_is_read():
+    with no_output_is_read(), composed():
         return _plan(path, table, where, folder)
 
 
@@ -239,7 +238,7 @@ def _plan(
 
 
 def _check(file: File, entry: Entry, mistakes: Mistakes) -> None:
-    """Rehearse a release, without each key that is refused, so that all of them are found."""
+    """Plan a release, without each key that is refused, so that all of them are found."""
     asked = _askable(file, entry)
     if asked is None:
         return
@@ -247,7 +246,7 @@ def _check(file: File, entry: Entry, mistakes: Mistakes) -> None:
     spend = _spend(file, entry)
     for _ in range(len(asked.own) + len(spend) + 1):
         try:
-            rehearsal(partial(entry.kind.publish, asked, *spend))
+            _ = entry.kind.query(asked, *spend).plan
         except DpgrainError as error:
             if isinstance(error, SchemaError) and _stands_in(error.name, asked, entry):
                 return
@@ -283,7 +282,7 @@ def _askable(file: File, entry: Entry) -> Asked | None:
     for column in file.table.schema:
         tried = replace(asked, own=kind.completed(entry.own, file.table.schema, column))
         try:
-            rehearsal(partial(kind.publish, tried, *_spend(file, entry)))
+            _ = kind.query(tried, *_spend(file, entry)).plan
         except SchemaError:
             continue
         except DpgrainError:
@@ -369,9 +368,9 @@ class _Budgeted:
 
     def _of_share(self, entry: Entry, budget: Budget) -> PlannedRelease:
         """Return a release with the ε and δ at which it takes its share of a budget."""
-        publish = partial(entry.kind.publish, self.file.asked(entry))
+        query = partial(entry.kind.query, self.file.asked(entry))
         assert entry.share is not None  # noqa: S101 - these entries have shares
-        epsilon, delta = stated_of(Share(entry.share, budget), publish)
+        epsilon, delta = stated_of(Share(entry.share, budget), query)
         return _release(self.file, entry, epsilon, delta)
 
     def _loss(self, made: Collection[PlannedRelease], budget: Budget) -> Loss:
@@ -392,6 +391,6 @@ class _Budgeted:
 
 
 def _release(file: File, entry: Entry, epsilon: float, delta: float) -> PlannedRelease:
-    """Return a release with its guarantee, which a rehearsal tells."""
-    found = rehearsal(partial(entry.kind.publish, file.asked(entry), epsilon, delta))
-    return PlannedRelease(entry, epsilon, delta, found.guarantee, found.expected)
+    """Return a release with the guarantee of its plan."""
+    plan = entry.kind.query(file.asked(entry), epsilon, delta).plan
+    return PlannedRelease(entry, epsilon, delta, plan.guarantee, plan.expected)

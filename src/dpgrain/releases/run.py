@@ -13,8 +13,10 @@ from dpgrain._files import check_outputs, make_folder, no_output_is_read, whole_
 from dpgrain._progress import Progress
 from dpgrain._shown import ShownReleases
 from dpgrain.errors import RefusedError
+from dpgrain.publishing.budget import composed
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.publish import reserved
+from dpgrain.publishing.reservation import Reservation
 from dpgrain.releases.plan import PlannedRelease, PlannedReleases, plan_releases
 from dpgrain.releases.writing import write
 from dpgrain.tables.table import UserTable
@@ -171,21 +173,18 @@ def _charged(
 ) -> Releases:
     """Charge all releases of a plan, then make and write them."""
     file, made = plan.file, dict[str, Any]()
-    with (
-        told_of_outputs(plan),
-        reserved(
+    with told_of_outputs(plan), Progress(len(plan.releases) + 1, progress) as shown:
+        held = reserved(
             plan.guarantee,
             plan.guarantees,
             n_users=file.table.n_users,
             mark=plan.mark,
             again=again,
-        ) as charged,
-        Progress(len(plan.releases) + 1, progress) as shown,
-    ):
+        )
         for each in plan.releases:
             shown.stage(f"{each.entry.name}: {each.entry.kind.name}")
-            made[each.entry.name] = _made(plan, each, random_state)
-        together = _together(plan, charged, made)
+            made[each.entry.name] = _made(plan, each, held, random_state)
+        together = _together(plan, held.charged, made)
         if file.report is not None:
             shown.stage("Writing the report")
             together.report(file.report)
@@ -220,11 +219,12 @@ def _missing(plan: PlannedReleases) -> str:
     return f" Missing of its outputs: {', '.join(missing)}." if missing else ""
 
 
-def _made(plan: PlannedReleases, each: PlannedRelease, random_state: Any) -> Any:
+def _made(plan: PlannedReleases, each: PlannedRelease, held: Reservation, random_state: Any) -> Any:
     """Make a release, and write it with its guarantee."""
     entry = each.entry
     asked = plan.file.asked(entry, random_state)
-    release = entry.kind.publish(asked, each.epsilon, each.delta)
+    with composed():
+        release = held.publish(entry.kind.query(asked, each.epsilon, each.delta))
     if entry.output is not None:
         with whole_file(entry.output, promise=guarantee_of(release).to_dict()) as part:
             write(release, entry.own, part)

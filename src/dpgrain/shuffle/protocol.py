@@ -369,10 +369,37 @@ class ShuffledSum(ShownSum, ABC):
         dropped: int | ArrayLike,
         corrupt: ArrayLike | None,
     ) -> Estimate:
+        return publish(
+            self.query(
+                values, share=share, random_state=random_state, dropped=dropped, corrupt=corrupt
+            )
+        )
+
+    def query(
+        self,
+        values: ArrayLike,
+        *,
+        share: float | None = None,
+        random_state: RandomState = None,
+        dropped: int | ArrayLike = 0,
+        corrupt: ArrayLike | None = None,
+    ) -> Query[Estimate]:
+        """Return one simulated round as a query; nothing is read.
+
+        Args:
+            values: the vectors or numbers of the users, as ``simulate`` takes them.
+            share: the share of the open budget, in place of the protocol's ε and δ.
+            random_state: a seed, which makes the result not private.
+            dropped: the devices that never report.
+            corrupt: the counts that corrupt devices send.
+
+        Raises:
+            ParameterError: if the share is out of range, or no budget is open.
+        """
         stated = None if share is not None else self.epsilon
         promise = Promise.of(User(), stated, self.delta, self.relation, share)
         vectors, rows = self.encoding.unread(values)
-        return publish(RoundQuery(promise, self, vectors, rows, dropped, corrupt, random_state))
+        return RoundQuery(promise, self, vectors, rows, dropped, corrupt, random_state)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -9,7 +9,8 @@ from typing import Any
 from dpgrain.publishing.budget import Budget, open_budget
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.prices import SUMMING, price
-from dpgrain.publishing.rehearsal import rehearsed
+from dpgrain.publishing.publish import publish
+from dpgrain.publishing.query import Query
 from dpgrain.units import OWN_UNIT, RELATIONS, Element, Record, Relation, Unit, User
 
 # Share of what was asked for that a promise reaches at least; what is left is noise for nothing.
@@ -23,13 +24,13 @@ class Publisher:
     """A public function that publishes, with the options that it is asked with.
 
     Args:
-        publish: the function, which takes ``relation``, ``epsilon`` and ``delta`` or ``share``, what
-            ``options`` names, and ``unit`` if there are several; it publishes once.
+        query: the function that asks for a release; it takes ``relation``, ``epsilon`` and ``delta`` or
+            ``share``, what ``options`` names, and ``unit`` if there are several.
         options: option → the values that are tried, each together with those of other options.
         units: the privacy units that it offers.
     """
 
-    publish: Callable[..., Any]
+    query: Callable[..., Query[Any]]
     options: Mapping[str, Sequence[Any]]
     units: Sequence[Unit] = (Record(), Element("cell"), User(), User(2, by="cell"))
 
@@ -54,7 +55,15 @@ class Publisher:
             ParameterError: if the function refuses what it is asked for.
         """
         units = {"unit": unit} if len(self.units) > 1 else {}
-        return rehearsed(lambda: self.publish(**units, **promise, **asked))
+        return self.query(**units, **promise, **asked).settled().plan.guarantee
+
+    def publish(self, **asked: Any) -> Any:
+        """Publish a release.
+
+        Args:
+            **asked: option → value.
+        """
+        return publish(self.query(**asked))
 
 
 def share_of_asked(

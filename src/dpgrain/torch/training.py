@@ -150,7 +150,7 @@ def train(
     interval = max(1, rounds // _EVALUATIONS) if every is None else every
     _check_evaluation(evaluate, interval)
     optimizer = _adam(module) if optimizer is None else optimizer
-    _rehearse(module, loss, dataset, options.get("collate_fn"))
+    _try(module, loss, dataset, options.get("collate_fn"))
     rule = Weighted(_POWER) if average is None else average
     observer = Observer(module, rule, evaluate, interval)
     asked: dict[str, Any] = {
@@ -355,7 +355,7 @@ def _adam(module: Any) -> Any:
     return torch.optim.Adam([p for p in module.parameters() if p.requires_grad], lr=_LEARNING_RATE)
 
 
-def _rehearse(
+def _try(
     module: Any, loss: Loss, dataset: Any, collate: Callable[[list[Any]], Any] | None
 ) -> None:
     """Let network and loss read zeros in the shape of a record, before anything is charged.

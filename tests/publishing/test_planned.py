@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -17,13 +16,15 @@ from dpgrain.accounting import (
 from dpgrain.publishing import Price
 
 PURE = PureDP(0.1)
+#: A choice between two numbers.
+CHOICE = ([0.0, 0.5], lambda c, x: abs(x - c), cases.VECTORS[:, 0], cases.OWNERS)
 
 
 def test_a_plan_is_composed_exactly_and_run_in_any_order() -> None:
     """Sampled runs and pure parts cost less in a plan than at their prices."""
     releases: list[Callable[[], Any]] = [
-        lambda: dg.count(cases.table(), noise="laplace", clip=5.0, epsilon=0.3, **cases.USER),
-        lambda: dg.top(
+        lambda: dg.count.query(cases.table(), noise="laplace", clip=5.0, epsilon=0.3, **cases.USER),
+        lambda: dg.top.query(
             cases.table(),
             "page",
             method="truncated",
@@ -32,54 +33,49 @@ def test_a_plan_is_composed_exactly_and_run_in_any_order() -> None:
             delta=1e-7,
             **cases.USER,
         ),
-        lambda: dg.mean(
+        lambda: dg.mean.query(
             cases.table(), "paid", noise="gaussian", epsilon=0.3, delta=1e-7, **cases.USER
         ),
     ]
     with dg.budget(1.2, 1e-6, plan=releases) as b:
         for release in reversed(releases):
-            release()
+            dg.publish(release())
         assert b.spent == Price()
         # Planned once: a second time it is charged at its price, and that is not held.
         with no_room():
-            releases[0]()
+            dg.publish(releases[0]())
     assert b.guarantee is not None
     assert b.guarantee.epsilon(1e-6) <= 1.2
     with dg.budget(1.2, 1e-6), pytest.raises(dg.ParameterError, match="pure="):
-        releases[0]()
+        dg.publish(releases[0]())
 
 
 def test_what_is_chosen_in_a_budget_is_chosen_in_its_plan() -> None:
-    """Noise and mechanism depend on whether a budget is open: a plan is rehearsed as if one were."""
+    """Noise and mechanism depend on whether a budget is open: a plan is asked for as if one were."""
     releases: list[Callable[[], Any]] = [
-        lambda: dg.count(cases.table(), epsilon=0.2, delta=1e-7, **cases.USER),
-        lambda: dg.top(cases.table(), "page", epsilon=0.2, delta=1e-7, **cases.USER),
-        lambda: cases.ARRAYS["select"](epsilon=0.1),
+        lambda: dg.count.query(cases.table(), epsilon=0.2, delta=1e-7, **cases.USER),
+        lambda: dg.top.query(cases.table(), "page", epsilon=0.2, delta=1e-7, **cases.USER),
+        lambda: dg.select.query(*CHOICE, epsilon=0.1),
     ]
     with dg.budget(1.0, 1e-6, plan=releases[:2]) as b:
         for release in releases[:2]:
-            release()
+            dg.publish(release())
         assert b.spent == Price()
     with dg.budget(1.0, 1e-6, plan=releases[2:]) as b:
-        releases[2]()
+        dg.publish(releases[2]())
         assert b.spent == Price()
 
 
-def test_a_plan_publishes_nothing_elsewhere() -> None:
-    def in_a_thread() -> None:
-        with ThreadPoolExecutor(1) as pool:
-            pool.submit(
-                dg.count, cases.unread(), clip=5.0, **cases.USER, epsilon=0.5, delta=1e-7
-            ).result()
-
-    with pytest.raises(dg.ParameterError, match="must make their release in the thread"):
-        dg.budget(1.0, 1e-6, plan=[in_a_thread])
+def test_a_plan_publishes_nothing() -> None:
+    asked = {**cases.USER, "clip": 5.0, "epsilon": 0.5, "delta": 1e-7}
+    with refuses("plan", "count.query(…)"):
+        dg.budget(1.0, 1e-6, plan=[lambda: dg.count(cases.unread(), **asked)])
     with pytest.raises(dg.ParameterError, match="best_of must not run inside a budget"):
         dg.budget(
             1.0, 1e-6, plan=[lambda: dg.best_of(lambda _: (1.0, "made"), event=PURE, mean=5.0)]
         )
     # Afterwards all is as before.
-    dg.count(cases.table(), clip=5.0, **cases.USER, epsilon=0.5, delta=1e-7)
+    dg.count(cases.table(), **asked)
 
 
 def test_a_share_is_of_the_budget_that_is_charged() -> None:
@@ -97,20 +93,24 @@ def test_a_share_is_of_the_budget_that_is_charged() -> None:
 
 def test_a_plan_reads_nothing_and_leaves_room_for_what_is_not_planned() -> None:
     with dg.budget(
-        1.0, 1e-6, plan=[lambda: dg.count(cases.unread(), clip=5.0, **cases.USER, epsilon=0.5)]
+        1.0,
+        1e-6,
+        plan=[lambda: dg.count.query(cases.unread(), clip=5.0, **cases.USER, epsilon=0.5)],
     ) as b:
         assert b.guarantee is None
         dg.count(cases.table(), clip=5.0, **cases.USER, share=1)
         assert b.caps.delta(1.0) <= 1e-6
-    with refuses("plan", "functions"):
+    with refuses("plan", "NoneType"):
         dg.budget(1.0, 1e-6, plan=[lambda: None])
     with refuses("plan", "promise"):
         dg.budget(
-            1.0, 1e-6, plan=[lambda: dg.count(cases.unread(), clip=5.0, **cases.USER, epsilon=1.5)]
+            1.0,
+            1e-6,
+            plan=[lambda: dg.count.query(cases.unread(), clip=5.0, **cases.USER, epsilon=1.5)],
         )
     other = [
-        lambda: dg.count(cases.unread(), clip=5.0, **cases.USER, epsilon=0.1),
-        lambda: dg.count(cases.unread(), clip=5.0, unit=dg.Record(), epsilon=0.1),
+        lambda: dg.count.query(cases.unread(), clip=5.0, **cases.USER, epsilon=0.1),
+        lambda: dg.count.query(cases.unread(), clip=5.0, unit=dg.Record(), epsilon=0.1),
     ]
     with refuses("guarantees", "compose"):
         dg.budget(1.0, 1e-6, plan=other)
