@@ -171,8 +171,8 @@ def _intervals(release: Release) -> str:
             said += ", blank where no bound was learned"
     if "at_least" in known and asked.chosen:
         said += (
-            ". To estimate the uncapped total, set clip= (--clip) to a bound that few contributions "
-            "exceed"
+            ". To estimate the uncapped total, state a bound that few contributions exceed: clip=, or "
+            "--clip"
         )
     return f"{said}."
 
