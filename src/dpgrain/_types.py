@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,3 @@ BoolArray: TypeAlias = NDArray[np.bool_]
 IndexArray: TypeAlias = NDArray[np.intp]
 #: Real numbers of any width.
 RealArray: TypeAlias = NDArray[np.floating[Any]]
-
-#: The law of additive noise.
-Law: TypeAlias = Literal["gaussian", "laplace"]

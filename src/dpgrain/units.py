@@ -18,6 +18,8 @@ from dpgrain import _validate
 from dpgrain.errors import ParameterError
 
 Relation: TypeAlias = Literal["zero_out", "replace"]
+#: The law of additive noise.
+Law: TypeAlias = Literal["gaussian", "laplace"]
 #: Whom people trust: a curator ("central"); nobody who sees data, behind a shuffler ("shuffle"); or a
 #: curator whose state may be seen once ("pan").
 Trust: TypeAlias = Literal["central", "shuffle", "pan"]

@@ -93,7 +93,7 @@ def test_a_file_of_a_statistic_that_is_not_known_is_read(tmp_path: Path) -> None
     other = replace(release, asked=replace(release.asked, statistic=Statistic("mode")))
     again = dg.Release.load(other.save(tmp_path / "mode.parquet"))
     assert str(again.statistic) == "mode"
-    assert "Mode:" in repr(again)
+    assert "mode:" in repr(again)
 
 
 def test_what_was_asked_reads_as_a_mapping() -> None:

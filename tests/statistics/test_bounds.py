@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.sampling import examples
 
-from dpgrain._types import FloatArray, IntArray, Law
+from dpgrain._types import FloatArray, IntArray
 from dpgrain.errors import ParameterError
 from dpgrain.statistics import bounds as bounds_module
 from dpgrain.statistics.bounds import (
@@ -28,6 +28,7 @@ from dpgrain.statistics.bounds import (
     pooled_bounds,
     rough_bounds,
 )
+from dpgrain.units import Law
 
 ONE, MANY = AutoClip().edges(cells=1), AutoClip().edges(cells=100)
 SD, NOISE = 8.0, 5.0

@@ -14,10 +14,11 @@ from tests.refusals import refuses
 from tests.statistics import cases
 
 import dpgrain as dg
-from dpgrain._types import FloatArray, Law
+from dpgrain._types import FloatArray
 from dpgrain.noise import Source
 from dpgrain.publishing import charge as charge_module
 from dpgrain.statistics.intervals import at_least, quantile_of, radius, ratio_interval, up_to
+from dpgrain.units import Law
 
 ITEMS, USERS = 300, 150
 PROMISE: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6}

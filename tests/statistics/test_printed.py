@@ -56,7 +56,7 @@ def test_what_is_printed_says_what_limits_it(skewed: dg.Histogram) -> None:
     assert "95% intervals are of the capped sum" in said
     assert "at least: of the total before capping (95%)" in said
     assert "a rule of thumb for that total, no guarantee, blank where no bound was learned" in said
-    assert "of blocks lie above their bound" in said
+    assert "of blocks exceed their bound" in said
     assert said in repr(skewed)
     after = " ".join(notes(skewed.shrunk()))
     assert "Errors and intervals are approximate, as the release is shrunk; at least" in after

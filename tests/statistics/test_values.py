@@ -12,9 +12,10 @@ from scipy import stats
 from tests.statistics import cases
 
 import dpgrain as dg
-from dpgrain._types import FloatArray, IntArray, Law
+from dpgrain._types import FloatArray, IntArray
 from dpgrain.statistics.values import AutoRange, Parts, Powers, Tree
 from dpgrain.tables.engines.feed import Chunk
+from dpgrain.units import Law
 
 Row: TypeAlias = tuple[int | None, str | None, str | None, float | None]  # who, item, cell, x
 Pair: TypeAlias = tuple[list[Row], list[Row]]

@@ -49,7 +49,7 @@ ASKED = {"unit": dg.User(), "epsilon": 1.0, "delta": 1e-6}
 LAW = Toy(
     3,
     (
-        ("_types.py", 'Literal["gaussian", "laplace"', ', "twin"'),
+        ("units.py", 'Literal["gaussian", "laplace"', ', "twin"'),
         (
             "noise/additive.py",
             "#: The laws that releases can name.\n",

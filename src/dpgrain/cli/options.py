@@ -8,10 +8,9 @@ from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
 import typer
 
-from dpgrain._types import Law
 from dpgrain.cli.command import CLIPPING, PEOPLE, PROMISE, RESULTS, TABLE, seldom
 from dpgrain.errors import ParameterError
-from dpgrain.units import Level, Relation
+from dpgrain.units import Law, Level, Relation
 
 # An option may have to be given for one command and not for another.
 Stated = TypeVar("Stated")

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dpgrain import _validate
-from dpgrain._types import FloatArray, Law
+from dpgrain._types import FloatArray
 from dpgrain.accounting import (
     Contribution,
     Gaussian,
@@ -25,7 +25,7 @@ from dpgrain.inputs.numbers import cells, numbers, unread
 from dpgrain.noise import RandomState
 from dpgrain.publishing import Charge, Planned, Promise, Query, publishes
 from dpgrain.publishing.guarantee import Guarantee
-from dpgrain.units import Element, Relation
+from dpgrain.units import Element, Law, Relation
 
 Norm: TypeAlias = Literal["l2", "l1"]
 

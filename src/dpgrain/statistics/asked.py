@@ -162,8 +162,9 @@ class Asked(Mapping[str, str]):
         said = dict(self.told) if self.told else self._first_words()
         if self.found is not None:
             low, high = self.found
-            beyond = f"; {self.outside}" if self.outside else ""
-            said["range of the numbers"] = f"{low:,.6g} to {high:,.6g}, found privately{beyond}"
+            said["range of the numbers"] = f"{low:,.6g} to {high:,.6g}, found privately"
+        if self.outside:
+            said["outside of the range"] = self.outside
         if self.left_out:
             said["left out"] = self.left_out
         if self.care:
@@ -308,7 +309,7 @@ class Asked(Mapping[str, str]):
     def outside(self) -> str:
         """The words for what lies outside of a range that was found; empty where nothing is known."""
         if self.found is None or self.beyond is None:
-            return ""
+            return dict(self.told).get("outside of the range", "")
         ends = " or ".join(f"{end:,.6g}" for end in self.found if end)
         whose = "people's numbers" if self.rows == "records" else self.rows
         most = f"{rounded_up(100 * self.beyond, 2)}%"

@@ -18,9 +18,10 @@ from functools import partial
 import numpy as np
 
 from dpgrain import _validate
-from dpgrain._types import BoolArray, FloatArray, IntArray, Law
+from dpgrain._types import BoolArray, FloatArray, IntArray
 from dpgrain.errors import ParameterError
 from dpgrain.statistics.intervals import tail_of
+from dpgrain.units import Law
 
 # Bins of norm ÷ rough bound in the second look: smaller norms have no bin, the last takes larger ones.
 POOLED_EDGES: FloatArray = 0.25 * 2.0 ** (np.arange(11.0) / 2)

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from dpgrain import _validate
-from dpgrain._types import FloatArray, Law
+from dpgrain._types import FloatArray
 from dpgrain.errors import ParameterError
 from dpgrain.noise import RandomState
 from dpgrain.noise.additive import law_named
@@ -29,7 +29,7 @@ from dpgrain.statistics.statistic import BINNED, DISTRIBUTION, Statistic
 from dpgrain.statistics.values import AutoRange, Bins
 from dpgrain.tables.groups import Groups
 from dpgrain.tables.table import UserTable
-from dpgrain.units import Relation, Unit
+from dpgrain.units import Law, Relation, Unit
 
 # Edges that are chosen, and those that are stated, at most.
 _MOST_CHOSEN, _MOST_STATED = 40, 1000

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from dpgrain._types import BoolArray, Law
+from dpgrain._types import BoolArray
 from dpgrain.errors import ParameterError
 from dpgrain.noise import RandomState
 from dpgrain.publishing import Promise, Query, publishes
@@ -25,7 +25,7 @@ from dpgrain.statistics.run import Measured, SumsQuery
 from dpgrain.statistics.statistic import COUNT, HISTOGRAM, SUM
 from dpgrain.statistics.values import AutoRange, Parts
 from dpgrain.tables.table import UserTable
-from dpgrain.units import Relation, Unit
+from dpgrain.units import Law, Relation, Unit
 
 
 @publishes

@@ -13,7 +13,6 @@ import pyarrow as pa
 
 from dpgrain import _validate
 from dpgrain._progress import Progress
-from dpgrain._types import Law
 from dpgrain._wording import counted
 from dpgrain.accounting import Contribution
 from dpgrain.accounting.calibrate import calibrate_additive
@@ -33,7 +32,7 @@ from dpgrain.tables.engines.people import require_whole_users
 from dpgrain.tables.groups import Groups
 from dpgrain.tables.held import Contributions, candidates
 from dpgrain.tables.table import UserTable
-from dpgrain.units import Element, Record, Relation, Unit, User
+from dpgrain.units import Element, Law, Record, Relation, Unit, User
 
 _EDGES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000)
 

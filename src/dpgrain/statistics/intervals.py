@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from dpgrain._types import BoolArray, FloatArray, Law
+from dpgrain._types import BoolArray, FloatArray
 from dpgrain.noise.additive import law_named
+from dpgrain.units import Law
 
 # Standard errors that a chosen bound loses, at most on most of the public tables: it balances what
 # clipping takes against the noise (docs/theory, "What clipping leaves").

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from dpgrain._types import FloatArray, Law
+from dpgrain._types import FloatArray
 from dpgrain.noise import RandomState
 from dpgrain.publishing import Promise, Query, publishes
 from dpgrain.statistics import values
@@ -22,7 +22,7 @@ from dpgrain.statistics.run import Measured, SumsQuery
 from dpgrain.statistics.statistic import MEAN, VARIANCE
 from dpgrain.statistics.values import Powers
 from dpgrain.tables.table import UserTable
-from dpgrain.units import Relation, Unit
+from dpgrain.units import Law, Relation, Unit
 
 
 @publishes

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from dpgrain import _validate
-from dpgrain._types import FloatArray, Law
+from dpgrain._types import FloatArray
 from dpgrain.errors import ParameterError
 from dpgrain.noise import RandomState
 from dpgrain.publishing import Promise, Query, publishes
@@ -26,7 +26,7 @@ from dpgrain.statistics.statistic import QUANTILES
 from dpgrain.statistics.values import AutoRange, Tree
 from dpgrain.tables.groups import Groups
 from dpgrain.tables.table import UserTable
-from dpgrain.units import Relation, Unit
+from dpgrain.units import Law, Relation, Unit
 
 # This many groups are turned into ranks at once.
 _CHUNK = 256

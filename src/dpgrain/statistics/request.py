@@ -9,7 +9,7 @@ from functools import cached_property, partial
 from typing import Any, Literal, TypeAlias
 
 from dpgrain import _validate
-from dpgrain._types import IntArray, Law
+from dpgrain._types import IntArray
 from dpgrain._wording import counted
 from dpgrain.accounting import (
     Contribution,
@@ -43,7 +43,7 @@ from dpgrain.tables.engines.people import everyone, made_of_people
 from dpgrain.tables.groups import Groups
 from dpgrain.tables.split import Split
 from dpgrain.tables.table import UserTable
-from dpgrain.units import Element
+from dpgrain.units import Element, Law
 
 #: The columns to group by: none, one or several.
 By: TypeAlias = str | Sequence[str] | None

@@ -15,11 +15,12 @@ from typing import Literal
 
 import numpy as np
 
-from dpgrain._types import FloatArray, IndexArray, IntArray, Law
+from dpgrain._types import FloatArray, IndexArray, IntArray
 from dpgrain.statistics.bounds import AutoClip
 from dpgrain.statistics.intervals import tail_of
 from dpgrain.tables.engines.feed import Chunk
 from dpgrain.tables.split import Present, Split, Weight
+from dpgrain.units import Law
 
 Norm = Literal["l2", "l1"]
 #: The treatment of far numbers by a range that is found: a share of them is cut off, or as many as the

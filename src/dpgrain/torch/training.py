@@ -355,9 +355,7 @@ def _adam(module: Any) -> Any:
     return torch.optim.Adam([p for p in module.parameters() if p.requires_grad], lr=_LEARNING_RATE)
 
 
-def _try(
-    module: Any, loss: Loss, dataset: Any, collate: Callable[[list[Any]], Any] | None
-) -> None:
+def _try(module: Any, loss: Loss, dataset: Any, collate: Callable[[list[Any]], Any] | None) -> None:
     """Let network and loss read zeros in the shape of a record, before anything is charged.
 
     Raises:
