@@ -7,6 +7,9 @@ from pathlib import Path
 
 from tests.ledger import cases
 
+from dpgrain.ledger.entries import Entry
+from dpgrain.ledger.lines import Line
+
 
 def test_entries_tell_what_each_line_holds(tmp_path: Path) -> None:
     made = cases.made(tmp_path / "l", cases.USERS)
@@ -33,3 +36,15 @@ def test_a_line_is_plain_json(tmp_path: Path) -> None:
     assert json.loads(json.dumps(told)) == told
     assert told["hash"] == made.entries[-1].line.hash
     assert told["charged"][0]["region"] == cases.on("2026-01-01").to_dict()
+
+
+def test_a_line_of_several_is_private_if_each_is() -> None:
+    def entry(*private: bool) -> Entry:
+        told = [{"private": each} for each in private]
+        return Entry(
+            "id", "name", Line.after(None, "2026-01-01T00:00:00Z", "release", releases=told)
+        )
+
+    assert entry(True, True).private
+    assert not entry(True, False).private
+    assert not entry(False).private

@@ -26,6 +26,7 @@ from dpgrain.accounting import (
     TruncatedGeometric,
 )
 from dpgrain.noise import SeededSource, SystemSource
+from dpgrain.publishing import charge as charge_module
 from dpgrain.publishing.charge import Charge, tickets
 
 SUMS = np.zeros(6, dtype=np.int64)
@@ -206,3 +207,14 @@ def test_a_charge_is_not_copied() -> None:
     for copied in (copy.copy, copy.deepcopy, pickle.dumps):
         with pytest.raises(dg.ParameterError, match="must not be copied"):
             copied(charge)
+
+
+def test_a_count_at_the_threshold_of_the_grid_is_not_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rounding the noise may have carried it half a step over."""
+    monkeypatch.setattr(charge_module, "with_gaussian", lambda sums, *_, **__: sums)
+    for threshold, step in ((5.0, 1.0), (5.2, 1.0), (0.3, 0.125)):
+        part = Selection(0.5, threshold, 1)
+        least = math.ceil(threshold / step) + 1
+        counts = np.array([least - 2, least - 1, least])
+        _, named = charge_of(part, SeededSource(3)).named(part, counts, 1 / step, step)
+        assert named.tolist() == [False, False, True]

@@ -226,3 +226,8 @@ def test_a_file_is_known_again_by_its_text(tmp_path: Path) -> None:
 
     text = cases.BUDGET + cases.releases("share = 0.1", ["count"])
     assert mark(text) == mark(text) != mark(text + "\n")
+
+
+def test_no_output_stands_in_place_of_what_is_read(tmp_path: Path) -> None:
+    said = _told(tmp_path, RIGHT.replace('"pages.csv"', '"visits.parquet"', 1))
+    assert "visits.parquet" in said

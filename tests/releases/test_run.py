@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from dpgrain._files import guarantee_beside
 from dpgrain.learn.features import Encoding, Number
 from dpgrain.publishing import Price
 from dpgrain.releases.columns import fit_columns, mean_of_columns
+from dpgrain.releases.run import _together
 
 SPEND = "epsilon = 0.5\ndelta = 1e-7"
 PROMISE: dict[str, Any] = {"epsilon": 0.5, "delta": 1e-7, "random_state": 5}
@@ -299,3 +301,16 @@ def test_releases_are_a_mapping(made: dg.Releases) -> None:
     assert repr(made).startswith("Releases(histogram, top, ")
     with pytest.raises(KeyError):
         made["nothing"]
+
+
+def test_releases_are_private_together_if_each_is() -> None:
+    part = dg.count.query(cases.table(), unit=dg.User(), epsilon=1.0, delta=1e-7).plan.guarantee
+
+    @dataclass
+    class Made:
+        guarantee: dg.Guarantee
+
+    for private in itertools.product((True, False), repeat=2):
+        made = {str(at): Made(replace(part, private=each)) for at, each in enumerate(private)}
+        plan: Any = None
+        assert _together(plan, part, made).guarantee.private == all(private)

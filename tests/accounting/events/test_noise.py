@@ -37,3 +37,13 @@ def test_curves_go_by_the_root_of_k_and_by_k() -> None:
         assert Gaussian(3.0).loss(k).mu == pytest.approx(math.sqrt(k) / 3)
         assert Gaussian(3.0, Contribution(layout="shared")).loss(k).mu == pytest.approx(k / 3)
         assert Laplace(3.0).epsilon(units=k) == pytest.approx(k / 3)
+
+
+@pytest.mark.parametrize("count", [2, 7])
+@pytest.mark.parametrize("kind", [Gaussian, Laplace])
+def test_so_many_sums_cost_what_so_many_events_do(kind: Any, count: int) -> None:
+    norm = Contribution(norm=kind.law.norm)
+    one, many = kind(2.0, norm).loss(1), kind(2.0, norm, count).loss(1)
+    assert many.mu**2 == pytest.approx(count * one.mu**2)
+    assert many.pure == pytest.approx(count * one.pure)
+    assert many.rho == pytest.approx(count * one.rho)

@@ -12,6 +12,7 @@ from tests import oracle
 from tests.accounting.losses import sampling_rates
 
 from dpgrain.accounting import SampledGaussian
+from dpgrain.accounting.losses.compose import _infinite
 from dpgrain.units import Relation
 
 Array = NDArray[np.float64]
@@ -117,3 +118,12 @@ def test_delta_at_any_epsilon(epsilon: float, relation: Relation) -> None:
         assert found >= rate * oracle.gaussian(inner, 1 / sd) * (1 - 1e-9)
         mu = math.sqrt(rounds) * (2 if relation == "replace" else 1) / sd
         assert found <= oracle.gaussian(epsilon, mu) * (1 + 1e-2) + 1e-290
+
+
+def test_mass_at_infinite_loss_counts_once_for_each_composition() -> None:
+    class Part:
+        infinite = 1e-9
+
+    part: Any = Part()
+    assert _infinite([(part, 1000), (part, 1)]) == pytest.approx(1001e-9)
+    assert _infinite([(part, 1000)]) >= 1000e-9
