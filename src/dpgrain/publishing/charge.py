@@ -55,6 +55,7 @@ class Charge:
         guarantee: what was charged, with the receipts of ledgers.
         source: where noise comes from.
 
+    >>> from dpgrain.accounting import Gaussian
     >>> from dpgrain.noise import SeededSource
     >>> part = Gaussian(3.0)
     >>> told = Guarantee("user", "", "zero_out", 1e-6, part)
@@ -263,6 +264,7 @@ def tickets(event: Event) -> Counter[Event]:
     Args:
         event: the event of a release.
 
+    >>> from dpgrain.accounting import Gaussian, Laplace
     >>> tickets(Gaussian(1.0) + Laplace(2.0) + Gaussian(1.0))[Gaussian(1.0)]
     2
     """
