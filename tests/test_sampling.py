@@ -59,10 +59,10 @@ def test_random(number): pass
 LONG = """
 import time, pytest
 
-@pytest.mark.parametrize("number", range(2))
+@pytest.mark.parametrize("number", range(4))
 def test_long(number):
     began = time.process_time()
-    while time.process_time() < began + 0.3: pass
+    while time.process_time() < began + 0.2: pass
 """
 
 LISTED = """\
@@ -184,7 +184,8 @@ def test_a_run_lists_what_takes_long(searches: Path) -> None:
     subprocess.run([*words, "-n", "1"], check=True, cwd=searches, capture_output=True)
     listed = seconds(searches / "tests" / "seconds.txt")
     long = listed.pop("tests/test_long.py::test_long")
-    assert 0.3 <= long < 3
+    # The mean of the cases, not their sum; a clock that ticks every hundredth may miss two of them.
+    assert 0.15 < long < 0.6
     assert listed == {"tests/test_it.py::test_expensive": 1.1}
 
 
