@@ -14,8 +14,10 @@ from dpgrain.gradients.norms import release_norms
 from dpgrain.gradients.tiles import LinearBlocks
 from dpgrain.learn import LinearRegression, LogisticRegression, central
 from dpgrain.learn.rounds import train
+from dpgrain.noise import SeededSource
 from dpgrain.optimize import CoinBetting, Constant, Sgd
-from dpgrain.units import Element, Record, User
+from dpgrain.publishing import Charge
+from dpgrain.units import RELATIONS, Element, Record, Relation, User
 
 Array = NDArray[Any]
 
@@ -34,6 +36,28 @@ def test_parts_share_one_promise() -> None:
     # The noise of the rounds is larger for what the others take.
     noise = [m.guarantee_.event.parts[0].noise_multiplier for m in (model, alone)]  # type: ignore[attr-defined]
     assert 1.05 < noise[0] / noise[1] < 1.4
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_each_part_has_its_share_under_the_relation(relation: Relation) -> None:
+    """Shares are of μ², and what a part moves depends on the relation."""
+    model = LogisticRegression(unit=Element(), epsilon=1.0, relation=relation, intervals=0.15)
+    plan = central.planned(model.asked())
+    parts = (plan.norms, plan.evidence, plan.event)
+    norms, evidence, whole = (
+        part.loss(1, relation, Element()).mu ** 2 for part in parts if part is not None
+    )
+    assert [norms / whole, evidence / whole] == pytest.approx([0.1, 0.15], rel=0.02)
+
+
+@pytest.mark.parametrize("clip", ["auto", 1.0])
+@pytest.mark.parametrize("n", [None, 600])
+def test_all_that_is_charged_is_lent_for_a_draw(n: Any, clip: Any) -> None:
+    model = LogisticRegression(unit=User(), epsilon=1.0, clip=clip, intervals=0.1, n_users=n)
+    query = model.query(cases.X, cases.BINARY, users=cases.USERS)
+    with Charge(query.plan.guarantee, SeededSource(1)) as charge:
+        query.run(charge)
+        assert not charge.left
 
 
 def test_a_default_fit_takes_half_as_many_rounds_as_bets_with_a_stated_bound() -> None:

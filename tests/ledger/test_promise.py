@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from tests.ledger import cases
 from tests.refusals import refuses
 
 import dpgrain as dg
+from dpgrain.accounting import Contribution, Gaussian
 from dpgrain.ledger import AnyDays, AnyHours, LastingPromise
+from dpgrain.ledger.window import Meeting
 from dpgrain.partitions import Partition, Rule
 from dpgrain.publishing import Price
 from dpgrain.regions import Region
 
+MEETINGS: tuple[Meeting, ...] = get_args(Meeting)
 TOPICS = Partition((Rule("topic"),))
 PROMISES = [
     cases.USERS,
@@ -103,3 +106,12 @@ def test_a_renewed_promise_is_to_the_same_units() -> None:
     new = PROMISES[4].renewed(2.0, 1e-7)
     assert (new.window, new.level, new.epsilon) == (PROMISES[4].window, "user", 2.0)
     assert isinstance(new.caps, Price)
+
+
+def test_hours_that_hold_a_part_of_a_block_pay_for_a_part() -> None:
+    """A block that loses a part may move twice as far as one that leaves, where signs may differ."""
+    promise = LastingPromise.of(dg.User(), 1.0, 1e-6, window=AnyHours(720, "at"))
+    event = Gaussian(10.0, Contribution(block="user", coordinates="signed"))
+    asked = dg.Guarantee("user", "", "zero_out", 1e-9, event)
+    prices = {meeting: promise.price(asked, None, meeting).mu for meeting in MEETINGS}
+    assert prices == pytest.approx({"whole": 0.1, "parts": 0.2, "any": 0.2})

@@ -16,7 +16,8 @@ from tests.statistics import histograms
 
 import dpgrain as dg
 from dpgrain.accounting import Contribution, Selection
-from dpgrain.statistics.plan import plan_histogram, select_by_threshold
+from dpgrain.publishing.promise import Promise
+from dpgrain.statistics.plan import grid_bits, make_plan, plan_histogram, select_by_threshold
 from dpgrain.units import RELATIONS, Relation, Unit
 
 Row: TypeAlias = tuple[int, str, str | None, float]  # user, item, cell, weight
@@ -45,6 +46,22 @@ def test_an_exchanged_block_of_one_number_changes_two_bins(noise: Any) -> None:
         assert plan.bounds is not None
         moved = plan.bounds.contribution.sensitivity(1, "replace")
         assert moved == pytest.approx(2.0 if noise == "laplace" else math.sqrt(2.0))
+
+
+@pytest.mark.parametrize("noise", ["gaussian", "laplace"])
+def test_what_one_record_moves_includes_two_steps_of_the_grid_for_each_item(noise: Any) -> None:
+    items, value, clip = 16, 1.0, 4.0
+    promise = Promise.of(dg.User(), 1.0, 0.0 if noise == "laplace" else 1e-6, "zero_out", None)
+    plan = make_plan(
+        Contribution("user", norm="l1" if noise == "laplace" else "l2"),
+        promise=promise, noise=noise, clip=clip, items=items, record_value=value,
+    )  # fmt: skip
+    # A block is at most 2^bits steps long, and half as many at least.
+    step = 2.0 ** (1 - grid_bits(plan.sums.noise_multiplier))
+    rounded = items if noise == "laplace" else math.sqrt(items)
+    size = plan.sums.contribution.record_size
+    assert size is not None
+    assert size - value / clip == pytest.approx(2 * step * rounded, rel=1e-6)
 
 
 def test_noise_stays_within_what_is_printed_in_95_percent_whatever_its_law() -> None:

@@ -179,6 +179,23 @@ def test_a_bound_is_chosen_by_noisy_numbers_alone() -> None:
         assert np.array_equal(other.estimate, one.estimate)
 
 
+def test_a_range_is_found_by_noisy_numbers_alone() -> None:
+    """What is found, and whether anything stood out, follow from the draws of another table."""
+
+    def published(sizes: Values) -> tuple[Any, ...]:
+        rows = dg.read(pa.table({"who": np.arange(sizes.size), "x": sizes}), user="who")
+        told = dg.mean(rows, "x", unit=dg.User(), epsilon=1.0, delta=1e-6)
+        return told.low, told.high, str(told)
+
+    rng = np.random.default_rng(3)
+    many, few = rng.normal(20.0, 3.0, 3000), np.array([1e9])
+    for first, second in ((many, few), (few, many)):
+        with recorded() as draws:
+            one = published(first)
+        with replayed(draws):
+            assert published(second) == one
+
+
 @pytest.mark.parametrize("cells", [0, 1, 4, 30])
 def test_what_was_learned_of_bounds_is_kept_by_group(cells: int) -> None:
     names = [f"i{i:02}" for i in range(cells)]

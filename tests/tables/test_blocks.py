@@ -93,6 +93,29 @@ def test_keys_that_tell_the_cell() -> None:
     assert mapped.for_keys(["month", "page"], table)[1].key == 1
 
 
+def test_pairs_that_are_counted_by_record_are_pairs_under_other_keys() -> None:
+    """A block of several pairs would make room for others when one record leaves."""
+    table = cases.table_of()
+    pairs = Blocks("element", of="page", key=0, alone=True, of_records=True)
+    for keys in (("month",), ("page",)):
+        same, other = pairs.for_keys(keys, table)
+        assert same is table
+        assert (other.of, other.key, other.alone) == (keys[0], 0, True)
+        contribution = other.contribution(items=None, cells=None, single=False, norm="l2")
+        assert contribution.block == "record"
+
+
+def test_the_same_mapping_of_two_columns_makes_two_partitions() -> None:
+    table = cases.table_of(pa.table({**cases.ROWS, "link": cases.ROWS["page"]}))
+    table = table.with_cells("one", of="page", by=cases.TOPICS)
+    table = table.with_cells("other", of="link", by=cases.TOPICS)
+    one, other = (Blocks.of_unit(dg.Element(name), table, []) for name in ("one", "other"))
+    assert "page" in one.named
+    assert one.named != other.named
+    assert one.partition != other.partition
+
+
+
 @pytest.mark.parametrize("taken", ["cell of page", "Cell of Page"])
 def test_a_column_that_is_there_is_not_taken_for_the_cells(taken: str) -> None:
     # All of a user's records would seem to lie in one cell, or in as many as somebody likes.

@@ -201,6 +201,17 @@ def test_no_number_of_a_time_ends_a_release(unit: str, zone: str | None, tmp_pat
     assert unit == "ns" or found[0][8] is None
 
 
+@pytest.mark.parametrize("zone", [None, "UTC"])
+def test_a_time_of_a_file_that_is_out_of_range_is_none(zone: str | None, tmp_path: Path) -> None:
+    at = pa.array([0, -(2**63), 1 - 2**63], pa.int64()).view(pa.timestamp("us", zone))
+    pq.write_table(pa.table({"who": [0, 1, 2], "at": at}), tmp_path / "t.parquet")
+    rows = dg.read(tmp_path / "t.parquet", user="who", engine="duckdb")
+    dated = rows.with_days("day", "at", zone)
+    with dated.open_engine() as engine:
+        days = engine.columns([("day", "text")]).column(0).to_pylist()
+    assert days == ["1970-01-01", None, "-infinity"]
+
+
 @pytest.mark.search
 @pytest.mark.parametrize("kind", ["table", "file", "relation"])
 def test_moments_of_nanoseconds_have_a_zone(kind: str, tmp_path: Path) -> None:
