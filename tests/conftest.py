@@ -19,6 +19,7 @@ import pytest
 from tests import sampling
 
 from dpgrain.cli import main
+from dpgrain.noise import SystemSource
 
 # Runs a command from its words.
 Command: TypeAlias = Callable[..., subprocess.CompletedProcess[str]]
@@ -60,6 +61,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     names = sampling.left_out(items, _part(config), config.getoption("--most"))
     config.hook.pytest_deselected(items=[item for item in items if item.nodeid in names])
     items[:] = [item for item in items if item.nodeid not in names]
+
+
+@pytest.fixture(autouse=True)
+def draws(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the operating system draws: the same in each run of a test, unless everything runs."""
+    if _part(request.config) != "all":
+        monkeypatch.setattr(SystemSource, "words", sampling.same_draws(request.node.nodeid))
 
 
 @pytest.fixture

@@ -5,7 +5,8 @@ hypothesis draws; or it has a loop of its own, over what the fixture ``some_of``
 product of options, of which the fixture ``strength`` says how many meet. A test of any kind that
 takes long is listed with its seconds in ``seconds.txt``, and the sample has as many of its cases as
 fit in 0.7 seconds, or in those of its mark. What the sample tries is the same in every run: it
-follows from the names of the tests and that list.
+follows from the names of the tests and that list. So does the noise that is drawn, in its rest, too;
+where everything runs it is new each time.
 """
 
 from __future__ import annotations
@@ -18,8 +19,12 @@ from collections.abc import Callable, Generator, Hashable, Iterable, Mapping, Se
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import pytest
 from hypothesis import is_hypothesis_test, settings
+from numpy.typing import NDArray
+
+from dpgrain.noise import SeededSource, SystemSource
 
 #: The sample of each search, the rest of it, or everything.
 Part = Literal["sample", "rest", "all"]
@@ -66,6 +71,21 @@ def shortened(name: str, part: Part) -> Callable[[Iterable[Any]], list[Any]]:
         return [every[i] for i in sorted(draw.sample(range(len(every)), few))]
 
     return some
+
+
+def same_draws(name: str) -> Callable[[SystemSource, int], NDArray[np.uint64]]:
+    """How the operating system draws for a test of this name, in each run alike.
+
+    Of thousands of tests one fails by chance now and then, and is then no news. What a test starts in
+    other processes draws as ever.
+    """
+    source, process = SeededSource(int(hashlib.sha256(name.encode()).hexdigest(), 16)), os.getpid()
+    draw = SystemSource.words
+
+    def words(self: SystemSource, size: int) -> NDArray[np.uint64]:
+        return source.words(size) if os.getpid() == process else draw(self, size)
+
+    return words
 
 
 def spread(cases: Mapping[str, frozenset[Hashable]], keep: int | None) -> set[str]:

@@ -103,5 +103,6 @@ def test_phases_go_on_after_one_that_ended() -> None:
         users=np.arange(400),
         n_users=400,
         epsilon=8.0,
+        random_state=0,
     )
     assert len(found.history.points) == 6

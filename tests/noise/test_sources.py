@@ -24,6 +24,11 @@ IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
 
 
+@pytest.fixture
+def draws() -> None:
+    """What the operating system draws is drawn here."""
+
+
 def test_a_seeded_source_is_reproducible_and_says_that_it_is_not_private() -> None:
     one, two = SeededSource(12), SeededSource(12)
     np.testing.assert_array_equal(one.words(5), two.words(5))

@@ -115,7 +115,6 @@ def test_the_same_mapping_of_two_columns_makes_two_partitions() -> None:
     assert one.partition != other.partition
 
 
-
 @pytest.mark.parametrize("taken", ["cell of page", "Cell of Page"])
 def test_a_column_that_is_there_is_not_taken_for_the_cells(taken: str) -> None:
     # All of a user's records would seem to lie in one cell, or in as many as somebody likes.
