@@ -20,7 +20,7 @@ from dpgrain.errors import ParameterError
 from dpgrain.learn.query import FitQuery
 from dpgrain.learn.tuning import TunedQuery, fit_tuned
 from dpgrain.optimize import Ball, Constant, Last, Sgd, Squared
-from dpgrain.publishing import Query, publish
+from dpgrain.publishing import Promise, Query, publish
 from dpgrain.publishing.publish import before_publishing
 from dpgrain.publishing.sent import Sent
 
@@ -182,6 +182,38 @@ def test_a_model_that_is_changed_after_it_was_asked_is_asked_again() -> None:
     model.set_params(rounds=5)
     with refuses("rounds", "stay"):
         publish(query)
+
+
+def test_a_list_that_is_changed_after_it_was_asked_is_asked_again() -> None:
+    classes: list[int] = [0, 1]
+    model = _model(classes=classes)
+    query = model.query(X, BINARY, users=USERS)
+    model.set_params(classes=[0, 1], epsilon=model.epsilon + 0.0)
+    assert query.plan.guarantee.epsilon() <= model.epsilon
+    model.set_params(classes=classes)
+    classes.append(2)
+    with refuses("classes", "stay"):
+        publish(query)
+
+
+def test_a_query_leaves_nothing_of_an_earlier_fit() -> None:
+    model = _model(random_state=2, tune={"l2": [0.0, 0.1]})
+    publish(model.query(X, BINARY, users=USERS))
+    assert model.tuned_["l2"] in (0.0, 0.1)
+    model.set_params(tune=None)
+    publish(model.query(X, BINARY, users=USERS))
+    assert not hasattr(model, "tuned_")
+    assert model.n_features_in_ == X.shape[1]
+
+
+@pytest.mark.parametrize("asked", ["fit", "tuned", "minimum"])
+def test_a_copy_promises_nothing_to_units_that_rows_were_not_asked_for(asked: str) -> None:
+    """Blocks of single rows would bear a promise to whole users."""
+    query: Any = ASKED[asked]((X, BINARY, USERS), epsilon=1.0)
+    for unit in (dg.Record(), dg.User(max_elements=3)):
+        other = Promise.of(unit, 1.0, 1e-6, "zero_out")
+        with refuses("promise", "ask anew"):
+            replace(query, promise=other)
 
 
 @pytest.mark.parametrize("asked", ["fit", "tuned"])

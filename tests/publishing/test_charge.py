@@ -175,6 +175,10 @@ def test_one_of_several_in_parallel_is_drawn_for_the_worst_of_them() -> None:
     inner.noisy(two, SUMS, 2.0**20)
     with pytest.raises(RuntimeError, match="as often as it was charged"):
         charge.one_of(part, one)
+    with charge_of(part, SeededSource(1)) as charge:
+        inner = charge.one_of(part, two)
+    with pytest.raises(RuntimeError, match="the release is made"):
+        inner.noisy(two, SUMS, 2.0**20)
     whole = one + two
     assert charge_of(whole, SeededSource(1)).one_of(one, one).left == tickets(one)
     # Of a sum both are drawn, so that one of them is no stand-in for it.

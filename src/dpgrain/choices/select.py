@@ -243,6 +243,9 @@ class SelectQuery(Query[Choice]):
     evaluation: Evaluation | None = None
     random_state: RandomState = None
 
+    def __post_init__(self) -> None:
+        self.check_unit(self.whose.unit)
+
     @cached_property
     def way(self) -> _Once | _Repeated:
         """The way to choose, with its noise."""

@@ -246,6 +246,10 @@ class MinimumQuery(Query[Minimum]):
     lot: int | None = None
     random_state: RandomState = None
 
+    def __post_init__(self) -> None:
+        if isinstance(self.rows, _Here):
+            self.check_unit(self.rows.whose.unit)
+
     @cached_property
     def roster(self) -> Roster:
         """The number of users, and its release where it is not stated."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from html import escape
 from pathlib import Path
@@ -33,7 +33,7 @@ from dpgrain.learn.confidence import Evidence, Intervals, intervals
 from dpgrain.learn.files import Described, write
 from dpgrain.learn.fitted import Classes, Fitted, Unopened
 from dpgrain.learn.given import Given, Passed
-from dpgrain.learn.query import FitQuery, RowsHere
+from dpgrain.learn.query import FitQuery, RowsHere, stated_of
 from dpgrain.learn.reading import ridge_of, table, vector
 from dpgrain.learn.rounds import History, lot_of
 from dpgrain.learn.searches import copied_by, require_known_callers
@@ -52,6 +52,9 @@ if TYPE_CHECKING:
     from dpgrain.learn.features import Encoding
 else:
     distributed = later("dpgrain.learn.distributed")
+
+# Attributes that say what features the rows of this fit have.
+_OF_FEATURES = ("n_features_in_", "feature_names_in_")
 
 
 @dataclass(kw_only=True, repr=False, eq=False)
@@ -241,7 +244,7 @@ class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
             places = ask.recipe is not None
             rows = RowsHere.of(self, given, ask.promise.unit, places=places)
         lot = None if ask.recipe is None else lot_of(self.random_state)
-        stated = self.get_params(deep=False)
+        stated = stated_of(self)
         query: Query[Any] = FitQuery(promise, self, stated, ask, rows, lot, self.random_state)
         return query
 
@@ -266,9 +269,13 @@ class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
         if self._sent is not None:
             self._sent.check()
 
-    def forget(self) -> None:
-        """Forget what an earlier fit has left, which must not speak for another one."""
-        for earlier in [name for name in vars(self) if name.endswith("_")]:
+    def forget(self, *, but: Collection[str] = ()) -> None:
+        """Forget what an earlier fit has left, which must not speak for another one.
+
+        Args:
+            but: the attributes that stay.
+        """
+        for earlier in [name for name in vars(self) if name.endswith("_") and name not in but]:
             delattr(self, earlier)
 
     def _there(self, ask: Ask, there: RowsThere) -> DataThere:
@@ -420,6 +427,8 @@ class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
             tuned: the setting that was chosen.
             parameters: the parameters that the fit used; by default the model's own.
         """
+        # A query may be published of a model that another fit has left something in.
+        self.forget(but=_OF_FEATURES)
         own = self.get_params(deep=False) if parameters is None else parameters
         self.parameters_ = {**own, **(tuned or {})}
         intercept, bound = self.parameters_["fit_intercept"], self.parameters_["feature_bound"]

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+import numpy as np
+
 from dpgrain.arrays.blocks import Unread
 from dpgrain.arrays.guarantees import guarantee_of
 from dpgrain.errors import ParameterError
@@ -114,6 +116,9 @@ class FitQuery(Query["LinearModel"]):
     lot: int | None = None
     random_state: RandomState = None
 
+    def __post_init__(self) -> None:
+        self.check_unit(self.asked.promise.unit)
+
     @cached_property
     def _way(self) -> Way:
         way: Way = central if self.asked.recipe is None else by_recipe
@@ -167,6 +172,15 @@ def taken(promise: Promise) -> dict[str, Any]:
     return {"share": None, "epsilon": promise.epsilon, "delta": promise.delta}
 
 
+def stated_of(model: Model) -> dict[str, Any]:
+    """Return the parameters of a model as they are now; a list that changes later is another one.
+
+    Args:
+        model: the model.
+    """
+    return {name: _kept(value) for name, value in model.get_params(deep=False).items()}
+
+
 def check_same(model: Model, stated: Mapping[str, Any]) -> None:
     """Refuse a fit of a model that is not as it was asked for, or not where it is charged.
 
@@ -180,8 +194,30 @@ def check_same(model: Model, stated: Mapping[str, Any]) -> None:
     model.check_process()
     now = model.get_params(deep=False)
     for name, value in stated.items():
-        if now[name] is not value:
+        if not _is_same(now[name], value):
             raise ParameterError(
                 f"{name} must stay as it was when the fit was asked for: ask for it again.",
                 name=name,
             )
+
+
+def _kept(value: Any) -> Any:
+    """Return a parameter that stays as it is when a caller changes a list, a mapping or an array."""
+    if isinstance(value, dict):
+        return {key: _kept(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_kept(one) for one in value]
+    return value.copy() if isinstance(value, np.ndarray) else value
+
+
+def _is_same(now: Any, then: Any) -> bool:
+    """Whether a parameter is what it was; an object of the caller's own, if it is that object."""
+    if now is then or type(now) is not type(then):
+        return now is then
+    if isinstance(then, np.ndarray):
+        return np.array_equal(now, then)
+    if isinstance(then, dict):
+        return now.keys() == then.keys() and all(_is_same(now[key], then[key]) for key in then)
+    if isinstance(then, list | tuple):
+        return len(now) == len(then) and all(map(_is_same, now, then))
+    return isinstance(then, int | float | str) and now == then

@@ -30,7 +30,7 @@ from dpgrain.learn.central import Plan, planned, run
 from dpgrain.learn.confidence import check_curvature
 from dpgrain.learn.fitted import Data
 from dpgrain.learn.given import Given, Passed
-from dpgrain.learn.query import RowsHere, check_same, taken, with_promise
+from dpgrain.learn.query import RowsHere, check_same, stated_of, taken, with_promise
 from dpgrain.noise import RandomState, Source, raised
 from dpgrain.noise.sums import with_gaussian
 from dpgrain.publishing import Charge, Planned, Promise, Query, publish, told_if_interrupted
@@ -197,7 +197,7 @@ def tuned_query(
     return TunedQuery(
         promise,
         model,
-        model.get_params(deep=False),
+        stated_of(model),
         ask,
         tuple(settings),
         candidates,
@@ -235,6 +235,9 @@ class TunedQuery(Query[Model]):
     bound: float
     rows: RowsHere
     random_state: RandomState = None
+
+    def __post_init__(self) -> None:
+        self.check_unit(self.rows.unit)
 
     @cached_property
     def _fits(self) -> tuple[Ask, ...]:

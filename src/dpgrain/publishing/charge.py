@@ -54,6 +54,7 @@ class Charge:
     Args:
         guarantee: what was charged, with the receipts of ledgers.
         source: where noise comes from.
+        within: the charge of which this one draws a part, and with which it ends.
 
     >>> from dpgrain.accounting import Gaussian
     >>> from dpgrain.noise import SeededSource
@@ -66,8 +67,11 @@ class Charge:
     RuntimeError: Gaussian was drawn as often as it was charged.
     """
 
-    def __init__(self, guarantee: Guarantee, source: Source) -> None:
+    def __init__(
+        self, guarantee: Guarantee, source: Source, *, within: Charge | None = None
+    ) -> None:
         self._guarantee = guarantee
+        self._within = within
         self._source = source
         self._left = tickets(guarantee.event)
         self._lock = threading.Lock()
@@ -206,7 +210,7 @@ class Charge:
         if event != part and not (isinstance(part, Parallel) and event in part.events):
             raise RuntimeError(f"{type(event).__name__} is not among what was charged.")
         self._take(part)
-        return Charge(replace(self._guarantee, event=event), self._source)
+        return Charge(replace(self._guarantee, event=event), self._source, within=self)
 
     def best_of(
         self, part: SelectBest, count: int, run: Callable[[int, Charge], tuple[float, Result]]
@@ -225,7 +229,7 @@ class Charge:
 
         def drawn(source: Source) -> tuple[float, Result]:
             index = below(count, source)
-            with Charge(one, source) as charge:
+            with Charge(one, source, within=self) as charge:
                 return run(index, charge)
 
         best = best_run(drawn, part, self._source)
@@ -245,6 +249,8 @@ class Charge:
     def _check_open(self) -> None:
         if self._over:
             raise RuntimeError("the release is made: its charge opens and draws nothing more.")
+        if self._within is not None:
+            self._within._check_open()
 
     def __reduce__(self) -> NoReturn:
         raise ParameterError(

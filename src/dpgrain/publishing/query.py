@@ -11,6 +11,7 @@ from dpgrain.noise import RandomState
 from dpgrain.publishing.planned import Planned
 from dpgrain.publishing.promise import Promise
 from dpgrain.publishing.sent import Sent
+from dpgrain.units import Unit
 
 if TYPE_CHECKING:
     from dpgrain.publishing.charge import Charge
@@ -81,6 +82,21 @@ class Query(ABC, Generic[Made]):
                 name="promise",
             )
         return self._with(promise)
+
+    def check_unit(self, unit: Unit) -> None:
+        """Refuse a promise to another unit than rows were asked for, as a copy might make it.
+
+        Args:
+            unit: the unit by which rows make blocks.
+
+        Raises:
+            ParameterError: if the promise is to another unit.
+        """
+        if self.promise.unit != unit:
+            raise ParameterError(
+                f"a query keeps the unit of its rows, {unit!r}: ask anew for {self.promise.unit!r}.",
+                name="promise",
+            )
 
     def _with(self, promise: Promise) -> Self:
         """Return the same query with another promise to the same unit."""
