@@ -5,12 +5,13 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from functools import wraps
-from typing import Any, ParamSpec, Protocol, TypeVar, cast
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast
 
 from dpgrain.publishing.publish import publish
 from dpgrain.publishing.query import Query
 
 Parameters = ParamSpec("Parameters")
+Whose = TypeVar("Whose")
 Made = TypeVar("Made")
 Published = TypeVar("Published", covariant=True)
 
@@ -47,7 +48,30 @@ def publishes(query: Callable[Parameters, Query[Made]]) -> Door[Parameters, Made
 
     made: Any = door
     made.query = query
-    stated = inspect.signature(query)
-    returned = str(stated.return_annotation).removeprefix("Query[").removesuffix("]")
-    made.__signature__ = stated.replace(return_annotation=returned)
+    made.__signature__ = _published(inspect.signature(query))
     return cast("Door[Parameters, Made]", made)
+
+
+def published(
+    query: Callable[Concatenate[Whose, Parameters], Query[Made]], name: str
+) -> Callable[Concatenate[Whose, Parameters], Made]:
+    """Make a method that publishes what another method of the class asks for.
+
+    Args:
+        query: the other method; its docstring is the method's.
+        name: the name of the method.
+    """
+
+    @wraps(query)
+    def method(whose: Whose, /, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Made:
+        return publish(query(whose, *args, **kwargs))
+
+    method.__name__, method.__qualname__ = name, query.__qualname__.replace(query.__name__, name)
+    method.__dict__["__signature__"] = _published(inspect.signature(query))
+    return method
+
+
+def _published(stated: inspect.Signature) -> inspect.Signature:
+    """Return the signature of what publishes a query."""
+    returned = str(stated.return_annotation).removeprefix("Query[").removesuffix("]")
+    return stated.replace(return_annotation=returned)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 
 from dpgrain.noise import source_of
 from dpgrain.publishing.budget import charge as charge_open_ones
@@ -42,11 +43,14 @@ def publish(query: Query[Made]) -> Made:
     query.check_process()
     query = query.settled()
     plan, source = query.plan, source_of(query.random_state)
-    guarantee = before_publishing(
-        replace(plan.guarantee, private=source.private),
-        n_users=plan.n_users,
-        cells=plan.cells,
-        share=query.promise.share,
+    guarantee = query.charged(
+        partial(
+            before_publishing,
+            replace(plan.guarantee, private=source.private),
+            n_users=plan.n_users,
+            cells=plan.cells,
+            share=query.promise.share,
+        )
     )
     with Charge(guarantee, source) as charge:
         return query.run(charge)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast
 
@@ -15,6 +16,7 @@ from dpgrain.units import Unit
 
 if TYPE_CHECKING:
     from dpgrain.publishing.charge import Charge
+    from dpgrain.publishing.guarantee import Guarantee
 
 Made = TypeVar("Made")
 
@@ -64,6 +66,15 @@ class Query(ABC, Generic[Made]):
         Args:
             charge: the right to open rows and to draw what the plan says.
         """
+
+    def charged(self, charge: Callable[[], Guarantee]) -> Guarantee:
+        """Charge the release, and return the guarantee to publish.
+
+        Args:
+            charge: the function that warns, and charges what is open; it is called once, in one of the
+                processes that make the release together.
+        """
+        return charge()
 
     def keeping(self, promise: Promise) -> Self:
         """Return the same query with another ε and δ.

@@ -81,8 +81,8 @@ class Asked:
 
 def clipped_run(
     promise: Promise,
-    numbers: Numbers,
     *,
+    numbers: Numbers,
     sampling: Literal["pairs", "users"],
     elements_per_user: float,
     exact: bool,
@@ -117,23 +117,20 @@ def clipped_run(
     if numbers.noise_multiplier is not None:
         return Asked(promise, _stated(promise, numbers.noise_multiplier, bands or 1, given), rule)
 
-    def calibrated(trial: Promise, bands: int | None) -> ClippedMean:
-        asked: dict[str, Any] = {
-            "epsilon": trial.epsilon,
-            "delta": trial.delta,
-            "unit": trial.unit,
-            "relation": trial.relation,
-            **given,
-        }
-        if bands is None:
-            return best(in_bands(**asked))
-        return ClippedMean.calibrate(**asked, bands=bands)
-
-    promise = promise.settled(lambda trial: calibrated(trial, bands).event)
-    return Asked(promise, calibrated(promise, bands), rule)
+    asked: dict[str, Any] = {
+        "epsilon": promise.epsilon,
+        "delta": promise.delta,
+        "unit": promise.unit,
+        "relation": promise.relation,
+        **given,
+    }
+    found = (
+        best(in_bands(**asked)) if bands is None else ClippedMean.calibrate(**asked, bands=bands)
+    )
+    return Asked(promise, found, rule)
 
 
-def given_mean(promise: Promise, mean: Mean, numbers: Numbers, *, noise: Noise) -> Asked:
+def given_mean(promise: Promise, *, mean: Mean, numbers: Numbers, noise: Noise) -> Asked:
     """Check that a private mean can be what a run publishes in each step.
 
     Args:

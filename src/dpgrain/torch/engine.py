@@ -4,23 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 from dpgrain import _validate
-from dpgrain.arrays.blocks import Rows, arrange, unit_of
-from dpgrain.arrays.guarantees import guarantee_of
+from dpgrain.arrays.blocks import Unread, unit_of
 from dpgrain.errors import ParameterError
 from dpgrain.means import Mean
-from dpgrain.noise import RandomState, source_of
-from dpgrain.publishing import Promise, before_publishing
-from dpgrain.publishing.budget import open_budget
+from dpgrain.noise import RandomState, Source
+from dpgrain.publishing import Promise, Query
+from dpgrain.publishing.door import published
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.publish import before_resuming
 from dpgrain.torch import resuming
 from dpgrain.torch.adaptive import AdaptiveNorm
 from dpgrain.torch.asked import Asked, Numbers, clipped_run, given_mean
-from dpgrain.torch.batches import Blocks
 from dpgrain.torch.checkpoint import Checkpoint, Plan
 from dpgrain.torch.held import Held
 from dpgrain.torch.library import torch
@@ -28,8 +27,9 @@ from dpgrain.torch.loader import PrivateLoader
 from dpgrain.torch.optimizer import PrivateOptimizer
 from dpgrain.torch.precision import check_precise
 from dpgrain.torch.processes import Processes
+from dpgrain.torch.query import Made, Passed, RunQuery, charged_once, check_processes
 from dpgrain.torch.run import Run
-from dpgrain.torch.steps import Draws, owners_of, steps_of
+from dpgrain.torch.steps import Draws, check_vectors
 from dpgrain.units import OWN_UNIT, Relation, Unit, User
 
 
@@ -77,15 +77,16 @@ class PrivacyEngine:
         self._unit = unit
         # Making a promise checks the unit and the relation.
         _ = Promise(User() if unit is None else unit, 1.0, 1e-6, relation)
-        self._relation, self._source = relation, source_of(random_state)
+        self._relation, self._random_state = relation, random_state
         self._guarantee: Guarantee | None = None
         self._run: Run | None = None
         self._plan: Plan | None = None
         self._draws: Draws
+        self._source: Source
         self._held: Held
         self._extra: Mapping[str, Any] = {}
 
-    def make_private(
+    def query(
         self,
         *,
         module: Any,
@@ -112,8 +113,10 @@ class PrivacyEngine:
         records_apart: Sequence[type] = (),
         example: Any = None,
         collate_fn: Callable[[list[Any]], Any] | None = None,
-    ) -> tuple[Any, PrivateOptimizer, PrivateLoader]:
+    ) -> Query[Made]:
         """Charge a training run, and return what an ordinary training loop needs.
+
+        ``query`` of the same arguments returns the run as a query, which a plan may hold.
 
         Args:
             module: the network, which is returned with hooks that the last step takes off. Of one in
@@ -165,8 +168,7 @@ class PrivacyEngine:
                 is protected, a layer mixes records or is not known, or the open budget does not hold
                 the run; nothing is charged then.
         """
-        if self._run is not None:
-            raise ParameterError("an engine has one run: make another PrivacyEngine for another.")
+        self.check_new()
         unit = unit_of(self._unit, users)
         module, processes = Processes.of(module)
         check_dataset(dataset)
@@ -182,10 +184,12 @@ class PrivacyEngine:
             share,
             bands,
         )
+        ask: Callable[[Promise], Asked]
         if mean is None:
-            asked = clipped_run(
-                self._promise(unit, noise_multiplier, target_epsilon, target_delta, share),
-                numbers,
+            promise = self._promise(unit, noise_multiplier, target_epsilon, target_delta, share)
+            ask = partial(
+                clipped_run,
+                numbers=numbers,
                 sampling=sampling,
                 elements_per_user=elements_per_user,
                 exact=exact,
@@ -193,34 +197,68 @@ class PrivacyEngine:
             )
         else:
             promise = Promise(unit, 1.0, target_delta, self._relation)
-            asked = given_mean(promise, mean, numbers, noise=noise)
-        run, held = self._start(
-            asked,
+            ask = partial(given_mean, mean=mean, numbers=numbers, noise=noise)
+        places = getattr(mean, "fresh", False)
+        whose = Unread.of(len(dataset), users, elements, unit, places=places)
+        run = Run(
             module,
             optimizer,
-            dataset,
-            arrange(len(dataset), users, elements, unit, places=asked.mean.fresh),
-            users,
-            elements,
             apart=tuple(records_apart),
             loss_reduction=loss_reduction,
             processes=processes,
+            private=self._random_state is None,
         )
-        guarantee = self._promised(asked, users, elements, collated=collate_fn is not None)
-        with run.hooked():
-            if example is not None:
-                run.try_on(example)
-            guarantee = self._charged(
-                run,
-                held,
-                lambda: before_publishing(
-                    guarantee, n_users=asked.mean.n_users, share=asked.promise.share
-                ),
-            )
+        query = RunQuery(
+            promise,
+            ask,
+            self,
+            run,
+            Passed(dataset, whose, max_rows, collate_fn),
+            loss_reduction,
+            self._random_state,
+        )
+        if promise.share is None:
+            # Wrong numbers are refused here, and not when the run is charged.
+            check_vectors(query.asked.mean, run.parameters, alone=processes.alone)
+        if example is not None:
+            run.try_on(example)
+        return query
+
+    make_private = published(query, "make_private")
+
+    def check_new(self) -> None:
+        """Refuse a second run.
+
+        Raises:
+            ParameterError: if the engine has a run.
+        """
+        if self._run is not None:
+            raise ParameterError("an engine has one run: make another PrivacyEngine for another.")
+
+    def begin(
+        self,
+        run: Run,
+        asked: Asked,
+        guarantee: Guarantee,
+        held: Held,
+        draws: Draws,
+        source: Source,
+        loss_reduction: Literal["mean", "sum"],
+    ) -> None:
+        """Take a run that was charged as the engine's own.
+
+        Args:
+            run: the run.
+            asked: its public numbers.
+            guarantee: its promise, charged.
+            held: the records and labels of this process.
+            draws: what draws the blocks of each step.
+            source: where noise comes from.
+            loss_reduction: how the loop's loss adds up the losses of records.
+        """
         self._run, self._guarantee, self._held = run, guarantee, held
-        self._plan = resuming.plan_of(asked, guarantee, loss_reduction, users, elements)
-        loader = PrivateLoader(run, dataset, held.blocks, self._draws, max_rows, collate_fn)
-        return module, PrivateOptimizer(run), loader
+        self._draws, self._source = draws, source
+        self._plan = resuming.plan_of(asked, guarantee, loss_reduction, held.users, held.elements)
 
     def save(self, path: str | Path, *, extra: Mapping[str, Any] | None = None) -> None:
         """Write a checkpoint, from which :meth:`resume` goes on after the process has ended.
@@ -327,31 +365,32 @@ class PrivacyEngine:
         # Of a promise whose noise is known nothing but the unit, the relation and δ is used.
         promise = Promise(unit, 1.0, plan.guarantee.delta, plan.guarantee.relation)
         asked = Asked(promise, plan.mean, plan.rule)
-        guarantee = engine._promised(asked, users, elements, collated=collate_fn is not None)
+        passed = Passed(
+            dataset, Unread.of(len(dataset), users, elements, unit), max_rows, collate_fn
+        )
+        guarantee = replace(passed.promised(asked), private=engine._source.private)
         resuming.check_alike(plan, guarantee, users, elements)
-        rows = arrange(len(dataset), users, elements, unit)
         resuming.load(checkpoint, module, optimizer)
-        run, held = engine._start(
-            asked,
+        run = Run(
             module,
             optimizer,
-            dataset,
-            rows,
-            users,
-            elements,
             apart=tuple(records_apart),
             loss_reduction=plan.loss_reduction,
             processes=processes,
+            private=engine._source.private,
         )
         guarantee = replace(guarantee, receipts=plan.guarantee.receipts)
         with run.hooked():
-            resuming.go_on(run, held, engine._draws, checkpoint, path)
-            guarantee = engine._charged(
-                run, held, lambda: before_resuming(guarantee, n_users=plan.mean.n_users)
+            held, draws = passed.started(run, asked, engine._source)
+            resuming.go_on(run, held, draws, checkpoint, path)
+            check_processes(run, asked, held)
+            guarantee = charged_once(
+                processes, lambda: before_resuming(guarantee, n_users=plan.mean.n_users)
             )
-        engine._run, engine._guarantee, engine._held = run, guarantee, held
+        engine._run, engine._guarantee = run, guarantee
+        engine._held, engine._draws = held, draws
         engine._plan = replace(plan, guarantee=guarantee)
-        loader = PrivateLoader(run, dataset, held.blocks, engine._draws, max_rows, collate_fn)
+        loader = passed.loader(run, held, draws)
         return engine, module, PrivateOptimizer(run), loader
 
     @property
@@ -408,63 +447,6 @@ class PrivacyEngine:
         if self._run is None:
             raise _no_run()
         return self._run
-
-    def _start(
-        self,
-        asked: Asked,
-        module: Any,
-        optimizer: Any,
-        dataset: Any,
-        rows: Rows,
-        users: Any,
-        elements: Any,
-        *,
-        apart: tuple[type, ...],
-        loss_reduction: Literal["mean", "sum"],
-        processes: Processes,
-    ) -> tuple[Run, Held]:
-        """Return a run that is not charged yet, and the records that it reads."""
-        blocks, owners = Blocks.arrange(rows), owners_of(asked.mean, rows, users)
-        parameters = [p for p in module.parameters() if p.requires_grad]
-        steps, self._draws = steps_of(
-            asked, parameters, self._source, blocks.by_size(), owners, alone=processes.alone
-        )
-        run = Run(
-            module,
-            optimizer,
-            steps,
-            apart=apart,
-            loss_reduction=loss_reduction,
-            processes=processes,
-            private=self._source.private,
-        )
-        return run, Held(dataset, users, elements, blocks)
-
-    def _promised(self, asked: Asked, users: Any, elements: Any, *, collated: bool) -> Guarantee:
-        """Return the guarantee of a run, before it is charged."""
-        return guarantee_of(
-            asked.promise,
-            asked.mean.event,
-            asked.facts(named=users is not None, collated=collated),
-            private=self._source.private,
-            users=users,
-            elements=elements,
-        )
-
-    def _charged(self, run: Run, held: Held, charge: Callable[[], Guarantee]) -> Guarantee:
-        """Charge a run once, in the first of its processes, and return its guarantee."""
-        processes = run.processes
-        if not processes.alone:
-            # The key is kept nowhere, so that hashes tell nothing when the run has begun.
-            processes.check_alike(
-                module=[tuple(parameter.shape) for parameter in run.parameters],
-                noise_multiplier=repr(run.mean),
-                **held.hashes(processes.told(Held.key)),
-            )
-        charged = processes.told(charge)
-        if not processes.first and (budget := open_budget()) is not None:
-            budget.charge(charged)
-        return charged
 
     def _promise(
         self,

@@ -187,7 +187,12 @@ class Recorder:
         self._before: Mapping[str, _State] = {}
         self._compared: set[bool] = set()
         self._layers = dict(_leaves("", module, apart))
-        enter = _Hook(self._enter)
+        self._hooks: list[Any] = []
+        self.hook()
+
+    def hook(self) -> None:
+        """Put the hooks on, which are there from the start."""
+        module, enter = self.module, _Hook(self._enter)
         self._hooks = [module.register_forward_pre_hook(enter, with_kwargs=True)]
         for layer, (name, rule) in self._layers.items():
             self._hooks += self._hooks_of(layer, name, rule)

@@ -16,6 +16,7 @@ from typing import Any, Literal, NoReturn
 from torch.utils._pytree import tree_leaves
 
 from dpgrain.errors import ParameterError, RunEnded
+from dpgrain.means import Mean
 from dpgrain.torch.batches import Batch
 from dpgrain.torch.clipping import Sums, add_part, whole_sums
 from dpgrain.torch.journal import Journal
@@ -29,12 +30,11 @@ from dpgrain.torch.steps import Steps
 
 
 class Run:
-    """The state of a training run.
+    """The state of a training run, which :meth:`start` begins once it is charged.
 
     Args:
         module: the network.
         optimizer: what steps against noisy gradients.
-        steps: what each step adds up and publishes.
         apart: types of layers that treat records apart, as the caller states.
         loss_reduction: how the loop's loss adds up the losses of a batch's records.
         processes: the processes that make the run together.
@@ -50,7 +50,6 @@ class Run:
         self,
         module: Any,
         optimizer: Any,
-        steps: Steps,
         *,
         apart: tuple[type, ...],
         loss_reduction: Literal["mean", "sum"],
@@ -58,12 +57,14 @@ class Run:
         private: bool,
     ) -> None:
         self.module, self.optimizer, self.processes = module, optimizer, processes
-        self.mean, self.steps = steps.mean, steps
+        self.mean: Mean
+        self.steps: Steps
         self._made_by, self._private = os.getpid(), private
         self.parameters = [p for p in module.parameters() if p.requires_grad]
         if loss_reduction == "mean":
             check_digits(module)
         self._recorder = Recorder(module, apart, self._read, reduction=loss_reduction)
+        self._recorder.remove()
         self.done, self.ended = 0, False
         self.journal: Journal | None = None
         self._begun = self._ahead = 0
@@ -74,6 +75,15 @@ class Run:
         self._was_read = False
         self._vector: Sums = {}
         self._sum: Any = None
+
+    def start(self, steps: Steps) -> None:
+        """Hook the module, and let steps begin.
+
+        Args:
+            steps: what each step adds up and publishes.
+        """
+        self.mean, self.steps = steps.mean, steps
+        self._recorder.hook()
 
     @property
     def begun(self) -> int:
@@ -131,7 +141,11 @@ class Run:
                 "example must hold tensors of two made-up records at least, their first dimension.",
                 name="example",
             )
-        self._recorder.try_on(inputs, records)
+        self._recorder.hook()
+        try:
+            self._recorder.try_on(inputs, records)
+        finally:
+            self._recorder.remove()
 
     def begin(self, batch: Batch) -> None:
         """Hand out a batch.

@@ -238,14 +238,35 @@ class Everybody:
         """Draw all blocks."""
 
 
+def check_vectors(mean: Mean, parameters: Sequence[Any], *, alone: bool) -> None:
+    """Refuse a mean of vectors of all blocks where there can be none.
+
+    Args:
+        mean: the mean.
+        parameters: what is trained.
+        alone: True if one process makes the run.
+
+    Raises:
+        ParameterError: if there are too many parameters for a vector of each block, or vectors would
+            be in several processes.
+    """
+    if isinstance(mean, ClippedMean):
+        return
+    if not alone:
+        raise ParameterError(
+            "mean needs the vectors of all blocks in one process: pass the module itself, or leave "
+            "mean out and clip.",
+            name="mean",
+        )
+    check_small(parameters)
+
+
 def steps_of(
     asked: Asked,
     parameters: Sequence[Any],
     source: Source,
     places: IndexArray,
     owners: IndexArray,
-    *,
-    alone: bool = True,
 ) -> tuple[ClippedSteps | MeanSteps, Draws]:
     """Return the steps of a run that is asked for, and what draws their blocks.
 
@@ -255,21 +276,9 @@ def steps_of(
         source: where draws and noise come from.
         places: (blocks,) the blocks in the order in which they are read.
         owners: (blocks,) the user of each block.
-        alone: True if one process makes the run.
-
-    Raises:
-        ParameterError: if there are too many parameters for a vector of each block, or vectors would
-            be in several processes.
     """
     mean = asked.mean
     if not isinstance(mean, ClippedMean):
-        if not alone:
-            raise ParameterError(
-                "mean needs the vectors of all blocks in one process: pass the module itself, or leave "
-                "mean out and clip.",
-                name="mean",
-            )
-        check_small(parameters)
         return MeanSteps(mean, parameters, mean.start(source, owners), places), Everybody()
     return ClippedSteps(mean, parameters, source, asked.rule), mean.start(source, owners)
 

@@ -1,0 +1,190 @@
+"""Training runs that are asked for: their noise from public numbers, and what reads records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from dpgrain.arrays.blocks import Unread
+from dpgrain.arrays.guarantees import guarantee_of
+from dpgrain.noise import RandomState, Source
+from dpgrain.publishing import Charge, Planned, Promise, Query
+from dpgrain.publishing.budget import open_budget
+from dpgrain.publishing.guarantee import Guarantee
+from dpgrain.torch.asked import Asked
+from dpgrain.torch.batches import Blocks
+from dpgrain.torch.held import Held
+from dpgrain.torch.loader import PrivateLoader
+from dpgrain.torch.optimizer import PrivateOptimizer
+from dpgrain.torch.processes import Processes
+from dpgrain.torch.run import Run
+from dpgrain.torch.steps import Draws, owners_of, steps_of
+
+if TYPE_CHECKING:
+    from dpgrain.torch.engine import PrivacyEngine
+
+#: What an ordinary training loop needs.
+Made: TypeAlias = tuple[Any, PrivateOptimizer, PrivateLoader]
+
+
+@dataclass(frozen=True, eq=False)
+class Passed:
+    """What a caller passes of a run, and nobody has read.
+
+    Args:
+        dataset: the records by place.
+        whose: whose each record is, and its cell.
+        max_rows: the most rows of a batch.
+        collate_fn: the function that makes a batch of a list of records.
+    """
+
+    dataset: Any
+    whose: Unread
+    max_rows: int | None
+    collate_fn: Callable[[list[Any]], Any] | None
+
+    def promised(self, asked: Asked) -> Guarantee:
+        """Return the guarantee of a run on these records, before it is charged.
+
+        Args:
+            asked: what the run is asked to be.
+        """
+        return guarantee_of(
+            asked.promise,
+            asked.mean.event,
+            asked.facts(named=self.whose.users is not None, collated=self.collate_fn is not None),
+            private=True,
+            users=self.whose.users,
+            elements=self.whose.elements,
+        )
+
+    def started(self, run: Run, asked: Asked, source: Source) -> tuple[Held, Draws]:
+        """Read the labels, and let a run begin.
+
+        Args:
+            run: the run, of which no step was made.
+            asked: what it is asked to be.
+            source: where draws and noise come from.
+        """
+        rows = self.whose.arranged()
+        blocks, owners = Blocks.arrange(rows), owners_of(asked.mean, rows, self.whose.users)
+        steps, draws = steps_of(asked, run.parameters, source, blocks.by_size(), owners)
+        run.start(steps)
+        return self.held(blocks), draws
+
+    def held(self, blocks: Blocks) -> Held:
+        """Return the records and labels of one process.
+
+        Args:
+            blocks: how records lie in blocks.
+        """
+        return Held(self.dataset, self.whose.users, self.whose.elements, blocks)
+
+    def loader(self, run: Run, held: Held, draws: Draws) -> PrivateLoader:
+        """Return what hands out the batches of a run that has begun.
+
+        Args:
+            run: the run.
+            held: the records and labels.
+            draws: what draws the blocks of each step.
+        """
+        return PrivateLoader(run, self.dataset, held.blocks, draws, self.max_rows, self.collate_fn)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class RunQuery(Query[Made]):
+    """A training run that is asked for; made by :meth:`PrivacyEngine.query`.
+
+    Args:
+        promise: what the whole run promises.
+        ask: the function that checks the public numbers under a promise, and finds the noise.
+        engine: the engine, which gets the run.
+        network: the run of the network, of which no step is made.
+        passed: the records, which nobody has read.
+        loss_reduction: how the loop's loss adds up the losses of records.
+        random_state: a seed, for tests and research.
+    """
+
+    promise: Promise
+    ask: Callable[[Promise], Asked]
+    engine: PrivacyEngine
+    network: Run
+    passed: Passed
+    loss_reduction: Literal["mean", "sum"]
+    random_state: RandomState = None
+
+    def __post_init__(self) -> None:
+        self.check_unit(self.passed.whose.unit)
+
+    @cached_property
+    def asked(self) -> Asked:
+        """The public numbers of all steps."""
+        return self.ask(self.promise)
+
+    @property
+    def plan(self) -> Planned:
+        """The noise of all steps."""
+        self.engine.check_new()
+        return Planned(self.passed.promised(self.asked), self.asked.mean.n_users)
+
+    def charged(self, charge: Callable[[], Guarantee]) -> Guarantee:
+        """Charge the run once, in the first of its processes.
+
+        Args:
+            charge: the function that warns, and charges what is open.
+
+        Raises:
+            ParameterError: if processes do not hold the same records, which are read for this.
+        """
+        network, passed = self.network, self.passed
+        if not network.processes.alone:
+            held = passed.held(Blocks.arrange(passed.whose.arranged()))
+            check_processes(network, self.asked, held)
+        return charged_once(network.processes, charge)
+
+    def run(self, charge: Charge) -> Made:
+        """Put people's records into blocks, and let the network be trained."""
+        network, passed, asked = self.network, self.passed, self.asked
+        source = charge.lend(asked.mean.event)
+        held, draws = charge.read(lambda: passed.started(network, asked, source))
+        self.engine.begin(
+            network, asked, charge.guarantee, held, draws, source, self.loss_reduction
+        )
+        return network.module, PrivateOptimizer(network), passed.loader(network, held, draws)
+
+
+def check_processes(run: Run, asked: Asked, held: Held) -> None:
+    """Refuse a run whose processes do not hold the same records and numbers.
+
+    Args:
+        run: the run, of several processes.
+        asked: the public numbers.
+        held: what this process holds.
+
+    Raises:
+        ParameterError: in all processes, if something is not the same in all.
+    """
+    processes = run.processes
+    if processes.alone:
+        return
+    # The key is kept nowhere, so that hashes tell nothing when the run has begun.
+    processes.check_alike(
+        module=[tuple(parameter.shape) for parameter in run.parameters],
+        noise_multiplier=repr(asked.mean),
+        **held.hashes(processes.told(Held.key)),
+    )
+
+
+def charged_once(processes: Processes, charge: Callable[[], Guarantee]) -> Guarantee:
+    """Charge a run in the first of its processes, and the budgets that are open in the others.
+
+    Args:
+        processes: the processes of the run.
+        charge: the function that charges.
+    """
+    charged = processes.told(charge)
+    if not processes.first and (budget := open_budget()) is not None:
+        budget.charge(charged)
+    return charged
