@@ -19,6 +19,7 @@ import pytest
 import dpgrain as dg
 from dpgrain._progress import Progress, step
 from dpgrain.learn.features import Encoding, Number, load_rows
+from dpgrain.publishing.curator import Curator
 
 #: A release of rows that a query makes, with the words shown at once.
 RELEASE = """
@@ -154,5 +155,5 @@ def test_reading_features_is_told() -> None:
     table = dg.read(pa.table({"who": [1, 2], "x": [0.5, 1.0]}), user="who")
     with Progress(1, show=False) as outer:
         outer.stage("The fit")
-        load_rows(table, Encoding((Number("x"),)))
+        load_rows(table, Encoding((Number("x"),)), Curator())
         assert outer.text.startswith("The fit: Reading rows of features")

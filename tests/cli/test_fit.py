@@ -24,6 +24,7 @@ import dpgrain as dg
 from dpgrain import learn
 from dpgrain.learn import load
 from dpgrain.learn.features import Category, Encoding, Number, load_rows
+from dpgrain.publishing.curator import Curator
 from dpgrain.report import write_fit_report
 
 SIZE = 3000
@@ -175,7 +176,11 @@ def test_bad_values_follow_the_rule_and_raise_nothing(tmp_path: Path, command: C
     assert "no, yes, as stated" in done.stdout
     encoding = Encoding((Number("x", (-1.0, 3.0)), Category("kind", ("a", "c,d"))))
     found = load_rows(
-        dg.read(rows, user="person", types={"x": "DOUBLE"}), encoding, target="y", labels=True
+        dg.read(rows, user="person", types={"x": "DOUBLE"}),
+        encoding,
+        Curator(),
+        target="y",
+        labels=True,
     )
     # A row without a target stays, for its user is on the roster.
     assert found.features["x"].tolist() == [0.75, 0.0, 0.0, 0.5, 0.0, 0.0]
@@ -194,8 +199,8 @@ def test_a_user_s_place_does_not_depend_on_who_else_has_rows(
     # Batches of a stream are told apart by places: removing one user must not move another.
     rows = pd.DataFrame({"person": [0, 7, 3, 7, 12], "x": [0.1, 0.2, 0.3, 0.4, 0.5]})
     encoding = Encoding((Number("x"),))
-    found = load_rows(dg.read(rows, user="person"), encoding, named=True).users
-    fewer = load_rows(dg.read(rows[1:], user="person"), encoding, named=True).users
+    found = load_rows(dg.read(rows, user="person"), encoding, Curator(), named=True).users
+    fewer = load_rows(dg.read(rows[1:], user="person"), encoding, Curator(), named=True).users
     assert found is not None
     assert fewer is not None
     assert found.tolist() == [0, 7, 3, 7, 12]

@@ -18,6 +18,7 @@ import dpgrain as dg
 from dpgrain.inputs.codes import codes
 from dpgrain.learn import LinearRegression, LogisticRegression
 from dpgrain.learn.features import Encoding, Number, load_rows
+from dpgrain.publishing.curator import Curator
 
 
 def test_a_frame_tells_its_users_apart_as_an_array_does() -> None:
@@ -33,7 +34,9 @@ def test_a_frame_tells_its_users_apart_as_an_array_does() -> None:
     frame["one"] = 1.0
     encoding = Encoding((Number("one"),))
     rows = (
-        load_rows(dg.read(frame, user="who"), encoding, keep=["who"]).kept.column("who").to_pylist()
+        load_rows(dg.read(frame, user="who"), encoding, Curator(), keep=["who"])
+        .kept.column("who")
+        .to_pylist()
     )
     told = pd.factorize(np.array(rows, dtype=object))[0]
     valid = np.array([row is not None for row in rows])

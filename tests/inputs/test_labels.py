@@ -29,6 +29,7 @@ from dpgrain.errors import ParameterError
 from dpgrain.inputs import labels
 from dpgrain.inputs.labels import BITS, cell_text, key, label_of, matching, rank, whole, written
 from dpgrain.learn.features import Category, Encoding, load_rows
+from dpgrain.publishing.curator import Curator
 
 # --- the rule, said a second time ---
 
@@ -352,7 +353,7 @@ def test_users_elements_and_groups_of_tables(spelled: list[str], tmp_path: Path)
             )  # fmt: skip
             assert release.to_pandas()["estimate"].round().tolist() == [1.0] * n, (name, unit)
         rows = load_rows(
-            dg.read(source, user="label"), Encoding((Category("label", tuple(spelled)),))
+            dg.read(source, user="label"), Encoding((Category("label", tuple(spelled)),)), Curator()
         )
         assert rows.users is not None
         assert len(set(rows.users)) == n, name

@@ -31,6 +31,7 @@ from dpgrain.learn.features import Category, Encoding, Number, load_rows
 from dpgrain.noise import SeededSource
 from dpgrain.optimize import Ball, Power, Sgd, Squared
 from dpgrain.optimize.models import Truncated
+from dpgrain.publishing.curator import Curator
 from dpgrain.publishing.prices import Price
 from dpgrain.publishing.query import Query
 from dpgrain.releases.columns import fit_columns
@@ -182,7 +183,7 @@ def test_minimise_on_a_cluster_is_the_exact_one_here(model: Any, unit: str) -> N
         X: Any = RowsThere(table, encoding, "y", element)
         y: Any = None
         if not table.distributed:
-            loaded = load_rows(table, encoding, target="y", element=element)
+            loaded = load_rows(table, encoding, Curator(), target="y", element=element)
             X, y = loaded.features.to_numpy(), loaded.target
             options["users"] = pd.Series(loaded.users, name="who")
             options["elements"] = (

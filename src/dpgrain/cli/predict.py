@@ -16,6 +16,7 @@ from dpgrain.cli.document import tell_json
 from dpgrain.cli.printing import say, written
 from dpgrain.cli.table import People, Reading, tell_curator
 from dpgrain.errors import ParameterError
+from dpgrain.publishing.curator import Curator
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -69,7 +70,7 @@ def predict(
         tell_curator(data, as_json=reading.as_json, values=columns.numbers)
         return
     check_outputs([output])
-    rows = features.load_rows(data, columns, keep=keep or [])
+    rows = features.load_rows(data, columns, Curator(), keep=keep or [])
     kept: dict[str, Any] = {name: rows.kept.column(name) for name in rows.kept.column_names}
     added = _predictions(fitted, rows)
     taken = [name for name in added if name in kept]

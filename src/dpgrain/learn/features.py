@@ -15,6 +15,7 @@ from dpgrain._progress import Progress
 from dpgrain._types import FloatArray
 from dpgrain.errors import ParameterError
 from dpgrain.publishing import Charge
+from dpgrain.publishing.curator import Curator
 from dpgrain.tables.engines.protocol import Form
 from dpgrain.tables.table import UserTable
 
@@ -199,19 +200,20 @@ class Loaded:
 def load_rows(
     table: UserTable,
     encoding: Encoding,
+    right: Charge | Curator,
     *,
     target: str | None = None,
     labels: bool = False,
     element: str | None = None,
     keep: Sequence[str] = (),
     named: bool = False,
-    charge: Charge | None = None,
 ) -> Loaded:
     """Read the columns that a model needs.
 
     Args:
         table: the table; its user column, if it has one, is read as well.
         encoding: the rule by which columns become features.
+        right: the right to open the table: what was charged, or the curator's own.
         target: the column of targets.
         labels: targets are labels (whole numbers or text), None where there is none. They are numbers
             otherwise.
@@ -219,15 +221,13 @@ def load_rows(
         keep: columns to read as they are.
         named: users as they are named, whose numbers are their places in a roster; otherwise as numbers
             in the order in which they come, which is quicker.
-        charge: the right to open the table; None where nothing of its rows is published.
 
     Raises:
         SchemaError: if a column is missing, or has a type that cannot be used.
         DataError: if the source cannot be read.
     """
     wanted = columns_for(table, encoding, target, labels, element, keep)
-    opened = table.open_engine() if charge is None else charge.open(table)
-    with opened as engine, Progress(1) as shown:
+    with right.open(table) as engine, Progress(1) as shown:
         shown.stage("Reading rows of features")
         rows = engine.columns(wanted)
     parts = Parts(
@@ -299,6 +299,7 @@ def no_rows(
     Args:
         table: the table, whose schema is checked.
         encoding: the rule by which columns become features.
+        right: the right to open the table: what was charged, or the curator's own.
         target: the column of targets.
         labels: targets are labels.
         element: the column of cells.
@@ -330,6 +331,7 @@ def columns_for(
     Args:
         table: the table.
         encoding: the rule by which columns become features.
+        right: the right to open the table: what was charged, or the curator's own.
         target: the column of targets.
         labels: targets are labels.
         element: the column of cells.

@@ -193,11 +193,11 @@ class OfTable(Given):
         rows = load_rows(
             self.table,
             self.encoding,
+            charge,
             target=self.target,
             labels=self.labels,
             element=self.element,
             named=self.named,
-            charge=charge,
         )
         if not len(rows.features):
             # An empty table is a neighbour like any other, so a row of nobody stands in for it.
@@ -286,6 +286,6 @@ class RecordsOfColumns(Records):
     @contextmanager
     def kept(self, charge: Charge, bound: float) -> Iterator[tuple[Vectors, Callable[[], int]]]:
         """Read the rows, and make users' vectors of them."""
-        rows = charge.read(lambda: load_rows(self.table, self.encoding))
+        rows = load_rows(self.table, self.encoding, charge)
         with RecordsHere.of(rows.features.to_numpy(), rows.users).kept(charge, bound) as kept:
             yield kept

@@ -1,0 +1,29 @@
+"""The curator's own reading of rows: checks and predictions, of which nothing is released."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import TypeVar
+
+from dpgrain.publishing.charge import Rows
+
+Opened = TypeVar("Opened", covariant=True)
+
+
+class Curator:
+    """The right to open rows where nothing is charged; it draws no noise, and makes no release.
+
+    >>> import pyarrow as pa
+    >>> from dpgrain import read
+    >>> with Curator().open(read(pa.table({"x": [1.5]}))) as engine:
+    ...     print(engine.columns([("x", "number")]).column(0).to_pylist())
+    [1.5]
+    """
+
+    def open(self, rows: Rows[Opened]) -> AbstractContextManager[Opened]:
+        """Open rows for reading.
+
+        Args:
+            rows: the rows, such as a table.
+        """
+        return rows.open_engine()
