@@ -60,13 +60,14 @@ def _rounded(value: float, digits: int, rounding: str) -> str:
     )
 
 
-def powers(value: float) -> str:
-    """Write a small number as people do, such as 2·10⁻⁶, never below the true one.
+def powers(value: float, *, up: bool = True) -> str:
+    """Write a small number as people do, such as 2·10⁻⁶, never below the true one; or never above it.
 
-    >>> powers(2e-6), powers(0.01), powers(0)
-    ('2·10⁻⁶', '0.01', '0')
+    >>> powers(2e-6), powers(0.01), powers(0), powers(4.9999e-8, up=False)
+    ('2·10⁻⁶', '0.01', '0', '4.99·10⁻⁸')
     """
-    exact = Context(prec=6, rounding=ROUND_CEILING).create_decimal(repr(float(value)))
+    digits, rounding = (6, ROUND_CEILING) if up else (3, ROUND_FLOOR)
+    exact = Context(prec=digits, rounding=rounding).create_decimal(repr(float(value)))
     if value == 0 or value >= 1e-3:
         return f"{exact.normalize():f}"
     mantissa, exponent = f"{exact:.5e}".split("e")

@@ -122,7 +122,13 @@ def test_what_is_published_is_charged_and_shown(
     assert receipt.hash in done.stdout
     shown = command("ledger", "show", place)
     assert shown.returncode == 0, shown.stderr
-    for text in (receipt.hash, "77.7%", "one user's records", "Assumed, since no file can prevent"):
+    for text in (
+        receipt.hash,
+        "77.7%",
+        "one user's records",
+        "of 1 used at δ = 10⁻⁶",
+        "Assumed, since no file can prevent",
+    ):
         assert text in shown.stdout
     told = json.loads(command("ledger", "show", place, "--json").stdout)
     assert (told["name"], told["promises"][0]["line"]) == ("visits", 1)

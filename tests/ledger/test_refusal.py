@@ -13,7 +13,7 @@ from tests.ledger import cases
 
 import dpgrain as dg
 from dpgrain._wording import powers
-from dpgrain.accounting import gaussian_mu
+from dpgrain.accounting import ApproximateDP, gaussian_epsilon, gaussian_mu
 
 
 def refused(ledger: dg.Ledger, guarantee: dg.Guarantee) -> str:
@@ -52,6 +52,41 @@ def test_the_epsilon_that_it_names_fits(times: int, tmp_path: Path) -> None:
     assert named[2] == powers(caps.leak)
     made.charge(cases.of_users(1 / gaussian_mu(float(named[1]), caps.leak)))
     assert made.left(1) < 0.01
+
+
+def test_delta_for_names_that_runs_short_is_named_with_its_remedy(tmp_path: Path) -> None:
+    made = cases.made(tmp_path / "l")
+    leak = cases.USERS.caps.leak
+
+    def naming(share: float) -> dg.Guarantee:
+        return dg.Guarantee("user", "", "zero_out", 1e-9, ApproximateDP(0.0, share * leak))
+
+    made.charge(naming(0.75))
+    said = refused(made, naming(0.5))
+    assert f"need δ = {powers(leak / 2)}"[:12] in said
+    assert f"of the {powers(leak)} that the ledger keeps for them" in said
+    assert said.endswith("or make a ledger with a larger leak=.")
+    assert "would fit" not in said
+    # Where noise runs short as well, a larger leak would not help.
+    both = dg.Guarantee(
+        "user", "", "zero_out", 1e-9, ApproximateDP(0.0, leak / 2) + cases.of_users(1.0).event
+    )
+    assert "larger leak" not in refused(made, both)
+
+
+@pytest.mark.parametrize("times", [1.2, 3.0, 20.0])
+def test_what_is_left_is_said_in_epsilon(times: float, tmp_path: Path) -> None:
+    made = cases.made(tmp_path / "l")
+    mu = cases.USERS.caps.mu / math.sqrt(times)
+    made.charge(cases.of_users(1 / mu))
+    said = re.fullmatch(
+        r"ε ([\d.]+) of 1 used at δ = 10⁻⁶; Gaussian noise of ε = ([\d.]+) at δ = \S+ for that unit "
+        r"would fit; left: ([\d.]+·10⁻⁸|10⁻⁷) of the δ = \S+ for names below a threshold \(leak\)",
+        made.left_in_words(1),
+    )
+    assert said is not None, made.left_in_words(1)
+    assert float(said[1]) == pytest.approx(gaussian_epsilon(1e-6, mu), rel=0.02)
+    made.charge(cases.of_users(1 / gaussian_mu(float(said[2]), cases.USERS.caps.leak)))
 
 
 def test_a_price_beyond_all_measure_is_told_as_that(tmp_path: Path) -> None:

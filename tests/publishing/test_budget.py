@@ -237,6 +237,22 @@ def test_names_that_need_more_leak_are_told_so() -> None:
         dg.count(cases.table(), by="page", **cases.USER, epsilon=0.5, delta=5e-7)
 
 
+@pytest.mark.parametrize("spent", [0.0, 0.5])
+def test_noise_at_no_delta_is_told_of_noise_at_one_that_fits(spent: float) -> None:
+    with dg.budget(1.0, 1e-6):
+        if spent:
+            dg.count(cases.table(), clip=5.0, **cases.USER, share=spent)
+        with pytest.raises(dg.RefusedError) as told:
+            dg.count(cases.unread(), clip=5.0, **cases.USER, epsilon=0.4)
+        named = re.search(r"state delta= as well, .* ε = ([\d.]+) at δ", str(told.value))
+        assert named is not None
+        dg.count(cases.table(), clip=5.0, **cases.USER, epsilon=float(named[1]), delta=9.9e-8)
+        # Where there is no room, none is named.
+        with pytest.raises(dg.RefusedError) as told:
+            dg.count(cases.unread(), clip=5.0, **cases.USER, epsilon=0.4)
+        assert "state delta=" not in str(told.value)
+
+
 def test_another_budget_inside_is_refused() -> None:
     with dg.budget(1.0, 1e-6) as b:
         with pytest.raises(dg.ParameterError, match="already open"), dg.budget(1.0, 1e-6):

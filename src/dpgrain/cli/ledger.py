@@ -354,6 +354,7 @@ def _tell(opened: Ledger, *, as_json: bool) -> None:
         table.add_row(str(one), str(number), f"{100 * opened.left(number):.1f}%")
     console().print(table)
     for number in opened.promises:
+        say(f"Line {number}, where least is left: {opened.left_in_words(number)}.")
         if not (there := opened.fullest(number)).everything:
             say(f"Least is left of line {number} for: {there}.")
 

@@ -17,7 +17,7 @@ from dpgrain.ledger.accounts import Charged, DoesNotFitError, TakenError
 from dpgrain.ledger.entries import Entry, seeds_in_words
 from dpgrain.ledger.lines import Line, checked
 from dpgrain.ledger.promise import LastingPromise
-from dpgrain.ledger.refusal import refusal
+from dpgrain.ledger.refusal import left_in_words, refusal
 from dpgrain.ledger.stores import store_at
 from dpgrain.ledger.stores.memory import memory_page
 from dpgrain.ledger.stores.protocol import FORMAT, Page
@@ -435,6 +435,18 @@ class Ledger(ShownLedger):
         """
         promise = self._in_force(number)
         return max(1.0 - self._spent(number, promise, promise.reach(region)).share, 0.0)
+
+    def left_in_words(self, number: int) -> str:
+        """Say how much ε of a promise is used, which part of it is scarce, and what would fit; a note.
+
+        Args:
+            number: the line of the promise.
+
+        Raises:
+            ParameterError: if no such promise is in force.
+        """
+        promise = self._in_force(number)
+        return left_in_words(promise, self._spent(number, promise, promise.reach(EVERYTHING)))
 
     def fullest(self, number: int) -> Region:
         """Return the region of the units of which least is left, the first one of several; a note.

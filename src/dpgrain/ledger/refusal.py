@@ -1,16 +1,18 @@
-"""The sentence with which a ledger refuses a release: what it would take, and what would fit."""
+"""The sentences of a ledger: why it refuses a release, what is left of a promise, what would fit."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
 
-from dpgrain._wording import powers, rounded_up
+from dpgrain._wording import powers, rounded_down, rounded_up
 from dpgrain.accounting import gaussian_epsilon
 from dpgrain.ledger.accounts import Charged, DoesNotFitError
 from dpgrain.ledger.entries import Entry, seeds_in_words
 from dpgrain.ledger.promise import LastingPromise
 from dpgrain.ledger.units import WHOLE, Units
+from dpgrain.publishing.caps import Caps
+from dpgrain.publishing.prices import Price
 from dpgrain.regions import Among
 
 # Times a promise from which on a price is reported as "more than N times" it.
@@ -28,9 +30,11 @@ def refusal(
         error: what was to be charged, and what had been.
         entries: the lines of the ledger.
     """
+    what = f"the ledger {ledger!r} promises {promise}, and does not hold this release"
+    if scarce := _names(promise, error):
+        return f"{what}: {scarce}.{_after(seeds_in_words(entries))}"
     left = max(WHOLE - _most(error.spent), 0) / WHOLE
     wanted = error.charged.price.share_of(promise.caps)
-    what = f"the ledger {ledger!r} promises {promise}, and does not hold this release"
     needs = _percent(wanted) if wanted <= _MANY_TIMES else f"more than {_MANY_TIMES} times all"
     return (
         f"{what}: it would take {needs} of it, and of what it meets {_percent(left, up=False)} is "
@@ -72,6 +76,50 @@ def _read_otherwise(charged: Charged, entries: Iterable[Entry]) -> str:
                         "one type for all"
                     )
     return ""
+
+
+def _names(promise: LastingPromise, error: DoesNotFitError) -> str:
+    """Say that δ for names is what runs short; nothing where something else does, too."""
+    price, room = error.charged.price, error.spent.rest_of(promise.caps)
+    left = powers(room.leak, up=False)
+    if not room.leak < price.leak < math.inf or price.mu > room.mu or price.pure > room.pure:
+        return ""
+    return (
+        f"names below a threshold, or tails of its noise, need δ = {powers(price.leak)}, and of the "
+        f"{powers(promise.caps.leak)} that the ledger keeps for them {left} is left: "
+        "state the items that may be named, ask for a smaller δ, or make a ledger with a larger leak="
+    )
+
+
+def left_in_words(promise: LastingPromise, spent: Units) -> str:
+    """Say what a promise has held, which part of it is scarce, and what would fit.
+
+    Args:
+        promise: the promise.
+        spent: what the fullest account has been charged.
+    """
+    taken = Price(*(_part(spent, promise, name) for name in ("pure", "mu", "leak")))
+    used = Caps(taken, promise.whole.planned).epsilon(promise.delta)
+    room, parts = spent.rest_of(promise.caps), []
+    if promise.caps.leak > 0:
+        parts.append(
+            f"{powers(room.leak, up=False)} of the δ = {powers(promise.caps.leak)} for names below a "
+            "threshold (leak)"
+        )
+    if promise.caps.pure > 0:
+        parts.append(f"ε = {rounded_down(room.pure, 3)} for noise at δ = 0 (pure)")
+    return (
+        f"ε {rounded_up(min(used, promise.epsilon), 3)} of {promise.epsilon:g} used at "
+        f"δ = {powers(promise.delta)}; {_fitting(promise, spent)}"
+        f"{'; left: ' if parts else ''}{', '.join(parts)}"
+    )
+
+
+def _part(spent: Units, promise: LastingPromise, name: str) -> float:
+    """The part of a price that units stand for."""
+    share = getattr(spent, name) / WHOLE
+    cap: float = getattr(promise.caps, name)
+    return cap * (math.sqrt(share) if name == "mu" else share)
 
 
 def _more_noise(promise: LastingPromise, error: DoesNotFitError) -> str:

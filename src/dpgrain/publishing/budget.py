@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from dpgrain import _validate
 from dpgrain._wording import powers, rounded_down, rounded_up
-from dpgrain.accounting import Loss
+from dpgrain.accounting import Loss, gaussian_epsilon
 from dpgrain.errors import ParameterError, RefusedError
 from dpgrain.publishing.caps import Caps
 from dpgrain.publishing.collected import collect
@@ -194,12 +194,15 @@ class Budget:
         # Digits are cut off, so that the share that is named fits.
         less = f"share={rounded_down(self.left, 2)}" if self.left > SUMMING else ""
         if math.isfinite(own.leak) and own.leak > room.leak and own.mu <= room.mu:
+            left = powers(room.leak, up=False)
             return (
                 f"names below a threshold, or tails of its noise, need δ = {powers(own.leak)}, and of "
-                f"the {powers(caps.leak)} that the budget keeps for them {powers(room.leak)} is left: "
+                f"the {powers(caps.leak)} that the budget keeps for them {left} is left: "
                 f"{f'ask by {less}, or ' if less else ''}open the budget with a larger leak="
             )
-        remedies = [f"ask for less, such as {less}"] if less else []
+        remedies = [*_with_delta(guarantee, room)]
+        if less:
+            remedies.append(f"ask for less, such as {less}")
         loss = guarantee.event.loss(1, guarantee.relation, OWN_UNIT[guarantee.level])
         if loss.pure > 0 and caps.pure == 0:
             remedies.append(
@@ -225,6 +228,18 @@ class Budget:
     def __repr__(self) -> str:
         whole = f"epsilon={self.epsilon:g}, delta={self.delta:g}"
         return f"Budget({whole}; spent {_percent(self.spent.share_of(self.caps.price))})"
+
+
+def _with_delta(guarantee: Guarantee, room: Price) -> Iterator[str]:
+    """Say that noise of the same ε fits at a δ, where a release states none and noise has δ = 0."""
+    if guarantee.delta > 0 or min(room.mu, room.leak) == 0:
+        return
+    epsilon = math.floor(1000 * gaussian_epsilon(room.leak, room.mu)) / 1000
+    if epsilon >= _loss(guarantee).pure:
+        yield (
+            f"state delta= as well, as the budget holds Gaussian noise of ε = {epsilon:g} at "
+            f"δ = {powers(room.leak, up=False)}"
+        )
 
 
 def _percent(part: float, *, up: bool = True) -> str:
