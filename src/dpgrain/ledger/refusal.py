@@ -11,7 +11,7 @@ from dpgrain.ledger.accounts import Charged, DoesNotFitError
 from dpgrain.ledger.entries import Entry, seeds_in_words
 from dpgrain.ledger.promise import LastingPromise
 from dpgrain.ledger.units import WHOLE, Units
-from dpgrain.publishing.caps import Caps
+from dpgrain.publishing.caps import Caps, left_of
 from dpgrain.publishing.prices import Price
 from dpgrain.regions import Among
 
@@ -81,7 +81,7 @@ def _read_otherwise(charged: Charged, entries: Iterable[Entry]) -> str:
 def _names(promise: LastingPromise, error: DoesNotFitError) -> str:
     """Say that δ for names is what runs short; nothing where something else does, too."""
     price, room = error.charged.price, error.spent.rest_of(promise.caps)
-    left = powers(room.leak, up=False)
+    left = left_of(room.leak)
     if not room.leak < price.leak < math.inf or price.mu > room.mu or price.pure > room.pure:
         return ""
     return (
@@ -101,12 +101,12 @@ def left_in_words(promise: LastingPromise, spent: Units) -> str:
     taken = Price(*(_part(spent, promise, name) for name in ("pure", "mu", "leak")))
     used = Caps(taken, promise.whole.planned).epsilon(promise.delta)
     room, parts = spent.rest_of(promise.caps), []
-    if promise.caps.leak > 0:
+    if spent.leak > 0:
         parts.append(
-            f"{powers(room.leak, up=False)} of the δ = {powers(promise.caps.leak)} for names below a "
+            f"{left_of(room.leak)} of the δ = {powers(promise.caps.leak)} for names below a "
             "threshold (leak)"
         )
-    if promise.caps.pure > 0:
+    if spent.pure > 0:
         parts.append(f"ε = {rounded_down(room.pure, 3)} for noise at δ = 0 (pure)")
     return (
         f"ε {rounded_up(min(used, promise.epsilon), 3)} of {promise.epsilon:g} used at "

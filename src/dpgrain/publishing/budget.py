@@ -16,7 +16,7 @@ from dpgrain import _validate
 from dpgrain._wording import powers, rounded_down, rounded_up
 from dpgrain.accounting import Loss, gaussian_epsilon
 from dpgrain.errors import ParameterError, RefusedError
-from dpgrain.publishing.caps import Caps
+from dpgrain.publishing.caps import Caps, left_of
 from dpgrain.publishing.collected import collect
 from dpgrain.publishing.guarantee import Guarantee, check_guarantee
 from dpgrain.publishing.ledgers import Charging, open_ledger
@@ -194,7 +194,7 @@ class Budget:
         # Digits are cut off, so that the share that is named fits.
         less = f"share={rounded_down(self.left, 2)}" if self.left > SUMMING else ""
         if math.isfinite(own.leak) and own.leak > room.leak and own.mu <= room.mu:
-            left = powers(room.leak, up=False)
+            left = left_of(room.leak)
             return (
                 f"names below a threshold, or tails of its noise, need δ = {powers(own.leak)}, and of "
                 f"the {powers(caps.leak)} that the budget keeps for them {left} is left: "
@@ -238,7 +238,7 @@ def _with_delta(guarantee: Guarantee, room: Price) -> Iterator[str]:
     if epsilon >= _loss(guarantee).pure:
         yield (
             f"state delta= as well, as the budget holds Gaussian noise of ε = {epsilon:g} at "
-            f"δ = {powers(room.leak, up=False)}"
+            f"δ = {left_of(room.leak)}"
         )
 
 

@@ -134,3 +134,13 @@ def _rounded_down(pure: float, mu: float, leak: float, planned: Loss) -> Caps:
     """Make caps that are lower than stated, so that sums in floating point stay within the stated."""
     less = 1 - 2 * SUMMING
     return Caps(Price(pure * less, mu * less, leak * less), planned)
+
+
+def left_of(leak: float) -> str:
+    """Write what is left of a cap on leaks, which is all of it while nothing was taken.
+
+    >>> left_of(Caps.of(1.0, 1e-6, 0.0, 1e-7, Loss()).price.leak), left_of(4.9e-8)
+    ('10⁻⁷', '4.9·10⁻⁸')
+    """
+    # Caps are lower than what was stated by less than this.
+    return powers(leak * (1 + 4 * SUMMING), up=False)
