@@ -1,4 +1,4 @@
-"""What can be drawn and written as a page: the one door from the rooms below up to `report/`.
+"""Plots and pages of things: the one door from the rooms below up to `report/`.
 
 Releases, models, shuffled sums and ledgers offer `plot` and `report` where people look for them, but
 how a page is written is no business of theirs. So the classes below carry the two methods, and load

@@ -83,7 +83,7 @@ class Strength:
 
     @property
     def parts(self) -> dict[str, Any]:
-        """What ε and δ are kept for, as promises take it."""
+        """The parts of ε and δ that are kept, as promises take them."""
         files = map(plans.plan_releases, self.plan or ())
         planned = [guarantee for file in files for guarantee in file.guarantees]
         return {"pure": self.pure, "leak": self.leak, "plan": planned}

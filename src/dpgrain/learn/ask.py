@@ -1,4 +1,4 @@
-"""What a fit is asked for: the parameters of an estimator, checked, and what follows from them."""
+"""Request of a fit: the parameters of an estimator, checked, and what follows from them."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Ask:
 
     @staticmethod
     def of(parameters: Mapping[str, Any]) -> Ask:
-        """What an estimator is asked for.
+        """The request in an estimator's parameters.
 
         Args:
             parameters: of the estimator; those of a loss of its own are left to it.
@@ -153,12 +153,12 @@ class Ask:
 
     @property
     def how(self) -> str:
-        """What fits by a recipe, in words."""
+        """The parameter by which a recipe was chosen, in words."""
         return "a recipe" if isinstance(self.algorithm, recipes.Recipe) else f"trust={self.trust!r}"
 
     @property
     def recipe(self) -> recipes.Recipe | None:
-        """What fits, unless it is clipped means by a curator."""
+        """The recipe of the fit; None for clipped means by a curator."""
         if isinstance(self.algorithm, recipes.Recipe):
             return self.algorithm
         if self.trust == "central":
@@ -170,7 +170,7 @@ class Ask:
 
     @property
     def solver(self) -> Solver[Any]:
-        """What steps against noisy gradients, unless a recipe brings its own."""
+        """The solver of the fit, unless a recipe brings its own."""
         if self.algorithm == "auto" or isinstance(self.algorithm, recipes.Recipe):
             return CoinBetting()
         return self.algorithm

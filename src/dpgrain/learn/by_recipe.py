@@ -24,7 +24,7 @@ from dpgrain.publishing.facts import Fact
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """What a recipe will publish.
+    """Plan of a fit by a recipe.
 
     Args:
         ask: what is asked for.
@@ -45,7 +45,7 @@ class Plan:
 
     @property
     def facts(self) -> tuple[Fact | str, ...]:
-        """What is taken as public, in words."""
+        """Public facts, in words."""
         roster = Roster(self.n_users).facts
         return (*roster, *self.public, *self.program.facts, *self.ask.facts)
 

@@ -46,7 +46,7 @@ _ALIGNED = 0.25
 
 @dataclass(frozen=True)
 class Plan:
-    """What a fit will publish.
+    """Plan of a fit.
 
     Args:
         ask: what is asked for.
@@ -76,13 +76,13 @@ class Plan:
 
     @property
     def facts_of_rounds(self) -> tuple[Fact, ...]:
-        """What the rounds take as public, in words."""
+        """Public facts of the rounds, in words."""
         clip = None if self.ask.clipping == "auto" else float(self.ask.clipping)
         return (*facts_of(self.mean, clip), *self.ask.facts)
 
     @property
     def facts(self) -> tuple[Fact | str, ...]:
-        """What is taken as public, in words."""
+        """Public facts, in words."""
         names = () if self.names is None else (fact(self.names),)
         return (*self.roster.facts, *self.public, *names, *self.facts_of_rounds)
 

@@ -225,7 +225,7 @@ class KeptBlocks:
 
 @dataclass(frozen=True, eq=False)
 class SumsThere:
-    """What blocks on a cluster add to a round: :class:`~dpgrain.means.protocol.DistributedGradients`.
+    """Sums of blocks on a cluster: :class:`~dpgrain.means.protocol.DistributedGradients`.
 
     Args:
         kept: what an engine keeps of the blocks.
@@ -287,7 +287,7 @@ class DataThere:
 
     @property
     def form(self) -> Form:
-        """What is public of the rows."""
+        """The public form of the rows."""
         return Form(self.targets, self.width, self.loss, self.users)
 
     @property

@@ -1,4 +1,4 @@
-"""What is done where people's rows lie: blocks are arranged once, and are added up in each round.
+"""Work where people's rows lie: blocks are arranged once, and added up in each round.
 
 All of it is sent to other machines: public rules, a parameter, a loss and a clipping bound. Noise,
 budgets and ledgers stay where the fit was asked for. A share of the rows holds whole users, so that
@@ -198,7 +198,7 @@ class LinearAt:
 
 @dataclass(frozen=True, eq=False)
 class RecordsAt:
-    """What blocks of records of any loss add.
+    """Sums of blocks of records of any loss.
 
     Args:
         at: from the records to what their blocks add.

@@ -1,4 +1,4 @@
-"""What a fit has: the data it is made of, which are people's, and what it publishes of them."""
+"""Data of a fit, which are people's, and its published result."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Classes: TypeAlias = NDArray[Any] | None
 
 @dataclass(frozen=True, eq=False)
 class Form:
-    """What is public of the rows of a fit, which is all that its plan may know.
+    """The public form of the rows of a fit: all that its plan may know.
 
     Args:
         targets: the targets of none of them, and what is public of all.
@@ -149,7 +149,7 @@ class Readable(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Fitted:
-    """What the rounds of a fit have published; a model file holds it.
+    """The published result of all rounds of a fit; a model file holds it.
 
     Args:
         theta: (outputs·p,) the solution, on the scale of the rows that were fitted.
@@ -193,7 +193,7 @@ class Fitted:
 
 
 class Planned(Protocol):
-    """What a fit will publish, in public numbers."""
+    """The plan of a fit, in public numbers."""
 
     @property
     def event(self) -> Event:
@@ -201,7 +201,7 @@ class Planned(Protocol):
 
     @property
     def facts(self) -> tuple[Fact | str, ...]:
-        """What is taken as public, in words."""
+        """Public facts, in words."""
 
 
 class Unopened(Protocol):
@@ -209,7 +209,7 @@ class Unopened(Protocol):
 
     @property
     def form(self) -> Form:
-        """What is public of them."""
+        """Their public form."""
 
     @property
     def users(self) -> Any:
@@ -231,7 +231,7 @@ class Way(Protocol):
     """A way to fit: a module with these two functions."""
 
     def plan(self, ask: Ask, form: Form, lot: int | None) -> Planned:
-        """What will be published, before anything is charged."""
+        """The plan, before anything is charged."""
 
     def run(self, plan: Any, data: Any, charge: Charge) -> Fitted:
         """All that is released, for what was charged."""

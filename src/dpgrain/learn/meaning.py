@@ -1,4 +1,4 @@
-"""What the numbers of a fit mean, in sentences: whom they are for, what one adds, what was clipped.
+"""Sentences on the numbers of a fit: whom they are for, what one adds, what was clipped.
 
 All of it follows from public numbers and from what the fit has published.
 """

@@ -405,7 +405,7 @@ def _records(features: FloatArray, targets: FloatArray, rows: Rows) -> RecordBlo
 
 
 def _there(kept: KeptBlocks, step: _Step, theta: FloatArray) -> Contributions:
-    """What blocks add that stay where they are."""
+    """Sums of blocks that stay where they are."""
     return kept.of_records(step.at(theta), len(theta))
 
 
@@ -481,7 +481,7 @@ def _check_shapes(
 
 @dataclass
 class _Step:
-    """What blocks add in each round, which one asks for after the other."""
+    """Sums of blocks in each round, one round after the other."""
 
     loss: Loss
     model: Model | None

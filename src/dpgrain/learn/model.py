@@ -1,4 +1,4 @@
-"""What all private linear models share: parameters, a fit, and predictions."""
+"""The base of all private linear models: parameters, a fit, and predictions."""
 
 from __future__ import annotations
 
@@ -512,7 +512,7 @@ class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
         return self
 
     def parameter_names(self, outputs: int) -> tuple[str, ...]:
-        """What each parameter is called.
+        """The names of all coefficients.
 
         Args:
             outputs: how many margins a row has.
@@ -527,7 +527,7 @@ class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
         return tuple(f"{label}: {name}" for label in self.classes_ for name in names)
 
     def margins(self, X: Any) -> FloatArray:
-        """What the loss sees of rows: (m,), or (m, C) of a classifier.
+        """Linear predictors of rows: (m,), or (m, C) of a classifier.
 
         Args:
             X: (m, d) features.
@@ -618,7 +618,7 @@ def _row_by_row(X: Any, coef: FloatArray) -> FloatArray:
 
 
 def _ask(parameters: Mapping[str, Any]) -> Ask:
-    """What parameters of an estimator ask for, checked."""
+    """The request in an estimator's parameters, checked."""
     unit = User() if parameters["unit"] is None else parameters["unit"]
     progress = True if parameters["verbose"] else None
     return Ask.of({**parameters, "unit": unit, "progress": progress})

@@ -241,7 +241,7 @@ class TunedQuery(Query[Model]):
 
     @cached_property
     def _fits(self) -> tuple[Ask, ...]:
-        """What the fit with each setting is asked for, but for its ε."""
+        """The request of the fit with each setting, but for its ε."""
         return tuple(with_promise(each, self.promise) for each in self.candidates)
 
     @cached_property
@@ -383,7 +383,7 @@ def _score(ask: Ask, epsilon: float) -> Gaussian:
 
 
 def _planned(candidate: Ask, epsilon: float) -> Plan:
-    """What a fit with this ε will publish; how many there are no bar may show."""
+    """The plan of a fit with this ε; no bar may show how many fits there are."""
     promise = replace(candidate.promise, epsilon=epsilon)
     return planned(replace(candidate, promise=promise, progress=False))
 

@@ -1,4 +1,4 @@
-"""What repeated fits on overlapping people cost."""
+"""The cost of repeated fits on overlapping people."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dpgrain.publishing.guarantee import Guarantee
 
 
 def cross_validated(guarantee: Guarantee, folds: int) -> Guarantee:
-    """What cross-validation costs whose folds are split by user: all fits but one see each user.
+    """The cost of cross-validation with folds split by user: all fits but one see each user.
 
     Args:
         guarantee: of one fit.

@@ -30,7 +30,7 @@ _MISSING = START
 
 @dataclass(frozen=True)
 class Charged:
-    """What a release was charged to one promise.
+    """The charge of a release to one promise.
 
     Args:
         promise: the number of the line that made the promise.

@@ -45,7 +45,7 @@ class Entry:
 
     @property
     def receipt(self) -> Receipt:
-        """What a release of this line carries."""
+        """The receipt that a release of this line carries."""
         return Receipt(self.ledger, self.name, self.line.number, self.line.hash)
 
     @cached_property
@@ -78,7 +78,7 @@ class Entry:
 
     @cached_property
     def charged(self) -> tuple[Charged, ...]:
-        """What the line charges to each promise."""
+        """The charges of the line to each promise."""
         return tuple(map(Charged.from_dict, self.line.values.get("charged", ())))
 
     def to_dict(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What a ledger promises: a unit, a window, a relation, ε and δ, with caps fixed when it is opened."""
+"""Promises of ledgers: a unit, a window, a relation, ε and δ, with caps fixed when they are made."""
 
 from __future__ import annotations
 

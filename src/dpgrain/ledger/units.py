@@ -21,7 +21,7 @@ _TOO_MUCH = 1 << 61
 
 @dataclass(frozen=True)
 class Units:
-    """What is taken of the caps of a promise: of pure ε, of the square of μ, and of the leak.
+    """Units of the caps of a promise: of pure ε, of the square of μ, and of the leak.
 
     Args:
         pure: the units of E, the cap on pure ε.

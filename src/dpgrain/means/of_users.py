@@ -423,7 +423,7 @@ def _chosen(problem: Problem, candidates: list[Candidate]) -> Candidate:
 
 
 def _best_unstated(problem: Problem) -> Candidate:
-    """What looks may spend, of which they or one clipped mean are made for the number of users."""
+    """The most that looks may spend; they, or one clipped mean, are made for the number of users."""
     spent = looks.most(problem)
     before = looks.unstated(problem, ", or one mean of vectors clipped to the bound")
 

@@ -1,4 +1,4 @@
-"""What a mean of users is asked for, and what a private mean offers for it: public numbers only."""
+"""A mean of users in public numbers: the request, and the offer of each private mean."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _WIDER = 2.0**0.5
 
 @dataclass(frozen=True)
 class Problem:
-    """What is known beforehand: how many users, coordinates, and how much may be told.
+    """Public numbers of a mean: users, coordinates, and the promise.
 
     Args:
         n: the size of the roster; where it is not stated, 1 before the number of users is released, and
@@ -81,7 +81,7 @@ class Problem:
         return counted(self.d, "dimension")
 
     def finder(self) -> tuple[Radius | None, dict[str, Any]]:
-        """What finds a radius where none is stated, and what calibrations of means take beside it."""
+        """The mean that finds a radius where none is stated, and options of calibrations beside it."""
         if self.radius is not None:
             return None, self.calibration
         finder = Radius.calibrate(
@@ -171,7 +171,7 @@ class Candidate:
 
     @property
     def event(self) -> Event:
-        """What all of it is to the accountant."""
+        """The event of all of it, for the accountant."""
         return self.mean.event if self.finder is None else self.finder.event + self.mean.event
 
     @property

@@ -1,4 +1,4 @@
-"""What is made of each vector alone by public numbers: a weight beside it, or its distance."""
+"""Rules of public numbers for each vector alone: a weight beside it, or its distance."""
 
 from __future__ import annotations
 

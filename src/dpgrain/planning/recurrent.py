@@ -1,4 +1,4 @@
-"""What releases that come back every day cost a person who comes back, and how far they err.
+"""Daily releases: their cost to a person who returns, and their errors.
 
 A table grows by one period (a day, say) at a time, and counts of it are published again and again.
 How often, and about which periods, decides what a person who returns k times pays; this plan sets the
@@ -32,7 +32,7 @@ _MOST_PERIODS = 10**6
 
 @dataclass(frozen=True)
 class Schedule:
-    """What one schedule of releases costs and errs.
+    """The cost and the error of one schedule of releases.
 
     Args:
         every: the periods of a window, each of which is released once, with noise of its own.
@@ -72,7 +72,7 @@ class Schedule:
 
 @dataclass(frozen=True)
 class RecurrentPlan:
-    """What schedules of releases cost and err, for each person's data that can be promised.
+    """Costs and errors of schedules of releases, for each unit that can be promised.
 
     Args:
         title: the releases, the promise and the person, in words.

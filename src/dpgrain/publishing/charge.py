@@ -79,7 +79,7 @@ class Charge:
 
     @property
     def guarantee(self) -> Guarantee:
-        """What was charged: the guarantee to publish."""
+        """The guarantee that was charged, and is to be published."""
         return self._guarantee
 
     @property

@@ -1,4 +1,4 @@
-"""What is public and fixed beforehand, as facts: a kind of sentence, and the numbers in it."""
+"""Public facts, fixed beforehand: a kind of sentence, and the numbers in it."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ _HOME = "dpgrain.ledger.ledger"
 
 
 class Charging(Protocol):
-    """What publishing asks of a ledger."""
+    """The ledger as publishing calls it."""
 
     @property
     def place(self) -> str:

@@ -48,7 +48,7 @@ class Query(ABC, Generic[Made]):
 
         @property
         def promise(self) -> Promise:
-            """What the release is asked to keep."""
+            """The promise of the release."""
 
         @property
         def random_state(self) -> RandomState:

@@ -1,4 +1,4 @@
-"""What is public of the rows that arrays hold: guarantees of what is made of them say it."""
+"""Public facts of the rows in arrays, for guarantees of releases of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a copy takes along to another process: that a budget or ledger was open where it was made.
+"""The mark of a copy for another process: a budget or ledger was open where it was made.
 
 Pools keep their processes, so that one may have been started before a budget was opened, of which its
 environment tells nothing. A copy that was sent there does.

@@ -54,7 +54,7 @@ _TABLES, _MODELS, _VECTORS = (
 
 @dataclass(frozen=True)
 class Asked:
-    """What one release is asked for, apart from ε and δ.
+    """Parameters of one release, apart from ε and δ.
 
     Args:
         table: the table.

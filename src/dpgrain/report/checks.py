@@ -1,4 +1,4 @@
-"""What whoever has a release can compute to see that a sheet speaks of it: hashes, and how."""
+"""Checks that a sheet speaks of a release: hashes, and how to compute them."""
 
 from __future__ import annotations
 

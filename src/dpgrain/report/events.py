@@ -1,4 +1,4 @@
-"""What happened to the data, in sentences: one for each kind of event, none of them a ``repr``.
+"""Sentences on events: one for each kind, none of them a ``repr``.
 
 No number looks safer than it is: noise and thresholds are rounded down, and what costs privacy up.
 """

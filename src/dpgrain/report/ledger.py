@@ -67,7 +67,7 @@ class _Released:
 
 @dataclass(frozen=True)
 class _Together:
-    """What was released so far about one unit, composed."""
+    """All releases so far about one unit, composed."""
 
     sentence: str
     releases: str

@@ -274,7 +274,7 @@ class BlindSum(SumOfVectors):
 
     @property
     def _shuffler_is(self) -> Fact:
-        """What the shuffler is trusted with: less than a shuffler that sees the counts."""
+        """The trust in the shuffler: less than in one that sees the counts."""
         return Fact("a shuffler that mixes all messages of a batch and tells nobody who sent what")
 
     def randomizer(self, round: int = 0) -> BlindRandomizer:  # noqa: A002

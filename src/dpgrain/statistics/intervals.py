@@ -1,4 +1,4 @@
-"""What a noisy number says of the number without noise, and of the total before clipping."""
+"""Intervals of a noisy number: of the number without noise, and of the total before clipping."""
 
 from __future__ import annotations
 

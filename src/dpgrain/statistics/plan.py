@@ -1,4 +1,4 @@
-"""What a release will cost and how accurate it can be, before anything is spent."""
+"""Plan of a release: its cost and its accuracy, before anything is spent."""
 
 from __future__ import annotations
 

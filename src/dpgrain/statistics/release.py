@@ -262,7 +262,7 @@ class Release(ShownRelease, ABC):
 
     @property
     def estimand(self) -> str:
-        """What the estimates are of, in words: capped where clipping may take something."""
+        """The quantity that is estimated, in words: capped where clipping may take something."""
         return self.asked.estimand
 
     def __repr__(self) -> str:

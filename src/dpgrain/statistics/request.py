@@ -1,4 +1,4 @@
-"""What one release is asked for: public parameters, checked, and the plan that follows from them."""
+"""Request of one release: public parameters, checked, and the plan that follows from them."""
 
 from __future__ import annotations
 
@@ -238,7 +238,7 @@ class Request:
 
     @property
     def presence(self) -> Split | None:
-        """What tells that a record is there, where items are selected."""
+        """The count that shows whether a record is there, where items are selected."""
         return None if self.measure is None else self.measure.presence
 
     @cached_property
@@ -377,7 +377,7 @@ class Request:
         )
 
     def _scope_in_words(self) -> list[str]:
-        """What was taken as public of domain, partition and roster."""
+        """Public facts of domain, partition and roster."""
         facts = []
         if self.public is not None and self.keys:
             facts.append(f"the list of {counted(len(self.public[0]), 'item')}")
@@ -403,7 +403,7 @@ class Request:
         return facts
 
     def plan_in_words(self) -> list[str]:
-        """What was fixed beforehand of selecting and clipping."""
+        """Public facts of selecting and clipping."""
         facts, plan = [], self.plan
         if isinstance(plan.select, Selection) and plan.select.max_items > 1:
             facts.append(
@@ -428,7 +428,7 @@ class Request:
         return facts
 
     def asked(self) -> Asked:
-        """What was asked for, for whoever reads the release."""
+        """The request, for whoever reads the release."""
         each: Each = "holder" if self.indicator else "record"
         over: Literal["release", "cell"] = "release" if self.plan.one_bound else "cell"
         public = self.public is not None

@@ -82,7 +82,7 @@ class Measured:
     everyone: int | None = None
 
     def cautioned(self, coordinates: int) -> Asked:
-        """What was asked for, with a caution where next to no numbers were seen.
+        """The request, with a caution where next to no numbers were seen.
 
         Args:
             coordinates: the count of each group is the sum of its first so many coordinates.

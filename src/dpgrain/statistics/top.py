@@ -314,7 +314,7 @@ class _HeldQuery(Query[Histogram]):
 
     @contextmanager
     def _opened(self, charge: Charge) -> Iterator[Contributions]:
-        """What units hold of all items that anybody holds."""
+        """The counts of all items that anybody holds."""
         request = self.request
         with charge.open(request.table) as engine, Progress(2, self.progress) as shown:
             shown.stage("Listing items")

@@ -1,4 +1,4 @@
-"""What callers state of a region, such as a first and a last day, as a :class:`Region`.
+"""Regions as callers state them, such as a first and a last day, as a :class:`Region`.
 
 What is stated is inclusive: ``("2026-01-01", "2026-01-31")`` holds the whole last day, and
 ``"2026-01"`` the whole month.

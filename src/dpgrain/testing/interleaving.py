@@ -27,7 +27,7 @@ Act: TypeAlias = Callable[[], Any]
 
 @dataclass(frozen=True)
 class Answer:
-    """What an actor has come to.
+    """The end of an actor.
 
     Args:
         value: what it returned; None if it raised.

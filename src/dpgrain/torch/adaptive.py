@@ -65,7 +65,7 @@ class AdaptiveNorm:
 
     @property
     def count_share(self) -> float:
-        """What a count of 1 adds to the vector, in clipping bounds."""
+        """The share of a count of 1 in the vector, in clipping bounds."""
         return _COUNT_SHARE
 
     def counts(self, lengths: FloatArray) -> FloatArray:

@@ -1,4 +1,4 @@
-"""What a run is asked to be, checked: a private mean, its clipping bound, and what it promises."""
+"""Request of a run, checked: a private mean, its clipping bound, and its promise."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ _FORMAT = 2
 
 @dataclass(frozen=True)
 class Plan:
-    """What is public about a run.
+    """The public numbers of a run.
 
     Args:
         run: the id of the run.

@@ -395,7 +395,7 @@ class PrivacyEngine:
 
     @property
     def extra(self) -> Mapping[str, Any]:
-        """What the checkpoint held that was given to :meth:`save`; empty for a run that began here."""
+        """The extra of the checkpoint, as given to :meth:`save`; empty for a run that began here."""
         return self._extra
 
     @property

@@ -1,4 +1,4 @@
-"""What a process holds of the people of a run, and keyed hashes by which holdings are compared.
+"""Records and labels that a process holds of a run, and keyed hashes by which these are compared.
 
 Processes that train together, and one that goes on from a checkpoint, must read the same records under
 the same labels: a person who has one block here and another there adds two. What is compared is hashed

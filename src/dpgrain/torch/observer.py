@@ -1,4 +1,4 @@
-"""What is kept of each step of a training: the average of weights, norms, and what evaluation says."""
+"""The record of a training's steps: the average of weights, norms, and results of evaluation."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Evaluate = Callable[[Any], "float | Mapping[str, float]"]
 
 
 class Observer:
-    """What looks at a network after each of its steps, at nothing but what is published.
+    """An observer of a network after each step, which sees nothing but what is published.
 
     Args:
         module: the network, as it is before the first step.

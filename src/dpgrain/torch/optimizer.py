@@ -42,7 +42,7 @@ class PrivateOptimizer(torch.optim.Optimizer):
 
     @property
     def state(self) -> Any:
-        """What the optimizer remembers of each parameter."""
+        """The optimizer's state of each parameter."""
         return self._own.state
 
     @property

@@ -122,7 +122,7 @@ Form: TypeAlias = Literal["rows", "sum", "mean", "neither"]
 
 @dataclass(frozen=True, eq=False)
 class Origin:
-    """What an output is made of.
+    """Origin of an output: the pass, and how it was made of records.
 
     Args:
         of: the pass.

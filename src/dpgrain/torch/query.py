@@ -31,7 +31,7 @@ Made: TypeAlias = tuple[Any, PrivateOptimizer, PrivateLoader]
 
 @dataclass(frozen=True, eq=False)
 class Passed:
-    """What a caller passes of a run, and nobody has read.
+    """Records and labels as a caller passes them, which nobody has read.
 
     Args:
         dataset: the records by place.

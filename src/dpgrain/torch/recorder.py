@@ -80,7 +80,7 @@ class Call:
 
 @dataclass(eq=False)
 class Look:
-    """What one call of one layer was seen to read and get back, in a trial.
+    """The input and the gradient of one call of one layer, as seen in a trial.
 
     Args:
         name: the name of the layer in the module.
@@ -394,7 +394,7 @@ def _check_plain_pass() -> None:
 
 @dataclass(frozen=True, eq=False)
 class _State:
-    """What a tensor was before a pass.
+    """The state of a tensor before a pass.
 
     Args:
         tensor: the tensor.

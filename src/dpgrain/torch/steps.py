@@ -1,4 +1,4 @@
-"""What each step of a run adds up, and what it publishes of the sum: a noisy gradient."""
+"""Steps of a run: sums of blocks, and the noisy gradients that are published of them."""
 
 from __future__ import annotations
 
@@ -225,7 +225,7 @@ def _stays() -> ParameterError:
 
 
 class Draws(Protocol):
-    """What draws the blocks of each step."""
+    """The draws of each step's blocks."""
 
     def draw(self, blocks: int) -> Drawn | None:
         """Return the sorted indices of the blocks of the next step, of so many; None for all."""

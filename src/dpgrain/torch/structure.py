@@ -1,4 +1,4 @@
-"""What of a network decides what it does with records: a network that has changed is tried anew."""
+"""The structure that decides what a network does with records: one that has changed is tried anew."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What comes out of a private training: the network, the promise, and how the steps went."""
+"""Result of a private training: the network, the promise, and how the steps went."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ _OF_THE_LONGEST = 0.01
 
 @dataclass(frozen=True, eq=False)
 class Seen:
-    """What was seen in one run.
+    """One run as seen from outside: layers' inputs and gradients, and the output.
 
     Args:
         layers: by call, the name of the layer, what it read, and the gradient by what came out.
@@ -54,7 +54,7 @@ class Seen:
 
 
 class Runner(Protocol):
-    """What runs the network on records, and says what was seen."""
+    """The function that runs the network on records, and returns what was seen."""
 
     def __call__(self, inputs: Any, records: int, *, seed: int = 0, training: bool = True) -> Seen:
         """Return what was seen of these inputs, with all randomness from a seed."""

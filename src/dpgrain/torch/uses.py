@@ -1,4 +1,4 @@
-"""What the blocks of a batch add to one parameter in one call of a layer, without forming all of it.
+"""Gradients of the blocks of a batch by one parameter of one layer's call, never formed in full.
 
 A *use* is one call of one layer, seen from one parameter. It gives the squared norm of what each block
 adds, and the sum over blocks with a weight for each. Most layers need no gradient for each block:
@@ -33,7 +33,7 @@ _SEEN_ENTRIES = 1 << 26
 
 
 class Use(ABC):
-    """What each block adds to one parameter in one call of a layer; sums over the block's rows.
+    """The gradient of each block by one parameter in one call of a layer, summed over its rows.
 
     Args:
         layout: the blocks.

@@ -1,4 +1,4 @@
-"""What a ledger asks of the file or database that keeps it."""
+"""The protocol of stores: files and databases that keep a ledger."""
 
 from __future__ import annotations
 

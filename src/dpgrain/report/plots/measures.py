@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Evaluated(Protocol):
-    """What was measured, and when."""
+    """Measurements and their times."""
 
     @property
     def evaluated(self) -> tuple[int, ...]:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Rounds(Protocol):
-    """What is known of the gradients of each round."""
+    """Published norms and noise of the gradients of each round."""
 
     @property
     def norms(self) -> FloatArray:

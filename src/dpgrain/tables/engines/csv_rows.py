@@ -72,7 +72,7 @@ def parts(path: str) -> Iterator[bytes]:
 
 @dataclass(frozen=True)
 class Oddities:
-    """What DuckDB must not see of a file.
+    """Lines of a file that DuckDB must not see.
 
     Args:
         long_rows: the rows that are longer than :data:`LONGEST_BYTES`: where each begins, and where the

@@ -16,7 +16,7 @@ def state_of(path: str) -> tuple[int, int, int]:
 
 
 class KeptFacts(Generic[Fact]):
-    """What a function finds in files; a file that has changed is looked at again.
+    """Facts of files, kept until a file changes.
 
     Args:
         find: the function of a path and of more arguments, always the same for a path.

@@ -63,7 +63,7 @@ class Users(Summed, Protocol):
 
 
 class Kept(Protocol):
-    """What was made of rows where they are, and stays there until the engine is left."""
+    """Rows made of others where they lie, kept there until the engine is left."""
 
     def sums(
         self, of: Callable[[Iterable[pa.RecordBatch]], IntArray], shape: Sequence[int]

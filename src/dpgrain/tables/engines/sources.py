@@ -274,7 +274,7 @@ class FileSource:
 
     @property
     def _oddities(self) -> list[Oddities]:
-        """What DuckDB must not see of each CSV file."""
+        """Lines of each CSV file that DuckDB must not see."""
         step("looking for odd rows")
         with reading(self.name):
             found = [self._odd_rows.of(path) for path in self.paths]

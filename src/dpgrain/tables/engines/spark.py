@@ -345,7 +345,7 @@ class SparkRecords:
 
 @dataclass(frozen=True, eq=False)
 class SparkKept:
-    """What was made of rows, kept on the executors."""
+    """Rows made of others, kept on the executors."""
 
     engine: Spark
     frame: sql.DataFrame

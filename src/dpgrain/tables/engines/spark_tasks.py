@@ -1,4 +1,4 @@
-"""What the tasks of Spark do with the rows of their partition: DuckDB reads them, the kernel adds up.
+"""Tasks of Spark on the rows of their partition: DuckDB reads them, the kernel adds up.
 
 A task is given public facts, the codes of groups and a kernel; no noise, no budget and no ledger. Its
 answers are Arrow batches, of one of four kinds: groups, columns, whole users' keys (which stay with the

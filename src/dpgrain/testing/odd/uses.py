@@ -332,7 +332,7 @@ _NEEDED = inspect.Parameter("domain", inspect.Parameter.KEYWORD_ONLY)
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a release.
+    """The outcome of a release.
 
     Args:
         said: the error's name and its sentence; ``"released"`` where there was none.
