@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from dpgrain._later import face
 
 if TYPE_CHECKING:
+    from dpgrain.learn.accuracy import Accuracy, accuracy
     from dpgrain.learn.confidence import Evidence, Intervals
     from dpgrain.learn.estimators import (
         HuberRegressor,
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from dpgrain.learn.validation import cross_validated
 
 __all__ = [
+    "Accuracy",
     "Evidence",
     "History",
     "HuberRegressor",
@@ -34,6 +36,7 @@ __all__ = [
     "Minimum",
     "PoissonRegressor",
     "QuantileRegressor",
+    "accuracy",
     "cross_validated",
     "load",
     "minimise",
@@ -42,6 +45,7 @@ __all__ = [
 face(
     __name__,
     {
+        "dpgrain.learn.accuracy": ("Accuracy", "accuracy"),
         "dpgrain.learn.model": ("LinearModel",),
         "dpgrain.learn.confidence": ("Evidence", "Intervals"),
         "dpgrain.learn.estimators": (

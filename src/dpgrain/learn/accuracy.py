@@ -1,0 +1,281 @@
+"""The accuracy of any classifier on people's rows, published beside that of the commonest class."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from dpgrain._wording import counted
+from dpgrain.accounting import Contribution, Laplace
+from dpgrain.accounting.losses.gaussian import bisect
+from dpgrain.arrays.blocks import Unread, unit_of
+from dpgrain.arrays.guarantees import guarantee_of
+from dpgrain.choices.scores import STEPS, BlockLosses, total
+from dpgrain.errors import ParameterError
+from dpgrain.inputs.codes import ordered
+from dpgrain.learn.classes import Labels
+from dpgrain.learn.given import count_of, listed, none_of
+from dpgrain.learn.reading import vector
+from dpgrain.noise import RandomState, raised
+from dpgrain.publishing import Charge, Planned, Promise, Query
+from dpgrain.publishing.door import publishes
+from dpgrain.publishing.guarantee import Guarantee
+from dpgrain.units import Relation, Unit, User
+
+# Share of ε for the base rate, which needs less: the commonest class is seldom a close call.
+_BASE_SHARE = 1 / 3
+# Probability that an interval leaves out the number that it is of.
+_MISSES = 0.05
+# Scales of noise up to which a number of units tells nothing of a share of them.
+_FEW = 10.0
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """The published accuracy of a classifier, with that of the commonest class beside it.
+
+    Args:
+        value: the mean over units with rows of the share of a unit's rows that are right.
+        low: the lower end of its 95% interval.
+        high: the upper end.
+        base: the same of a classifier that always names the commonest class.
+        base_low: the lower end of its 95% interval.
+        base_high: the upper end.
+        units: about how many units have rows.
+        guarantee: the guarantee of all of it.
+
+    Intervals cover the noise: they are of the units whose rows were passed, and hold in at least 95%
+    of releases, whatever the rows are.
+
+    >>> y, users = np.repeat([0, 1, 1], 800), np.repeat(np.arange(600), 4)
+    >>> found = accuracy(y, np.ones(2400), users=users, classes=[0, 1], epsilon=1.0, random_state=1)
+    >>> round(found.value, 1), round(found.base, 1), found.guarantee.level
+    (0.7, 0.7, 'user')
+    """
+
+    value: float
+    low: float
+    high: float
+    base: float
+    base_low: float
+    base_high: float
+    units: float
+    guarantee: Guarantee
+
+    def __str__(self) -> str:
+        level = self.guarantee.level
+        return (
+            f"Accuracy for the average {level}: {self.value:.4g}, 95% from {self.low:.4g} to "
+            f"{self.high:.4g}; that of always naming the commonest class: {self.base:.4g}, 95% from "
+            f"{self.base_low:.4g} to {self.base_high:.4g}. From about "
+            f"{counted(max(round(self.units), 0), level)}.\n{self.guarantee}"
+        )
+
+    def to_json(self) -> str:
+        """The release as JSON text."""
+        numbers = {name: value for name, value in vars(self).items() if name != "guarantee"}
+        return json.dumps({**numbers, "guarantee": self.guarantee.to_dict()}, ensure_ascii=False)
+
+
+@publishes
+def accuracy(
+    y: Any,
+    predicted: Any,
+    *,
+    classes: Sequence[Any],
+    users: Any = None,
+    elements: Any = None,
+    unit: Unit | None = None,
+    epsilon: float | None = None,
+    share: float | None = None,
+    relation: Relation = "zero_out",
+    random_state: RandomState = None,
+) -> Query[Accuracy]:
+    """Publish how often a classifier is right for the average unit.
+
+    Args:
+        y: (m,) the labels.
+        predicted: (m,) the labels that the classifier gives, each from its own row alone; such as
+            those of ``model.predict(X)`` or of a network.
+        classes: the public labels; a row with another one is wrong, and of no class.
+        users: (m,) whose each row is; None protects rows alone.
+        elements: (m,) the cell of each row, by a public partition, for ``Element()``.
+        unit: the privacy unit, ``User()``, ``Element()`` or ``Record()``; by default ``User()`` where
+            users are passed, and ``Record()`` where they are not.
+        epsilon: the promised ε.
+        share: the share of the open budget, such as 0.5, in place of ε.
+        relation: the neighbouring relation.
+        random_state: a seed, for tests and research: it makes the release not private.
+
+    Raises:
+        ParameterError: if a value is out of range, or there are not as many labels as predictions.
+
+    Nothing of a person's share of right rows is cut off, as it lies between 0 and 1: so intervals are
+    of the accuracy itself. Nobody's rows weigh more than another's, and a person with many rows is one.
+
+    Formal guarantee: ε-DP for the unit and relation, whatever the rows, for a classifier that follows
+    from what is public or was published before. A unit adds to the sums of right and of wrong shares,
+    and to the sums of the classes' shares, a vector each of l1 norm at most 1. Source: docs/theory,
+    "Choosing among hypotheses".
+
+    >>> query = accuracy.query(
+    ...     np.array([0, 1]), np.array([0, 1]), users=np.array([1, 2]), classes=[0, 1], epsilon=1.0)
+    >>> round(query.plan.guarantee.epsilon(), 6)
+    1.0
+    """
+    y, predicted = listed(y), listed(predicted)
+    if count_of(y) != count_of(predicted):
+        raise ParameterError(
+            f"predicted must have as many labels as y, {count_of(y):,}, not {count_of(predicted):,}."
+        )
+    for form in (y, predicted):
+        vector(none_of(form), 0)
+    unit = unit_of(unit, users)
+    if isinstance(unit, User) and unit.max_elements is not None:
+        raise ParameterError(
+            "unit must be User() without max_elements: a user's share of right rows is at most 1."
+        )
+    promise = Promise.of(unit, epsilon, 0.0, relation, share)
+    whose = Unread.of(count_of(y), users, elements, unit)
+    return AccuracyQuery(promise, y, predicted, _labels(classes), whose, random_state)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class AccuracyQuery(Query[Accuracy]):
+    """An accuracy that is asked for.
+
+    Args:
+        promise: what is promised.
+        y: the labels, which nobody has read.
+        predicted: the labels that the classifier gives.
+        labels: the rule by which labels are known.
+        whose: whose each row is.
+        random_state: a seed, for tests and research.
+    """
+
+    promise: Promise
+    y: Any
+    predicted: Any
+    labels: Labels
+    whose: Unread
+    random_state: RandomState = None
+
+    def __post_init__(self) -> None:
+        self.check_unit(self.whose.unit)
+
+    @cached_property
+    def parts(self) -> tuple[Laplace, Laplace]:
+        """The noise of right and wrong shares, and that of classes' shares."""
+        enters = Contribution(self.promise.level, "shared", "nonnegative", "l1")
+        moved = enters.sensitivity(1, self.promise.relation)
+        # The margin keeps rounding from carrying the sum above ε.
+        epsilon = self.promise.epsilon * (1 - 1e-12)
+        right, base = (
+            Laplace(moved / (share * epsilon), enters) for share in (1 - _BASE_SHARE, _BASE_SHARE)
+        )
+        return right, base
+
+    @property
+    def plan(self) -> Planned:
+        """The noise of all sums."""
+        right, base = self.parts
+        guarantee = guarantee_of(
+            self.promise,
+            right + base,
+            (
+                counted(len(self.labels.classes), "label"),
+                "each row's prediction, which follows from the row alone",
+            ),
+            private=True,
+            users=self.whose.users,
+            elements=self.whose.elements,
+        )
+        return Planned(guarantee)
+
+    def run(self, charge: Charge) -> Accuracy:
+        """Read the labels, add up each unit's shares, and publish them with noise."""
+        right, base = self.parts
+        classes = len(self.labels.classes)
+        shares = charge.read(self._shares)
+        radius = float(raised(STEPS))
+        noisy = charge.noisy(right, np.array(shares[:2]), radius) / STEPS
+        of_classes = charge.noisy(base, np.array(shares[2:]), radius) / STEPS
+        units, most = float(noisy.sum()), float(of_classes.max())
+        published = _share(float(noisy[0]), float(noisy[1]), right.noise_multiplier)
+        off = -base.noise_multiplier * math.log(_MISSES / 2 / classes)
+        of_base = _at_most(most, off, units, -2 * right.noise_multiplier * math.log(_MISSES / 4))
+        return Accuracy(*published, *of_base, units, charge.guarantee)
+
+    def _shares(self) -> list[int]:
+        """The sums over units of right, wrong and each class's shares of their rows, in steps."""
+        rows = BlockLosses(self.whose.arranged(), 0.0, 1.0)
+        y, predicted = (self.labels(vector(of, self.whose.rows)) for of in (self.y, self.predicted))
+        right = rows.of((y == predicted).astype(np.float64))
+        places = range(len(self.labels.classes))
+        of_classes = [total(rows.of((y == place).astype(np.float64))) for place in places]
+        return [total(right), total(STEPS - right), *of_classes]
+
+
+def _labels(classes: Any) -> Labels:
+    """Check the public labels."""
+    labels = ordered("classes", classes)
+    if len(labels) < 2:
+        raise ParameterError(f"classes must be two labels at least, not {labels.tolist()!r}.")
+    return Labels(labels)
+
+
+def _share(right: float, wrong: float, scale: float) -> tuple[float, float, float]:
+    """Return right ÷ (right + wrong), and the ends of its interval, all within 0 and 1.
+
+    At the true share r, (1 − r)·right − r·wrong is noise alone, (1 − r)·L − r·L′ with the two Laplace
+    noises; the interval holds each r at which it is no larger than such noise is in 95%.
+
+    Args:
+        right: the noisy sum of right shares.
+        wrong: that of wrong ones.
+        scale: the scale of both noises.
+    """
+    units = right + wrong
+    if units <= _FEW * scale:
+        return _ends(right, units, 0.0, 1.0)
+
+    def beyond(share: float) -> bool:
+        left = abs((1 - share) * right - share * wrong) / scale
+        return _tail(left, 1 - share, share) < _MISSES
+
+    middle = min(max(right / units, 0.0), 1.0)
+    low = bisect(lambda share: not beyond(share), 0.0, middle)[0] if beyond(0.0) else 0.0
+    high = bisect(beyond, middle, 1.0)[1] if beyond(1.0) else 1.0
+    return _ends(right, units, low, high)
+
+
+def _tail(x: float, one: float, other: float) -> float:
+    """Return P(|one·L + other·L′| > x) for standard Laplace noises and weights within 0 and 1."""
+    large, small = max(one, other), min(one, other)
+    if large - small < 1e-6:
+        return math.exp(-x / large) * (1 + x / (2 * large))
+    parts = (large**2 * math.exp(-x / large), small**2 * math.exp(-x / small) if small else 0.0)
+    return (parts[0] - parts[1]) / (large**2 - small**2)
+
+
+def _at_most(
+    number: float, off: float, units: float, units_off: float
+) -> tuple[float, float, float]:
+    """Return a share of units, and the ends of its interval, where each is off by at most so much."""
+    if units <= units_off:
+        return _ends(number, units, 0.0, 1.0)
+    low, high = (number - off) / (units + units_off), (number + off) / (units - units_off)
+    return _ends(number, units, low, high)
+
+
+def _ends(number: float, units: float, low: float, high: float) -> tuple[float, float, float]:
+    """Return a share of units and two ends, all within 0 and 1; 0.5 where there are no units."""
+    share = number / units if units > 0 else 0.5
+    value, low, high = np.clip([share, low, high], 0.0, 1.0).tolist()
+    return value, low, high

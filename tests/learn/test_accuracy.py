@@ -1,0 +1,203 @@
+"""The accuracy of a classifier: what a unit moves, what intervals hold, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from tests.refusals import refuses
+from tests.untouched import Untouched
+
+import dpgrain as dg
+from dpgrain.errors import RefusedError
+from dpgrain.learn.accuracy import Accuracy, AccuracyQuery, _share, _tail, accuracy
+from dpgrain.noise import SeededSource
+from dpgrain.publishing import publish
+from dpgrain.publishing.charge import Charge
+from dpgrain.units import RELATIONS, Relation
+
+CLASSES = ["a", "b", "c"]
+
+
+class Unread(Untouched):
+    """Labels that are asked for none of them, and for no other."""
+
+    def __getitem__(self, which: Any) -> Any:
+        assert which == slice(0, 0), "rows were read"
+        return np.empty(0, dtype=self.dtype)
+
+
+def rows(rng: np.random.Generator, users: int, most: int = 400) -> dict[str, Any]:
+    """Rows of people of whom few have many, and whose own accuracies differ."""
+    sizes = np.minimum(rng.zipf(1.6, users), most)
+    whose = np.repeat(np.arange(users), sizes)
+    own = np.clip(rng.normal(0.75, 0.25, users), 0, 1)[whose]
+    y = rng.choice(3, len(whose), p=[0.5, 0.3, 0.2])
+    predicted = np.where(rng.random(len(whose)) < own, y, (y + 1) % 3)
+    names = np.array(CLASSES)
+    return {"y": names[y], "predicted": names[predicted], "users": whose}
+
+
+def truth(of: dict[str, Any]) -> tuple[float, float]:
+    """The mean share of right rows, and the largest mean share of a class."""
+    by_user = pd.DataFrame({"right": of["y"] == of["predicted"], "y": of["y"]}).groupby(of["users"])
+    shares = pd.get_dummies(of["y"]).groupby(of["users"]).mean().mean()
+    return float(by_user["right"].mean().mean()), float(shares.max())
+
+
+@pytest.mark.parametrize(("users", "epsilon"), [(60, 1.0), (500, 0.3), (500, 3.0)])
+def test_intervals_hold_the_accuracy_in_95_percent(
+    users: int, epsilon: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = rows(np.random.default_rng(users), users)
+    right, common = truth(asked)
+    query = accuracy.query(**asked, classes=CLASSES, epsilon=epsilon)
+    assert isinstance(query, AccuracyQuery)
+    sums = query._shares()
+    # The same rows each time; only the noise is new.
+    monkeypatch.setattr(AccuracyQuery, "_shares", lambda _: sums)
+    held = base = 0
+    for seed in range(400):
+        with Charge(query.plan.guarantee, SeededSource(seed)) as charge:
+            found = query.run(charge)
+        assert not charge.left
+        held += found.low <= right <= found.high
+        base += found.base_low <= common <= found.base_high
+    # Of 400 releases 380 on average, 367 with a chance of 10⁻³ for fewer.
+    assert 367 <= held <= 393
+    assert base >= 380
+
+
+@pytest.mark.parametrize("epsilon", [0.05, 0.3])
+def test_of_few_people_nothing_is_said(epsilon: float) -> None:
+    asked = rows(np.random.default_rng(1), 12)
+    found = accuracy(**asked, classes=CLASSES, epsilon=epsilon, random_state=1)
+    assert (found.low, found.high) == (0.0, 1.0)
+    assert (found.base_low, found.base_high) == (0.0, 1.0)
+
+
+def test_beyond_each_end_are_five_percent_of_two_noises() -> None:
+    noise = np.random.default_rng(0).laplace(size=(2, 400_000))
+    for weights in ((0.8, 0.2), (0.5, 0.5), (1.0, 0.0), (0.35, 0.65)):
+        drawn = np.abs(weights[0] * noise[0] - weights[1] * noise[1])
+        for x in (0.5, 2.0):
+            assert _tail(x, *weights) == pytest.approx((drawn > x).mean(), abs=0.005)
+    for scale in (0.1, 1.0, 5.0):
+        right, wrong = 80.0, 20.0
+        for end in _share(right, wrong, scale)[1:]:
+            off = abs((1 - end) * right - end * wrong) / scale
+            assert _tail(off, 1 - end, end) == pytest.approx(0.05, rel=1e-6)
+    assert _share(-3.0, 100.0, 1.0)[0] == 0.0
+    assert _share(100.0, -3.0, 1.0)[::2] == (1.0, 1.0)
+
+
+@pytest.mark.search
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("unit", [dg.Record(), dg.User(), dg.Element()])
+def test_no_neighbour_moves_sums_farther_than_is_billed(
+    unit: Any, relation: Relation, some_of: Any
+) -> None:
+    """Each of the two sums moves by an l1 norm of at most 1, or 2 where a unit is exchanged."""
+    rng = np.random.default_rng(7)
+    steps, most = 2**24, 0.0
+    for _ in some_of(range(60)):
+        asked = rows(rng, int(rng.integers(1, 6)), 5)
+        m = len(asked["y"])
+        cells = rng.choice(["p", "q"], m) if unit == dg.Element() else None
+        whole = accuracy.query(
+            **asked, classes=CLASSES, epsilon=1.0, unit=unit, elements=cells, relation=relation
+        )
+        place = int(rng.integers(m))
+        gone = asked["users"] == asked["users"][place]
+        if unit == dg.Record():
+            gone = np.arange(m) == place
+        elif cells is not None:
+            gone &= cells == cells[place]
+        other = {name: part.copy() for name, part in asked.items()}
+        if relation == "replace":
+            for name in ("y", "predicted"):
+                other[name][gone] = rng.choice([*CLASSES, "odd"], gone.sum())
+        else:
+            other = {name: part[~gone] for name, part in other.items()}
+            cells = None if cells is None else cells[~gone]
+        neighbour = accuracy.query(
+            **other, classes=CLASSES, epsilon=1.0, unit=unit, elements=cells, relation=relation
+        )
+        assert isinstance(whole, AccuracyQuery)
+        assert isinstance(neighbour, AccuracyQuery)
+        moved = np.abs(np.subtract(whole._shares(), neighbour._shares())) / steps
+        billed = 2.0 if relation == "replace" else 1.0
+        assert moved[:2].sum() <= billed
+        assert moved[2:].sum() <= billed
+        most = max(most, moved[:2].sum(), moved[2:].sum())
+        parts = whole.parts
+    assert most > 0.9 * billed
+    right, base = parts
+    assert right.loss(1, relation, unit).pure + base.loss(1, relation, unit).pure <= 1.0
+
+
+def test_a_refused_release_has_read_nothing() -> None:
+    y, predicted, users = (Unread(30, dtype="i8") for _ in range(3))
+    with dg.budget(0.5, pure=0.5), pytest.raises(RefusedError):
+        accuracy(y, predicted, users=users, classes=[0, 1], epsilon=1.0)
+    query = accuracy.query(y, predicted, users=users, classes=[0, 1], epsilon=1.0)
+    assert 0.999 < query.plan.guarantee.epsilon() <= 1.0
+
+
+def test_a_share_of_a_budget_is_taken() -> None:
+    asked = rows(np.random.default_rng(2), 300)
+    with dg.budget(1.0, 1e-6) as whole:
+        found = publish(accuracy.query(**asked, classes=CLASSES, share=0.25))
+        assert 0.74 < whole.left < 0.76
+    assert 0 < found.low < found.value < found.high < 1
+
+
+def test_labels_that_are_none_of_the_classes_are_wrong() -> None:
+    y, predicted = np.array(["a", "odd", "b", None] * 500), np.array(["a", "odd", "a", None] * 500)
+    found = accuracy(y, predicted, classes=["a", "b"], epsilon=100.0, random_state=1)
+    assert found.value == pytest.approx(0.25, abs=0.01)
+    assert found.base == pytest.approx(0.25, abs=0.01)
+    assert round(found.units, -1) == 2000
+
+
+def test_it_says_what_it_is_of() -> None:
+    asked = rows(np.random.default_rng(3), 400)
+    found = accuracy(**asked, classes=CLASSES, epsilon=2.0, random_state=1)
+    said = str(found)
+    assert said.startswith(
+        f"Accuracy for the average user: {found.value:.4g}, 95% from {found.low:.4g} to "
+    )
+    assert "that of always naming the commonest class: " in said
+    assert "3 labels" in said
+    told = json.loads(found.to_json())
+    assert told["value"] == found.value
+    assert told["guarantee"]["level"] == "user"
+    assert isinstance(found, Accuracy)
+
+
+@pytest.mark.parametrize(
+    ("change", "name", "word"),
+    [
+        ({"predicted": np.array(["a"])}, "predicted", "as many"),
+        ({"classes": ["a"]}, "classes", "two labels"),
+        ({"classes": "ab"}, "classes", "list"),
+        ({"unit": dg.User(max_elements=2), "elements": ["p"] * 4}, "unit", "without max_elements"),
+        ({"epsilon": 0.0}, "epsilon", "above 0"),
+        ({"users": np.arange(3)}, "users", "each row"),
+        ({"y": np.ones((4, 2))}, "y", "one target"),
+    ],
+)
+def test_what_is_refused(change: dict[str, Any], name: str, word: str) -> None:
+    asked: dict[str, Any] = {
+        "y": np.array(["a", "b", "a", "b"]),
+        "predicted": np.array(["a", "b", "b", "b"]),
+        "users": np.arange(4),
+        "classes": ["a", "b"],
+        "epsilon": 1.0,
+        **change,
+    }
+    with refuses(name, word):
+        accuracy.query(**asked)
