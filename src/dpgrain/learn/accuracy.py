@@ -190,7 +190,7 @@ class AccuracyQuery(Query[Accuracy]):
             right + base,
             (
                 counted(len(self.labels.classes), "label"),
-                "each row's prediction, which follows from the row alone",
+                "a classifier, which labels each row by itself",
             ),
             private=True,
             users=self.whose.users,
