@@ -16,7 +16,6 @@ from dpgrain.cli.document import tell_json
 from dpgrain.cli.printing import say, written
 from dpgrain.cli.table import People, Reading, tell_curator
 from dpgrain.errors import ParameterError
-from dpgrain.publishing.curator import Curator
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -24,8 +23,10 @@ if TYPE_CHECKING:
     from dpgrain.learn import features
     from dpgrain.learn.features import Encoding as Columns
     from dpgrain.learn.features import Loaded
+    from dpgrain.publishing import curator
 else:
     pa, features = later("pyarrow"), later("dpgrain.learn.features")
+    curator = later("dpgrain.publishing.curator")
 
 
 @command(
@@ -70,7 +71,7 @@ def predict(
         tell_curator(data, as_json=reading.as_json, values=columns.numbers)
         return
     check_outputs([output])
-    rows = features.load_rows(data, columns, Curator(), keep=keep or [])
+    rows = features.load_rows(data, columns, curator.Curator(), keep=keep or [])
     kept: dict[str, Any] = {name: rows.kept.column(name) for name in rows.kept.column_names}
     added = _predictions(fitted, rows)
     taken = [name for name in added if name in kept]
