@@ -121,10 +121,8 @@ class People:
 
         return dg.select.query([0.0, 1.0, 2.0], loss, self.X[:, 0], **self.arrays(unit), **options)
 
-    def accuracy(self, unit: Any, delta: float = 0.0, **options: Any) -> Any:
+    def accuracy(self, unit: Any, **options: Any) -> Any:
         """Ask for the accuracy of a classifier."""
-        if delta:
-            raise dg.ParameterError("this release is pure.")
         predicted = (self.X[:, 1] > 0).astype(float)
         asked = {**self.arrays(unit), **options}
         return learn.accuracy.query(self.y, predicted, classes=[0.0, 1.0], **asked)

@@ -93,6 +93,7 @@ def accuracy(
     elements: Any = None,
     unit: Unit | None = None,
     epsilon: float | None = None,
+    delta: float = 0.0,
     share: float | None = None,
     relation: Relation = "zero_out",
     random_state: RandomState = None,
@@ -109,7 +110,8 @@ def accuracy(
         unit: the privacy unit, ``User()``, ``Element()`` or ``Record()``; by default ``User()`` where
             users are passed, and ``Record()`` where they are not.
         epsilon: the promised ε.
-        share: the share of the open budget, such as 0.5, in place of ε.
+        delta: the promised δ; the release itself is pure, and 0 is the default.
+        share: the share of the open budget, such as 0.5, in place of ε and δ.
         relation: the neighbouring relation.
         random_state: a seed, for tests and research: it makes the release not private.
 
@@ -141,7 +143,7 @@ def accuracy(
         raise ParameterError(
             "unit must be User() without max_elements: a user's share of right rows is at most 1."
         )
-    promise = Promise.of(unit, epsilon, 0.0, relation, share)
+    promise = Promise.of(unit, epsilon, delta, relation, share)
     whose = Unread.of(count_of(y), users, elements, unit)
     return AccuracyQuery(promise, y, predicted, _labels(classes), whose, random_state)
 
