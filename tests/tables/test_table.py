@@ -511,7 +511,8 @@ def test_bad_values_follow_the_fixed_rules(
         release_all(table, "n")
         release_all(table, None)
         release_all(dg.read(pa.table(BAD).slice(0, 0), user="who"), "n")
-    assert caplog.records == []
+    # A session of Spark that other tests have left in this process tells what it lets go of.
+    assert [line for line in caplog.records if not line.name.startswith("py4j")] == []
     assert capfd.readouterr() == ("", "")
 
 
