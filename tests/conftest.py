@@ -65,7 +65,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture(autouse=True)
 def draws(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the operating system draws: the same in each run of a test, unless everything runs."""
+    """Draw the same noise in each run of a test, unless everything runs."""
     if _part(request.config) != "all":
         monkeypatch.setattr(SystemSource, "words", sampling.same_draws(request.node.nodeid))
 

@@ -5,8 +5,8 @@ hypothesis draws; or it has a loop of its own, over what the fixture ``some_of``
 product of options, of which the fixture ``strength`` says how many meet. A test of any kind that
 takes long is listed with its seconds in ``seconds.txt``, and the sample has as many of its cases as
 fit in 0.7 seconds, or in those of its mark. What the sample tries is the same in every run: it
-follows from the names of the tests and that list. So does the noise that is drawn, in its rest, too;
-where everything runs it is new each time.
+follows from the names of the tests and that list. The noise of a test follows from its name, in the
+sample and in the rest of it; where everything runs, noise is new each time.
 """
 
 from __future__ import annotations
@@ -74,10 +74,10 @@ def shortened(name: str, part: Part) -> Callable[[Iterable[Any]], list[Any]]:
 
 
 def same_draws(name: str) -> Callable[[SystemSource, int], NDArray[np.uint64]]:
-    """How the operating system draws for a test of this name, in each run alike.
+    """Return draws for a test of this name, the same in each run, in place of the operating system's.
 
-    Of thousands of tests one fails by chance now and then, and is then no news. What a test starts in
-    other processes draws as ever.
+    Among thousands of tests some would fail by chance, with nothing broken. Other processes that a
+    test starts draw from the operating system.
     """
     source, process = SeededSource(int(hashlib.sha256(name.encode()).hexdigest(), 16)), os.getpid()
     draw = SystemSource.words

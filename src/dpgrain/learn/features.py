@@ -299,7 +299,6 @@ def no_rows(
     Args:
         table: the table, whose schema is checked.
         encoding: the rule by which columns become features.
-        right: the right to open the table: what was charged, or the curator's own.
         target: the column of targets.
         labels: targets are labels.
         element: the column of cells.
@@ -331,7 +330,6 @@ def columns_for(
     Args:
         table: the table.
         encoding: the rule by which columns become features.
-        right: the right to open the table: what was charged, or the curator's own.
         target: the column of targets.
         labels: targets are labels.
         element: the column of cells.

@@ -12,7 +12,6 @@ from dpgrain.ledger.entries import Entry, seeds_in_words
 from dpgrain.ledger.promise import LastingPromise
 from dpgrain.ledger.units import WHOLE, Units
 from dpgrain.publishing.caps import Caps, left_of
-from dpgrain.publishing.prices import Price
 from dpgrain.regions import Among
 
 # Times a promise from which on a price is reported as "more than N times" it.
@@ -98,9 +97,8 @@ def left_in_words(promise: LastingPromise, spent: Units) -> str:
         promise: the promise.
         spent: what the fullest account has been charged.
     """
-    taken = Price(*(_part(spent, promise, name) for name in ("pure", "mu", "leak")))
-    used = Caps(taken, promise.whole.planned).epsilon(promise.delta)
     room, parts = spent.rest_of(promise.caps), []
+    used = Caps(room.rest_of(promise.caps), promise.whole.planned).epsilon(promise.delta)
     if spent.leak > 0:
         parts.append(
             f"{left_of(room.leak)} of the δ = {powers(promise.caps.leak)} for names below a "
@@ -113,13 +111,6 @@ def left_in_words(promise: LastingPromise, spent: Units) -> str:
         f"δ = {powers(promise.delta)}; {_fitting(promise, spent)}"
         f"{'; left: ' if parts else ''}{', '.join(parts)}"
     )
-
-
-def _part(spent: Units, promise: LastingPromise, name: str) -> float:
-    """The part of a price that units stand for."""
-    share = getattr(spent, name) / WHOLE
-    cap: float = getattr(promise.caps, name)
-    return cap * (math.sqrt(share) if name == "mu" else share)
 
 
 def _more_noise(promise: LastingPromise, error: DoesNotFitError) -> str:
