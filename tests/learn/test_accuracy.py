@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,10 +14,11 @@ from tests.refusals import refuses
 from tests.untouched import Untouched
 
 import dpgrain as dg
+from dpgrain.accounting import Contribution, Laplace
 from dpgrain.errors import RefusedError
-from dpgrain.learn.accuracy import Accuracy, AccuracyQuery, _share, _tail, accuracy
+from dpgrain.learn.accuracy import Accuracy, AccuracyQuery, _share, accuracy
 from dpgrain.noise import SeededSource
-from dpgrain.publishing import publish
+from dpgrain.publishing import Promise, publish
 from dpgrain.publishing.charge import Charge
 from dpgrain.units import RELATIONS, Relation
 
@@ -56,9 +59,9 @@ def test_intervals_hold_the_accuracy_in_95_percent(
     right, common = truth(asked)
     query = accuracy.query(**asked, classes=CLASSES, epsilon=epsilon)
     assert isinstance(query, AccuracyQuery)
-    sums = query._shares()
+    sums = query._sums()
     # The same rows each time; only the noise is new.
-    monkeypatch.setattr(AccuracyQuery, "_shares", lambda _: sums)
+    monkeypatch.setattr(AccuracyQuery, "_sums", lambda _: sums)
     held = base = 0
     for seed in range(400):
         with Charge(query.plan.guarantee, SeededSource(seed)) as charge:
@@ -79,19 +82,46 @@ def test_of_few_people_nothing_is_said(epsilon: float) -> None:
     assert (found.base_low, found.base_high) == (0.0, 1.0)
 
 
-def test_beyond_each_end_are_five_percent_of_two_noises() -> None:
-    noise = np.random.default_rng(0).laplace(size=(2, 400_000))
-    for weights in ((0.8, 0.2), (0.5, 0.5), (1.0, 0.0), (0.35, 0.65)):
-        drawn = np.abs(weights[0] * noise[0] - weights[1] * noise[1])
-        for x in (0.5, 2.0):
-            assert _tail(x, *weights) == pytest.approx((drawn > x).mean(), abs=0.005)
-    for scale in (0.1, 1.0, 5.0):
-        right, wrong = 80.0, 20.0
-        for end in _share(right, wrong, scale)[1:]:
-            off = abs((1 - end) * right - end * wrong) / scale
-            assert _tail(off, 1 - end, end) == pytest.approx(0.05, rel=1e-6)
-    assert _share(-3.0, 100.0, 1.0)[0] == 0.0
-    assert _share(100.0, -3.0, 1.0)[::2] == (1.0, 1.0)
+def beyond(x: float, one: float, other: float) -> float:
+    """The probability that one·L + other·L′ passes ±x, for Laplace noises of scale 1."""
+    large, small = max(one, other), min(one, other)
+    if large - small < 1e-6:
+        return math.exp(-x / large) * (1 + x / (2 * large))
+    least = small**2 * math.exp(-x / small) if small else 0.0
+    return (large**2 * math.exp(-x / large) - least) / (large**2 - small**2)
+
+
+@pytest.mark.parametrize("right", [1.0, 55.0, 80.0, 99.0])
+def test_noise_passes_an_end_in_at_most_five_percent(right: float) -> None:
+    noise = Laplace(2.0, Contribution("user", "shared", "nonnegative", "l1"))
+    value, *ends = _share(np.array([right]), np.array([right, 100 - right]), noise)
+    assert value == right / 100
+    for end in ends:
+        if 0 < end < 1:
+            off = abs((1 - end) * right - end * (100 - right)) / noise.noise_multiplier
+            assert 0.035 < beyond(off, 1 - end, end) <= 0.05 + 1e-5
+
+
+@pytest.mark.parametrize("sums", [[50.0, 45.0, 5.0, 0.0], [40.0] * 10 + [0.0]])
+def test_the_ends_of_all_classes_hold_at_once(sums: list[float]) -> None:
+    """The largest of ten noisy shares is the most that one of ten draws adds."""
+    noise = Laplace(2.0, Contribution("user", "shared", "nonnegative", "l1"))
+    drawn = sums + np.random.default_rng(0).laplace(scale=2.0, size=(4000, len(sums)))
+    largest = max(sums) / sum(sums)
+    held = [
+        low <= largest <= high for _, low, high in (_share(row[:-1], row, noise) for row in drawn)
+    ]
+    assert np.mean(held) > 0.95
+
+
+def test_rounding_of_shares_to_steps_is_within_the_ends() -> None:
+    """A third is no whole number of steps, which many people and little noise would show."""
+    y, predicted = np.tile([0, 1, 1], 20_000), np.tile([0, 0, 0], 20_000)
+    users = np.repeat(np.arange(20_000), 3)
+    found = accuracy(y, predicted, users=users, classes=[0, 1], epsilon=1e7, random_state=1)
+    assert found.low <= 1 / 3 <= found.high
+    assert found.base_low <= 2 / 3 <= found.base_high
+    assert found.base_high - found.base_low < 1e-6
 
 
 @pytest.mark.search
@@ -128,11 +158,11 @@ def test_no_neighbour_moves_sums_farther_than_is_billed(
         )
         assert isinstance(whole, AccuracyQuery)
         assert isinstance(neighbour, AccuracyQuery)
-        moved = np.abs(np.subtract(whole._shares(), neighbour._shares())) / steps
         billed = 2.0 if relation == "replace" else 1.0
-        assert moved[:2].sum() <= billed
-        assert moved[2:].sum() <= billed
-        most = max(most, moved[:2].sum(), moved[2:].sum())
+        for one, two in zip(whole._sums(), neighbour._sums(), strict=True):
+            moved = float(np.abs(one - two).sum()) / steps
+            assert moved <= billed
+            most = max(most, moved)
         parts = whole.parts
     assert most > 0.9 * billed
     right, base = parts
@@ -145,6 +175,12 @@ def test_a_refused_release_has_read_nothing() -> None:
         accuracy(y, predicted, users=users, classes=[0, 1], epsilon=1.0)
     query = accuracy.query(y, predicted, users=users, classes=[0, 1], epsilon=1.0)
     assert 0.999 < query.plan.guarantee.epsilon() <= 1.0
+
+
+def test_a_copy_is_to_the_same_unit() -> None:
+    query: Any = accuracy.query(np.ones(4), np.ones(4), classes=[0, 1], epsilon=1.0)
+    with refuses("promise", "ask anew"):
+        replace(query, promise=Promise(dg.User(), 1.0, 0.0, "zero_out"))
 
 
 def test_a_share_of_a_budget_is_taken() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,14 +10,13 @@ from typing import Any
 
 import numpy as np
 
+from dpgrain._types import FloatArray, IntArray
 from dpgrain._wording import counted
 from dpgrain.accounting import Contribution, Laplace
-from dpgrain.accounting.losses.gaussian import bisect
 from dpgrain.arrays.blocks import Unread, unit_of
 from dpgrain.arrays.guarantees import guarantee_of
 from dpgrain.choices.scores import STEPS, BlockLosses, total
 from dpgrain.errors import ParameterError
-from dpgrain.inputs.codes import ordered
 from dpgrain.learn.classes import Labels
 from dpgrain.learn.given import count_of, listed, none_of
 from dpgrain.learn.reading import vector
@@ -26,14 +24,14 @@ from dpgrain.noise import RandomState, raised
 from dpgrain.publishing import Charge, Planned, Promise, Query
 from dpgrain.publishing.door import publishes
 from dpgrain.publishing.guarantee import Guarantee
+from dpgrain.statistics.intervals import ratio_interval
+from dpgrain.statistics.plan import noise_sd
 from dpgrain.units import Relation, Unit, User
 
 # Share of ε for the base rate, which needs less: the commonest class is seldom a close call.
 _BASE_SHARE = 1 / 3
 # Probability that an interval leaves out the number that it is of.
 _MISSES = 0.05
-# Scales of noise up to which a number of units tells nothing of a share of them.
-_FEW = 10.0
 
 
 @dataclass(frozen=True)
@@ -145,7 +143,7 @@ def accuracy(
         )
     promise = Promise.of(unit, epsilon, delta, relation, share)
     whose = Unread.of(count_of(y), users, elements, unit)
-    return AccuracyQuery(promise, y, predicted, _labels(classes), whose, random_state)
+    return AccuracyQuery(promise, y, predicted, Labels.of(classes), whose, random_state)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -203,81 +201,45 @@ class AccuracyQuery(Query[Accuracy]):
     def run(self, charge: Charge) -> Accuracy:
         """Read the labels, add up each unit's shares, and publish them with noise."""
         right, base = self.parts
-        classes = len(self.labels.classes)
-        shares = charge.read(self._shares)
+        sums, of_classes = charge.read(self._sums)
         radius = float(raised(STEPS))
-        noisy = charge.noisy(right, np.array(shares[:2]), radius) / STEPS
-        of_classes = charge.noisy(base, np.array(shares[2:]), radius) / STEPS
-        units, most = float(noisy.sum()), float(of_classes.max())
-        published = _share(float(noisy[0]), float(noisy[1]), right.noise_multiplier)
-        off = -base.noise_multiplier * math.log(_MISSES / 2 / classes)
-        of_base = _at_most(most, off, units, -2 * right.noise_multiplier * math.log(_MISSES / 4))
-        return Accuracy(*published, *of_base, units, charge.guarantee)
+        noisy = charge.noisy(right, sums, radius) / STEPS
+        classes = charge.noisy(base, of_classes, radius) / STEPS
+        found, common = _share(noisy[:1], noisy, right), _share(classes[:-1], classes, base)
+        return Accuracy(*found, *common, float(noisy.sum()), charge.guarantee)
 
-    def _shares(self) -> list[int]:
-        """The sums over units of right, wrong and each class's shares of their rows, in steps."""
+    def _sums(self) -> tuple[IntArray, IntArray]:
+        """The sums of units' shares, in steps: of right and wrong rows; of each class, and of none."""
         rows = BlockLosses(self.whose.arranged(), 0.0, 1.0)
         y, predicted = (self.labels(vector(of, self.whose.rows)) for of in (self.y, self.predicted))
         right = rows.of((y == predicted).astype(np.float64))
-        places = range(len(self.labels.classes))
-        of_classes = [total(rows.of((y == place).astype(np.float64))) for place in places]
-        return [total(right), total(STEPS - right), *of_classes]
+        of_classes = [
+            rows.of((y == place).astype(np.float64)) for place in range(len(self.labels.classes))
+        ]
+        none = STEPS - np.sum(of_classes, axis=0)
+        sums, shares = (
+            np.array([total(each) for each in parts], dtype=np.int64)
+            for parts in ((right, STEPS - right), (*of_classes, none))
+        )
+        return sums, shares
 
 
-def _labels(classes: Any) -> Labels:
-    """Check the public labels."""
-    labels = ordered("classes", classes)
-    if len(labels) < 2:
-        raise ParameterError(f"classes must be two labels at least, not {labels.tolist()!r}.")
-    return Labels(labels)
-
-
-def _share(right: float, wrong: float, scale: float) -> tuple[float, float, float]:
-    """Return right ÷ (right + wrong), and the ends of its interval, all within 0 and 1.
-
-    At the true share r, (1 − r)·right − r·wrong is noise alone, (1 − r)·L − r·L′ with the two Laplace
-    noises; the interval holds each r at which it is no larger than such noise is in 95%.
+def _share(parts: FloatArray, sums: FloatArray, noise: Laplace) -> tuple[float, float, float]:
+    """Return the largest share that a part has of all sums, and the ends of its 95% interval.
 
     Args:
-        right: the noisy sum of right shares.
-        wrong: that of wrong ones.
-        scale: the scale of both noises.
+        parts: (C,) the noisy sums of which the largest is meant.
+        sums: (S,) all of them, each with noise of its own.
+        noise: the law of that noise.
+
+    The intervals of all parts hold at once, so that the ends of the largest bound the largest share.
     """
-    units = right + wrong
-    if units <= _FEW * scale:
-        return _ends(right, units, 0.0, 1.0)
-
-    def beyond(share: float) -> bool:
-        left = abs((1 - share) * right - share * wrong) / scale
-        return _tail(left, 1 - share, share) < _MISSES
-
-    middle = min(max(right / units, 0.0), 1.0)
-    low = bisect(lambda share: not beyond(share), 0.0, middle)[0] if beyond(0.0) else 0.0
-    high = bisect(beyond, middle, 1.0)[1] if beyond(1.0) else 1.0
-    return _ends(right, units, low, high)
-
-
-def _tail(x: float, one: float, other: float) -> float:
-    """Return P(|one·L + other·L′| > x) for standard Laplace noises and weights within 0 and 1."""
-    large, small = max(one, other), min(one, other)
-    if large - small < 1e-6:
-        return math.exp(-x / large) * (1 + x / (2 * large))
-    parts = (large**2 * math.exp(-x / large), small**2 * math.exp(-x / small) if small else 0.0)
-    return (parts[0] - parts[1]) / (large**2 - small**2)
-
-
-def _at_most(
-    number: float, off: float, units: float, units_off: float
-) -> tuple[float, float, float]:
-    """Return a share of units, and the ends of its interval, where each is off by at most so much."""
-    if units <= units_off:
-        return _ends(number, units, 0.0, 1.0)
-    low, high = (number - off) / (units + units_off), (number + off) / (units - units_off)
-    return _ends(number, units, low, high)
-
-
-def _ends(number: float, units: float, low: float, high: float) -> tuple[float, float, float]:
-    """Return a share of units and two ends, all within 0 and 1; 0.5 where there are no units."""
-    share = number / units if units > 0 else 0.5
-    value, low, high = np.clip([share, low, high], 0.0, 1.0).tolist()
-    return value, low, high
+    whole = sums.sum()
+    within = noise.law.quantile(1 - _MISSES / 2 / parts.size) * noise_sd(noise)
+    low, high = ratio_interval(parts, whole - parts, np.array(within), 1, sums.size - 1)
+    # Shares are truncated to steps, each by less than one.
+    steps = (sums.size + 1) / STEPS
+    share = parts.max() / whole if whole > 0 else 0.5
+    ends = np.clip([share, low.max() - steps, high.max() + steps], 0.0, 1.0)
+    value, least, most = ends.tolist()
+    return value, least, most

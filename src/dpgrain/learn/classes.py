@@ -17,7 +17,7 @@ from dpgrain._types import FloatArray
 from dpgrain.accounting import Contribution, Selection, gaussian_mu
 from dpgrain.arrays.blocks import Rows
 from dpgrain.errors import ParameterError
-from dpgrain.inputs.codes import Key, as_array, codes, matching
+from dpgrain.inputs.codes import Key, as_array, codes, matching, ordered
 from dpgrain.inputs.labels import label_of, rank
 from dpgrain.inputs.numbers import numbers
 from dpgrain.noise import MAX_SCALE, Source, raised
@@ -65,6 +65,24 @@ class Labels:
     """
 
     classes: NDArray[Any]
+
+    @staticmethod
+    def of(stated: Any) -> Labels:
+        """Make the rule of labels that a caller states.
+
+        Args:
+            stated: the labels, in any order.
+
+        Raises:
+            ParameterError: if they are no list, one is null, or there are fewer than two.
+        """
+        classes = ordered("classes", stated)
+        if len(classes) < 2:
+            raise ParameterError(
+                f"classes must be at least two labels, not {len(classes)}: name all labels with "
+                "classes=[…]."
+            )
+        return Labels(classes)
 
     def __call__(self, y: NDArray[Any]) -> FloatArray:
         """Return (m,) the place of each label, NaN for another one."""

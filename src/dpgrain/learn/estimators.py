@@ -17,7 +17,6 @@ from sklearn.utils import Tags
 from dpgrain import _validate
 from dpgrain._types import FloatArray
 from dpgrain.errors import ParameterError
-from dpgrain.inputs.codes import ordered
 from dpgrain.inputs.columns import kind_of
 from dpgrain.learn.classes import Labels, Numbers, TargetRule, Targets, unselected
 from dpgrain.learn.files import damaged, read
@@ -47,21 +46,14 @@ class _Classifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
     def _targets(self, y: NDArray[Any]) -> Targets:
         if self.classes is None and y.dtype != np.bool_:
             return unselected(y)
-        if self.classes is None:
-            # The type of the targets says which labels there can be.
-            labels, how = np.array([False, True]), "as truths are"
-        else:
-            labels, how = ordered("classes", self.classes), "as stated"
-        classes = ordered("classes", labels)
-        if len(classes) < 2:
-            raise ParameterError(
-                f"classes must be at least two, not {len(classes)} class: name all labels with "
-                "classes=[…]."
-            )
+        # The type of the targets says which labels there can be, where none are stated.
+        how = "as truths are" if self.classes is None else "as stated"
+        rule = Labels.of([False, True] if self.classes is None else self.classes)
+        classes = rule.classes
         named = ", ".join(str(label) for label in classes[:_NAMED])
         more = ", …" if len(classes) > _NAMED else ""
         told = (f"the labels {named}{more}, {how}",)
-        return Targets(Labels(classes)(y), told, classes=classes)
+        return Targets(rule(y), told, classes=classes)
 
     def _rule(self, classes: Classes) -> TargetRule:
         return Labels(np.array([]) if classes is None else classes)
