@@ -238,27 +238,24 @@ class PrivacyEngine:
     def begin(
         self,
         run: Run,
-        asked: Asked,
         guarantee: Guarantee,
         held: Held,
         draws: Draws,
         source: Source,
-        loss_reduction: Literal["mean", "sum"],
+        plan: Plan | None,
     ) -> None:
         """Take a run that was charged as the engine's own.
 
         Args:
             run: the run.
-            asked: its public numbers.
             guarantee: its promise, charged.
             held: the records and labels of this process.
             draws: what draws the blocks of each step.
             source: where noise comes from.
-            loss_reduction: how the loop's loss adds up the losses of records.
+            plan: its public numbers; None for a run that cannot go on elsewhere.
         """
-        self._run, self._guarantee, self._held = run, guarantee, held
-        self._draws, self._source = draws, source
-        self._plan = resuming.plan_of(asked, guarantee, loss_reduction, held.users, held.elements)
+        self._run, self._guarantee, self._plan = run, guarantee, plan
+        self._held, self._draws, self._source = held, draws, source
 
     def save(self, path: str | Path, *, extra: Mapping[str, Any] | None = None) -> None:
         """Write a checkpoint, from which :meth:`resume` goes on after the process has ended.
@@ -358,7 +355,7 @@ class PrivacyEngine:
         stated = OWN_UNIT[plan.level] if plan.max_elements is None else User(plan.max_elements)
         unit = unit_of(stated, users)
         engine = cls(unit=unit, relation=plan.guarantee.relation)
-        engine._source, engine._extra = resuming.source_of(checkpoint), checkpoint.extra
+        source, engine._extra = resuming.source_of(checkpoint), checkpoint.extra
         check_dataset(dataset)
         _check_optimizer(module, optimizer)
         _check_loop(plan.loss_reduction, max_rows)
@@ -368,7 +365,7 @@ class PrivacyEngine:
         passed = Passed(
             dataset, Unread.of(len(dataset), users, elements, unit), max_rows, collate_fn
         )
-        guarantee = replace(passed.promised(asked), private=engine._source.private)
+        guarantee = replace(passed.promised(asked), private=source.private)
         resuming.check_alike(plan, guarantee, users, elements)
         resuming.load(checkpoint, module, optimizer)
         run = Run(
@@ -377,20 +374,18 @@ class PrivacyEngine:
             apart=tuple(records_apart),
             loss_reduction=plan.loss_reduction,
             processes=processes,
-            private=engine._source.private,
+            private=source.private,
         )
         guarantee = replace(guarantee, receipts=plan.guarantee.receipts)
         with run.hooked():
-            held, draws = passed.started(run, asked, engine._source)
-            resuming.go_on(run, held, draws, checkpoint, path)
-            check_processes(run, asked, held)
+            draws = passed.started(run, asked, source)
+            resuming.go_on(run, passed.held, draws, checkpoint, path)
+            check_processes(run, asked, passed.held)
             guarantee = charged_once(
                 processes, lambda: before_resuming(guarantee, n_users=plan.mean.n_users)
             )
-        engine._run, engine._guarantee = run, guarantee
-        engine._held, engine._draws = held, draws
-        engine._plan = replace(plan, guarantee=guarantee)
-        loader = passed.loader(run, held, draws)
+        engine.begin(run, guarantee, passed.held, draws, source, replace(plan, guarantee=guarantee))
+        loader = passed.loader(run, draws)
         return engine, module, PrivateOptimizer(run), loader
 
     @property

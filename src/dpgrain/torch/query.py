@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from dpgrain.arrays.blocks import Unread
+from dpgrain.arrays.blocks import Rows, Unread
 from dpgrain.arrays.guarantees import guarantee_of
 from dpgrain.noise import RandomState, Source
 from dpgrain.publishing import Charge, Planned, Promise, Query
 from dpgrain.publishing.budget import open_budget
 from dpgrain.publishing.guarantee import Guarantee
+from dpgrain.torch import resuming
 from dpgrain.torch.asked import Asked
 from dpgrain.torch.batches import Blocks
 from dpgrain.torch.held import Held
@@ -60,37 +61,40 @@ class Passed:
             elements=self.whose.elements,
         )
 
-    def started(self, run: Run, asked: Asked, source: Source) -> tuple[Held, Draws]:
-        """Read the labels, and let a run begin.
+    @cached_property
+    def rows(self) -> Rows:
+        """The rows in blocks; the labels are read for them, once."""
+        return self.whose.arranged()
+
+    @cached_property
+    def held(self) -> Held:
+        """The records and labels of this process, in blocks."""
+        blocks = Blocks.arrange(self.rows)
+        return Held(self.dataset, self.whose.users, self.whose.elements, blocks)
+
+    def started(self, run: Run, asked: Asked, source: Source) -> Draws:
+        """Read the labels, let a run begin, and return what draws the blocks of each step.
 
         Args:
             run: the run, of which no step was made.
             asked: what it is asked to be.
             source: where draws and noise come from.
         """
-        rows = self.whose.arranged()
-        blocks, owners = Blocks.arrange(rows), owners_of(asked.mean, rows, self.whose.users)
-        steps, draws = steps_of(asked, run.parameters, source, blocks.by_size(), owners)
+        owners = owners_of(asked.mean, self.rows, self.whose.users)
+        steps, draws = steps_of(asked, run.parameters, source, self.held.blocks.by_size(), owners)
         run.start(steps)
-        return self.held(blocks), draws
+        return draws
 
-    def held(self, blocks: Blocks) -> Held:
-        """Return the records and labels of one process.
-
-        Args:
-            blocks: how records lie in blocks.
-        """
-        return Held(self.dataset, self.whose.users, self.whose.elements, blocks)
-
-    def loader(self, run: Run, held: Held, draws: Draws) -> PrivateLoader:
+    def loader(self, run: Run, draws: Draws) -> PrivateLoader:
         """Return what hands out the batches of a run that has begun.
 
         Args:
             run: the run.
-            held: the records and labels.
             draws: what draws the blocks of each step.
         """
-        return PrivateLoader(run, self.dataset, held.blocks, draws, self.max_rows, self.collate_fn)
+        return PrivateLoader(
+            run, self.dataset, self.held.blocks, draws, self.max_rows, self.collate_fn
+        )
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -140,19 +144,19 @@ class RunQuery(Query[Made]):
         """
         network, passed = self.network, self.passed
         if not network.processes.alone:
-            held = passed.held(Blocks.arrange(passed.whose.arranged()))
-            check_processes(network, self.asked, held)
+            check_processes(network, self.asked, passed.held)
         return charged_once(network.processes, charge)
 
     def run(self, charge: Charge) -> Made:
         """Put people's records into blocks, and let the network be trained."""
         network, passed, asked = self.network, self.passed, self.asked
         source = charge.lend(asked.mean.event)
-        held, draws = charge.read(lambda: passed.started(network, asked, source))
-        self.engine.begin(
-            network, asked, charge.guarantee, held, draws, source, self.loss_reduction
+        draws = charge.read(lambda: passed.started(network, asked, source))
+        plan = resuming.plan_of(
+            asked, charge.guarantee, self.loss_reduction, passed.whose.users, passed.whose.elements
         )
-        return network.module, PrivateOptimizer(network), passed.loader(network, held, draws)
+        self.engine.begin(network, charge.guarantee, passed.held, draws, source, plan)
+        return network.module, PrivateOptimizer(network), passed.loader(network, draws)
 
 
 def check_processes(run: Run, asked: Asked, held: Held) -> None:
