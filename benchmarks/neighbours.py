@@ -27,9 +27,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpgrain.means import Vectors
-from dpgrain.means.softcore.neighbours import close
-from dpgrain.means.softcore.softcore import SoftCore
+from dpgrain.means.neighbours import close
 from dpgrain.noise import SystemSource
+from dpgrain.papers.softcore import SoftCore
 
 Array = NDArray[np.float64]
 CASES = ("agree", "outliers", "apart", "radii", "round")

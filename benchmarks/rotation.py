@@ -14,8 +14,8 @@ from collections.abc import Callable
 import numpy as np
 from scipy.linalg import hadamard
 
-from dpgrain.means.winsorized.rotation import Rotation
 from dpgrain.noise import SeededSource
+from dpgrain.papers.winsorized.rotation import Rotation
 
 
 def seconds(work: Callable[[], object]) -> float:

@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpgrain.accounting import gaussian_delta
-from dpgrain.means.softcore.neighbours import close
-from dpgrain.means.softcore.softcore import SoftCore, in_agreement, whole_weights
+from dpgrain.means.neighbours import close
+from dpgrain.papers.softcore import SoftCore, in_agreement, whole_weights
 
 Array = NDArray[np.float64]
 

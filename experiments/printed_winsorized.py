@@ -20,10 +20,10 @@ from scipy.stats import binom
 
 from dpgrain.accounting import Contribution, Laplace
 from dpgrain.errors import ParameterError
-from dpgrain.means.winsorized.ranges import PrivateRange, range_event
-from dpgrain.means.winsorized.rotation import Rotation
-from dpgrain.means.winsorized.winsorized import Winsorized
 from dpgrain.noise import SeededSource
+from dpgrain.papers.winsorized.ranges import PrivateRange, range_event
+from dpgrain.papers.winsorized.rotation import Rotation
+from dpgrain.papers.winsorized.winsorized import Winsorized
 
 FloatArray = NDArray[np.float64]
 

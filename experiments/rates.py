@@ -23,10 +23,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpgrain import recipes
+from dpgrain import papers
 from dpgrain.errors import ParameterError
 from dpgrain.optimize import RandomizedBall, run
-from dpgrain.recipes import Known, Program, Recipe, Stage, Task
+from dpgrain.papers import Known, Program, Recipe, Stage, Task
 
 Array = NDArray[np.float64]
 
@@ -107,30 +107,30 @@ class Unlimited:
         """Plan 2/max(4τν, 1/√(nm)) rounds."""
         noise = 4 * self.known.radius_for(task.n_users, 1) * task.noise()
         left = max(noise, 1 / math.sqrt(task.n_users * self.known.records))
-        return recipes.UserLevelAgd(self.known, math.ceil(2 / left)).plan(task)
+        return papers.UserLevelAgd(self.known, math.ceil(2 / left)).plan(task)
 
 
 THEOREMS = (
     Theorem(
-        "Asi & Liu 4.1, plain", lambda k: recipes.UserLevelSgd(k, smoothing="moreau"), -1, "kinks"
+        "Asi & Liu 4.1, plain", lambda k: papers.UserLevelSgd(k, smoothing="moreau"), -1, "kinks"
     ),
-    Theorem("Asi & Liu 4.1, accelerated", recipes.UserLevelAgd, -1, "kinks"),
+    Theorem("Asi & Liu 4.1, accelerated", papers.UserLevelAgd, -1, "kinks"),
     Theorem("the same, T not limited", Unlimited, -1, "kinks"),
-    Theorem("Levy et al. 4", recipes.WinsorizedErm, -1, "smooth"),
-    Theorem("Levy et al. 5", recipes.PhasedErmSco, -1, "smooth"),
-    Theorem("Cheu et al. 4.1", recipes.ShuffleSgd, -0.5, "kinks"),
-    Theorem("Cheu et al. 4.3", recipes.ShuffleAgd, -0.8, "smooth"),
-    Theorem("Cheu et al. 4.7", recipes.ShuffleAgdSmoothed, -2 / 3, "kinks"),
-    Theorem("Cheu et al. 4.9", recipes.ShuffleGd, -1, "kinks"),
+    Theorem("Levy et al. 4", papers.WinsorizedErm, -1, "smooth"),
+    Theorem("Levy et al. 5", papers.PhasedErmSco, -1, "smooth"),
+    Theorem("Cheu et al. 4.1", papers.ShuffleSgd, -0.5, "kinks"),
+    Theorem("Cheu et al. 4.3", papers.ShuffleAgd, -0.8, "smooth"),
+    Theorem("Cheu et al. 4.7", papers.ShuffleAgdSmoothed, -2 / 3, "kinks"),
+    Theorem("Cheu et al. 4.9", papers.ShuffleGd, -1, "kinks"),
     Theorem(
         "Asi & Liu 4.11, plain",
-        lambda k: recipes.UserLevelSgdStronglyConvex(k, steps="plain"),
+        lambda k: papers.UserLevelSgdStronglyConvex(k, steps="plain"),
         -2,
         "strong",
     ),
-    Theorem("Asi & Liu 4.11, accelerated", recipes.UserLevelSgdStronglyConvex, -2, "strong"),
-    Theorem("Cheu et al. 4.8", recipes.ShuffleRestarts, -4 / 3, "strong"),
-    Theorem("Cheu et al. 4.9, strong", recipes.ShuffleGd, -2, "strong"),
+    Theorem("Asi & Liu 4.11, accelerated", papers.UserLevelSgdStronglyConvex, -2, "strong"),
+    Theorem("Cheu et al. 4.8", papers.ShuffleRestarts, -4 / 3, "strong"),
+    Theorem("Cheu et al. 4.9, strong", papers.ShuffleGd, -2, "strong"),
 )
 #: What is known of each family; with parabolas of curvature up to 1.
 KNOWN = {

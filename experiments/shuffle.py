@@ -41,7 +41,7 @@ from numpy.typing import NDArray
 from user_level import Task, _legend, _log_axes, problems, write
 
 import dpgrain as dg
-from dpgrain import ParameterError, recipes
+from dpgrain import ParameterError, papers
 from dpgrain.accounting import gaussian_mu
 from dpgrain.noise import SeededSource, Source
 from dpgrain.optimize import CoinBetting, Loss, Moreau, run
@@ -174,7 +174,7 @@ class Family:
 
     name: str
     members: tuple[Problem, ...]
-    known: recipes.Known
+    known: papers.Known
 
     @property
     def dimension(self) -> int:
@@ -190,27 +190,27 @@ class Family:
 def smooth_family(d: int, count: int) -> Family:
     """Parabolas ½k‖θ − x‖², k = 1, ⅓, ⅑, …: flat ones are not reached, steep ones overshot."""
     members = tuple(Bowl(d, 1.0, 0.0, False, 0.0, 3.0**-k, 1.0) for k in range(count))
-    known = recipes.Known(distance=1.0, lipschitz=members[0].lipschitz, smoothness=1.0)
+    known = papers.Known(distance=1.0, lipschitz=members[0].lipschitz, smoothness=1.0)
     return Family("smooth", members, known)
 
 
 def kinked_family(d: int, count: int) -> Family:
     """Cones c‖θ − x‖, c = 1, ⅓, ⅑, …"""
     members = tuple(Bowl(d, 1.0, 0.0, False, 3.0**-k) for k in range(count))
-    return Family("kinks", members, recipes.Known(distance=1.0, lipschitz=1.0))
+    return Family("kinks", members, papers.Known(distance=1.0, lipschitz=1.0))
 
 
 def strong_family(d: int, count: int) -> Family:  # noqa: ARG001
     """The parabola k = 1, whose strength is known."""
     one = Bowl(d, 1.0, 0.0, False, 0.0, 1.0, 1.0)
-    known = recipes.Known(distance=1.0, lipschitz=one.lipschitz, smoothness=1.0, strength=1.0)
+    known = papers.Known(distance=1.0, lipschitz=one.lipschitz, smoothness=1.0, strength=1.0)
     return Family("strong, smooth", (one,), known)
 
 
 def strong_kinked_family(d: int, count: int) -> Family:
     """Cones on a parabola k = ½, whose strength is known."""
     members = tuple(Bowl(d, 1.0, 0.0, False, 3.0**-k, 0.5) for k in range(count))
-    known = recipes.Known(distance=1.0, lipschitz=members[0].lipschitz, strength=0.5)
+    known = papers.Known(distance=1.0, lipschitz=members[0].lipschitz, strength=0.5)
     return Family("strong, kinks", members, known)
 
 
@@ -255,7 +255,7 @@ class Solution:
     users: int
 
 
-Solve = Callable[[Problem, recipes.Known, Data, Cell, int], Solution]
+Solve = Callable[[Problem, papers.Known, Data, Cell, int], Solution]
 
 
 @dataclass(frozen=True)
@@ -278,13 +278,13 @@ class Method:
     exponents: tuple[float, float, float] | None = None
     theorem: str = ""
     most: int = 10**9
-    recipe: Callable[[recipes.Known], recipes.Recipe] | None = None
+    recipe: Callable[[papers.Known], papers.Recipe] | None = None
 
     @staticmethod
     def of(
         name: str,
         trust: str,
-        recipe: Callable[[recipes.Known], recipes.Recipe],
+        recipe: Callable[[papers.Known], papers.Recipe],
         exponents: tuple[float, float, float],
         theorem: str,
         most: int = 10**9,
@@ -329,7 +329,7 @@ class Gradients:
 
 
 def follow(
-    program: recipes.Program, loss: Any, data: Data, start: FloatArray, source: Source
+    program: papers.Program, loss: Any, data: Data, start: FloatArray, source: Source
 ) -> FloatArray:
     """The solution of a program, where user i has row i: :func:`dpgrain.learn.minimise` without labels.
 
@@ -350,13 +350,11 @@ def follow(
     return start
 
 
-def _recipe(make: Callable[[recipes.Known], recipes.Recipe]) -> Solve:
+def _recipe(make: Callable[[papers.Known], papers.Recipe]) -> Solve:
     """A recipe of the library."""
 
-    def solve(
-        problem: Problem, known: recipes.Known, data: Data, cell: Cell, seed: int
-    ) -> Solution:
-        task = recipes.Task.of(cell.n, tuple(problem.start), cell.epsilon, DELTA, "replace")
+    def solve(problem: Problem, known: papers.Known, data: Data, cell: Cell, seed: int) -> Solution:
+        task = papers.Task.of(cell.n, tuple(problem.start), cell.epsilon, DELTA, "replace")
         program = make(known).plan(task)
         theta = follow(program, problem.loss, data, problem.start, SeededSource(_NOISE + seed))
         users = len(program.localisation.phases()[-1].users)
@@ -368,13 +366,13 @@ def _recipe(make: Callable[[recipes.Known], recipes.Recipe]) -> Solve:
     return solve
 
 
-def _local(problem: Problem, known: recipes.Known, data: Data, cell: Cell, seed: int) -> Solution:
+def _local(problem: Problem, known: papers.Known, data: Data, cell: Cell, seed: int) -> Solution:
     generator = np.random.default_rng(_NOISE + seed)
     theta = sb.local_sgd(problem.loss, *data, known, cell.epsilon, generator)
     return Solution(theta, cell.n, 1)
 
 
-def _tree(problem: Problem, known: recipes.Known, data: Data, cell: Cell, seed: int) -> Solution:
+def _tree(problem: Problem, known: papers.Known, data: Data, cell: Cell, seed: int) -> Solution:
     generator = np.random.default_rng(_NOISE + seed)
     theta = sb.tree_ftrl(problem.loss, *data, known, cell.epsilon, DELTA, generator)
     return Solution(theta, cell.n, 1)
@@ -382,7 +380,7 @@ def _tree(problem: Problem, known: recipes.Known, data: Data, cell: Cell, seed: 
 
 def _not_private(
     problem: Problem,
-    known: recipes.Known,
+    known: papers.Known,
     data: Data,
     cell: Cell,
     seed: int,  # noqa: ARG001
@@ -397,8 +395,8 @@ def _not_private(
     return Solution(run(solver, oracle, problem.start, 100), 100, cell.n)
 
 
-def _central(known: recipes.Known) -> recipes.Recipe:
-    return recipes.Concentrated(replace(known, radius=known.lipschitz), share=1.0)
+def _central(known: papers.Known) -> papers.Recipe:
+    return papers.Concentrated(replace(known, radius=known.lipschitz), share=1.0)
 
 
 # The rates of the central model, without and with strength.
@@ -413,12 +411,12 @@ _CENTRAL = Method.of(CENTRAL, "curator", _central, _FULL, "Bassily et al.", _MAN
 _EXACT = Method(EXACT, "curator", _not_private, most=_MANY)
 _LOCAL = Method(LOCAL, "nobody", _local, (-0.5, 0.5, -1.0), "Duchi et al.")
 _TREE = Method(TREE, "curator", _tree, (-0.5, 0.25, -0.5), "Kairouz et al.")
-_SGD = Method.of(SGD, "shuffler", recipes.ShuffleSgd, (-0.5, 0.25, -0.5), "Thm 4.1")
-_AGD = Method.of(AGD, "shuffler", recipes.ShuffleAgd, _SMOOTH, "Thm 4.3")
-_SMOOTHED = Method.of(SMOOTHED, "shuffler", recipes.ShuffleAgdSmoothed, _KINKS, "Thm 4.7")
-_RESTARTS = Method.of(RESTARTS, "shuffler", recipes.ShuffleRestarts, _STRONG, "Thm 4.8")
-_GD = Method.of(GD, "shuffler", recipes.ShuffleGd, _FULL, "Thm 4.9", _SOME)
-_PAN = Method.of(PAN, "stream", recipes.PanPrivateAgd, _SMOOTH, "Thm C.3")
+_SGD = Method.of(SGD, "shuffler", papers.ShuffleSgd, (-0.5, 0.25, -0.5), "Thm 4.1")
+_AGD = Method.of(AGD, "shuffler", papers.ShuffleAgd, _SMOOTH, "Thm 4.3")
+_SMOOTHED = Method.of(SMOOTHED, "shuffler", papers.ShuffleAgdSmoothed, _KINKS, "Thm 4.7")
+_RESTARTS = Method.of(RESTARTS, "shuffler", papers.ShuffleRestarts, _STRONG, "Thm 4.8")
+_GD = Method.of(GD, "shuffler", papers.ShuffleGd, _FULL, "Thm 4.9", _SOME)
+_PAN = Method.of(PAN, "stream", papers.PanPrivateAgd, _SMOOTH, "Thm C.3")
 _STRONG_LOCAL = replace(_LOCAL, exponents=(-1.0, 1.0, -2.0))
 _STRONG_CENTRAL = replace(_CENTRAL, exponents=_STRONG)
 _STRONG_GD = replace(_GD, exponents=_STRONG)
@@ -852,7 +850,7 @@ def run_recipes(cell: Cell) -> Iterator[RecipeRow]:
             if method.recipe is None or method.trust != "shuffler":
                 continue
             start = (0.0,) * cell.d
-            task = recipes.Task.of(cell.n, start, cell.epsilon, DELTA, "replace")
+            task = papers.Task.of(cell.n, start, cell.epsilon, DELTA, "replace")
             program = method.recipe(family.known).plan(task)
             mean: Any = program.stages[-1].mean
             sums = mean.protocol

@@ -17,7 +17,7 @@ from dpgrain import ParameterError
 from dpgrain.accounting import gaussian_mu
 from dpgrain.means import clipped
 from dpgrain.optimize import Ball, Constant, Loss, Sgd, StronglyConvex, Uniform, Weighted
-from dpgrain.recipes import Known
+from dpgrain.papers import Known
 
 FloatArray = NDArray[np.float64]
 

@@ -8,7 +8,7 @@ papers' relation) unless it says otherwise:
   without, beside what the papers print, the group property, a range per coordinate, and clipping whose
   norm, or centre too, is the best by hindsight; and floors.
 - b: stochastic convex problems of known risk. The *excess* is the population risk at the solution less
-  the least. Every recipe of :mod:`dpgrain.recipes`, records by the group property, and plain clipping
+  the least. Every recipe of :mod:`dpgrain.papers`, records by the group property, and plain clipping
   at the Lipschitz bound, at equal (ε, δ). *Evaluations*: gradients of records.
 - c: finite hypothesis classes, which is ``finite_classes.py``.
 - d: real tables with natural users: handwritten digits by writer, plate appearances by batter,
@@ -56,13 +56,14 @@ from numpy.typing import NDArray
 from sklearn import linear_model
 
 import dpgrain as dg
-from dpgrain import ParameterError, recipes
+from dpgrain import ParameterError, papers
 from dpgrain.errors import RunEnded
 from dpgrain.learn import LogisticRegression, minimise
-from dpgrain.means import SoftCore, Vectors
+from dpgrain.means import Vectors
 from dpgrain.noise import SeededSource
 from dpgrain.optimize import CoinBetting, Loss, Moreau
-from dpgrain.planning import floors as limits
+from dpgrain.papers import SoftCore
+from dpgrain.papers import floors as limits
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -414,10 +415,10 @@ class Task:
     slow: bool = True
 
     @property
-    def known(self) -> recipes.Known:
+    def known(self) -> papers.Known:
         """What is publicly known of it."""
         problem = self.problem
-        return recipes.Known(
+        return papers.Known(
             distance=problem.distance,
             lipschitz=problem.lipschitz,
             smoothness=problem.smoothness,
@@ -426,7 +427,7 @@ class Task:
         )
 
     @property
-    def smooth(self) -> tuple[recipes.Known, Loss]:
+    def smooth(self) -> tuple[papers.Known, Loss]:
         """The same for recipes that ask for a smooth loss: kinks become Moreau envelopes."""
         problem, known = self.problem, self.known
         if math.isfinite(known.smoothness):
@@ -487,28 +488,28 @@ _LONG = (SGD, "sgd, as it is", "sgd, strongly convex")
 _ONCE, _MANY = (*_LONG, "group property"), 100_000
 
 
-def recipe_of(task: Task, name: str) -> tuple[recipes.Recipe, Loss]:
+def recipe_of(task: Task, name: str) -> tuple[papers.Recipe, Loss]:
     """A recipe, and the loss it is for."""
     known, problem = task.known, task.problem
     smooth, envelope = task.smooth
-    kind: recipes.Kind = "strongly_convex" if problem.strength else "convex"
+    kind: papers.Kind = "strongly_convex" if problem.strength else "convex"
     match name:
         case "winsorized erm":
-            return recipes.WinsorizedErm(smooth, kind=kind), envelope
+            return papers.WinsorizedErm(smooth, kind=kind), envelope
         case "phased erm":
-            return recipes.PhasedErmSco(smooth), envelope
+            return papers.PhasedErmSco(smooth), envelope
         case "sgd, ball":
-            return recipes.UserLevelSgd(known), problem.loss
+            return papers.UserLevelSgd(known), problem.loss
         case "sgd, as it is":
-            return recipes.UserLevelSgd(known, smoothing="none"), problem.loss
+            return papers.UserLevelSgd(known, smoothing="none"), problem.loss
         case "sgd, strongly convex":
-            return recipes.UserLevelSgdStronglyConvex(known), problem.loss
+            return papers.UserLevelSgdStronglyConvex(known), problem.loss
         case "clipped at G":
-            return recipes.Concentrated(
+            return papers.Concentrated(
                 replace(known, radius=known.lipschitz), share=1.0
             ), problem.loss
         case _:
-            return recipes.Concentrated(known), problem.loss
+            return papers.Concentrated(known), problem.loss
 
 
 def solve(task: Task, name: str, records: Records, seed: int) -> tuple[FloatArray, int, int]:
@@ -539,7 +540,7 @@ def solve(task: Task, name: str, records: Records, seed: int) -> tuple[FloatArra
         return found.theta, len(found.history.points), len(found.history.points) * len(y)
     recipe, loss = recipe_of(task, name)
     start = tuple(problem.start)
-    program = recipe.plan(recipes.Task.of(task.n, start, 1.0, DELTA, "replace"))
+    program = recipe.plan(papers.Task.of(task.n, start, 1.0, DELTA, "replace"))
     found = minimise(
         loss,
         X,
@@ -557,7 +558,7 @@ def solve(task: Task, name: str, records: Records, seed: int) -> tuple[FloatArra
     return found.theta, len(found.history.points), evaluations(program, task.m)
 
 
-def evaluations(program: recipes.Program, m: int) -> int:
+def evaluations(program: papers.Program, m: int) -> int:
     """Gradients of records that a program asks for, with m records a user."""
     phases = zip(program.stages, program.localisation.phases(), strict=True)
     return m * sum(stage.mean.rounds * len(phase.users) for stage, phase in phases)
@@ -720,12 +721,12 @@ class Table:
     records: int
 
     @property
-    def known(self) -> recipes.Known:
+    def known(self) -> papers.Known:
         """For recipes: gradients are at most as long as a row with its intercept, or √2 times that."""
         longest = math.sqrt(self.bound**2 + 1)
         if self.y.max() > 1:
             longest *= math.sqrt(2)
-        return recipes.Known(distance=10.0, lipschitz=longest, records=self.records)
+        return papers.Known(distance=10.0, lipschitz=longest, records=self.records)
 
 
 def digits(folder: Path) -> Table:
@@ -794,9 +795,9 @@ _PLAIN = ("default", "clip=1")
 REAL: dict[str, Callable[[Table], dict[str, Any]]] = {
     "default": lambda _: {},
     "clip=1": lambda _: {"clip": 1.0},
-    "concentrated": lambda table: {"algorithm": recipes.Concentrated(table.known)},
+    "concentrated": lambda table: {"algorithm": papers.Concentrated(table.known)},
     "user-level sgd": lambda table: {
-        "algorithm": recipes.UserLevelSgd(table.known, _FEW_ROUNDS, "none")
+        "algorithm": papers.UserLevelSgd(table.known, _FEW_ROUNDS, "none")
     },
 }
 

@@ -108,7 +108,7 @@ PACKAGES = (
     "dpgrain.noise",
     "dpgrain.optimize",
     "dpgrain.publishing",
-    "dpgrain.recipes",
+    "dpgrain.papers",
     "dpgrain.shuffle",
     "dpgrain.statistics",
     "dpgrain.testing",

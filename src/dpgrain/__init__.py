@@ -29,15 +29,13 @@ if TYPE_CHECKING:
         means,
         noise,
         optimize,
+        papers,
         planning,
-        recipes,
         shuffle,
         torch,
     )
     from dpgrain._version import __version__
-    from dpgrain.arrays.distances import d_element, d_user
     from dpgrain.choices.best_of import best_of
-    from dpgrain.choices.cover import ball_cover
     from dpgrain.choices.select import Choice, select
     from dpgrain.ledger.ledger import Ledger
     from dpgrain.ledger.promise import LastingPromise
@@ -96,12 +94,9 @@ __all__ = [
     "UserTable",
     "__version__",
     "accounting",
-    "ball_cover",
     "best_of",
     "budget",
     "count",
-    "d_element",
-    "d_user",
     "distribution",
     "elements_per_user",
     "histogram",
@@ -111,6 +106,7 @@ __all__ = [
     "means",
     "noise",
     "optimize",
+    "papers",
     "plan_histogram",
     "plan_releases",
     "planning",
@@ -118,7 +114,6 @@ __all__ = [
     "quantile",
     "quantiles",
     "read",
-    "recipes",
     "releases",
     "select",
     "shuffle",
@@ -135,7 +130,6 @@ face(
         "dpgrain._version": ("__version__",),
         "dpgrain.tables.elements": ("Elements",),
         "dpgrain.tables.table": ("UserTable", "read"),
-        "dpgrain.arrays.distances": ("d_element", "d_user"),
         "dpgrain.publishing.guarantee": ("Guarantee",),
         "dpgrain.means.of_users": ("MeanOfUsers", "mean_of_users"),
         "dpgrain.publishing.budget": ("Budget", "budget"),
@@ -147,7 +141,6 @@ face(
         "dpgrain.releases.plan": ("PlannedReleases", "plan_releases"),
         "dpgrain.releases.run": ("Releases", "releases"),
         "dpgrain.choices.best_of": ("best_of",),
-        "dpgrain.choices.cover": ("ball_cover",),
         "dpgrain.choices.select": ("Choice", "select"),
         "dpgrain.statistics.bounds": ("AutoClip",),
         "dpgrain.statistics.distribution": ("distribution",),
@@ -166,8 +159,8 @@ face(
         "means",
         "noise",
         "optimize",
+        "papers",
         "planning",
-        "recipes",
         "shuffle",
         "torch",
     ),

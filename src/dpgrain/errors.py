@@ -136,7 +136,7 @@ class EndedWarning(UserWarning):
     >>> import warnings
     >>> import numpy as np
     >>> from dpgrain.learn import LinearRegression
-    >>> from dpgrain.recipes import Known, UserLevelSgd
+    >>> from dpgrain.papers import Known, UserLevelSgd
     >>> recipe = UserLevelSgd(Known(radius=1e-6), rounds=5)
     >>> model = LinearRegression(algorithm=recipe, n_users=500, random_state=0)
     >>> X, users = np.linspace(-1, 1, 500)[:, None], np.arange(500)

@@ -20,13 +20,13 @@ from tests.choices import cases
 
 import dpgrain.choices.select as module
 from dpgrain.accounting import Contribution, ExponentialMechanism, Laplace
-from dpgrain.choices.cover import ball_cover
 from dpgrain.choices.scores import STEPS
 from dpgrain.choices.select import Choice, select
 from dpgrain.errors import ParameterError
 from dpgrain.noise import SeededSource, Source, discrete_laplace, gumbel_order
 from dpgrain.noise.exponential import permute_and_flip
 from dpgrain.noise.stopping import negative_binomial, poisson
+from dpgrain.papers.cover import ball_cover
 from dpgrain.publishing import Promise
 from dpgrain.publishing.budget import budget
 from dpgrain.units import Element, Record, Relation, Unit, User

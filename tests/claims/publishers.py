@@ -12,7 +12,7 @@ import pandas as pd
 import pyarrow as pa
 
 import dpgrain as dg
-from dpgrain import learn, means, recipes, shuffle
+from dpgrain import learn, papers, shuffle
 from dpgrain.learn.files import ESTIMATORS
 from dpgrain.optimize import Ball, Constant, Last, Sgd, Squared
 from dpgrain.testing.promises import Publisher
@@ -131,7 +131,7 @@ class People:
         """Ask for a typical number of records."""
         if delta:
             raise dg.ParameterError("this choice is pure.")
-        return recipes.typical_records.query(self.who, **options)
+        return papers.typical_records.query(self.who, **options)
 
     def minimise(self, unit: Any, **options: Any) -> Any:
         """Ask for a minimum."""
@@ -212,12 +212,12 @@ def publishers(people: People) -> dict[str, Publisher]:
                 "method": ("auto", "permute_and_flip", "exponential", "repeat"),
             },
         ),
-        "dpgrain.means.release_mean": Publisher(
-            partial(means.release_mean.query, people.X, sensitivity=0.3),
+        "dpgrain.papers.release_mean": Publisher(
+            partial(papers.release_mean.query, people.X, sensitivity=0.3),
             {"noise": ("gaussian", "laplace")},
             (dg.Element("cell"),),
         ),
-        "dpgrain.recipes.typical_records": Publisher(people.typical, {"n_users": ROSTERS}, USER),
+        "dpgrain.papers.typical_records": Publisher(people.typical, {"n_users": ROSTERS}, USER),
         "dpgrain.learn.accuracy": Publisher(people.accuracy, {}),
         "dpgrain.learn.minimise": Publisher(
             people.minimise,

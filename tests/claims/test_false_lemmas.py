@@ -16,7 +16,7 @@ from scipy.stats import binom
 from tests.experiments.test_instances import load
 
 from dpgrain.optimize import Constant, Sgd, Uniform, run
-from dpgrain.recipes import Known
+from dpgrain.papers import Known
 
 Array = NDArray[np.float64]
 

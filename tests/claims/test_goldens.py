@@ -19,7 +19,7 @@ import pyarrow as pa
 import pytest
 
 import dpgrain as dg
-from dpgrain import learn, recipes
+from dpgrain import learn, papers
 from dpgrain.optimize import Logistic, Power, Sgd, Squared
 from dpgrain.shuffle import BlindSum, PoissonSum, ScalarSum, VectorSum
 
@@ -45,7 +45,7 @@ PROMISE: dict[str, Any] = {"epsilon": 2.0, "delta": 1e-6, "random_state": 5}
 USER: dict[str, Any] = {**PROMISE, "unit": dg.User()}
 PAGES = ["p1", "p2", "p3"]
 RECIPES = {
-    "concentrated": recipes.Concentrated(recipes.Known(radius=0.5), rounds=3),
+    "concentrated": papers.Concentrated(papers.Known(radius=0.5), rounds=3),
 }
 
 
@@ -122,12 +122,12 @@ CASES: dict[str, Callable[[], Any]] = {
     "mean of users without a roster": lambda: dg.mean_of_users(
         X, users=OWNERS, bound=2.0, **PROMISE
     ),
-    "mean at a sensitivity": lambda: dg.means.release_mean(X, sensitivity=1.0, **PROMISE),
+    "mean at a sensitivity": lambda: dg.papers.release_mean(X, sensitivity=1.0, **PROMISE),
     **{
         f"select by {method}": partial(chosen_by, method)
         for method in ("permute_and_flip", "exponential", "repeat")
     },
-    "typical records": lambda: recipes.typical_records(OWNERS, epsilon=1.0, random_state=5),
+    "typical records": lambda: papers.typical_records(OWNERS, epsilon=1.0, random_state=5),
     **{
         kind.__name__: partial(fit_of, kind)
         for kind in (

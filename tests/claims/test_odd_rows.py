@@ -48,10 +48,10 @@ from dpgrain.learn import (
     minimise,
 )
 from dpgrain.learn.bounding import bounded
-from dpgrain.means.generic import release_mean
 from dpgrain.noise import SeededSource
 from dpgrain.optimize import Constant, Sgd, Squared
 from dpgrain.optimize.models import Truncated
+from dpgrain.papers.generic import release_mean
 from dpgrain.tables.engines.duckdb import DuckDB
 from dpgrain.testing.odd import Hostile
 from dpgrain.testing.odd import objects as odd_objects

@@ -33,7 +33,6 @@ from dpgrain.learn import LinearRegression
 from dpgrain.learn.confidence import Evidence, intervals
 from dpgrain.learn.rounds import History
 from dpgrain.means import radius
-from dpgrain.means.softcore import softcore
 from dpgrain.means.total_error import CONFIDENCE, Number
 from dpgrain.noise import (
     BinomialLaw,
@@ -47,6 +46,7 @@ from dpgrain.noise import (
 from dpgrain.noise import exponential as exponential_module
 from dpgrain.noise.choice import choose_scores
 from dpgrain.noise.counts import counts_of
+from dpgrain.papers import softcore
 from dpgrain.publishing.repeated import number_of_runs
 from dpgrain.statistics.intervals import half_width, up_to
 
@@ -668,7 +668,7 @@ def test_runs_of_users_who_agree_end_as_seldom_as_they_say(
 ) -> None:
     """The noise at which a round ends, and how likely it is by the scales that are drawn with."""
     n, failure, scales = 4000, 0.01, list[float]()
-    made = dg.means.SoftCore.calibrate(
+    made = dg.papers.SoftCore.calibrate(
         epsilon=0.1,
         delta=1e-6,
         n_users=n,

@@ -52,7 +52,7 @@ WRONG: dict[str, dict[Any, str]] = {
 }
 
 # These take no δ.
-PURE = ("dpgrain.recipes.typical_records",)
+PURE = ("dpgrain.papers.typical_records",)
 
 
 def cases() -> Iterator[Any]:

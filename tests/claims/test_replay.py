@@ -27,7 +27,7 @@ from dpgrain.testing.replay import recorded, replayed
 _FEW = 4
 # Options under which the number of draws, or what they choose among, is not public; not replayed.
 _APART: dict[str, dict[str, tuple[Any, ...]]] = {
-    # A winsorized mean chooses among bins that somebody holds; tests/means/winsorized/.
+    # A winsorized mean chooses among bins that somebody holds; tests/papers/winsorized/.
     "dpgrain.mean_of_users": {"method": ("clip", "recentred", "softcore")},
     # How many runs there are of which the best is kept is drawn; tests/choices/test_best_of.py.
     "dpgrain.select": {"method": ("auto", "permute_and_flip", "exponential")},
@@ -62,7 +62,7 @@ PEOPLE = _people()
 FIRST = publishers(People.of(0))
 OTHERS = {name: publishers(people) for name, people in PEOPLE.items()}
 Change: TypeAlias = Callable[[Publisher], Publisher]
-NAMES = [name for name in FIRST if "shuffle" not in name and name != "dpgrain.means.release_mean"]
+NAMES = [name for name in FIRST if "shuffle" not in name and name != "dpgrain.papers.release_mean"]
 
 
 def product_of(name: str) -> dict[str, Any]:

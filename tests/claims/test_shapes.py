@@ -18,16 +18,10 @@ import pytest
 import dpgrain as dg
 from dpgrain.errors import ParameterError
 from dpgrain.learn import LinearRegression, LogisticRegression, minimise
-from dpgrain.means import (
-    ClippedMean,
-    PanPrivate,
-    PanPrivateStream,
-    Vectors,
-    mean_of_users,
-    release_mean,
-)
+from dpgrain.means import ClippedMean, Vectors, mean_of_users
 from dpgrain.noise import SeededSource
 from dpgrain.optimize import Constant, Sgd, Squared
+from dpgrain.papers import PanPrivate, PanPrivateStream, release_mean
 from dpgrain.shuffle import Bag, BlindSum, PoissonSum, ScalarSum, VectorSum
 
 M, D = 8, 2

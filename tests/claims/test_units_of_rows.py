@@ -10,7 +10,7 @@ import pytest
 from tests.refusals import refuses
 
 import dpgrain as dg
-from dpgrain import learn, recipes
+from dpgrain import learn, papers
 from dpgrain.learn import minimise
 from dpgrain.learn.tuning import fit_tuned
 from dpgrain.optimize import Constant, Sgd, Squared
@@ -113,7 +113,7 @@ def test_a_fit_without_its_users_is_refused_before_the_charge() -> None:
 @pytest.mark.parametrize("unit", [None, dg.User()])
 @pytest.mark.parametrize("trust", ["central", "shuffle", "pan"])
 def test_recipes_are_for_whole_users_and_need_them(trust: Any, unit: Any) -> None:
-    own: dict[str, Any] = {"algorithm": recipes.UserLevelSgd(recipes.Known(radius=1.0), rounds=2)}
+    own: dict[str, Any] = {"algorithm": papers.UserLevelSgd(papers.Known(radius=1.0), rounds=2)}
     model = learn.LinearRegression(
         unit=unit, trust=trust, n_users=200, **(own if trust == "central" else {})
     )

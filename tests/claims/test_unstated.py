@@ -25,7 +25,7 @@ from tests.refusals import refuses
 from typer.testing import CliRunner
 
 import dpgrain as dg
-from dpgrain import recipes
+from dpgrain import papers
 from dpgrain.accounting import Gaussian, Selection
 from dpgrain.arrays.blocks import arrange
 from dpgrain.arrays.roster import ENROLLED
@@ -102,7 +102,7 @@ def least(table: unstated.Table, *, unit: Unit, **options: Any) -> Any:
 
 
 def typical(table: unstated.Table, *, unit: Unit, delta: float = 0.0, **options: Any) -> Any:
-    return recipes.typical_records(table.users, **{"random_state": 1, **options})
+    return papers.typical_records(table.users, **{"random_state": 1, **options})
 
 
 REGRESSORS = (LinearRegression, HuberRegressor, QuantileRegressor, PoissonRegressor)
@@ -431,13 +431,13 @@ def test_a_label_without_a_value_is_none() -> None:
             "n_users must be stated with trust='pan'",
         ),
         (
-            lambda X, y: LogisticRegression(algorithm=recipes.Concentrated()).fit(
+            lambda X, y: LogisticRegression(algorithm=papers.Concentrated()).fit(
                 X, y > 0, users=range(len(X))
             ),
             "n_users must be stated with a recipe",
         ),
         (
-            lambda X, y: LogisticRegression(algorithm=recipes.Concentrated(), n_users=50).fit(
+            lambda X, y: LogisticRegression(algorithm=papers.Concentrated(), n_users=50).fit(
                 X, y, users=range(len(X))
             ),
             "classes must be stated with a recipe",
@@ -448,7 +448,7 @@ def test_a_label_without_a_value_is_none() -> None:
         ),
         (
             lambda X, y: minimise(
-                Squared(), X, y, [0.0, 0.0], solver=recipes.Concentrated(), users=range(len(X))
+                Squared(), X, y, [0.0, 0.0], solver=papers.Concentrated(), users=range(len(X))
             ),
             "n_users must be stated with a recipe",
         ),

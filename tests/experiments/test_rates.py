@@ -7,7 +7,7 @@ import math
 import numpy as np
 from tests.experiments.test_instances import load
 
-from dpgrain.recipes import Known, UserLevelAgd
+from dpgrain.papers import Known, UserLevelAgd
 
 rates = load("rates")
 

@@ -18,7 +18,7 @@ from scipy.stats import binom
 from dpgrain.accounting import gaussian_delta
 from dpgrain.learn import minimise
 from dpgrain.noise import SeededSource
-from dpgrain.recipes import Known
+from dpgrain.papers import Known
 
 FOLDER = Path(__file__).parents[2] / "experiments"
 # Experiments import each other.
@@ -153,7 +153,7 @@ def test_a_run_is_that_of_minimise(name: str) -> None:
     family, n = sh.strong_kinked_family(4, 1), 600
     problem, options = family.members[0], {"count": 2} if name == "ShuffleRestarts" else {}
     X, y, users = problem.draw(n, 1, np.random.default_rng(0))
-    recipe = getattr(sh.recipes, name)(family.known, **options)
+    recipe = getattr(sh.papers, name)(family.known, **options)
     promise: dict[str, Any] = {"epsilon": 2.0, "delta": 1e-6, "relation": "replace"}
     whole = minimise(
         problem.loss, X, y, problem.start, solver=recipe, users=users, n_users=n, random_state=5,
@@ -162,7 +162,7 @@ def test_a_run_is_that_of_minimise(name: str) -> None:
     source = SeededSource(5)
     # A number that no recipe here asks for.
     source.words(1)
-    program = recipe.plan(sh.recipes.Task.of(n, tuple(problem.start), 2.0, 1e-6, "replace"))
+    program = recipe.plan(sh.papers.Task.of(n, tuple(problem.start), 2.0, 1e-6, "replace"))
     theta = sh.follow(program, problem.loss, (X, y), problem.start, source)
     assert theta == pytest.approx(whole.theta, abs=1e-9)
     assert np.linalg.norm(theta) > 0
@@ -204,7 +204,7 @@ def test_slopes_are_fitted_where_privacy_costs() -> None:
 
 def test_a_refusal_is_a_dash_with_its_reason() -> None:
     family = sh.smooth_family(3, 1)
-    refused = sh.Method.of("no", "shuffler", lambda k: sh.recipes.ShuffleAgd(k, 500), (0, 0, 0), "")
+    refused = sh.Method.of("no", "shuffler", lambda k: sh.papers.ShuffleAgd(k, 500), (0, 0, 0), "")
     cell = sh.Cell(20, 3, 1.0)
     X, y, _ = family.members[0].draw(20, 1, np.random.default_rng(0))
     row = sh.run_family("n", family, refused, cell, [(X, y)])

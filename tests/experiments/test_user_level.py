@@ -97,8 +97,8 @@ def test_evaluations_are_rounds_times_records_of_the_phase() -> None:
     _, rounds, asked = ul.solve(ul.Task(problem, 300, 4), ul.CONCENTRATED, records, 0)
     assert asked == rounds * 300 * 4
     known = ul.Task(problem, 10**5, 4).known
-    promise = ul.recipes.Task.of(10**5, tuple(problem.start), 4.0, ul.DELTA, "replace")
-    program = ul.recipes.PhasedErmSco(known, count=2).plan(promise)
+    promise = ul.papers.Task.of(10**5, tuple(problem.start), 4.0, ul.DELTA, "replace")
+    program = ul.papers.PhasedErmSco(known, count=2).plan(promise)
     # What is left of the halving is in the first phase.
     first, second = (stage.mean.rounds for stage in program.stages)
     assert ul.evaluations(program, 4) == 4 * (first * 75_000 + second * 25_000)

@@ -8,19 +8,14 @@ from typing import Any
 
 import pytest
 from numpy.typing import NDArray
-from tests.recipes import programs
+from tests.papers.recipes import programs
 
 import dpgrain as dg
 from dpgrain import learn
 from dpgrain.errors import ParameterError
 from dpgrain.learn import load
-from dpgrain.recipes import (
-    Concentrated,
-    Recipe,
-    Trust,
-    UserLevelSgd,
-)
-from dpgrain.units import Element, Record, User
+from dpgrain.papers import Concentrated, Recipe, UserLevelSgd
+from dpgrain.units import Element, Record, Trust, User
 
 Array = NDArray[Any]
 

@@ -21,7 +21,7 @@ from tests.refusals import refuses
 from tests.tables.engines.cluster import Cluster
 
 import dpgrain as dg
-from dpgrain import learn, recipes
+from dpgrain import learn, papers
 from dpgrain.accounting import Gaussian
 from dpgrain.datasets import loans
 from dpgrain.errors import DataError, ParameterError, SchemaError
@@ -254,7 +254,7 @@ class Unread(Cluster):
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "a recipe": (
-        {"algorithm": recipes.Concentrated(), "unit": dg.User()},
+        {"algorithm": papers.Concentrated(), "unit": dg.User()},
         "algorithm must be 'auto' or a solver of dpgrain.optimize for rows on a cluster",
     ),
     "shuffling": ({"trust": "shuffle", "n_users": 90}, "trust must be 'central'"),
@@ -302,7 +302,7 @@ def test_a_model_of_your_own_is_refused() -> None:
     ("options", "words"),
     [
         (
-            {"solver": recipes.Concentrated()},
+            {"solver": papers.Concentrated()},
             "solver must be one of dpgrain.optimize .* Concentrated",
         ),
         ({"loss": type("Odd", (Squared,), {"lock": threading.Lock()})()}, "loss must be picklable"),

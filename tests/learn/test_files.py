@@ -14,7 +14,7 @@ from tests.learn import models
 from tests.refusals import refuses
 
 import dpgrain as dg
-from dpgrain import learn, recipes
+from dpgrain import learn, papers
 from dpgrain.errors import DataError, ParameterError
 from dpgrain.learn import load
 from dpgrain.optimize import Ball, Power, Sgd, Tail
@@ -161,14 +161,14 @@ def test_files_that_cannot_be_read_or_written(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-KNOWN = recipes.Known(distance=2.0, records=10)
+KNOWN = papers.Known(distance=2.0, records=10)
 BY_RECIPE: dict[str, Any] = {
-    "concentrated": recipes.Concentrated(KNOWN, solver=Sgd(Power(0.5, 0.6), Ball(3.0))),
-    "winsorized": recipes.WinsorizedErm(recipes.Known(smoothness=1.0), rounds=3),
-    "phased": recipes.PhasedErmSco(recipes.Known(smoothness=1.0), count=2),
-    "sgd": recipes.UserLevelSgd(KNOWN, rounds=3, smoothing="none"),
-    "strong": recipes.UserLevelSgdStronglyConvex(
-        recipes.Known(strength=0.5, radius=0.7), rounds=3, count=1
+    "concentrated": papers.Concentrated(KNOWN, solver=Sgd(Power(0.5, 0.6), Ball(3.0))),
+    "winsorized": papers.WinsorizedErm(papers.Known(smoothness=1.0), rounds=3),
+    "phased": papers.PhasedErmSco(papers.Known(smoothness=1.0), count=2),
+    "sgd": papers.UserLevelSgd(KNOWN, rounds=3, smoothing="none"),
+    "strong": papers.UserLevelSgdStronglyConvex(
+        papers.Known(strength=0.5, radius=0.7), rounds=3, count=1
     ),
 }
 
@@ -191,8 +191,8 @@ def test_models_of_recipes_are_written(name: str, tmp_path: Path) -> None:
 class Own:
     """A recipe of one's own."""
 
-    def plan(self, task: recipes.Task) -> recipes.Program:
-        return recipes.Concentrated(KNOWN).plan(task)
+    def plan(self, task: papers.Task) -> papers.Program:
+        return papers.Concentrated(KNOWN).plan(task)
 
 
 def test_other_recipes_say_that_they_cannot_be_written(tmp_path: Path) -> None:

@@ -8,16 +8,14 @@ from typing import Any
 
 import pytest
 from numpy.typing import NDArray
-from tests.recipes import programs
+from tests.papers.recipes import programs
 
 from dpgrain import learn
 from dpgrain.learn import load
-from dpgrain.means import PanPrivate
 from dpgrain.means.shuffled import Shuffled
 from dpgrain.optimize import Ball, CoinBetting, Constant, Sgd
-from dpgrain.recipes import (
-    Trust,
-)
+from dpgrain.papers import PanPrivate
+from dpgrain.units import Trust
 
 Array = NDArray[Any]
 

@@ -12,7 +12,7 @@ from tests.learn import cases
 from dpgrain.learn import LinearRegression, LinearSVC, LogisticRegression, PoissonRegressor, load
 from dpgrain.learn.meaning import doubts, meaning
 from dpgrain.optimize import Constant, Sgd
-from dpgrain.recipes import Concentrated
+from dpgrain.papers import Concentrated
 from dpgrain.units import Element, Record, User
 
 STATED: dict[str, Any] = {"n_users": 600, "classes": [0, 1], "rounds": 10, "epsilon": 4.0}

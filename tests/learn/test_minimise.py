@@ -14,7 +14,6 @@ from dpgrain.gradients.records import RecordBlocks
 from dpgrain.learn import LogisticRegression, minimise
 from dpgrain.optimize import (
     Absolute,
-    AcSa,
     Ball,
     CoinBetting,
     Last,
@@ -25,6 +24,7 @@ from dpgrain.optimize import (
     Squared,
 )
 from dpgrain.optimize.models import Linear, Proximal, Truncated
+from dpgrain.papers import AcSa
 from dpgrain.units import Element, Record, Unit, User
 
 Array = NDArray[Any]

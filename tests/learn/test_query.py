@@ -15,7 +15,7 @@ from tests.learn.cases import BINARY, USERS, X
 from tests.refusals import refuses
 
 import dpgrain as dg
-from dpgrain import learn, recipes
+from dpgrain import learn, papers
 from dpgrain.errors import ParameterError
 from dpgrain.learn.query import FitQuery
 from dpgrain.learn.tuning import TunedQuery, fit_tuned
@@ -68,13 +68,13 @@ ASKED: dict[str, Callable[..., Query[Any]]] = {
     "labels": lambda rows, **o: _fit(rows, **{"classes": None, **o}),
     "intervals": lambda rows, **o: _fit(rows, intervals=0.2, **o),
     "recipe": lambda rows, **o: _fit(
-        rows, **{"n_users": 600, "algorithm": recipes.Concentrated(), "rounds": None, **o}
+        rows, **{"n_users": 600, "algorithm": papers.Concentrated(), "rounds": None, **o}
     ),
     "shuffled": lambda rows, **o: _fit(rows, n_users=600, trust="shuffle", **o),
     "tuned": lambda rows, **o: _fit(rows, tune={"l2": [0.0, 0.1]}, **o),
     "minimum": _minimum,
     "minimum by a recipe": lambda rows, **o: _minimum(
-        rows, **{"n_users": 600, "solver": recipes.Concentrated(), **o}
+        rows, **{"n_users": 600, "solver": papers.Concentrated(), **o}
     ),
 }
 UNREAD = (Unread(X), Unread(BINARY), Unread(USERS))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from scipy import stats
-from tests.recipes import cases
+from tests.papers.recipes import cases
 
 from dpgrain.gradients.records import RecordBlocks
 from dpgrain.learn import minimise
@@ -20,11 +20,7 @@ from dpgrain.optimize import (
     RandomizedBall,
     Squared,
 )
-from dpgrain.recipes import (
-    Known,
-    UserLevelSgd,
-    UserLevelSgdStronglyConvex,
-)
+from dpgrain.papers import Known, UserLevelSgd, UserLevelSgdStronglyConvex
 
 Array = NDArray[Any]
 

@@ -33,8 +33,8 @@ from dpgrain.learn.classes import Targets
 from dpgrain.learn.fitted import Data
 from dpgrain.learn.tuning import fit_tuned, settings_of
 from dpgrain.noise import SeededSource
+from dpgrain.papers import Concentrated
 from dpgrain.publishing.budget import budget
-from dpgrain.recipes import Concentrated
 from dpgrain.units import Element, Record, Relation, Unit, User
 
 Array = NDArray[Any]

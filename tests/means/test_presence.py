@@ -13,33 +13,26 @@ import pytest
 from numpy.typing import NDArray
 
 from dpgrain.learn import minimise
-from dpgrain.means import (
-    ClippedMean,
-    Mean,
-    PanPrivate,
-    Recentred,
-    Shuffled,
-    SoftCore,
-    Vectors,
-    Winsorized,
-    mean_of_users,
-)
+from dpgrain.means import ClippedMean, Mean, Recentred, Shuffled, Vectors, mean_of_users
 from dpgrain.means.methods import METHODS
-from dpgrain.means.winsorized import winsorized
-from dpgrain.means.winsorized.ranges import PrivateRange
-from dpgrain.means.winsorized.winsorized import WinsorizedScalar
 from dpgrain.noise import SeededSource
 from dpgrain.optimize import Squared
-from dpgrain.recipes import (
+from dpgrain.papers import (
     Concentrated,
     Known,
+    PanPrivate,
     PanPrivateConcentrated,
     PhasedErmSco,
     Recipe,
     ShuffleConcentrated,
+    SoftCore,
     UserLevelSgd,
+    Winsorized,
     WinsorizedErm,
 )
+from dpgrain.papers.winsorized import winsorized
+from dpgrain.papers.winsorized.ranges import PrivateRange
+from dpgrain.papers.winsorized.winsorized import WinsorizedScalar
 from dpgrain.units import RELATIONS, Relation, User
 
 Array = NDArray[np.float64]

@@ -13,8 +13,8 @@ from tests.refusals import refuses
 
 from dpgrain.errors import ParameterError
 from dpgrain.means import Vectors
+from dpgrain.means.neighbours import close
 from dpgrain.means.radius import Radius, score
-from dpgrain.means.softcore.neighbours import close
 from dpgrain.noise import SeededSource, SystemSource, discrete_laplace, sums
 from dpgrain.units import Relation
 

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from tests.refusals import refuses
 
-from dpgrain.means import PanPrivate, PanPrivateStream, Vectors, grid, roster
+from dpgrain.means import Vectors, grid, roster
 from dpgrain.noise import SeededSource
+from dpgrain.papers import PanPrivate, PanPrivateStream
 
 
 def test_sums_in_parts_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:

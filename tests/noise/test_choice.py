@@ -8,7 +8,7 @@ from typing import Any
 import mpmath
 import numpy as np
 import pytest
-from tests.means.winsorized import cases
+from tests.papers.winsorized import cases
 from tests.refusals import refuses
 
 from dpgrain.noise import SeededSource, choice

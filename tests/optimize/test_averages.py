@@ -13,7 +13,6 @@ from dpgrain._types import FloatArray as Array
 from dpgrain.optimize import (
     Average,
     DecreasingRestart,
-    GradientMapping,
     Last,
     Power,
     RandomIterate,
@@ -23,6 +22,7 @@ from dpgrain.optimize import (
     Weighted,
     run,
 )
+from dpgrain.papers import GradientMapping
 
 
 def history(average: Average, rounds: int) -> tuple[Array, Array]:

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from dpgrain.errors import ParameterError
 from dpgrain.optimize import (
-    AcSa,
     Constant,
     Last,
     Localisation,
@@ -26,6 +25,7 @@ from dpgrain.optimize import (
     localise,
     run,
 )
+from dpgrain.papers import AcSa
 
 Array = NDArray[np.float64]
 

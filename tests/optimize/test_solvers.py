@@ -12,7 +12,6 @@ from tests.optimize import cases
 
 from dpgrain.errors import ParameterError
 from dpgrain.optimize import (
-    AcSa,
     Adagrad,
     Ball,
     CoinBetting,
@@ -20,17 +19,16 @@ from dpgrain.optimize import (
     DecreasingRestart,
     Everywhere,
     FullMatrixAdagrad,
-    GradientMapping,
     Power,
     RandomIterate,
     Sgd,
     Solver,
     StronglyConvex,
-    StronglyConvexAcSa,
     Tail,
     Weighted,
     run,
 )
+from dpgrain.papers import AcSa, GradientMapping, StronglyConvexAcSa
 
 Array = NDArray[np.float64]
 

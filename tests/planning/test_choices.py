@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
+from dpgrain.papers.floors import least_excess_of_choice
 from dpgrain.planning.choices import plan_select
-from dpgrain.planning.floors import least_excess_of_choice
 from dpgrain.units import RELATIONS, Relation
 
 

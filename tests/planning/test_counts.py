@@ -8,8 +8,8 @@ import pytest
 from scipy.stats import norm
 
 from dpgrain.accounting import Contribution, Gaussian, Laplace, Selection
+from dpgrain.papers.floors import least_holders
 from dpgrain.planning.counts import plan_counts
-from dpgrain.planning.floors import least_holders
 from dpgrain.statistics.plan import plan_histogram
 from dpgrain.units import Element, Unit, User
 

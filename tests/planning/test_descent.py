@@ -8,8 +8,8 @@ import pytest
 
 from dpgrain.accounting import calibrate_gaussian
 from dpgrain.errors import ParameterError
+from dpgrain.papers.floors import convex_order
 from dpgrain.planning.descent import plan_gradient, plan_sco
-from dpgrain.planning.floors import convex_order
 from dpgrain.units import RELATIONS, Relation, User
 
 

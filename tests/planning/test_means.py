@@ -8,7 +8,7 @@ import pytest
 from tests.planning.test_plan import VECTORS
 
 from dpgrain.accounting import Gaussian
-from dpgrain.planning.floors import (
+from dpgrain.papers.floors import (
     least_error_of_records,
     least_error_of_worlds,
     least_noise_of_clipped_sums,

@@ -61,7 +61,7 @@ def fitted_on_samples(**options: Any) -> dg.Guarantee:
 
 
 def by_recipe(**options: Any) -> dg.Guarantee:
-    algorithm = dg.recipes.Concentrated(dg.recipes.Known(radius=0.5), rounds=3)
+    algorithm = dg.papers.Concentrated(dg.papers.Known(radius=0.5), rounds=3)
     return fitted_without_rounds(algorithm=algorithm, **options)
 
 
@@ -103,8 +103,8 @@ ARRAYS: dict[str, Callable[..., dg.Guarantee]] = {
     "select": lambda **o: (
         dg.select([0.0, 0.5], lambda c, x: abs(x - c), VECTORS[:, 0], OWNERS, **o).guarantee
     ),
-    "typical records": lambda **o: dg.recipes.typical_records(OWNERS, **o).guarantee,
+    "typical records": lambda **o: dg.papers.typical_records(OWNERS, **o).guarantee,
     "mean at a sensitivity": lambda **o: (
-        dg.means.release_mean(VECTORS, sensitivity=1.0, relation="zero_out", **o).guarantee
+        dg.papers.release_mean(VECTORS, sensitivity=1.0, relation="zero_out", **o).guarantee
     ),
 }

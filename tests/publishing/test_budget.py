@@ -389,10 +389,12 @@ def test_two_threads_do_not_both_take_what_is_left(monkeypatch: pytest.MonkeyPat
 
 def test_means_of_any_function_are_charged() -> None:
     with dg.budget(1.0, 1e-6) as b:
-        dg.means.release_mean([1.0, 2.0], dimension=1, sensitivity=1.0, epsilon=0.5, delta=1e-7)
+        dg.papers.release_mean([1.0, 2.0], dimension=1, sensitivity=1.0, epsilon=0.5, delta=1e-7)
         assert b.guarantee is not None
         with no_room():
-            dg.means.release_mean([1.0, 2.0], dimension=1, sensitivity=1.0, epsilon=2.0, delta=1e-7)
+            dg.papers.release_mean(
+                [1.0, 2.0], dimension=1, sensitivity=1.0, epsilon=2.0, delta=1e-7
+            )
 
 
 def test_the_same_mapping_of_two_columns_is_two_partitions() -> None:

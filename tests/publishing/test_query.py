@@ -158,10 +158,10 @@ def test_a_query_shows_no_rows() -> None:
         "learn.minimise",
         "learn.tuning",
         "means.of_users",
-        "means.generic",
+        "papers.generic",
         "shuffle.protocol",
         "statistics.top",
-        "choices.typical",
+        "papers.typical",
     ):
         import_module(f"dpgrain.{module}")
     queries = _subclasses(Query) - {Query, Number}

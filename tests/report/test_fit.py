@@ -13,12 +13,12 @@ from tests.report import sums
 
 import dpgrain as dg
 from dpgrain import learn
-from dpgrain.planning.floors import least_error_of_records, least_error_of_worlds
+from dpgrain.papers.floors import least_error_of_records, least_error_of_worlds
 from dpgrain.planning.shuffled import (
     shares_of_honest,
 )
-from dpgrain.recipes import Trust
 from dpgrain.report import write_fit_report
+from dpgrain.units import Trust
 
 LIMITED: dict[str, dict[str, object]] = {
     "whole users": {},

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from tests.refusals import refuses
 
 import dpgrain as dg
-from dpgrain import learn, recipes
+from dpgrain import learn, papers
 from dpgrain._types import FloatArray
 from dpgrain.accounting import ONE_EACH, Gaussian
 from dpgrain.errors import ParameterError
@@ -93,9 +93,9 @@ class TestWhatIsTooLong(TestBoxed):
 class InBoxes:
     """A recipe on that mean, which takes part in the library like any other."""
 
-    def plan(self, task: recipes.Task) -> recipes.Program:
-        stage = recipes.Stage(Boxed(20.0, task.n_users, rounds=4), CoinBetting())
-        return recipes.Program((stage,), dg.optimize.Restarts(task.n_users, 1))
+    def plan(self, task: papers.Task) -> papers.Program:
+        stage = papers.Stage(Boxed(20.0, task.n_users, rounds=4), CoinBetting())
+        return papers.Program((stage,), dg.optimize.Restarts(task.n_users, 1))
 
 
 X = np.random.default_rng(0).uniform(-1, 1, size=(600, 3))

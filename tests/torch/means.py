@@ -8,7 +8,8 @@ import numpy as np
 from tests.torch.runs import WIDTH, made
 
 # isort: split
-from dpgrain.means import ClippedMean, Mean, Recentred, Shuffled, SoftCore, Winsorized
+from dpgrain.means import ClippedMean, Mean, Recentred, Shuffled
+from dpgrain.papers import SoftCore, Winsorized
 from dpgrain.units import User
 
 

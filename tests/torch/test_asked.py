@@ -15,7 +15,8 @@ from tests.torch.test_engine import RECORDS, USERS
 # isort: split
 import dpgrain as dg
 from dpgrain.errors import ParameterError
-from dpgrain.means import ClippedMean, SoftCore
+from dpgrain.means import ClippedMean
+from dpgrain.papers import SoftCore
 from dpgrain.units import Record, User
 
 WRONG: dict[str, tuple[dict[str, Any], str]] = {

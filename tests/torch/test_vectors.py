@@ -13,7 +13,8 @@ from tests.torch.runs import WIDTH, Array
 
 # isort: split
 from dpgrain.errors import ParameterError
-from dpgrain.means import Contributions, CountedRounds, Recentred, Shuffled, SoftCore, Winsorized
+from dpgrain.means import Contributions, CountedRounds, Recentred, Shuffled
+from dpgrain.papers import SoftCore, Winsorized
 from dpgrain.units import Relation, User
 
 

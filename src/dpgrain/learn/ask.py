@@ -8,15 +8,19 @@ from typing import Any, Literal
 
 import numpy as np
 
-from dpgrain import _validate, recipes
+from dpgrain import _validate
+from dpgrain._later import later
 from dpgrain._types import FloatArray
 from dpgrain.arrays.guarantees import Sampling
 from dpgrain.errors import ParameterError
+from dpgrain.learn.program import Known, Recipe
 from dpgrain.noise import RandomState
 from dpgrain.optimize import CoinBetting, FullMatrixAdagrad, Solver
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.promise import Promise
 from dpgrain.units import Trust, User
+
+papers = later("dpgrain.papers")
 
 # The clipping bound where no curator may choose one and none is stated.
 _UNSEEN = 0.5
@@ -44,7 +48,7 @@ class Ask:
     rounds: int | None
     sampling_rate: float | None
     sampling: Sampling
-    algorithm: Literal["auto"] | Solver[Any] | recipes.Recipe
+    algorithm: Literal["auto"] | Solver[Any] | Recipe
     trust: Trust
     l2: float
     fit_intercept: bool
@@ -87,13 +91,13 @@ class Ask:
         )
         self._check_numbers()
         _validate.one_of(("central", "shuffle", "pan"), trust=self.trust)
-        known = hasattr(self.algorithm, "step") or isinstance(self.algorithm, recipes.Recipe)
+        known = hasattr(self.algorithm, "step") or isinstance(self.algorithm, Recipe)
         if self.algorithm != "auto" and (not known or isinstance(self.algorithm, type)):
             raise ParameterError(
                 "algorithm must be 'auto', a solver of dpgrain.optimize or a recipe of "
-                f"dpgrain.recipes, not {self.algorithm!r}."
+                f"dpgrain.papers, not {self.algorithm!r}."
             )
-        if isinstance(self.algorithm, recipes.Recipe) or self.trust != "central":
+        if isinstance(self.algorithm, Recipe) or self.trust != "central":
             self._check_recipe()
 
     def _check_numbers(self) -> None:
@@ -125,7 +129,7 @@ class Ask:
 
     def _check_recipe(self) -> None:
         """Refuse what a recipe does not know of."""
-        own, how = not isinstance(self.algorithm, recipes.Recipe), self.how
+        own, how = not isinstance(self.algorithm, Recipe), self.how
         if self.promise.unit != User():
             raise ParameterError(
                 f"unit must be User() with {how}, not {self.promise.unit!r}: recipes are for whole "
@@ -154,24 +158,25 @@ class Ask:
     @property
     def how(self) -> str:
         """The parameter by which a recipe was chosen, in words."""
-        return "a recipe" if isinstance(self.algorithm, recipes.Recipe) else f"trust={self.trust!r}"
+        return "a recipe" if isinstance(self.algorithm, Recipe) else f"trust={self.trust!r}"
 
     @property
-    def recipe(self) -> recipes.Recipe | None:
+    def recipe(self) -> Recipe | None:
         """The recipe of the fit; None for clipped means by a curator."""
-        if isinstance(self.algorithm, recipes.Recipe):
+        if isinstance(self.algorithm, Recipe):
             return self.algorithm
         if self.trust == "central":
             return None
         clip: Any = self.clip
         shuffled = self.trust == "shuffle"
-        kind = recipes.ShuffleConcentrated if shuffled else recipes.PanPrivateConcentrated
-        return kind(recipes.Known(radius=clip or _UNSEEN), self.rounds, 1.0, self.solver)
+        kind = papers.ShuffleConcentrated if shuffled else papers.PanPrivateConcentrated
+        made: Recipe = kind(Known(radius=clip or _UNSEEN), self.rounds, 1.0, self.solver)
+        return made
 
     @property
     def solver(self) -> Solver[Any]:
         """The solver of the fit, unless a recipe brings its own."""
-        if self.algorithm == "auto" or isinstance(self.algorithm, recipes.Recipe):
+        if self.algorithm == "auto" or isinstance(self.algorithm, Recipe):
             return CoinBetting()
         return self.algorithm
 

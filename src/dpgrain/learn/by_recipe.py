@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from dpgrain import recipes
 from dpgrain.accounting import Event
 from dpgrain.arrays.roster import Roster, check_stated
 from dpgrain.errors import ParameterError
@@ -16,6 +15,7 @@ from dpgrain.gradients.tiles import LinearBlocks
 from dpgrain.learn.ask import Ask
 from dpgrain.learn.bounding import bounded
 from dpgrain.learn.fitted import Data, Fitted, Form
+from dpgrain.learn.program import Program, Task
 from dpgrain.learn.reading import by_record, ridge_of
 from dpgrain.learn.rounds import after_lot, check_program, follow, roster_index
 from dpgrain.publishing import Charge
@@ -34,7 +34,7 @@ class Plan:
     """
 
     ask: Ask
-    program: recipes.Program
+    program: Program
     n_users: int
     public: tuple[str, ...] = ()
 
@@ -70,7 +70,7 @@ def plan(ask: Ask, form: Form, lot: int | None) -> Plan:
         )
     loss = form.loss(form.targets.classes)
     start = np.zeros(loss.outputs * (form.width + ask.fit_intercept))
-    program = recipe.plan(recipes.Task(n, tuple(start), ask.promise, lot=lot))
+    program = recipe.plan(Task(n, tuple(start), ask.promise, lot=lot))
     if program.trust != ask.trust:
         raise ParameterError(
             f"trust must be {program.trust!r} with {type(recipe).__name__}, not {ask.trust!r}."

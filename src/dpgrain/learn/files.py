@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpgrain import __version__, optimize, recipes, units
+from dpgrain import __version__, optimize, units
 from dpgrain._files import note_read, promise_beside, whole_file
 from dpgrain._later import later
 from dpgrain._types import FloatArray
@@ -25,10 +25,12 @@ from dpgrain.learn.rounds import History
 from dpgrain.publishing.guarantee import Guarantee
 
 if TYPE_CHECKING:
+    from dpgrain import papers
     from dpgrain.learn import features
     from dpgrain.learn.features import Encoding
 else:
     features = later("dpgrain.learn.features")
+    papers = later("dpgrain.papers")
 
 FORMAT, VERSION = "dpgrain model", 1
 # A seed is nobody's business, and tuning is written as the setting that it chose.
@@ -201,7 +203,8 @@ def _kinds() -> dict[str, Any]:
     """List what a parameter may be made of, besides plain values."""
     parts: list[Any] = [units.Record, units.Element, units.User]
     parts += [getattr(optimize, name) for name in optimize.__all__]
-    parts += [getattr(recipes, name) for name in recipes.RECIPES] + [recipes.Known]
+    written = (*papers.RECIPES, *papers.SOLVERS, "Known")
+    parts += [getattr(papers, name) for name in written]
     return {
         str(part.__name__): part
         for part in parts
@@ -238,7 +241,7 @@ def _plain(value: Any, name: str) -> Any:
         }
     raise ParameterError(
         f"{name} has the value {value!r}, which a model file cannot hold; only numbers, text, units, "
-        "the solvers of dpgrain.optimize and the recipes of dpgrain.recipes can be written."
+        "the solvers of dpgrain.optimize and the recipes of dpgrain.papers can be written."
     )
 
 

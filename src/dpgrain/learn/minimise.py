@@ -29,6 +29,7 @@ from dpgrain.inputs.calls import silent
 from dpgrain.inputs.columns import lie_elsewhere
 from dpgrain.inputs.numbers import cells, vector
 from dpgrain.learn.given import count_of, made, no_features, none_of
+from dpgrain.learn.program import Program, Recipe, Task
 from dpgrain.learn.rounds import (
     History,
     after_lot,
@@ -47,7 +48,6 @@ from dpgrain.optimize.models import Model
 from dpgrain.publishing import Charge, Planned, Promise, Query, publishes, told_if_interrupted
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
-from dpgrain.recipes import Program, Recipe, Task
 from dpgrain.units import Relation, Unit, User
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ def minimise(
         y: (m,) their targets, numbers; a record whose target is not finite is left out.
         start: (p,) where to begin, a public point.
         solver: what steps against noisy gradients; or, for ``User()``, a recipe of
-            :mod:`dpgrain.recipes`, which brings its own mean, radius, rounds and steps.
+            :mod:`dpgrain.papers`, which brings its own mean, radius, rounds and steps.
         model: a model of each block's loss, of which one step is taken before it is clipped
             (:class:`~dpgrain.optimize.models.Truncated`, for one); the solver must then be ``Sgd``,
             whose step sizes and domain it uses. None: mean gradients.

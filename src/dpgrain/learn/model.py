@@ -16,7 +16,6 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from dpgrain import recipes
 from dpgrain._later import later
 from dpgrain._rows import products
 from dpgrain._shown import ShownModel
@@ -33,6 +32,7 @@ from dpgrain.learn.confidence import Evidence, Intervals, intervals
 from dpgrain.learn.files import Described, write
 from dpgrain.learn.fitted import Classes, Fitted, Unopened
 from dpgrain.learn.given import Given, Passed
+from dpgrain.learn.program import Recipe
 from dpgrain.learn.query import FitQuery, RowsHere, stated_of
 from dpgrain.learn.reading import ridge_of, table, vector
 from dpgrain.learn.rounds import History, lot_of
@@ -87,13 +87,13 @@ class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
             fifth of the rounds :class:`~dpgrain.optimize.FullMatrixAdagrad`; where ``clip`` is stated,
             or there are more than 100 coefficients, coin betting alone. Or a solver of
             :mod:`dpgrain.optimize`, such as ``Sgd(Power(0.5, 0.6))``; or, for ``User()``, a recipe of
-            :mod:`dpgrain.recipes`, which brings its own mean, radius, rounds and steps.
+            :mod:`dpgrain.papers`, which brings its own mean, radius, rounds and steps.
         trust: who sees data, for ``User()``: ``"central"``: whoever fits; ``"shuffle"``: nobody, as
             devices add noise and a trusted shuffler mixes what they send; by default all of them in
-            every round, :class:`~dpgrain.recipes.ShuffleConcentrated` with the clipping bound, the
+            every round, :class:`~dpgrain.papers.ShuffleConcentrated` with the clipping bound, the
             rounds and the solver that are stated; ``"pan"``: whoever fits, of users who come one after
             the other, and the state may be seen once; by default
-            :class:`~dpgrain.recipes.PanPrivateConcentrated`, likewise. A recipe must be of the kind
+            :class:`~dpgrain.papers.PanPrivateConcentrated`, likewise. A recipe must be of the kind
             that is stated.
         l2: the public strength λ of the ridge λ/2·‖coef‖².
         fit_intercept: whether there is an intercept.
@@ -151,7 +151,7 @@ class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
     rounds: int | None = None
     sampling_rate: float | None = None
     sampling: Sampling = "pairs"
-    algorithm: Literal["auto"] | Solver[Any] | recipes.Recipe = "auto"
+    algorithm: Literal["auto"] | Solver[Any] | Recipe = "auto"
     trust: Trust = "central"
     l2: float = 0.0
     fit_intercept: bool = True

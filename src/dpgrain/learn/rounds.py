@@ -11,7 +11,6 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from dpgrain import recipes
 from dpgrain._progress import Progress
 from dpgrain._types import FloatArray
 from dpgrain._wording import FLOATING_SUMS
@@ -19,6 +18,7 @@ from dpgrain.arrays.blocks import Rows
 from dpgrain.arrays.roster import Roster, check_holds_all, places_of
 from dpgrain.errors import EndedWarning, ParameterError
 from dpgrain.gradients.records import LONGEST, RecordBlocks
+from dpgrain.learn.program import Program, Smoothing
 from dpgrain.means import ClippedMean, Contributions, Mean
 from dpgrain.means.protocol import Drawn
 from dpgrain.noise import RandomState, Source, source_of
@@ -188,7 +188,7 @@ class _There:
 
 
 def follow(
-    program: recipes.Program,
+    program: Program,
     records: RecordBlocks,
     roster: NDArray[Any],
     loss: Loss,
@@ -199,7 +199,7 @@ def follow(
     quick: At | None = None,
     progress: bool | None = None,
 ) -> tuple[FloatArray, History]:
-    """Run a program of :mod:`dpgrain.recipes`, phase by phase.
+    """Run a program of :mod:`dpgrain.papers`, phase by phase.
 
     Args:
         program: the program.
@@ -284,7 +284,7 @@ def facts_of(mean: ClippedMean, clip: float | None) -> tuple[Fact, ...]:
     return tuple(facts)
 
 
-def check_program(program: recipes.Program, users: Any, loss: Loss) -> None:
+def check_program(program: Program, users: Any, loss: Loss) -> None:
     """Refuse what a program cannot run with, before anything is charged; no row is read.
 
     Args:
@@ -306,7 +306,7 @@ def check_program(program: recipes.Program, users: Any, loss: Loss) -> None:
         places_of(users, np.zeros(0, dtype=np.intp), _BY_PLACE)
 
 
-def roster_index(program: recipes.Program, users: Any, rows: Rows) -> NDArray[np.int64]:
+def roster_index(program: Program, users: Any, rows: Rows) -> NDArray[np.int64]:
     """Return the roster index of each user, (blocks,), by which phases ask users; −1 for none.
 
     Args:
@@ -362,7 +362,7 @@ def users_of(roster: Roster, found: int, charge: Charge) -> int:
     return roster.users(found, charge.lend(roster.event))
 
 
-def _smoothed(loss: Loss, smoothing: recipes.Smoothing | None, source: Source) -> Loss:
+def _smoothed(loss: Loss, smoothing: Smoothing | None, source: Source) -> Loss:
     """Return a loss as a recipe smooths it."""
     if smoothing is None:
         return loss

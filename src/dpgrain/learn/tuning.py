@@ -30,12 +30,12 @@ from dpgrain.learn.central import Plan, planned, run
 from dpgrain.learn.confidence import check_curvature
 from dpgrain.learn.fitted import Data
 from dpgrain.learn.given import Given, Passed
+from dpgrain.learn.program import Recipe
 from dpgrain.learn.query import RowsHere, check_same, stated_of, taken, with_promise
 from dpgrain.noise import RandomState, Source, raised
 from dpgrain.noise.sums import with_gaussian
 from dpgrain.publishing import Charge, Planned, Promise, Query, publish, told_if_interrupted
 from dpgrain.publishing.facts import Fact
-from dpgrain.recipes import Recipe
 from dpgrain.units import Level, Unit, User
 
 if TYPE_CHECKING:

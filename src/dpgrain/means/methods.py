@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 METHODS = {
     "clip": "dpgrain.means.clipped",
     "recentred": "dpgrain.means.looks",
-    "softcore": "dpgrain.means.softcore.softcore",
-    "winsorized": "dpgrain.means.winsorized.winsorized",
+    "softcore": "dpgrain.papers.softcore",
+    "winsorized": "dpgrain.papers.winsorized.winsorized",
 }
 
 

@@ -12,9 +12,9 @@ from dpgrain import _validate
 from dpgrain._types import IntArray
 from dpgrain.accounting import AboveThreshold
 from dpgrain.errors import ParameterError
+from dpgrain.means.gaps import least_gap
+from dpgrain.means.neighbours import close
 from dpgrain.means.protocol import Contributions, Vectors
-from dpgrain.means.softcore.gaps import least_gap
-from dpgrain.means.softcore.neighbours import close
 from dpgrain.noise import Source, raised
 from dpgrain.noise.sums import with_laplace
 from dpgrain.units import Level, Relation

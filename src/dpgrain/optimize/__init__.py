@@ -7,11 +7,6 @@ from typing import TYPE_CHECKING
 from dpgrain._later import face
 
 if TYPE_CHECKING:
-    from dpgrain.optimize.accelerated import (
-        Accelerated,
-        AcSa,
-        StronglyConvexAcSa,
-    )
     from dpgrain.optimize.averages import Average, Last, RandomIterate, Tail, Uniform, Weighted
     from dpgrain.optimize.betting import CoinBetting
     from dpgrain.optimize.descent import Adagrad, Sgd
@@ -38,7 +33,6 @@ if TYPE_CHECKING:
         Softmax,
         Squared,
     )
-    from dpgrain.optimize.mapping import GradientMapping, gradient_mapping
     from dpgrain.optimize.models import Linear, Model, Proximal, Truncated
     from dpgrain.optimize.schedules import (
         Constant,
@@ -47,18 +41,11 @@ if TYPE_CHECKING:
         Schedule,
         StronglyConvex,
     )
-    from dpgrain.optimize.smoothing import (
-        Around,
-        Moreau,
-        Proximable,
-        RandomizedBall,
-    )
+    from dpgrain.optimize.smoothing import Around, Moreau, Proximable, RandomizedBall
     from dpgrain.optimize.solvers import Oracle, Solver, run
 
 __all__ = [
     "Absolute",
-    "AcSa",
-    "Accelerated",
     "Adagrad",
     "Affine",
     "Around",
@@ -71,7 +58,6 @@ __all__ = [
     "Domain",
     "Everywhere",
     "FullMatrixAdagrad",
-    "GradientMapping",
     "Hinge",
     "Huber",
     "Last",
@@ -102,12 +88,10 @@ __all__ = [
     "Solver",
     "Squared",
     "StronglyConvex",
-    "StronglyConvexAcSa",
     "Tail",
     "Truncated",
     "Uniform",
     "Weighted",
-    "gradient_mapping",
     "localise",
     "run",
 ]
@@ -115,11 +99,6 @@ __all__ = [
 face(
     __name__,
     {
-        "dpgrain.optimize.accelerated": (
-            "Accelerated",
-            "AcSa",
-            "StronglyConvexAcSa",
-        ),
         "dpgrain.optimize.averages": (
             "Average",
             "Last",
@@ -129,18 +108,8 @@ face(
             "Weighted",
         ),
         "dpgrain.optimize.betting": ("CoinBetting",),
-        "dpgrain.optimize.descent": (
-            "Adagrad",
-            "Sgd",
-        ),
-        "dpgrain.optimize.domains": (
-            "Affine",
-            "Ball",
-            "Box",
-            "Domain",
-            "Everywhere",
-            "Simplex",
-        ),
+        "dpgrain.optimize.descent": ("Adagrad", "Sgd"),
+        "dpgrain.optimize.domains": ("Affine", "Ball", "Box", "Domain", "Everywhere", "Simplex"),
         "dpgrain.optimize.full_matrix": ("FullMatrixAdagrad",),
         "dpgrain.optimize.localisation": (
             "Localisation",
@@ -163,16 +132,7 @@ face(
             "Softmax",
             "Squared",
         ),
-        "dpgrain.optimize.mapping": (
-            "GradientMapping",
-            "gradient_mapping",
-        ),
-        "dpgrain.optimize.models": (
-            "Linear",
-            "Model",
-            "Proximal",
-            "Truncated",
-        ),
+        "dpgrain.optimize.models": ("Linear", "Model", "Proximal", "Truncated"),
         "dpgrain.optimize.schedules": (
             "Constant",
             "DecreasingRestart",
@@ -180,16 +140,7 @@ face(
             "Schedule",
             "StronglyConvex",
         ),
-        "dpgrain.optimize.smoothing": (
-            "Around",
-            "Moreau",
-            "Proximable",
-            "RandomizedBall",
-        ),
-        "dpgrain.optimize.solvers": (
-            "Oracle",
-            "Solver",
-            "run",
-        ),
+        "dpgrain.optimize.smoothing": ("Around", "Moreau", "Proximable", "RandomizedBall"),
+        "dpgrain.optimize.solvers": ("Oracle", "Solver", "run"),
     },
 )

@@ -11,17 +11,6 @@ if TYPE_CHECKING:
     from dpgrain.planning.choices import plan_select
     from dpgrain.planning.counts import plan_counts
     from dpgrain.planning.descent import plan_gradient, plan_sco
-    from dpgrain.planning.floors import (
-        choice_order,
-        convex_order,
-        least_error,
-        least_error_of_records,
-        least_error_of_worlds,
-        least_excess_of_choice,
-        least_holders,
-        least_noise_of_clipped_sums,
-        mean_order,
-    )
     from dpgrain.planning.means import plan_mean
     from dpgrain.planning.plan import ErrorPlan, Row
     from dpgrain.planning.recurrent import RecurrentPlan, Schedule, plan_recurrent
@@ -35,15 +24,6 @@ __all__ = [
     "Schedule",
     "UnitErrors",
     "UnitsPlan",
-    "choice_order",
-    "convex_order",
-    "least_error",
-    "least_error_of_records",
-    "least_error_of_worlds",
-    "least_excess_of_choice",
-    "least_holders",
-    "least_noise_of_clipped_sums",
-    "mean_order",
     "plan_bands",
     "plan_counts",
     "plan_gradient",
@@ -61,36 +41,11 @@ face(
         "dpgrain.planning.bands": ("plan_bands",),
         "dpgrain.planning.choices": ("plan_select",),
         "dpgrain.planning.counts": ("plan_counts",),
-        "dpgrain.planning.descent": (
-            "plan_gradient",
-            "plan_sco",
-        ),
-        "dpgrain.planning.floors": (
-            "choice_order",
-            "convex_order",
-            "least_error",
-            "least_error_of_records",
-            "least_error_of_worlds",
-            "least_excess_of_choice",
-            "least_holders",
-            "least_noise_of_clipped_sums",
-            "mean_order",
-        ),
+        "dpgrain.planning.descent": ("plan_gradient", "plan_sco"),
         "dpgrain.planning.means": ("plan_mean",),
-        "dpgrain.planning.plan": (
-            "ErrorPlan",
-            "Row",
-        ),
-        "dpgrain.planning.recurrent": (
-            "RecurrentPlan",
-            "Schedule",
-            "plan_recurrent",
-        ),
+        "dpgrain.planning.plan": ("ErrorPlan", "Row"),
+        "dpgrain.planning.recurrent": ("RecurrentPlan", "Schedule", "plan_recurrent"),
         "dpgrain.planning.shuffled": ("plan_shuffle",),
-        "dpgrain.planning.units": (
-            "UnitErrors",
-            "UnitsPlan",
-            "plan_units",
-        ),
+        "dpgrain.planning.units": ("UnitErrors", "UnitsPlan", "plan_units"),
     },
 )

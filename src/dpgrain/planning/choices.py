@@ -8,7 +8,7 @@ import numpy as np
 
 from dpgrain import _validate
 from dpgrain.accounting.calibrate import calibrate_bounded_range
-from dpgrain.planning.floors import (
+from dpgrain.papers.floors import (
     choice_order,
     least_error_of_worlds,
     least_excess_of_choice,

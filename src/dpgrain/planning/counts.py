@@ -8,7 +8,7 @@ from dpgrain.accounting.calibrate import calibrate_truncated_geometric
 from dpgrain.accounting.events.base import Event
 from dpgrain.accounting.events.naming import Selection
 from dpgrain.accounting.events.noise import Additive
-from dpgrain.planning.floors import (
+from dpgrain.papers.floors import (
     least_error,
     least_holders,
 )

@@ -9,7 +9,7 @@ from dpgrain import _validate
 from dpgrain._later import later
 from dpgrain.accounting.calibrate import calibrate, calibrate_gaussian
 from dpgrain.errors import ParameterError
-from dpgrain.planning.floors import (
+from dpgrain.papers.floors import (
     convex_order,
     least_error_of_records,
     least_error_of_worlds,

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from dpgrain import _validate
 from dpgrain.accounting.calibrate import calibrate_gaussian
-from dpgrain.planning.floors import (
+from dpgrain.papers.floors import (
     least_error,
     least_error_of_records,
     least_error_of_worlds,

@@ -2,7 +2,7 @@
 
 Each plan also shows limits that no mechanism can pass: the lower bounds of the papers, which are orders
 (without constants and logarithms), and floors with numbers, which are proved in
-:mod:`dpgrain.planning.floors`.
+:mod:`dpgrain.papers.floors`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dpgrain.errors import ParameterError
 from dpgrain.units import RELATIONS, Level, Relation, Unit, User
 
 Kind: TypeAlias = Literal["number", "floor", "order"]
-FLOOR = "dpgrain.planning.floors"
+FLOOR = "dpgrain.papers.floors"
 
 
 @dataclass(frozen=True)

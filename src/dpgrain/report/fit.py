@@ -16,7 +16,7 @@ from dpgrain.accounting import SampledGaussian
 from dpgrain.learn import LinearModel
 from dpgrain.learn.rounds import History
 from dpgrain.learn.summary import Coefficient, Coefficients, coefficients
-from dpgrain.planning.floors import least_error_of_records, least_error_of_worlds, mean_order
+from dpgrain.papers.floors import least_error_of_records, least_error_of_worlds, mean_order
 from dpgrain.planning.plan import Row
 from dpgrain.planning.shuffled import shares_of_honest
 from dpgrain.report.checks import check_of_model

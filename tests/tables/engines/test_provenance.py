@@ -359,7 +359,7 @@ def test_arrays_are_as_their_caller_made_them() -> None:
     made = [
         dg.learn.LinearRegression(rounds=2, **PROMISE).fit(X, frame["age"], users=users).guarantee_,
         dg.mean_of_users(X, users=users, bound=300.0, **PROMISE).guarantee,
-        dg.means.release_mean([1.0, 3.0], sensitivity=2.0, dimension=1, **PROMISE).guarantee,
+        dg.papers.release_mean([1.0, 3.0], sensitivity=2.0, dimension=1, **PROMISE).guarantee,
     ]
     assert [each.provenance for each in made] == ["as given"] * 3
     assert all(str(each).count(AS_GIVEN) == 1 for each in made)

@@ -1,0 +1,165 @@
+"""Algorithms of the papers: private means, recipes, solvers, lower bounds and mechanisms of their own.
+
+They are plugged into the rest of the library: a mean is a :class:`~dpgrain.means.Mean`, named in
+``method=`` of :func:`dpgrain.mean_of_users`; a recipe or a solver is the ``algorithm=`` of an estimator
+or of :func:`dpgrain.learn.minimise`; a lower bound stands in a plan beside the error to expect.
+
+A *recipe* holds what is publicly known of a problem; its ``plan(task)`` makes a program of rounds,
+radii, step sizes and noise, from public numbers only. What a theorem leaves as O(…) is replaced by the
+noise that exact accounting asks for. Recipes trust a curator (``recipes/curator.py``), a shuffler of
+messages that are noisy already (``recipes/shuffled.py``), or nobody who may see a state twice
+(``recipes/pan_private.py``).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dpgrain._later import face
+
+if TYPE_CHECKING:
+    from dpgrain.learn.program import Known, Program, Recipe, Smoothing, Stage, Task
+    from dpgrain.papers.accelerated import Accelerated, AcSa, StronglyConvexAcSa
+    from dpgrain.papers.cover import ball_cover
+    from dpgrain.papers.distances import d_element, d_user
+    from dpgrain.papers.floors.hypotheses import least_excess_of_choice
+    from dpgrain.papers.floors.orders import choice_order, convex_order, mean_order
+    from dpgrain.papers.floors.sums import least_error, least_noise_of_clipped_sums
+    from dpgrain.papers.floors.two_points import least_holders
+    from dpgrain.papers.floors.worlds import least_error_of_records, least_error_of_worlds
+    from dpgrain.papers.generic import MeanRelease, element_sensitivity, release_mean
+    from dpgrain.papers.mapping import GradientMapping, gradient_mapping
+    from dpgrain.papers.pan_private import PanPrivate, PanPrivateRounds, PanPrivateStream
+    from dpgrain.papers.recipes.curator import (
+        Concentrated,
+        Kind,
+        PhasedErmSco,
+        UserLevelAgd,
+        UserLevelSgd,
+        UserLevelSgdStronglyConvex,
+        WinsorizedErm,
+    )
+    from dpgrain.papers.recipes.pan_private import PanPrivateAgd, PanPrivateConcentrated
+    from dpgrain.papers.recipes.shuffled import (
+        ShuffleAgd,
+        ShuffleAgdSmoothed,
+        ShuffleConcentrated,
+        ShuffleGd,
+        ShuffleRestarts,
+        ShuffleSgd,
+    )
+    from dpgrain.papers.softcore import SoftCore
+    from dpgrain.papers.typical import TypicalRecords, middle_scores, typical_records
+    from dpgrain.papers.winsorized.winsorized import Winsorized
+
+#: The recipes of this library, by name.
+RECIPES = (
+    "Concentrated",
+    "PanPrivateAgd",
+    "PanPrivateConcentrated",
+    "PhasedErmSco",
+    "ShuffleAgd",
+    "ShuffleAgdSmoothed",
+    "ShuffleConcentrated",
+    "ShuffleGd",
+    "ShuffleRestarts",
+    "ShuffleSgd",
+    "UserLevelAgd",
+    "UserLevelSgd",
+    "UserLevelSgdStronglyConvex",
+    "WinsorizedErm",
+)
+#: The papers' solvers that ``algorithm=`` takes, by name.
+SOLVERS = ("AcSa", "Accelerated", "GradientMapping", "StronglyConvexAcSa")
+__all__ = [
+    "RECIPES",
+    "SOLVERS",
+    "AcSa",
+    "Accelerated",
+    "Concentrated",
+    "GradientMapping",
+    "Kind",
+    "Known",
+    "MeanRelease",
+    "PanPrivate",
+    "PanPrivateAgd",
+    "PanPrivateConcentrated",
+    "PanPrivateRounds",
+    "PanPrivateStream",
+    "PhasedErmSco",
+    "Program",
+    "Recipe",
+    "ShuffleAgd",
+    "ShuffleAgdSmoothed",
+    "ShuffleConcentrated",
+    "ShuffleGd",
+    "ShuffleRestarts",
+    "ShuffleSgd",
+    "Smoothing",
+    "SoftCore",
+    "Stage",
+    "StronglyConvexAcSa",
+    "Task",
+    "TypicalRecords",
+    "UserLevelAgd",
+    "UserLevelSgd",
+    "UserLevelSgdStronglyConvex",
+    "Winsorized",
+    "WinsorizedErm",
+    "ball_cover",
+    "choice_order",
+    "convex_order",
+    "d_element",
+    "d_user",
+    "element_sensitivity",
+    "gradient_mapping",
+    "least_error",
+    "least_error_of_records",
+    "least_error_of_worlds",
+    "least_excess_of_choice",
+    "least_holders",
+    "least_noise_of_clipped_sums",
+    "mean_order",
+    "middle_scores",
+    "release_mean",
+    "typical_records",
+]
+
+face(
+    __name__,
+    {
+        "dpgrain.learn.program": ("Known", "Program", "Recipe", "Smoothing", "Stage", "Task"),
+        "dpgrain.papers.accelerated": ("AcSa", "Accelerated", "StronglyConvexAcSa"),
+        "dpgrain.papers.cover": ("ball_cover",),
+        "dpgrain.papers.distances": ("d_element", "d_user"),
+        "dpgrain.papers.floors.hypotheses": ("least_excess_of_choice",),
+        "dpgrain.papers.floors.orders": ("choice_order", "convex_order", "mean_order"),
+        "dpgrain.papers.floors.sums": ("least_error", "least_noise_of_clipped_sums"),
+        "dpgrain.papers.floors.two_points": ("least_holders",),
+        "dpgrain.papers.floors.worlds": ("least_error_of_records", "least_error_of_worlds"),
+        "dpgrain.papers.generic": ("MeanRelease", "element_sensitivity", "release_mean"),
+        "dpgrain.papers.mapping": ("GradientMapping", "gradient_mapping"),
+        "dpgrain.papers.pan_private": ("PanPrivate", "PanPrivateRounds", "PanPrivateStream"),
+        "dpgrain.papers.recipes.curator": (
+            "Concentrated",
+            "Kind",
+            "PhasedErmSco",
+            "UserLevelAgd",
+            "UserLevelSgd",
+            "UserLevelSgdStronglyConvex",
+            "WinsorizedErm",
+        ),
+        "dpgrain.papers.recipes.pan_private": ("PanPrivateAgd", "PanPrivateConcentrated"),
+        "dpgrain.papers.recipes.shuffled": (
+            "ShuffleAgd",
+            "ShuffleAgdSmoothed",
+            "ShuffleConcentrated",
+            "ShuffleGd",
+            "ShuffleRestarts",
+            "ShuffleSgd",
+        ),
+        "dpgrain.papers.softcore": ("SoftCore",),
+        "dpgrain.papers.typical": ("TypicalRecords", "middle_scores", "typical_records"),
+        "dpgrain.papers.winsorized.winsorized": ("Winsorized",),
+    },
+)

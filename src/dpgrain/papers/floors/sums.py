@@ -1,0 +1,89 @@
+"""Floors of sums of clipped vectors, by any mechanism or by Gaussian noise around any centre."""
+
+from __future__ import annotations
+
+import math
+
+from dpgrain import _validate
+from dpgrain.papers.floors.fingerprints import fingerprints_floor
+from dpgrain.papers.floors.two_points import two_points_floor
+from dpgrain.units import RELATIONS, Relation
+
+
+def least_error(
+    epsilon: float,
+    delta: float,
+    n: int,
+    *,
+    dimension: int = 1,
+    relation: Relation = "zero_out",
+    signed: bool = True,
+) -> float:
+    """A floor under the rms l2 error of a private sum of n clipped vectors, in clipping bounds.
+
+    Args:
+        epsilon: the promised ε for one vector.
+        delta: the promised δ.
+        n: the number of vectors.
+        dimension: the number of their coordinates.
+        relation: ``"zero_out"`` or ``"replace"``.
+        signed: whether coordinates may be negative; if not, only two points are compared.
+
+    Raises:
+        ParameterError: if a parameter is out of range.
+
+    Formal guarantee: for every (ε, δ)-DP mechanism there is a data set of n vectors of l2 norm at
+    most 1 on which its rms error is at least this. Proofs: docs/theory, "How little error there
+    can be".
+
+    >>> round(least_error(1.0, 1e-6, 10_000, relation="replace"), 3)
+    0.977
+    >>> round(least_error(1.0, 1e-9, 10_000, dimension=10_000, relation="replace"), 1)
+    15.9
+    """
+    epsilon = _validate.positive(epsilon=epsilon)
+    delta = _validate.delta(allow_zero=True, delta=delta)
+    n = _validate.integer(minimum=1, n=n)
+    dimension = _validate.integer(minimum=1, dimension=dimension)
+    _validate.one_of(RELATIONS, relation=relation)
+    apart = 2.0 if signed and relation == "replace" else 1.0
+    floor = two_points_floor(epsilon, delta, n, apart)
+    if signed and dimension > 1:
+        steps = 1 if relation == "replace" else 2
+        floor = max(floor, fingerprints_floor(epsilon, delta, n, dimension, steps))
+    return floor
+
+
+def least_noise_of_clipped_sums(noise_multiplier: float, n: int, dimension: int = 1) -> float:
+    """A floor under the rms noise that clipped sums bring to a mean of Gaussian users, in their sd.
+
+    Args:
+        noise_multiplier: noise sd of the sum ÷ the norm bound of a contribution; for several rounds
+            together, the noise multiplier of one round that costs as much.
+        n: the number of users.
+        dimension: the dimension d of their vectors, which are N(μ, s²I); the floor is in units of s.
+
+    Raises:
+        ParameterError: if a parameter is out of range.
+
+    Formal guarantee: whatever each user's contribution is, as long as its norm is at most r for a noise
+    of sd r·noise_multiplier, an answer that is linear in the noisy sums and unbiased near the true mean
+    has at least this error from the noise: σ·d^(3/2)/(n·E‖z‖), z ~ N(0, I). Clipping to a small r
+    around the true mean attains it in the limit. It holds for several rounds, and however many
+    coordinates a contribution has. Proof: docs/theory, "How little error there can be".
+
+    >>> round(least_noise_of_clipped_sums(4.0, 1000, 100), 4)
+    0.401
+    """
+    noise_multiplier = _validate.positive(noise_multiplier=noise_multiplier)
+    n = _validate.integer(minimum=1, n=n)
+    dimension = _validate.integer(minimum=1, dimension=dimension)
+    return noise_multiplier * dimension * math.sqrt(dimension) / (n * _mean_norm(dimension))
+
+
+def _mean_norm(dimension: int) -> float:
+    """Return E‖z‖ of z ~ N(0, I), or a little more."""
+    if dimension > 10**6:
+        return math.sqrt(dimension)
+    half = dimension / 2
+    return math.sqrt(2) * math.exp(math.lgamma(half + 0.5) - math.lgamma(half))

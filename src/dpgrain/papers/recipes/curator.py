@@ -1,0 +1,516 @@
+"""Recipes that trust a curator: the user-level papers' algorithms, and ours."""
+
+from __future__ import annotations
+
+import math
+import secrets
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeAlias
+
+from dpgrain import _validate
+from dpgrain.errors import ParameterError
+from dpgrain.learn.program import (
+    ANY,
+    SMOOTH,
+    STRONG,
+    Known,
+    Program,
+    Smoothing,
+    Stage,
+    Task,
+    alone,
+    ball_of,
+    check_known,
+    check_smooth,
+    gradient_length,
+    rounds_between,
+)
+from dpgrain.means import ClippedMean, Mean
+from dpgrain.optimize import (
+    CoinBetting,
+    Constant,
+    DecreasingRestart,
+    Phases,
+    RandomIterate,
+    RandomizedBall,
+    RegularisedPhases,
+    Sgd,
+    Solver,
+    Uniform,
+)
+from dpgrain.papers import AcSa, SoftCore, Winsorized
+from dpgrain.papers.recipes.fresh import phased
+from dpgrain.units import User
+
+Kind: TypeAlias = Literal["convex", "strongly_convex", "nonconvex"]
+
+# Coin betting is run for a number of rounds between these: far fewer do not reach the solution, and
+# more only raise the noise of each.
+_LEAST_ROUNDS, _MOST_ROUNDS = 50, 100
+
+
+@dataclass(frozen=True)
+class WinsorizedErm:
+    """Winsorized first-order optimisation of the empirical risk (Levy et al., Algorithm 3).
+
+    Args:
+        known: what is publicly known; its smoothness must be finite.
+        kind: ``"convex"`` averages steps of one length; ``"strongly_convex"`` makes one restart with
+            falling steps; ``"nonconvex"`` returns a random iterate.
+        rounds: T; None for H·R/ν rounds, as far as users suffice, where ν is the noise of one round
+            that had all of the promise; beyond them only noise is left. With ``"strongly_convex"`` None
+            stands for H/μ·ln of the ratio of the start's error to the noise.
+        iterate: which iterate ``"nonconvex"`` returns, from 1, or the last if there are fewer; None to
+            draw it.
+
+    Raises:
+        ParameterError: if a value is out of range, the smoothness is infinite, the strength is 0 with
+            ``"strongly_convex"``, or an iterate is stated where none is returned.
+
+    Source: Theorem 4 and Proposition 3, with the constants of exact accounting.
+
+    >>> program = WinsorizedErm(Known(smoothness=1.0, records=100)).plan(
+    ...     Task.of(10_000, (0.0, 0.0), 4.0, 1e-6)
+    ... )
+    >>> program.event.epsilon(1e-6) <= 4.0
+    True
+    """
+
+    known: Known = SMOOTH
+    kind: Kind = "convex"
+    rounds: int | None = None
+    iterate: int | None = None
+
+    def __post_init__(self) -> None:
+        check_known(self.known)
+        _validate.one_of(("convex", "strongly_convex", "nonconvex"), kind=self.kind)
+        check_smooth(self.known, "WinsorizedErm", "UserLevelSgd")
+        if self.kind == "strongly_convex" and self.known.strength == 0:
+            raise ParameterError("strength must be above 0 with kind='strongly_convex', not 0.")
+        if self.rounds is not None:
+            _validate.integer(minimum=1, rounds=self.rounds)
+        if self.iterate is not None:
+            _validate.integer(minimum=1, iterate=self.iterate)
+            if self.kind != "nonconvex":
+                raise ParameterError(
+                    f"iterate must be left out with kind={self.kind!r}, which returns no single one."
+                )
+
+    def plan(self, task: Task) -> Program:
+        """Plan one phase with all users."""
+        mean = _winsorized(self.known, task, task.n_users, self._rounds(task), self.rounds is None)
+        return alone(Stage(mean, self._solver(task, mean)), task, self.known)
+
+    def _rounds(self, task: Task) -> int:
+        if self.rounds is not None:
+            return self.rounds
+        known, noise = self.known, self.known.radius_for(task.n_users, 1) * task.noise()
+        if self.kind == "strongly_convex":
+            return _localising_rounds(known, known.strength, known.smoothness, noise)
+        return rounds_between(known.smoothness * known.distance / noise)
+
+    def _solver(self, task: Task, mean: Winsorized) -> Solver[Any]:
+        known, domain = self.known, ball_of(self.known, task)
+        if self.kind == "strongly_convex":
+            steps = DecreasingRestart(known.smoothness, known.strength, mean.rounds)
+            return Sgd(steps, domain, steps)
+        noise = mean.noise_sd * math.sqrt(task.dimension)
+        size = min(1 / known.smoothness, known.distance / (noise * math.sqrt(mean.rounds)))
+        if self.kind == "convex":
+            return Sgd(Constant(size), domain, Uniform())
+        lot = secrets.randbits(64) if task.lot is None else task.lot
+        chosen = self.iterate or 1 + lot % mean.rounds
+        return Sgd(Constant(size), domain, RandomIterate(min(chosen, mean.rounds)))
+
+
+@dataclass(frozen=True)
+class PhasedErmSco:
+    """Phases over fresh users, with a growing pull to the last solution (Levy et al., Algorithm 4).
+
+    Args:
+        known: what is publicly known; its smoothness must be finite.
+        count: the number of phases; None for all that users suffice for, at most log₂ of the ratio of
+            G√(nm) to the noise.
+
+    Phase t has n/2^t users and the pull λ·4^t, where λ = √(G²/(nm) + ν²)/R and ν is the noise of one
+    mean. Source: Theorem 5, with the constants of exact accounting.
+
+    >>> program = PhasedErmSco(Known(smoothness=1.0, records=100)).plan(
+    ...     Task.of(100_000, (0.0, 0.0), 4.0, 1e-6)
+    ... )
+    >>> len(program.stages) > 1, program.event.epsilon(1e-6) <= 4.0
+    (True, True)
+    """
+
+    known: Known = SMOOTH
+    count: int | None = None
+
+    def __post_init__(self) -> None:
+        check_known(self.known)
+        check_smooth(self.known, "PhasedErmSco", "UserLevelSgd")
+
+    def plan(self, task: Task) -> Program:
+        """Plan the phases that were asked for, or all that users suffice for."""
+        if self.count is not None:
+            return self._of(task, self.count)
+        known, noise = self.known, self._noise(task)
+        most = math.log2(max(known.lipschitz * math.sqrt(task.n_users * known.records) / noise, 2))
+        return _as_many_as_fit(lambda count: self._of(task, count), min(math.ceil(most), 8))
+
+    def _noise(self, task: Task) -> float:
+        return self.known.radius_for(task.n_users, 1) * task.noise()
+
+    def _of(self, task: Task, count: int) -> Program:
+        known, noise = self.known, self._noise(task)
+        sampling = known.lipschitz**2 / (task.n_users * known.records)
+        pull = math.sqrt(sampling + noise**2) / known.distance
+        phases = RegularisedPhases(task.n_users, count, pull)
+        stages, domain = [], ball_of(known, task)
+        for phase in phases.phases():
+            strength, smooth = phase.strength + known.strength, known.smoothness + phase.strength
+            of_phase = known.radius_for(len(phase.users), 1) * task.noise(len(phase.users))
+            rounds = _localising_rounds(known, strength, smooth, of_phase)
+            mean = _winsorized(known, task, len(phase.users), rounds, True)
+            steps = DecreasingRestart(smooth, strength, mean.rounds)
+            stages.append(Stage(mean, Sgd(steps, domain, steps)))
+        return Program(tuple(stages), phases, known)
+
+
+@dataclass(frozen=True)
+class _OnePhase(ABC):
+    """Recipes of one phase, which :class:`UserLevelSgdStronglyConvex` asks for several times."""
+
+    known: Known = ANY
+    rounds: int | None = None
+
+    def __post_init__(self) -> None:
+        check_known(self.known)
+        if self.rounds is not None:
+            _validate.integer(minimum=1, rounds=self.rounds)
+
+    def plan(self, task: Task) -> Program:
+        """Plan one phase with all users."""
+        return alone(self.stage(task, task.n_users), task, self.known)
+
+    @abstractmethod
+    def stage(self, task: Task, n_users: int) -> Stage:
+        """Plan the one stage of a phase that has only some of the users."""
+
+
+@dataclass(frozen=True)
+class UserLevelSgd(_OnePhase):
+    """Multi-pass gradient descent on soft-core means of a smoothed loss (Asi & Liu, Algorithm 2).
+
+    Args:
+        known: what is publicly known; kinks are welcome.
+        rounds: T; None for min(nm, (G/ν₁)²), but at most 1000, where ν₁ is about the noise of one mean
+            that had all of the promise.
+        smoothing: ``"ball"`` takes gradients at random points within r = d^(1/4)·R/√T (Lemma 2.5);
+            ``"moreau"`` takes those of the Moreau envelope of curvature G√T/R, which asks only within
+            the domain (Remark 4.3); ``"none"`` does not smooth.
+
+    Raises:
+        ParameterError: if a value is out of range.
+
+    Steps are of length R/√(T(G² + ν² + 2G²T/(nm))), where ν is the noise of a round, and at most 2/β,
+    where β is the curvature of what is smoothed; the iterates are averaged. A start known to be near
+    the solution shrinks R (Remark 4.2): state how near as the distance.
+
+    The theorem has T = m²n² and steps that shrink as T^(-3/4), so that kinks are not overfitted; with
+    T ≤ 1000 such steps end about 0.07·GR above the least loss, however many users there are. With the
+    envelope and steps of at most 2/β, T = nm rounds suffice for its rate. A thousand rounds leave up to
+    1.5·GR/√1000 = 0.05·GR of the start beside the noise, so its rate is seen with about a thousand
+    records in all and no more; :class:`UserLevelAgd` leaves 2·GR/T.
+
+    Formal guarantee (of accuracy): with ``"moreau"`` the expected excess is at most :meth:`excess`, if
+    no run halts. Source: Theorem 4.1, whose noise is not private; steps, T and bound as in Cheu et al.,
+    Lemmas B.4 to B.6 and 4.6; the constants here are those of the soft core.
+
+    >>> program = UserLevelSgd(Known(records=100), rounds=50).plan(Task.of(2000, (0.0,), 1.0, 1e-6))
+    >>> program.event.epsilon(1e-6) <= 1.0
+    True
+    """
+
+    smoothing: Literal["ball", "moreau", "none"] = "ball"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _validate.one_of(("ball", "moreau", "none"), smoothing=self.smoothing)
+
+    def stage(self, task: Task, n_users: int) -> Stage:
+        """Plan the one stage of a phase that has only some of the users."""
+        known, rounds = self.known, self._rounds(task, n_users)
+        mean = _soft_core(known, task, n_users, rounds)
+        noise = mean.noise_sd * math.sqrt(task.dimension)
+        length = gradient_length(known, n_users, rounds, noise)
+        around = task.dimension**0.25 * known.distance / math.sqrt(rounds)
+        envelope = known.lipschitz * math.sqrt(rounds) / known.distance
+        ways: dict[str, tuple[Smoothing | None, float]] = {
+            "ball": (RandomizedBall(around), known.lipschitz * math.sqrt(task.dimension) / around),
+            "moreau": (envelope, envelope),
+            "none": (None, known.smoothness),
+        }
+        smoothing, curvature = ways[self.smoothing]
+        curvature = min(curvature, known.smoothness)
+        size = known.distance / (length * math.sqrt(rounds))
+        if not math.isinf(curvature):
+            size = min(size, 2 / curvature)
+        return Stage(mean, Sgd(Constant(size), ball_of(known, task), Uniform()), smoothing)
+
+    def excess(self, task: Task, n_users: int) -> float:
+        """Bound the expected excess of the loss with the Moreau envelope, from public numbers.
+
+        Args:
+            task: the promise and the size of the problem.
+            n_users: how many users are asked.
+        """
+        known, rounds = self.known, self._rounds(task, n_users)
+        noise = _core_noise(known, task, n_users) * math.sqrt(rounds)
+        steps = known.distance * gradient_length(known, n_users, rounds, noise) / math.sqrt(rounds)
+        return steps + known.lipschitz * known.distance / (2 * math.sqrt(rounds))
+
+    def _rounds(self, task: Task, n_users: int) -> int:
+        if self.rounds is not None:
+            return self.rounds
+        helpful = (self.known.lipschitz / _core_noise(self.known, task, n_users)) ** 2
+        return rounds_between(min(n_users * self.known.records, helpful))
+
+
+@dataclass(frozen=True)
+class UserLevelAgd(_OnePhase):
+    """Accelerated descent on soft-core means of the Moreau envelope, in few rounds; ours.
+
+    Args:
+        known: what is publicly known; kinks are welcome.
+        rounds: T; None for 2G/max(ν₁, G/√(nm)), after which the start weighs no more than noise and
+            sampling, or √(2HR/max(…)) if that is less, but at most 1000; ν₁ is about the noise of one
+            mean that had all of the promise.
+
+    Raises:
+        ParameterError: if a value is out of range.
+
+    The envelope has the curvature β = G√(T(T + 1))/(2R), and the solver is
+    :class:`~dpgrain.papers.AcSa`: T rounds leave 2GR/T of the start, where gradient steps leave
+    GR/√T, and all rounds together have the noise of one. So the rate of Asi & Liu, Theorem 4.1, takes
+    about √(nm) rounds in place of m²n²; with 1000 it is seen until 0.002·GR is left.
+
+    Formal guarantee (of accuracy): :meth:`excess` bounds the expected excess on the users' records, if
+    no run halts; what sampling adds is there as √(1/(nm))·GR, its order for one direction. Source:
+    Cheu et al., Theorem 4.7, on the soft core; docs/theory, "User-level recipes".
+
+    >>> program = UserLevelAgd(Known(records=100), rounds=50).plan(Task.of(2000, (0.0,), 1.0, 1e-6))
+    >>> program.event.epsilon(1e-6) <= 1.0, program.stages[0].smoothing > 0
+    (True, True)
+    """
+
+    def stage(self, task: Task, n_users: int) -> Stage:
+        """Plan the one stage of a phase that has only some of the users."""
+        known, rounds = self.known, self._rounds(task, n_users)
+        mean = _soft_core(known, task, n_users, rounds)
+        envelope, noise = self._envelope(rounds), mean.noise_sd * math.sqrt(task.dimension)
+        curvature = min(known.smoothness, envelope)
+        solver = AcSa(curvature, rounds, noise, known.distance, ball_of(known, task))
+        return Stage(mean, solver, envelope if envelope < known.smoothness else None)
+
+    def excess(self, task: Task, n_users: int) -> float:
+        """Bound the expected excess on the records, and add what sampling errs by, from public numbers.
+
+        Args:
+            task: the promise and the size of the problem.
+            n_users: how many users are asked.
+        """
+        known, rounds = self.known, self._rounds(task, n_users)
+        envelope = self._envelope(rounds)
+        curvature = min(known.smoothness, envelope)
+        noise = _core_noise(known, task, n_users) * math.sqrt(rounds)
+        changed = known.lipschitz**2 / (2 * envelope) if envelope < known.smoothness else 0.0
+        sampled = known.lipschitz * known.distance / math.sqrt(n_users * known.records)
+        return AcSa(curvature, rounds, noise, known.distance).excess() + changed + sampled
+
+    def _envelope(self, rounds: int) -> float:
+        """Return the curvature of the envelope that changes the loss by what the start leaves."""
+        known = self.known
+        return known.lipschitz * math.sqrt(rounds * (rounds + 1)) / (2 * known.distance)
+
+    def _rounds(self, task: Task, n_users: int) -> int:
+        if self.rounds is not None:
+            return self.rounds
+        known = self.known
+        sampled = known.lipschitz / math.sqrt(n_users * known.records)
+        left = max(_core_noise(known, task, n_users), sampled)
+        smooth = math.sqrt(2 * known.smoothness * known.distance / left)
+        return rounds_between(min(2 * known.lipschitz / left, smooth))
+
+
+@dataclass(frozen=True)
+class UserLevelSgdStronglyConvex:
+    """User-level descent in growing phases, each nearer to the solution (Asi & Liu, Algorithm 3).
+
+    Args:
+        known: what is publicly known; the strength must be above 0.
+        rounds: T of each phase; None for the number of its steps.
+        count: the number of phases; None for the number up to ⌈log log(mn)⌉ with the least bound, as
+            far as users suffice.
+        steps: the steps of a phase, ``"accelerated"`` as in :class:`UserLevelAgd`, or ``"plain"`` as in
+            :class:`UserLevelSgd`, which the paper has.
+
+    Raises:
+        ParameterError: if ``known`` is none, its strength is 0, or there are no such steps.
+
+    Phase i of k has n/2^(k+1−i) users and begins where the last one ended, within √(2·excess/μ) of the
+    solution. Source: Theorem 4.11.
+
+    >>> known = Known(strength=0.5, records=100)
+    >>> program = UserLevelSgdStronglyConvex(known, rounds=50).plan(Task.of(9000, (0.0,), 1.0, 1e-6))
+    >>> len(program.stages), program.event.epsilon(1e-6) <= 1.0
+    (3, True)
+    """
+
+    known: Known = STRONG
+    rounds: int | None = None
+    count: int | None = None
+    steps: Literal["accelerated", "plain"] = "accelerated"
+
+    def __post_init__(self) -> None:
+        check_known(self.known)
+        _validate.one_of(("accelerated", "plain"), steps=self.steps)
+        if self.known.strength == 0:
+            raise ParameterError("strength must be above 0 for UserLevelSgdStronglyConvex, not 0.")
+
+    def plan(self, task: Task) -> Program:
+        """Plan the phases that were asked for, or the number with the least bound."""
+        if self.count is not None:
+            return self._of(task, self.count)
+        all_records = max(task.n_users * self.known.records, 3)
+        return _as_many_as_fit(
+            lambda most: self._of(task, None, most), math.ceil(math.log(math.log(all_records)))
+        )
+
+    def _near(self, distance: float) -> UserLevelSgd | UserLevelAgd:
+        """Return the recipe of a phase that begins within a distance of the solution."""
+        steps = UserLevelAgd if self.steps == "accelerated" else UserLevelSgd
+        return steps(replace(self.known, distance=distance), self.rounds)
+
+    def _of(self, task: Task, count: int | None, most: int = 1) -> Program:
+        phases, distances = phased(
+            lambda some: Phases(task.n_users, some, growing=True),
+            lambda users, distance: self._near(distance).excess(task, users),
+            count,
+            most,
+            self.known,
+        )
+        # The ball of a phase would lie around its own start, which the program does not know.
+        wide, stages = ball_of(self.known, task), []
+        for phase, distance in zip(phases.phases(), distances, strict=True):
+            stage = self._near(distance).stage(task, len(phase.users))
+            free = replace(stage.solver, domain=wide)  # type: ignore[type-var]
+            stages.append(replace(stage, solver=free))
+        return Program(tuple(stages), phases, self.known)
+
+
+@dataclass(frozen=True)
+class Concentrated:
+    """Our recipe: gradients clipped to the radius in which users agree, and steps without a length.
+
+    Where the loss is least, users' mean gradients lie around 0, which is a public centre. Clipped
+    there, to the radius in which they lie, they need as little noise as any mean of concentrated
+    vectors does, without a test, an interval or a minimum of users. Far from the solution gradients
+    are shortened, but still point there.
+
+    Args:
+        known: what is publicly known.
+        rounds: T; None for (H·R/G)·√(nm), but from 50 to 100, since the noise of all rounds together is
+            the same however many there are.
+        share: the clipping bound ÷ the radius at which a user's mean gradient concentrates. A small
+            share shortens nearly all gradients: it brings less noise, and the solution is more like a
+            median of users.
+        solver: the solver that makes the steps; None for coin betting, which does not know the
+            scale of gradients.
+
+    Raises:
+        ParameterError: if a value is out of range.
+
+    Source: the recentred mean with the centre 0; docs/theory, "User-level recipes".
+
+    >>> program = Concentrated(Known(records=100)).plan(Task.of(1000, (0.0, 0.0), 1.0, 1e-6))
+    >>> program.rounds, program.event.epsilon(1e-6) <= 1.0
+    (100, True)
+    """
+
+    known: Known = ANY
+    rounds: int | None = None
+    share: float = 0.5
+    solver: Solver[Any] | None = None
+
+    def __post_init__(self) -> None:
+        check_known(self.known)
+        _validate.positive(share=self.share)
+        if self.rounds is not None:
+            _validate.integer(minimum=1, rounds=self.rounds)
+
+    def plan(self, task: Task) -> Program:
+        """Plan one phase with all users."""
+        known, rounds = self.known, self.rounds or self._rounds(task)
+        radius = known.radius or known.lipschitz / math.sqrt(known.records)
+        mean = self._mean(task, rounds, self.share * radius)
+        solver = self.solver or CoinBetting(wealth=known.distance / math.sqrt(task.dimension))
+        return alone(Stage(mean, solver), task, known)
+
+    def _rounds(self, task: Task) -> int:
+        """Return a number of rounds that helps; the noise of all together does not depend on it."""
+        known = self.known
+        ideal = known.smoothness * known.distance / known.lipschitz
+        ideal *= math.sqrt(task.n_users * known.records)
+        return int(min(max(ideal, _LEAST_ROUNDS), _MOST_ROUNDS))
+
+    def _mean(self, task: Task, rounds: int, clip: float) -> Mean:
+        """Calibrate the mean that adds users up."""
+        return ClippedMean.calibrate(**task.calibration(), rounds=rounds, clip=clip, unit=User())
+
+
+def _as_many_as_fit(plan: Callable[[int], Program], most: int) -> Program:
+    """Return the plan for as many phases as users suffice for, up to a number of them."""
+    for count in range(most, 1, -1):
+        try:
+            return plan(count)
+        except ParameterError:
+            # A phase has too few users, so we try one phase fewer.
+            continue
+    return plan(1)
+
+
+def _core_noise(known: Known, task: Task, n_users: int) -> float:
+    """Return about the rms error of one soft-core mean that has all of the promise."""
+    # A soft core moves by 4τ/n and more where a clipped mean moves by τ/n.
+    return 4 * known.radius_for(n_users, 1) * task.noise(n_users)
+
+
+def _soft_core(known: Known, task: Task, n_users: int, rounds: int) -> SoftCore:
+    """Calibrate the soft core for some rounds."""
+    radius = known.radius_for(n_users, rounds)
+    return SoftCore.calibrate(**task.calibration(n_users), rounds=rounds, radius=radius)
+
+
+def _localising_rounds(known: Known, strength: float, smooth: float, noise: float) -> int:
+    """Return 4·H/μ·ln((G/ν)²) rounds, after which little but the noise ν is left (Corollary 2)."""
+    left = max((known.lipschitz / max(noise, 1e-300)) ** 2, math.e)
+    return rounds_between(4 * smooth / strength * math.log(left))
+
+
+def _winsorized(known: Known, task: Task, n_users: int, rounds: int, fewer: bool) -> Winsorized:
+    """Calibrate the winsorized mean for some rounds, or for fewer where users do not suffice."""
+    while True:
+        try:
+            return Winsorized.calibrate(
+                **task.calibration(n_users),
+                rounds=rounds,
+                radius=known.radius_for(n_users, rounds),
+                bound=known.lipschitz,
+                dimension=task.dimension,
+            )
+        except ParameterError:
+            if not fewer or rounds <= 2:
+                raise
+            rounds = max(2, rounds // 2)

@@ -1,0 +1,159 @@
+"""Accelerated steps in which each round asks fresh users, so that more rounds mean smaller batches."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from dpgrain import _validate
+from dpgrain.learn.program import (
+    Known,
+    Program,
+    Stage,
+    Task,
+    alone,
+    ball_of,
+)
+from dpgrain.means import Mean
+from dpgrain.optimize import Localisation, Restarts
+from dpgrain.papers import AcSa
+
+# There are at most this many batches, and phases, unless more are asked for.
+MOST_BATCHES, _MOST_PHASES = 10_000, 8
+# About this many numbers of rounds are compared: all small ones, then some a percent or two apart.
+_COMPARED_ROUNDS = 500
+# Coin betting with fresh users makes this many rounds: with a few more mostly noise is left.
+FEW_ROUNDS = 10
+
+
+@dataclass(frozen=True)
+class _Choice:
+    """The rounds that make a bound least, the curvature of what is minimised, and the bound."""
+
+    rounds: int
+    smoothness: float
+    excess: float
+
+
+@dataclass(frozen=True)
+class FreshSteps:
+    """Accelerated steps on batches of fresh users, with any way to add users up.
+
+    Args:
+        known: what is publicly known.
+        task: the promise and the size of the problem.
+        noise: about the rms error of the noisy sum of a batch, the same for batches of any size.
+        make: a function that makes the mean from a number of users and a number of rounds.
+        smoothed: whether the Moreau envelope is minimised.
+        rounds: T of each phase, if asked for.
+    """
+
+    known: Known
+    task: Task
+    noise: float
+    make: Callable[[int, int], Mean]
+    smoothed: bool
+    rounds: int | None
+
+    def alone(self) -> Program:
+        """Plan one phase with all users."""
+        users, distance = self.task.n_users, self.known.distance
+        return alone(self._stage(users, distance), self.task, self.known)
+
+    def restarts(self, count: int | None) -> Program:
+        """Plan phases, each of which begins where the one before ended."""
+        phases, distances = phased(
+            lambda count: Restarts(self.task.n_users, count),
+            lambda users, distance: self._choose(users, distance).excess,
+            count,
+            self.task.n_users // (self.rounds or 1),
+            self.known,
+        )
+        stages = tuple(
+            self._stage(len(phase.users), distance)
+            for phase, distance in zip(phases.phases(), distances, strict=True)
+        )
+        return Program(stages, phases, self.known)
+
+    def _choose(self, users: int, distance: float) -> _Choice:
+        """Choose the number of rounds with the least bound."""
+        if self.rounds is not None:
+            return self._at(self.rounds, users, distance)
+        most = min(users, MOST_BATCHES)
+        some = np.unique(np.geomspace(1, most, _COMPARED_ROUNDS).round().astype(int)).tolist()
+        return min(
+            (self._at(rounds, users, distance) for rounds in some), key=lambda choice: choice.excess
+        )
+
+    def _at(self, rounds: int, users: int, distance: float) -> _Choice:
+        """Bound the excess of the loss after this many rounds."""
+        known, batch = self.known, max(users // rounds, 1)
+        smoothness, changed = known.smoothness, 0.0
+        if self.smoothed:
+            smoothness = known.lipschitz * math.sqrt(rounds * (rounds + 1)) / (2 * distance)
+            changed = known.lipschitz**2 / (2 * smoothness)
+        error = self._error(batch, self.noise / batch)
+        excess = AcSa(smoothness, rounds, error, distance).excess() + changed
+        return _Choice(rounds, smoothness, excess)
+
+    def _error(self, batch: int, noise: float) -> float:
+        """Return the rms error of the gradient of a batch, from noise and from who is in it."""
+        known = self.known
+        return math.hypot(known.lipschitz / math.sqrt(batch * known.records), noise)
+
+    def _stage(self, users: int, distance: float) -> Stage:
+        known, choice = self.known, self._choose(users, distance)
+        mean = self.make(users, choice.rounds)
+        noise = mean.noise_sd * math.sqrt(self.task.dimension)
+        error = self._error(users // choice.rounds, noise)
+        # The ball lies around the first start, because the program does not know that of a later phase.
+        domain = ball_of(known, self.task)
+        solver = AcSa(choice.smoothness, choice.rounds, error, distance, domain)
+        return Stage(mean, solver, choice.smoothness if self.smoothed else None)
+
+
+def phased(
+    plan: Callable[[int], Localisation],
+    excess: Callable[[int, float], float],
+    count: int | None,
+    most: int,
+    known: Known,
+) -> tuple[Localisation, list[float]]:
+    """Return the phases, and the distance that each has to go.
+
+    The phases are those asked for, or those with the least bound after the last one.
+
+    Args:
+        plan: a function that divides the users into a number of phases.
+        excess: a function that bounds the excess of the loss after a phase, from the number of its
+            users and its distance.
+        count: the number of phases; None to choose it.
+        most: the largest number of phases that there can be.
+        known: what is publicly known, with a strength.
+    """
+
+    def followed(count: int) -> tuple[float, Localisation, list[float]]:
+        phases, distances, left = plan(count), [], math.inf
+        # λ/2·‖θ − θ*‖² is at most the excess of the start, which is at most G·‖θ − θ*‖.
+        distance = min(known.distance, 2 * known.lipschitz / known.strength)
+        for phase in phases.phases():
+            distances.append(distance)
+            left = excess(len(phase.users), distance)
+            distance = min(distance, math.sqrt(2 * left / known.strength))
+        return left, phases, distances
+
+    if count is not None:
+        _, phases, distances = followed(count)
+        return phases, distances
+    tried = [followed(count) for count in range(1, max(min(most, _MOST_PHASES), 1) + 1)]
+    _, phases, distances = min(tried, key=lambda found: found[0])
+    return phases, distances
+
+
+def check_count(count: int | None) -> None:
+    """Refuse what is not a whole number of phases of at least 1, or None."""
+    if count is not None:
+        _validate.integer(minimum=1, count=count)

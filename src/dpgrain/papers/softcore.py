@@ -1,0 +1,437 @@
+"""The soft core: a mean of the users who are close to most others, while there are many of them."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpgrain import _validate, accounting
+from dpgrain._types import FloatArray, IntArray
+from dpgrain.accounting import Event, calibrate, gaussian_mu
+from dpgrain.errors import ParameterError, RunEnded
+from dpgrain.means.gaps import least_gap
+from dpgrain.means.neighbours import close, on_grid
+from dpgrain.means.problem import Candidate, Method, Problem
+from dpgrain.means.protocol import Central, Contributions, CountedRounds
+from dpgrain.noise import Source, raised
+from dpgrain.noise.sums import with_gaussian, with_laplace
+from dpgrain.units import Level, Relation, User
+
+# The radius is 2 to this power steps of the grid; users are close if they are within 2^17 steps.
+_STEP_BITS = 16
+_CLOSE_SQUARE = 4 ** (_STEP_BITS + 1)
+# The noise has at least 2 to this power steps of its own, finer grid.
+_NOISE_BITS = 30
+# Noise of a larger multiple of the radius than this leaves nothing of the mean.
+_LARGEST_NOISE_PER_RADIUS = 2.0**20
+# The search for a test tries these points of an interval, in half widths from its middle, and halves
+# the interval this many times.
+_CUTS, _SEARCHES = (-1.0, -0.5, 0.0, 0.5, 1.0), 7
+
+_Point: TypeAlias = tuple[float, float, float]
+
+
+@dataclass(frozen=True)
+class SoftCore(Central):
+    """The mean over users of one vector each, of those within 2·radius of most others.
+
+    Args:
+        radius: the concentration radius τ. Vectors that all lie within it of some point are averaged
+            without bias; whoever lies farther off counts less, or not at all.
+        noise_multiplier: noise sd of the mean ÷ radius.
+        n_users: the public size of the roster, users without a vector included.
+        core: H; a mean is safe where at least H users are close to at least H users.
+        gap: the distance from H − 1 up to the threshold.
+        threshold_scale: scale of the geometric noise on the threshold, drawn once.
+        query_scale: scale of the geometric noise on the count of a round.
+        rounds: how many means are published at most.
+
+    Raises:
+        ParameterError: if a value is out of range.
+
+    Every block is the vector of one user. A user without data is no block, and removed data are a block
+    less. A vector that is not finite counts as the zero vector, which is there like any other.
+
+    Formal guarantee: :attr:`event`, made of the numbers that the sampler uses, for any vectors. They
+    are rounded to a grid of radius/65536, each by itself; all that follows, up to and with the noise,
+    is in whole numbers. The run publishes the rounds' means until one fails, and which. Source: Asi &
+    Liu 2024, Algorithm 1, with another score, other weights and constants, as the printed ones are
+    not private; docs/theory, "Choosing by a threshold".
+
+    >>> from dpgrain.means import Vectors
+    >>> from dpgrain.noise import SystemSource
+    >>> mean = SoftCore.calibrate(epsilon=1.0, delta=1e-6, n_users=1000, rounds=10, radius=0.5)
+    >>> run = mean.start(SystemSource())
+    >>> bool(abs(run.estimate(Vectors(np.full((1000, 2), 7.0))) - 7.0).max() < 1.0)
+    True
+    >>> mean.event.epsilon(1e-6, relation="replace") <= 1.0
+    True
+    """
+
+    radius: float
+    noise_multiplier: float
+    n_users: int
+    core: int
+    gap: int
+    threshold_scale: float
+    query_scale: float
+    rounds: int
+
+    def __post_init__(self) -> None:
+        _validate.plain(self)
+        _validate.scale(radius=self.radius)
+        _validate.noise(low=-20, high=20, noise_multiplier=self.noise_multiplier)
+        # The weights are whole numbers, and so are their sums with vectors.
+        if _validate.integer(minimum=1, n_users=self.n_users) > 10**6:
+            raise ParameterError(f"n_users must be at most 10^6, not {self.n_users!r}.")
+        for name in ("threshold_scale", "query_scale"):
+            if not 2.0**-20 <= _validate.positive(**{name: getattr(self, name)}) <= 2.0**30:
+                raise ParameterError(
+                    f"{name} must lie between 2^-20 and 2^30, not {getattr(self, name)!r}."
+                )
+        # Making the event checks the rest.
+        _ = self.event
+
+    @staticmethod
+    def calibrate(
+        *,
+        epsilon: float,
+        delta: float,
+        n_users: int,
+        rounds: int,
+        radius: float,
+        relation: Relation = "replace",
+        failure: float = 0.01,
+        beside: Event | None = None,
+    ) -> SoftCore:
+        """Calibrate the soft core with the least noise that keeps a promise over all rounds.
+
+        Args:
+            epsilon: the promised ε.
+            delta: the promised δ.
+            n_users: the public size of the roster.
+            rounds: how many means are published at most.
+            radius: the concentration radius τ.
+            relation: the neighbouring relation.
+            failure: the probability, at most, that the run ends early although in every round all
+                n_users vectors lie within the radius of some point.
+            beside: the event of what else is published under the same promise; nothing by default.
+
+        Raises:
+            ParameterError: if a value is out of range, or there are too few users.
+
+        >>> few = SoftCore.calibrate(epsilon=1.0, delta=1e-6, n_users=500, rounds=1000, radius=1.0)
+        >>> many = SoftCore.calibrate(epsilon=1.0, delta=1e-6, n_users=10**4, rounds=1000, radius=1.0)
+        >>> few.noise_sd > 20 * many.noise_sd
+        True
+        """
+        epsilon = _validate.positive(epsilon=epsilon)
+        delta = _validate.delta(allow_zero=False, delta=delta)
+        n_users = _validate.integer(minimum=1, n_users=n_users)
+        rounds = _validate.integer(minimum=1, rounds=rounds)
+        search = _Search(delta, n_users, rounds, relation, _validate.fraction(failure=failure))
+        made: list[SoftCore] = []
+        for share in (1.0,) if beside is None else (0.85, 0.6, 0.4, 0.2):
+            test = search.best(share * epsilon)
+            if test is None:
+                continue
+
+            def event(noise: float, test: _Test = test) -> Event:
+                own = test.event(noise, n_users, rounds)
+                return own.beside(beside)
+
+            try:
+                found = calibrate(
+                    event,
+                    epsilon,
+                    delta,
+                    unit=User(),
+                    relation=relation,
+                    low=1 / _LARGEST_NOISE_PER_RADIUS,
+                )
+            except ParameterError:
+                # Without anything beside, the search has found noise that suffices.
+                if beside is None:
+                    raise
+                continue
+            made.append(test.mean(radius, found.parameter, n_users, rounds))
+        if not made:
+            raise ParameterError(_too_few(search, epsilon, beside), name="n_users")
+        return min(made, key=lambda mean: mean.noise_multiplier)
+
+    @property
+    def event(self) -> accounting.SoftCore:
+        """The accountant's event for all rounds together."""
+        return accounting.SoftCore(
+            self.noise_multiplier,
+            self.n_users,
+            self.core,
+            self.gap,
+            self.threshold_scale,
+            self.query_scale,
+            self.rounds,
+        )
+
+    @property
+    def level(self) -> Level:
+        """The level of the unit whose data a block is."""
+        return "user"
+
+    @property
+    def noise_sd(self) -> float:
+        """The standard deviation of the noise of each coordinate of a mean."""
+        return self.noise_multiplier * self.radius
+
+    @property
+    def reach(self) -> float:
+        """The concentration radius."""
+        return self.radius
+
+    @property
+    def compares(self) -> bool:
+        """True, as every user is compared with every other."""
+        return True
+
+    @property
+    def facts(self) -> tuple[str, ...]:
+        """The public facts of the run, in words."""
+        return (
+            f"at most {self.rounds:,} rounds with all of {self.n_users:,} users",
+            f"a concentration radius of {self.radius:g}",
+            f"distances on a grid of {self.radius / 2**_STEP_BITS:.3g}",
+            f"a run that ends where about {int(self.event.threshold):,} users are not close to as many",
+        )
+
+    def start(self, source: Source, owners: NDArray[Any] | None = None) -> SoftCoreRounds:  # noqa: ARG002
+        """Begin a run.
+
+        Args:
+            source: where noise comes from.
+            owners: not needed, as each block is a user's.
+        """
+        return SoftCoreRounds(self, source)
+
+
+class SoftCoreRounds(CountedRounds):
+    """One run of a :class:`SoftCore`, which ends for good in the first round that fails.
+
+    Args:
+        mean: its public numbers.
+        source: where noise comes from.
+    """
+
+    def __init__(self, mean: SoftCore, source: Source) -> None:
+        super().__init__(mean)
+        self.mean, self.source = mean, source
+        self._event, self._ended = mean.event, ""
+        # This noise is drawn once for all rounds: drawn anew, it would let each round tell something.
+        self._lowered = self._tested(0, mean.threshold_scale)
+
+    def estimate(self, contributions: Contributions) -> FloatArray:
+        """Return the noisy mean of one round, (dimension,).
+
+        Raises:
+            ParameterError: if all rounds that were accounted for are over, or there are more vectors
+                than users.
+            RunEnded: if this round fails, or one before it has.
+        """
+        if self._ended:
+            raise RunEnded(self._ended)
+        return super().estimate(contributions)
+
+    def _round(self, contributions: Contributions) -> FloatArray:
+        mean = self.mean
+        if contributions.blocks > mean.n_users:
+            raise ParameterError(
+                f"n_users = {mean.n_users} is less than the number of vectors: state the size of the "
+                "roster, and one vector for each user."
+            )
+        vectors, step = contributions.vectors(), mean.radius / 2**_STEP_BITS
+        (counts,) = close(vectors, step, [_CLOSE_SQUARE])
+        agreeing = in_agreement(counts)
+        noisy = self._tested(agreeing, mean.query_scale) + self._lowered
+        weights = whole_weights(counts, mean.n_users, mean.core)
+        if noisy < self._event.threshold or not weights.any():
+            self._ended = (
+                f"The run ended in round {self._done}: too few users lie within 2·radius of most "
+                "others. Take a larger radius, or more users."
+            )
+            raise RunEnded(self._ended)
+        kept = np.flatnonzero(weights)
+        return self._noised(on_grid(vectors[kept], step), weights[kept])
+
+    def _tested(self, agreeing: int, scale: float) -> int:
+        """Add the noise of the test to a number of users."""
+        return int(with_laplace(np.array([agreeing]), raised(scale), source=self.source)[0])
+
+    def _noised(self, steps: IntArray, weights: IntArray) -> FloatArray:
+        """Add noise to the weighted mean of vectors on the grid, in whole steps of a finer grid."""
+        mean, d = self.mean, steps.shape[1]
+        shift = max(0, math.ceil(_NOISE_BITS - _STEP_BITS - math.log2(mean.noise_multiplier)))
+        total = sum_of(steps, weights)
+        divisor = 2 * int(weights.sum())
+        nearest = [((part << shift + 1) + divisor // 2) // divisor for part in total]
+        # Rounding moves each coordinate by half a step, in both of two neighbours.
+        moved = self._event.sensitivity
+        scale = mean.noise_multiplier * (2.0 ** (_STEP_BITS + shift) + math.sqrt(d) / moved)
+        steps_of_mean = np.array(nearest, dtype=object)
+        noisy = with_gaussian(steps_of_mean, raised(raised(scale)), source=self.source)
+        return noisy.astype(np.float64) * (mean.radius / 2.0 ** (_STEP_BITS + shift))
+
+
+def in_agreement(counts: IntArray) -> int:
+    """Return h, the largest number such that h users are close to at least h users each.
+
+    >>> in_agreement(np.array([3, 3, 1, 3, 2]))
+    3
+    """
+    ordered = np.sort(counts)[::-1]
+    return int((ordered >= np.arange(1, ordered.size + 1)).sum())
+
+
+def whole_weights(counts: IntArray, users: int, core: int) -> IntArray:
+    """Return the weights w times 2·core − users − 4, which makes them whole numbers.
+
+    >>> whole_weights(np.array([7, 8, 9, 12]), 12, 10).tolist()
+    [0, 2, 4, 4]
+    """
+    weights: IntArray = np.clip(2 * counts - users - 2, 0, 2 * core - users - 4)
+    return weights
+
+
+def sum_of(steps: IntArray, weights: IntArray) -> list[int]:
+    """Return Σ w·x exactly, for vectors within 2^18 steps of each other.
+
+    Vectors that count lie that near, as any two of them share a close one.
+
+    >>> sum_of(np.array([[2**60, 1], [2**60 - 1, -1]]), np.array([5, 4])) == [9 * 2**60 - 4, 1]
+    True
+    """
+    # 2^18 steps, 10^6 users and weights below 10^6 stay below 2^63.
+    first = steps[0]
+    rest = weights @ (steps - first)
+    total = int(weights.sum())
+    return [total * int(a) + int(b) for a, b in zip(first, rest, strict=True)]
+
+
+@dataclass(frozen=True)
+class _Test:
+    """A test of concentration, with its scales and the place of its threshold."""
+
+    threshold_scale: float
+    query_scale: float
+    core: int
+    gap: int
+
+    def event(self, noise: float, users: int, rounds: int) -> accounting.SoftCore:
+        scales = self.threshold_scale, self.query_scale
+        return accounting.SoftCore(noise, users, self.core, self.gap, *scales, rounds)
+
+    def mean(self, radius: float, noise: float, users: int, rounds: int) -> SoftCore:
+        scales = self.threshold_scale, self.query_scale
+        return SoftCore(radius, noise, users, self.core, self.gap, *scales, rounds)
+
+
+@dataclass(frozen=True)
+class _Search:
+    """A search for the test that leaves the mean the least noise."""
+
+    delta: float
+    users: int
+    rounds: int
+    relation: Relation
+    failure: float
+
+    def best(self, epsilon: float) -> _Test | None:
+        """Find the test that leaves the least noise, by a grid that closes in; None if none exists."""
+        best: tuple[float, _Test] | None = None
+        centre, width = (0.5, 0.5, 0.5), 0.5
+        for _ in range(_SEARCHES):
+            for point in _around(centre, width):
+                found = self._at(epsilon, point)
+                if found is not None and (best is None or found[0] < best[0]):
+                    best, centre = found, point
+            width /= 2
+        return None if best is None else best[1]
+
+    def enough(self, epsilon: float) -> int:
+        """Return a number of users that is enough for a mean under the promise."""
+        needs = [self._needs(epsilon, point) for point in _around((0.5, 0.5, 0.5), 0.5)]
+        # The core is then three quarters of all users; with half of them no noise would suffice.
+        return min(4 * (gap + spare) for _, _, gap, spare in needs)
+
+    def _at(self, epsilon: float, point: _Point) -> tuple[float, _Test] | None:
+        one, two, gap, spare = self._needs(epsilon, point)
+        core = self.users + 2 - spare - gap
+        if core <= self.users / 2 + 2:
+            return None
+        test = _Test(one, two, core, gap)
+        spent, _, leaks = point
+        mu = _mu(epsilon * (1 - spent), self.delta * (1 - leaks))
+        return test.event(1.0, self.users, self.rounds).sensitivity / mu, test
+
+    def _needs(self, epsilon: float, point: _Point) -> tuple[float, float, int, int]:
+        """Return the two scales, the gap below the threshold, and n + 1 less the threshold."""
+        spent, once, leaks = point
+        # Where a person's vector is removed, counts only fall, which halves what rounds cost.
+        turns = 1 if self.relation == "zero_out" else 2
+        one = 1 / (epsilon * spent * once)
+        two = turns / (epsilon * spent * (1 - once))
+        gap = least_gap(self.delta * leaks, one, two)
+        # A round fails if Z + ν ≤ θ − 1 − n.
+        return one, two, gap, least_gap(self.failure / self.rounds, one, two)
+
+
+# Many points have the same two parts of the promise, so results are kept.
+_mu = functools.lru_cache(maxsize=4096)(gaussian_mu)
+
+
+def _around(centre: _Point, width: float) -> Iterator[_Point]:
+    """Yield points of the open unit cube about one of them.
+
+    A point is the share of ε for the test, the share of that for the threshold, and the share of δ
+    for the tail.
+    """
+    steps = [sorted({min(max(x + width * s, 0.01), 0.99) for s in _CUTS}) for x in centre]
+    yield from itertools.product(*steps)
+
+
+def _too_few(search: _Search, epsilon: float, beside: Event | None) -> str:
+    if beside is not None:
+        return (
+            f"n_users = {search.users} is too small for epsilon = {epsilon!r} beside what else is "
+            "published: more users, a larger epsilon, or less beside it."
+        )
+    return (
+        f"n_users = {search.users} is too small to see that users agree at epsilon = {epsilon!r}, "
+        f"delta = {search.delta!r} and rounds = {search.rounds}: {search.enough(epsilon)} users "
+        "suffice, or allow a larger epsilon or delta."
+    )
+
+
+def _for_users(problem: Problem) -> Candidate:
+    """The soft core for a mean of users."""
+    finder, calibration = problem.finder()
+    mean = SoftCore.calibrate(**calibration, rounds=1, radius=problem.radius or problem.bound)
+    facts = (
+        problem.near(finder),
+        f"no mean unless about {int(mean.event.threshold):,} users are close to as many",
+    )
+    return Candidate(
+        "softcore",
+        mean,
+        mean.noise_sd * math.sqrt(problem.d),
+        facts,
+        finder,
+        lambda radius: replace(mean, radius=radius),
+    )
+
+
+METHOD = Method("softcore", _for_users, centre="a common centre")

@@ -1,0 +1,171 @@
+"""A typical number of records of a user, published for the recipes."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpgrain import _validate
+from dpgrain.accounting import ExponentialMechanism
+from dpgrain.arrays.blocks import Unread
+from dpgrain.arrays.guarantees import guarantee_of
+from dpgrain.arrays.roster import Roster
+from dpgrain.errors import ParameterError
+from dpgrain.noise import RandomState
+from dpgrain.publishing import Charge, Planned, Promise, Query, publishes
+from dpgrain.publishing.guarantee import Guarantee
+from dpgrain.units import Relation, User
+
+
+@dataclass(frozen=True)
+class TypicalRecords:
+    """A typical number of records of a user, published with noise.
+
+    Args:
+        records: about the median number of records, over users with records.
+        guarantee: the guarantee, which composes with that of a fit on the same users: ``a + b``.
+
+    >>> from dpgrain.papers import Known
+    >>> found = typical_records(np.repeat(np.arange(2000), 16), epsilon=0.5, random_state=1)
+    >>> Known(records=found.records).records, (found.guarantee + found.guarantee).epsilon()
+    (16, 1.0)
+    """
+
+    records: int
+    guarantee: Guarantee
+
+
+@publishes
+def typical_records(
+    users: Any,
+    *,
+    epsilon: float | None = None,
+    share: float | None = None,
+    n_users: int | None = None,
+    relation: Relation = "zero_out",
+    random_state: RandomState = None,
+    largest: int = 2**20,
+) -> Query[TypicalRecords]:
+    """Publish about the median number of records of a user, for ``Known(records=…)``.
+
+    Each user's number is rounded to the nearest of the whole numbers next to 1, 2^(1/4), 2^(1/2), …;
+    the exponential mechanism chooses one of them. But for a probability of p, at most the share 1/2 +
+    ln(80/p)/(nε) of the n users with records lies below it, and at most that share above it (under
+    ``replace`` the part beyond 1/2 is twice as large).
+
+    Args:
+        users: (m,) the user of each record; a record without a user is left out.
+        epsilon: the promised ε; there is no δ.
+        share: the share of the open budget, such as 0.5, in place of ε; see
+            :func:`dpgrain.budget`.
+        n_users: the public size of the roster, if it is known; nothing depends on it.
+        relation: the neighbouring relation.
+        random_state: a seed, which makes the release not private.
+        largest: the largest number of records that may be published.
+
+    Raises:
+        ParameterError: if a parameter is out of range.
+
+    Formal guarantee: ε-DP for users. The score of a candidate is minus the larger of two numbers, those
+    of users below and above it. A removed user lowers the larger number by 0 or 1 for each candidate,
+    and an exchanged one changes it by at most 1. Source: McSherry & Talwar 2007; docs/theory,
+    "User-level recipes".
+
+    >>> found = typical_records(np.repeat(np.arange(2000), 16), epsilon=0.5)
+    >>> found.records, found.guarantee.epsilon()
+    (16, 0.5)
+    """
+    promise = Promise.of(User(), epsilon, 0.0, relation, share).pure()
+    if not 2.0**-20 <= promise.epsilon <= 2.0**10:
+        raise ParameterError(
+            f"epsilon must lie between 2^-20 and 2^10, not {epsilon!r}: beyond that nothing is left, "
+            "or nothing is private."
+        )
+    if _validate.integer(minimum=1, largest=largest) > 2**40:
+        raise ParameterError(f"largest must be at most 2^40, not {largest!r}.")
+    whose = Unread.of_all(users, User())
+    n = None if n_users is None else _validate.integer(minimum=1, n_users=n_users)
+    return TypicalQuery(promise, whose, largest, n, random_state)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class TypicalQuery(Query[TypicalRecords]):
+    """A typical number of records that is asked for.
+
+    Args:
+        promise: what is promised.
+        whose: whose each record is.
+        largest: the largest number of records that may be published.
+        n_users: the public size of the roster; None where it is not stated.
+        random_state: a seed, for tests and research.
+    """
+
+    promise: Promise
+    whose: Unread
+    largest: int
+    n_users: int | None = None
+    random_state: RandomState = None
+
+    @property
+    def event(self) -> ExponentialMechanism:
+        """The noise of the choice."""
+        return _choice(self.promise)
+
+    @property
+    def plan(self) -> Planned:
+        """The noise of the choice."""
+        enrolled = () if self.n_users is None else Roster(self.n_users).facts
+        guarantee = guarantee_of(
+            self.promise,
+            self.event,
+            (*enrolled, f"a number of records of at most {self.largest:,}"),
+            private=True,
+            users=self.whose.users,
+            elements=None,
+        )
+        return Planned(guarantee)
+
+    def run(self, charge: Charge) -> TypicalRecords:
+        """Count how many records users have, and choose about the middle."""
+        rows, candidates = charge.read(self.whose.arranged), _grid(self.largest)
+        held = np.bincount(rows.blocks, minlength=len(rows.owners))
+        best = int(charge.order(self.event, middle_scores(held, candidates))[0])
+        return TypicalRecords(int(candidates[best]), charge.guarantee)
+
+
+def middle_scores(held: NDArray[Any], candidates: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Score each candidate by how near it is to the middle: minus the users on its larger side.
+
+    Args:
+        held: (users,) the number of records of each user; users with 0 records do not count.
+        candidates: (c,) increasing numbers of records.
+
+    >>> middle_scores(np.array([1, 4, 5]), np.array([1, 2, 4])).tolist()
+    [-2, -2, -1]
+    """
+    edges = np.sqrt(candidates[:-1] * candidates[1:].astype(np.float64))
+    counts = np.bincount(np.searchsorted(edges, held[held > 0]), minlength=len(candidates))
+    below = np.cumsum(counts) - counts
+    scores: NDArray[np.int64] = -np.maximum(below, counts.sum() - counts - below).astype(np.int64)
+    return scores
+
+
+def _grid(largest: int) -> NDArray[np.int64]:
+    """Return whole numbers from 1 to the largest, about a quarter of an octave apart."""
+    steps = 2.0 ** (np.arange(4 * largest.bit_length() + 1) / 4)
+    numbers = np.unique(np.round(steps).astype(np.int64))
+    return numbers[numbers <= largest]
+
+
+def _choice(promise: Promise) -> ExponentialMechanism:
+    """Return the choice with the least noise that keeps the promise."""
+    # A removed user moves all scores the same way; an exchanged one is removed and added.
+    epsilon, relation = promise.epsilon, promise.relation
+    event = ExponentialMechanism((1 if relation == "zero_out" else 2) / epsilon, one_way=True)
+    while event.epsilon(0.0, relation=relation) > epsilon:
+        event = replace(event, scale=math.nextafter(event.scale, math.inf))
+    return event

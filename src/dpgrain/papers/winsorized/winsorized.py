@@ -1,0 +1,497 @@
+"""The winsorized mean: vectors rotated, every coordinate clipped to a private interval, plus noise."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dpgrain import _validate
+from dpgrain._clipping import clipped
+from dpgrain._types import FloatArray
+from dpgrain.accounting import (
+    ONE_EACH,
+    Contribution,
+    Event,
+    Gaussian,
+    Laplace,
+    PureDP,
+    calibrate,
+    calibrate_laplace,
+)
+from dpgrain.errors import ParameterError
+from dpgrain.means.grid import tiles
+from dpgrain.means.problem import SMALLEST, Candidate, Method, Problem
+from dpgrain.means.protocol import Central, Contributions, CountedRounds
+from dpgrain.noise import Source, raised
+from dpgrain.noise.sums import noised, with_laplace
+from dpgrain.papers.winsorized.ranges import PrivateRange, range_event
+from dpgrain.papers.winsorized.rotation import Rotation, padded
+from dpgrain.units import RELATIONS, Level, Relation
+
+# At most this share of the users may lie on one side of an interval's middle, and far from it.
+_TAIL_SHARE = 1 / 16
+# The width of a bin is this share of the concentration radius of a coordinate.
+_BIN_PER_RADIUS = 1 / 8
+# Clipped values are whole steps, this many to the half width, so that floating point adds them
+# exactly.
+_STEPS_PER_HALF_WIDTH = 2.0**20
+# This many values are clipped at a time, which takes 8 MB.
+_BATCH_ENTRIES = 1 << 20
+
+
+@dataclass(frozen=True)
+class Winsorized(Central):
+    """The mean of one vector per user that lie close together, with noise for how close.
+
+    In each round vectors are clipped to l2 norm ``bound``, rotated at random, and each coordinate is
+    clipped to an interval that is chosen privately among the data; the sum gets Gaussian noise.
+
+    Args:
+        radius: τ: all vectors of a round are supposed to lie within this l2 distance of one point.
+            Only accuracy rests on it.
+        bound: the l2 bound B that vectors are clipped to.
+        dimension: d, the length of vectors.
+        noise_multiplier: noise sd of the sum ÷ the l2 norm of what one user adds, half_width·√D.
+        range_epsilon: ε of the choice of one interval if a user is removed.
+        n_users: n, the public size of the roster.
+        rounds: T, how many means are published.
+        failure: β: with vectors that lie within τ of a point, and all users there, no vector is clipped
+            in any round but for this probability, if ``range_epsilon`` is at least
+            :attr:`range_epsilon_needed`.
+
+    Raises:
+        ParameterError: if a value is out of range.
+
+    A user without a block is absent: such a user enters no choice, and counts as the middle of the
+    intervals; the mean is the middle + Σ(clipped − middle)/n. Whoever has a block is there, whatever
+    the vector says: zeros count as zeros, and so does a vector that is not finite. Where fewer than
+    about :attr:`least_users` are there, middles are found by chance, anywhere within the bound.
+
+    Formal guarantee: :attr:`event`, for every choice of signs of the rotation, so that they may be
+    published. What is clipped is a whole number of steps, so that the sum, too, is exact. Source:
+    Levy et al. 2021, Algorithms 1, 2 and 6, with one Gaussian for all coordinates, D (padded) instead
+    of d, and wider intervals: 4τ' clips concentrated data; docs/theory, "The winsorized mean".
+
+    >>> from dpgrain.means import Vectors
+    >>> from dpgrain.noise import SystemSource
+    >>> mean = Winsorized.calibrate(
+    ...     epsilon=8.0, delta=1e-6, n_users=4000, rounds=1, radius=0.001, bound=1.0, dimension=2
+    ... )
+    >>> found = mean.start(SystemSource()).estimate(Vectors(np.full((4000, 2), 0.5)))
+    >>> found.round(1).tolist()
+    [0.5, 0.5]
+    """
+
+    radius: float
+    bound: float
+    dimension: int
+    noise_multiplier: float
+    range_epsilon: float
+    n_users: int
+    rounds: int
+    failure: float = 0.01
+
+    def __post_init__(self) -> None:
+        _validate.plain(self)
+        for name in ("radius", "bound"):
+            _validate.scale(**{name: getattr(self, name)})
+        for name in ("dimension", "n_users", "rounds"):
+            _validate.integer(minimum=1, **{name: getattr(self, name)})
+        _validate.noise(noise_multiplier=self.noise_multiplier)
+        _validate.positive(range_epsilon=self.range_epsilon)
+        _validate.fraction(failure=self.failure)
+        # Making the range checks the number of bins.
+        _ = self.ranges
+
+    @staticmethod
+    def calibrate(
+        *,
+        epsilon: float,
+        delta: float,
+        n_users: int,
+        rounds: int,
+        radius: float,
+        bound: float,
+        dimension: int,
+        relation: Relation = "zero_out",
+        failure: float = 0.01,
+        beside: Event | None = None,
+    ) -> Winsorized:
+        """Calibrate the winsorized mean with the least noise that keeps a promise over all rounds.
+
+        Args:
+            epsilon: the promised ε.
+            delta: the promised δ.
+            n_users: the public size of the roster.
+            rounds: how many means are published.
+            radius: τ, the l2 distance to one point within which vectors of a round should lie.
+            bound: the l2 bound that vectors are clipped to.
+            dimension: the length of vectors.
+            relation: the neighbouring relation.
+            failure: the largest probability that a vector so near is clipped in any round; the
+                choices get the least part of the promise that it allows.
+            beside: the event of what else is published under the same promise; nothing by default.
+
+        Raises:
+            ParameterError: if a value is out of range, or there are too few users to find the intervals
+                under the promise; it says how many suffice.
+
+        >>> mean = Winsorized.calibrate(
+        ...     epsilon=1.0, delta=1e-6, n_users=10_000, rounds=10, radius=0.1, bound=10.0, dimension=50
+        ... )
+        >>> 0.999 < mean.event.epsilon(1e-6) <= 1.0
+        True
+        """
+        _validate.integer(minimum=1, n_users=n_users)
+
+        def made(noise: float, users: int) -> Winsorized:
+            shape = Winsorized(radius, bound, dimension, noise, 1.0, users, rounds, failure)
+            rate = shape.range_epsilon_needed
+            return Winsorized(radius, bound, dimension, noise, rate, users, rounds, failure)
+
+        def choices(users: int, times: float = 1.0) -> float:
+            """Return the ε of the choices and of what is beside them."""
+            own = made(1.0, users)
+            event: Event = range_event(math.sqrt(times) * own.range_epsilon, own.choices)
+            return event.beside(beside).epsilon(delta, relation=relation)
+
+        if choices(n_users) >= epsilon and (
+            beside is None or _cost(beside, delta, relation) < epsilon
+        ):
+            enough = _enough(lambda users: choices(users, 2.0) <= epsilon, n_users)
+            raise ParameterError(
+                f"n_users = {n_users} are too few to find the intervals of {padded(dimension)} "
+                f"coordinates in {rounds} rounds, with failure = {failure!r} and epsilon = "
+                f"{epsilon!r}: {enough:,} suffice; or allow fewer rounds or a larger epsilon.",
+                name="n_users",
+            )
+
+        def event(noise: float) -> Event:
+            own = made(noise, n_users).event
+            return own.beside(beside)
+
+        found = calibrate(event, epsilon, delta, relation=relation, low=2.0**-10, high=2.0**30)
+        return made(found.parameter, n_users)
+
+    @property
+    def event(self) -> Event:
+        """The accountant's event for all rounds: the noisy sums, and the choices."""
+        return Gaussian(self.noise_multiplier, ONE_EACH, self.rounds) + range_event(
+            self.range_epsilon, self.choices
+        )
+
+    @property
+    def level(self) -> Level:
+        """The level of a block, which is the data of a user."""
+        return "user"
+
+    @property
+    def size(self) -> int:
+        """D, the power of two to which vectors are padded."""
+        return padded(self.dimension)
+
+    @property
+    def choices(self) -> int:
+        """The number of intervals that are chosen in all rounds: D·T."""
+        return self.size * self.rounds
+
+    @property
+    def coordinate_radius(self) -> float:
+        """τ', within which of the common point all users lie in all coordinates of all rounds.
+
+        min(τ, τ√(2 ln(4nDT/β)/D)); it fails with probability at most β/2.
+        """
+        return self._within(2 * self.n_users * self.choices / self.failure)
+
+    @property
+    def half_width(self) -> float:
+        """Half of the width of an interval: τ' for the users, and the rest for its middle."""
+        # All but a sixteenth of the users lie within this, in all coordinates of all rounds, but for
+        # probability β/4.
+        most = self._within(4 * self.choices / (_TAIL_SHARE * self.failure))
+        width = self.coordinate_radius + min(most, self.coordinate_radius) + self.ranges.width / 2
+        step = _step(width)
+        return math.ceil(width / step) * step
+
+    @property
+    def ranges(self) -> PrivateRange:
+        """The choice of an interval for each coordinate."""
+        return PrivateRange(
+            self.bound, _BIN_PER_RADIUS * self.coordinate_radius, self.range_epsilon
+        )
+
+    @property
+    def range_epsilon_needed(self) -> float:
+        """The least ``range_epsilon`` with which all choices succeed, but for probability β/4."""
+        return math.log(4 * self.choices * self.ranges.bins / self.failure) / (
+            (0.5 - _TAIL_SHARE) * self.n_users
+        )
+
+    @property
+    def least_users(self) -> int:
+        """About the number of users with a vector below which middles are found by chance."""
+        ranges = self.ranges
+        return math.ceil(math.log(ranges.bins) / ((0.5 - _TAIL_SHARE) * ranges.rate))
+
+    @property
+    def noise_sd(self) -> float:
+        """The standard deviation of the noise of each coordinate of a mean."""
+        return self.noise_multiplier * self.half_width * math.sqrt(self.size) / self.n_users
+
+    @property
+    def reach(self) -> float:
+        """The bound that vectors are clipped to."""
+        return self.bound
+
+    @property
+    def facts(self) -> tuple[str, ...]:
+        """The public facts that the guarantee rests on, and what accuracy rests on."""
+        return (
+            f"a roster of {self.n_users:,} users",
+            f"vectors of {self.dimension:,} numbers, clipped to norm {self.bound:g}, padded to "
+            f"{self.size:,} and rotated by public random signs",
+            f"each coordinate clipped to {self.half_width:g} on both sides of a private middle; for "
+            f"vectors within {self.radius:g} of a point nothing is clipped, but for probability "
+            f"{self.failure:g}",
+            self.by_chance,
+        )
+
+    @property
+    def by_chance(self) -> str:
+        """The number of users that the intervals need, in words."""
+        return (
+            f"intervals that lie anywhere where fewer than about {self.least_users:,} users have a "
+            "vector"
+        )
+
+    def start(
+        self,
+        source: Source,
+        owners: NDArray[Any] | None = None,  # noqa: ARG002
+    ) -> WinsorizedRounds:
+        """Begin a run.
+
+        Args:
+            source: where signs, choices and noise come from.
+            owners: not needed: each block is a user's.
+        """
+        return WinsorizedRounds(self, source)
+
+    def _within(self, trials: float) -> float:
+        """Return what a coordinate of a rotated vector of norm τ exceeds with chance 1/trials."""
+        return self.radius * min(1.0, math.sqrt(2 * math.log(2 * trials) / self.size))
+
+
+class WinsorizedRounds(CountedRounds):
+    """One run of a :class:`Winsorized` mean.
+
+    Args:
+        mean: its public numbers.
+        source: where signs, choices and noise come from.
+    """
+
+    def __init__(self, mean: Winsorized, source: Source) -> None:
+        super().__init__(mean)
+        self.mean, self.source = mean, source
+
+    @property
+    def radius(self) -> float:
+        """The distance to a common point within which vectors are not clipped."""
+        return self.mean.radius
+
+    def _round(self, contributions: Contributions) -> FloatArray:
+        mean = self.mean
+        if contributions.dimension != mean.dimension:
+            raise ParameterError(
+                f"dimension = {mean.dimension} was stated, but vectors have "
+                f"{contributions.dimension} numbers."
+            )
+        # Signs are new in every round, as vectors may depend on what was published with the old ones.
+        rotation = Rotation.draw(mean.dimension, self.source)
+        columns = rotation.of(_shortened(contributions, mean.bound))
+        middles = mean.ranges.middles(columns, self.source)
+        total = _clipped_sums(columns, middles, mean.half_width)
+        moved = mean.half_width * math.sqrt(mean.size)
+        noisy = noised(total, moved, mean.noise_multiplier, self.source)
+        return rotation.back(middles + noisy / mean.n_users)
+
+
+@dataclass(frozen=True)
+class WinsorizedScalar:
+    """The mean of one number per user that lie close together, without any δ.
+
+    Args:
+        radius: τ: numbers are supposed to lie this near to one point. Only accuracy rests on it.
+        bound: numbers are clipped to [−bound, bound].
+        n_users: n, the public size of the roster.
+        epsilon: the promised ε: half for the choice of the interval, half for Laplace noise.
+        relation: the neighbouring relation.
+
+    Raises:
+        ParameterError: if a value is out of range.
+
+    Formal guarantee: ``epsilon``-DP for one user under the relation, with exact integer noise. Users
+    who are absent enter no choice and count as the interval's middle; a number that is not finite
+    counts as 0.
+    Source: Levy et al. 2021, Algorithm 1, with wider intervals; docs/theory, "The winsorized mean".
+
+    >>> mean = WinsorizedScalar(0.01, 1.0, n_users=1000, epsilon=1.0)
+    >>> from dpgrain.noise import SystemSource
+    >>> round(mean.estimate(np.full(1000, 0.5), SystemSource()), 1)
+    0.5
+    >>> mean.event.epsilon()
+    1.0
+    """
+
+    radius: float
+    bound: float
+    n_users: int
+    epsilon: float
+    relation: Relation = "zero_out"
+
+    def __post_init__(self) -> None:
+        _validate.plain(self)
+        for name in ("radius", "bound"):
+            _validate.scale(**{name: getattr(self, name)})
+        _validate.integer(minimum=1, n_users=self.n_users)
+        if not 2.0**-16 <= _validate.positive(epsilon=self.epsilon) <= 2.0**10:
+            raise ParameterError(
+                f"epsilon must lie between 2^-16 and 2^10, not {self.epsilon!r}: beyond that nothing "
+                "is left, or nothing is private.",
+                name="epsilon",
+            )
+        _validate.one_of(RELATIONS, relation=self.relation)
+        _ = self.ranges
+
+    @property
+    def ranges(self) -> PrivateRange:
+        """The choice of the interval."""
+        rate = self.epsilon / (2 if self.relation == "zero_out" else 4)
+        return PrivateRange(self.bound, _BIN_PER_RADIUS * self.radius, rate)
+
+    @property
+    def half_width(self) -> float:
+        """Half of the width of the interval: 2τ, and half a bin."""
+        width = 2 * self.radius + self.ranges.width / 2
+        step = _step(width)
+        return math.ceil(width / step) * step
+
+    @property
+    def noise(self) -> Laplace:
+        """The noise on the sum, in half widths."""
+        contribution = Contribution(block="user", layout="shared", coordinates="signed", norm="l1")
+        return calibrate_laplace(
+            self.epsilon / 2, contribution=contribution, relation=self.relation
+        )
+
+    @property
+    def event(self) -> Event:
+        """The accountant's event for the choice and the noisy sum."""
+        return PureDP(self.ranges.rate) + self.noise
+
+    @property
+    def failure(self) -> float:
+        """The largest probability that any of n numbers within τ of a point is clipped."""
+        best = math.log(self.ranges.bins) - self.ranges.rate * self.n_users / 2
+        return math.exp(min(best, 0.0))
+
+    @property
+    def noise_sd(self) -> float:
+        """The standard deviation of the noise of the mean."""
+        return math.sqrt(2.0) * self.noise.noise_multiplier * self.half_width / self.n_users
+
+    def estimate(self, values: ArrayLike, source: Source) -> float:
+        """Return the noisy mean.
+
+        Args:
+            values: (k,) a number for each user who has one; what is not finite counts as 0.
+            source: random bits.
+
+        Raises:
+            ParameterError: if values are not a list of numbers.
+        """
+        array = np.asarray(values)
+        if array.ndim != 1 or array.dtype.kind not in "fiub":
+            raise ParameterError(
+                f"values must be numbers of shape (n,), not {array.shape} of {array.dtype}."
+            )
+        array = array.astype(np.float64)
+        there = np.clip(np.where(np.isfinite(array), array, 0.0), -self.bound, self.bound)[None, :]
+        middles = self.ranges.middles(there, source)
+        step = _step(self.half_width)
+        total = np.rint(_clipped_sums(there, middles, self.half_width) / step).astype(np.int64)
+        scale = raised(raised(self.noise.noise_multiplier * (self.half_width / step)))
+        noisy = with_laplace(total, scale, source=source)
+        return float(middles[0] + float(noisy[0]) * step / self.n_users)
+
+
+def _cost(event: Event, delta: float, relation: Relation) -> float:
+    return event.epsilon(delta, relation=relation)
+
+
+def _enough(kept: Callable[[int], bool], few: int) -> int:
+    """Find about the least number of users that is enough, which is more than ``few``."""
+    low, high = few, 2 * few
+    while not kept(high):
+        low, high = high, 2 * high
+    while high - low > max(1, high // 1000):
+        middle = (low + high) // 2
+        low, high = (low, middle) if kept(middle) else (middle, high)
+    return high
+
+
+def _step(width: float) -> float:
+    """Return the step of the grid of clipped values, a power of two."""
+    return 2.0 ** math.floor(math.log2(width / _STEPS_PER_HALF_WIDTH))
+
+
+def _shortened(contributions: Contributions, bound: float) -> FloatArray:
+    """Return (blocks, d) the vectors of all who are there, clipped to a norm, each by itself."""
+    parts = [clipped(part, bound) for part in tiles(contributions)]
+    return np.concatenate([np.zeros((0, contributions.dimension)), *parts])
+
+
+def _clipped_sums(columns: FloatArray, middles: FloatArray, half: float) -> FloatArray:
+    """Add clipped distances from the middles, (coordinates,): exact sums of whole steps."""
+    step = _step(half)
+    total = np.empty(len(columns))
+    most = max(1, _BATCH_ENTRIES // max(columns.shape[1], 1))
+    for first in range(0, len(columns), most):
+        some = slice(first, first + most)
+        steps = columns[some] - middles[some, None]
+        np.clip(steps, -half, half, out=steps)
+        np.rint(np.divide(steps, step, out=steps), out=steps)
+        total[some] = steps.sum(axis=1)
+    return total * step
+
+
+def _for_users(problem: Problem) -> Candidate:
+    """The winsorized mean for a mean of users."""
+    finder, calibration = problem.finder()
+    # Intervals of the smallest radius are the hardest to find.
+    radius = problem.radius or problem.bound * SMALLEST
+    mean = Winsorized.calibrate(
+        **calibration, rounds=1, radius=radius, bound=problem.bound, dimension=problem.d
+    )
+    facts = (
+        problem.near(finder),
+        f"vectors padded to {mean.size:,} coordinates, rotated by public random signs, and each "
+        "coordinate clipped to an interval that is chosen inside the budget",
+        mean.by_chance,
+    )
+    return Candidate(
+        "winsorized",
+        mean,
+        mean.noise_sd * math.sqrt(problem.d),
+        facts,
+        finder,
+        lambda radius: replace(mean, radius=radius),
+    )
+
+
+METHOD = Method("winsorized", _for_users, centre="a common centre")

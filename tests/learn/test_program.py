@@ -1,0 +1,74 @@
+"""A program keeps its promise, with something beside it or alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.papers.recipes import programs
+from tests.refusals import refuses
+
+import dpgrain as dg
+from dpgrain import papers
+from dpgrain.means.shuffled import Shuffled
+from dpgrain.papers import PanPrivate, Recipe, Task
+from dpgrain.units import Relation
+
+
+@pytest.mark.parametrize("name", programs.RECIPES)
+@pytest.mark.parametrize("relation", ["zero_out", "replace"])
+def test_a_program_keeps_the_promise(name: str, relation: Relation) -> None:
+    recipe = programs.RECIPES[name]
+    program = recipe.plan(
+        replace(programs.TASK, promise=replace(programs.TASK.promise, relation=relation))
+    )
+    assert isinstance(recipe, Recipe)
+    assert 0.95 * 8.0 < program.event.epsilon(1e-6, relation=relation) <= 8.0
+    assert program.event.level == "user"
+    assert program.trust == ("pan" if "pan" in name else "shuffle")
+    assert program.by_place == (name not in programs.FULL or name in programs.PHASED)
+    phases = program.localisation.phases()
+    assert len(phases) == len(program.stages) > (name in programs.PHASED)
+    assert [place for phase in phases for place in phase.users] == list(range(400))
+    for phase, stage in zip(phases, program.stages, strict=True):
+        mean = stage.mean
+        assert mean.event.epsilon(1e-6, relation=relation) <= 8.0
+        assert mean.n_users == len(phase.users)
+        assert isinstance(mean, PanPrivate if "pan" in name else Shuffled)
+        if isinstance(mean, Shuffled):
+            # Everybody in each round, or each round with users of its own, for the cost of one.
+            assert mean.protocol.rounds == (mean.rounds if name in programs.FULL else 1)
+            assert mean.batch == (len(phase.users) // (1 if name in programs.FULL else mean.rounds))
+
+
+@pytest.mark.parametrize("name", programs.ONE_EACH)
+def test_with_something_beside_it_there_is_less_left(name: str) -> None:
+    beside = dg.accounting.Gaussian(1.0, dg.accounting.Contribution("user"))
+    recipe = replace(programs.RECIPES[name], rounds=3)
+    program, alone = recipe.plan(replace(programs.TASK, beside=beside)), recipe.plan(programs.TASK)
+    for stage, free in zip(program.stages, alone.stages, strict=True):
+        assert (stage.mean.event + beside).epsilon(1e-6) <= 8.0
+        assert stage.mean.noise_sd > free.mean.noise_sd
+
+
+@pytest.mark.parametrize("make", [papers.ShuffleSgd, papers.PanPrivateAgd, papers.Concentrated])
+def test_what_is_known_is_said_as_such(make: Any) -> None:
+    with refuses("known", "publicly"):
+        make(10)
+
+
+def test_dishonest_users_cost_noise_and_rounds() -> None:
+    task = Task.of(200, (0.0,) * 4, 1.0, 1e-6)
+    for name in ("agd", "smoothed", "gd", "sgd"):
+        all_ = replace(programs.RECIPES[name], rounds=None)
+        half = replace(all_, honest_fraction=0.5)
+        pair = [recipe.plan(task).rounds for recipe in (all_, half)]
+        assert pair[1] < 0.95 * pair[0], name
+        assert "batches of" in str(half.plan(task).facts)
+    fixed = [
+        replace(programs.RECIPES["gd"], honest_fraction=share).plan(programs.TASK)
+        for share in (1.0, 0.25)
+    ]
+    one, other = (program.stages[0].mean for program in fixed)
+    assert other.noise_sd / one.noise_sd == pytest.approx(2.0, rel=0.02)

@@ -1,0 +1,22 @@
+"""The fewest holders for whom any private rule names an item."""
+
+from __future__ import annotations
+
+import pytest
+
+from dpgrain.papers.floors import least_holders
+from dpgrain.papers.floors.two_points import two_points_floor
+
+
+def test_fewest_holders_of_an_unknown_item() -> None:
+    # 11 holders pass with .35, 12 with .76.
+    found = [least_holders(1.0, 1e-5, chance) for chance in (0.34, 0.36, 0.75, 0.77)]
+    assert found == [11, 12, 12, 13]
+
+
+@pytest.mark.parametrize("n", [1, 2, 5, 40])
+@pytest.mark.parametrize("epsilon", [1e-3, 0.05, 1.0])
+def test_no_floor_is_above_the_error_of_a_constant(n: int, epsilon: float) -> None:
+    # Who always says the middle of all sums errs by half of the distance of the ends.
+    for apart in (1.0, 2.0):
+        assert two_points_floor(epsilon, 0.0, n, apart) <= n * apart / 2

@@ -1,0 +1,79 @@
+"""Recipes without a curator, and tasks that are planned by them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpgrain.learn import Minimum, minimise
+from dpgrain.optimize import Logistic
+from dpgrain.papers import (
+    Known,
+    PanPrivateAgd,
+    PanPrivateConcentrated,
+    Recipe,
+    ShuffleAgd,
+    ShuffleAgdSmoothed,
+    ShuffleConcentrated,
+    ShuffleGd,
+    ShuffleRestarts,
+    ShuffleSgd,
+    Task,
+)
+from dpgrain.units import Trust
+
+Array = NDArray[Any]
+KINKS = Known(distance=2.0, records=4)
+SMOOTH = replace(KINKS, smoothness=0.25)
+STRONG, BOTH = replace(KINKS, strength=0.1), replace(SMOOTH, strength=0.1)
+RECIPES: dict[str, Any] = {
+    "sgd": ShuffleSgd(KINKS, rounds=7),
+    "agd": ShuffleAgd(SMOOTH),
+    "agd poisson": ShuffleAgd(SMOOTH, rounds=7, protocol="poisson"),
+    "smoothed": ShuffleAgdSmoothed(KINKS, rounds=7),
+    "restarts": ShuffleRestarts(BOTH, count=2),
+    "restarts kinks": ShuffleRestarts(STRONG, count=3, rounds=4),
+    "gd": ShuffleGd(SMOOTH, rounds=6),
+    "gd kinks": ShuffleGd(KINKS, rounds=6, honest_fraction=0.7),
+    "gd strong": ShuffleGd(BOTH, count=2, rounds=4),
+    "pan": PanPrivateAgd(SMOOTH),
+    "pan kinks": PanPrivateAgd(KINKS, rounds=7),
+    "pan strong": PanPrivateAgd(BOTH, count=2),
+    "pan strong kinks": PanPrivateAgd(STRONG, count=2, rounds=4),
+    "betting": ShuffleConcentrated(KINKS, rounds=6),
+    "betting fresh": ShuffleConcentrated(KINKS, interaction="sequential", honest_fraction=0.9),
+    "betting pan": PanPrivateConcentrated(KINKS),
+}
+PHASED = ("restarts", "restarts kinks", "gd strong", "pan strong", "pan strong kinks")
+FULL = ("gd", "gd kinks", "gd strong", "betting")
+# One of each kind, where others would tell nothing more.
+ONE_EACH = ("agd", "smoothed", "restarts", "gd", "pan", "betting")
+TASK = Task.of(400, (0.0, 0.0), 8.0, 1e-6)
+TRUTH = np.array([0.8, -0.4])
+
+
+def people(n: int, per_user: int = 4, seed: int = 0) -> tuple[Array, Array, Array]:
+    """Rows of norm at most 1, labels of a logistic model, and users."""
+    rng = np.random.default_rng(seed)
+    X = np.column_stack([rng.uniform(-1, 1, n * per_user), np.ones(n * per_user)]) / math.sqrt(2)
+    y = (rng.random(len(X)) < 1 / (1 + np.exp(-(X @ TRUTH)))).astype(float)
+    return X, y, np.repeat(np.arange(n), per_user)
+
+
+X, Y, USERS = people(400)
+
+
+def run(recipe: Recipe, loss: Any = None, **options: Any) -> Minimum:
+    asked: dict[str, Any] = {"users": USERS, "epsilon": 8.0, "n_users": 400, "random_state": 0}
+    asked |= options
+    return minimise(loss or Logistic(), X, Y, [0.0, 0.0], solver=recipe, **asked)
+
+
+TRUSTS: dict[Trust, str] = {
+    "shuffle": "a shuffler that is trusted",
+    "pan": "its internal state seen at most once",
+}
