@@ -70,8 +70,8 @@ class MeanOfUsers:
     >>> found.method, sorted(found.to_dict())[:3]
     ('clip', ['confidence', 'covers', 'error'])
     >>> sure = mean_of_users(
-    ...     np.ones((100, 2)), bound=2.0, epsilon=1e6, delta=1e-6, method="clip", n_users=100
-    ... )
+    ...     np.ones((100, 2)), bound=2.0, epsilon=1e6, delta=1e-6, method="clip", n_users=100,
+    ...     random_state=1)
     >>> str(sure).partition(" and ")[0]
     'mean (1, 1) ± 2.28e-5 each by noise'
     """
