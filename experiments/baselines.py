@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from dpgrain import ParameterError
 from dpgrain.accounting import Contribution, calibrate_gaussian
 from dpgrain.means import clipped
-from dpgrain.noise import source_of
+from dpgrain.noise.sources import source_of
 from dpgrain.noise.sums import noised
 from dpgrain.units import Relation
 

@@ -44,7 +44,7 @@ from dpgrain.accounting import SampledGaussian
 from dpgrain.gradients.linear import LinearGradients
 from dpgrain.gradients.tiles import LinearBlocks
 from dpgrain.means import ClippedMean
-from dpgrain.noise import source_of
+from dpgrain.noise.sources import source_of
 from dpgrain.optimize import Last, Logistic, Power, Sgd
 from dpgrain.optimize import run as solve
 

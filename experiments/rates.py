@@ -25,8 +25,8 @@ from numpy.typing import NDArray
 
 from dpgrain import papers
 from dpgrain.errors import ParameterError
-from dpgrain.optimize import RandomizedBall, run
-from dpgrain.papers import Known, Program, Recipe, Stage, Task
+from dpgrain.optimize import run
+from dpgrain.papers import Known, Program, RandomizedBall, Recipe, Stage, Task
 
 Array = NDArray[np.float64]
 

@@ -41,7 +41,7 @@ from dpgrain.errors import DataError
 from dpgrain.learn import LinearRegression, LogisticRegression, central
 from dpgrain.learn.ask import Ask
 from dpgrain.learn.fitted import Data, Form
-from dpgrain.noise import source_of
+from dpgrain.noise.sources import source_of
 from dpgrain.optimize import Adagrad, CoinBetting, Solver
 from dpgrain.publishing import Charge
 

@@ -42,9 +42,10 @@ from user_level import Task, _legend, _log_axes, problems, write
 
 import dpgrain as dg
 from dpgrain import ParameterError, papers
-from dpgrain.accounting import gaussian_mu
+from dpgrain.accounting.losses.gaussian import gaussian_mu
 from dpgrain.noise import SeededSource, Source
-from dpgrain.optimize import CoinBetting, Loss, Moreau, run
+from dpgrain.optimize import CoinBetting, Loss, run
+from dpgrain.papers import Moreau
 from dpgrain.shuffle import BlindSum, PoissonSum, Shuffler, VectorSum
 
 if TYPE_CHECKING:

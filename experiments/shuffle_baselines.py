@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy.special import gammaln
 
 from dpgrain import ParameterError
-from dpgrain.accounting import gaussian_mu
+from dpgrain.accounting.losses.gaussian import gaussian_mu
 from dpgrain.means import clipped
 from dpgrain.optimize import Ball, Constant, Loss, Sgd, StronglyConvex, Uniform, Weighted
 from dpgrain.papers import Known

@@ -61,8 +61,8 @@ from dpgrain.errors import RunEnded
 from dpgrain.learn import LogisticRegression, minimise
 from dpgrain.means import Vectors
 from dpgrain.noise import SeededSource
-from dpgrain.optimize import CoinBetting, Loss, Moreau
-from dpgrain.papers import SoftCore
+from dpgrain.optimize import CoinBetting, Loss
+from dpgrain.papers import Moreau, SoftCore
 from dpgrain.papers import floors as limits
 
 if TYPE_CHECKING:

@@ -112,7 +112,7 @@ def test_no_circle_of_imports_goes_through_the_report(graph: Graph) -> None:
     assert [module for module in rooms if module in _reachable(without, module)] == []
 
 
-LEARNING = ("arrays", "means", "gradients", "choices", "recipes", "learn")
+LEARNING = ("arrays", "means", "gradients", "choices", "learn", "papers")
 
 
 def test_no_circle_of_imports_goes_through_means_and_fits(graph: Graph) -> None:
@@ -129,6 +129,16 @@ def test_arrays_know_nothing_of_means(graph: Graph) -> None:
     closed = {**graph, DOOR: set()}
     reached = set().union(*(_reachable(closed, module) for module in arrays))
     assert [module for module in reached if module.startswith(tuple(above))] == []
+
+
+def test_the_papers_are_plugged_in_by_those_who_name_them(graph: Graph) -> None:
+    # Plans show the least error of any mechanism; all else is loaded when it is asked for by name.
+    rooms = {
+        module.split(".")[1]
+        for module, targets in graph.items()
+        if any(target.startswith("dpgrain.papers") for target in targets)
+    }
+    assert rooms == {"papers", "planning", "report"}
 
 
 def test_the_door_itself_needs_nothing(graph: Graph) -> None:

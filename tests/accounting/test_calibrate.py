@@ -16,8 +16,8 @@ from dpgrain.accounting import (
     Gaussian,
     calibrate_gaussian,
     calibrate_laplace,
-    gaussian_multipliers,
 )
+from dpgrain.accounting.calibrate import gaussian_multipliers
 from dpgrain.units import RELATIONS, Element, Relation, User
 
 CONTRIBUTIONS = [

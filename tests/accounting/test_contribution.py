@@ -17,14 +17,8 @@ import pytest
 from numpy.typing import NDArray
 from tests.refusals import refuses
 
-from dpgrain.accounting import (
-    Contribution,
-    Event,
-    Gaussian,
-    Loss,
-    Selection,
-    selection_leak,
-)
+from dpgrain.accounting import Contribution, Event, Gaussian, Loss, Selection
+from dpgrain.accounting.events.naming import selection_leak
 from dpgrain.accounting.losses.gaussian import gaussian_delta
 from dpgrain.errors import ParameterError
 from dpgrain.publishing.prices import Price, price

@@ -23,8 +23,9 @@ from dpgrain.accounting import Contribution, ExponentialMechanism, Laplace
 from dpgrain.choices.scores import STEPS
 from dpgrain.choices.select import Choice, select
 from dpgrain.errors import ParameterError
-from dpgrain.noise import SeededSource, Source, discrete_laplace, gumbel_order
+from dpgrain.noise import SeededSource, Source, discrete_laplace
 from dpgrain.noise.exponential import permute_and_flip
+from dpgrain.noise.gumbel import gumbel_order
 from dpgrain.noise.stopping import negative_binomial, poisson
 from dpgrain.papers.cover import ball_cover
 from dpgrain.publishing import Promise

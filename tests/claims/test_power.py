@@ -34,18 +34,12 @@ from dpgrain.learn.confidence import Evidence, intervals
 from dpgrain.learn.rounds import History
 from dpgrain.means import radius
 from dpgrain.means.total_error import CONFIDENCE, Number
-from dpgrain.noise import (
-    BinomialLaw,
-    PoissonLaw,
-    SeededSource,
-    discrete_laplace,
-    gumbel_order,
-    rounded_gaussian,
-    truncated_geometric,
-)
+from dpgrain.noise import SeededSource, discrete_laplace, truncated_geometric
 from dpgrain.noise import exponential as exponential_module
 from dpgrain.noise.choice import choose_scores
-from dpgrain.noise.counts import counts_of
+from dpgrain.noise.counts import BinomialLaw, PoissonLaw, counts_of
+from dpgrain.noise.gumbel import gumbel_order
+from dpgrain.noise.laws import rounded_gaussian
 from dpgrain.papers import softcore
 from dpgrain.publishing.repeated import number_of_runs
 from dpgrain.statistics.intervals import half_width, up_to

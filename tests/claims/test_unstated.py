@@ -367,7 +367,7 @@ def test_what_labels_cost(unit: Unit, relation: Relation) -> None:
     event = selection(Promise(unit, 1.0, 1e-6, relation))
     assert event.loss(1, relation, unit).leak <= LEAK * 1e-6
     assert event.loss(1, relation, unit).leak > 0.9 * LEAK * 1e-6
-    mu = dg.accounting.gaussian_mu(1.0, 0.9e-6)
+    mu = dg.accounting.losses.gaussian.gaussian_mu(1.0, 0.9e-6)
     assert event.loss(1, relation, unit).mu == pytest.approx(mu * math.sqrt(0.03))
 
 

@@ -187,6 +187,23 @@ def test_models_of_recipes_are_written(name: str, tmp_path: Path) -> None:
     assert "ε" in model.report(tmp_path / "page.html").read_text(encoding="utf-8")
 
 
+_RESTART = papers.DecreasingRestart(1.0, 0.5, 3)
+BY_SOLVER: tuple[Any, ...] = (
+    Sgd(_RESTART, Ball(3.0), _RESTART),
+    papers.AcSa(1.0, 3),
+    papers.StronglyConvexAcSa(1.0, 0.5),
+    papers.GradientMapping(0.5, 2),
+)
+
+
+@pytest.mark.parametrize("solver", BY_SOLVER, ids=lambda solver: type(solver).__name__)
+def test_models_of_the_papers_solvers_are_written(solver: Any, tmp_path: Path) -> None:
+    model = learn.LinearRegression(algorithm=solver, rounds=3, n_users=400).fit(ROWS, ROWS.a)
+    again = load(models.save(model, tmp_path / "model.json"))
+    assert again.get_params() == model.get_params()
+    assert (again.coef_ == model.coef_).all()
+
+
 @dataclass(frozen=True)
 class Own:
     """A recipe of one's own."""

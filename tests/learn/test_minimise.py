@@ -12,19 +12,9 @@ from numpy.typing import NDArray
 from dpgrain.errors import ParameterError
 from dpgrain.gradients.records import RecordBlocks
 from dpgrain.learn import LogisticRegression, minimise
-from dpgrain.optimize import (
-    Absolute,
-    Ball,
-    CoinBetting,
-    Last,
-    Logistic,
-    Moreau,
-    Power,
-    Sgd,
-    Squared,
-)
+from dpgrain.optimize import Absolute, Ball, CoinBetting, Last, Logistic, Power, Sgd, Squared
 from dpgrain.optimize.models import Linear, Proximal, Truncated
-from dpgrain.papers import AcSa
+from dpgrain.papers import AcSa, Moreau
 from dpgrain.units import Element, Record, Unit, User
 
 Array = NDArray[Any]

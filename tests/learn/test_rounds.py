@@ -15,12 +15,8 @@ from dpgrain.gradients.records import RecordBlocks
 from dpgrain.learn import minimise
 from dpgrain.learn.rounds import _smoothed
 from dpgrain.noise import SeededSource, SystemSource
-from dpgrain.optimize import (
-    Absolute,
-    RandomizedBall,
-    Squared,
-)
-from dpgrain.papers import Known, UserLevelSgd, UserLevelSgdStronglyConvex
+from dpgrain.optimize import Absolute, Squared
+from dpgrain.papers import Known, RandomizedBall, UserLevelSgd, UserLevelSgdStronglyConvex
 
 Array = NDArray[Any]
 

@@ -13,7 +13,8 @@ from tests.ledger import cases
 
 import dpgrain as dg
 from dpgrain._wording import powers
-from dpgrain.accounting import ApproximateDP, gaussian_epsilon, gaussian_mu
+from dpgrain.accounting import ApproximateDP, gaussian_epsilon
+from dpgrain.accounting.losses.gaussian import gaussian_mu
 
 
 def refused(ledger: dg.Ledger, guarantee: dg.Guarantee) -> str:

@@ -15,8 +15,9 @@ from tests.refusals import refuses
 
 from dpgrain._types import IndexArray
 from dpgrain.accounting import BandedGaussian, SampledGaussian
-from dpgrain.means import ClippedMean, ClippedRounds, Vectors
+from dpgrain.means import ClippedMean, Vectors
 from dpgrain.means.bands import Bands, Correlated
+from dpgrain.means.clipped import ClippedRounds
 from dpgrain.noise import SeededSource, SystemSource
 from dpgrain.units import Element, Relation, Unit, User
 

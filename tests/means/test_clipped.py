@@ -14,16 +14,10 @@ from tests.refusals import refuses
 
 from dpgrain.accounting import BandedGaussian, SampledGaussian
 from dpgrain.errors import ParameterError
-from dpgrain.means import (
-    ClippedMean,
-    ClippedRounds,
-    Contributions,
-    Mean,
-    Vectors,
-    grid,
-    mean_of_users,
-)
-from dpgrain.noise import SeededSource, Source, SystemSource, rounded_gaussian, sums
+from dpgrain.means import ClippedMean, Contributions, Mean, Vectors, grid, mean_of_users
+from dpgrain.means.clipped import ClippedRounds
+from dpgrain.noise import SeededSource, Source, SystemSource, sums
+from dpgrain.noise.laws import rounded_gaussian
 from dpgrain.testing.mean import BLOCKS, DIMENSION, USERS, Array, MeanContract
 from dpgrain.units import Element, Record, Relation, Unit, User
 

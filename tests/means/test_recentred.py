@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp, ndtri
 from scipy.stats import beta, chisquare
 
-from dpgrain.accounting import ONE_EACH, Gaussian
+from dpgrain.accounting import Gaussian
+from dpgrain.accounting.contribution import ONE_EACH
 from dpgrain.errors import ParameterError
 from dpgrain.means import Mean, Vectors
 from dpgrain.means import recentred as module

@@ -19,7 +19,7 @@ from dpgrain.means import ClippedMean, Contributions, Mean, Vectors
 from dpgrain.means.grid import tiles
 from dpgrain.means.shuffled import FreshBatches, Interaction, Shuffled, ShuffledRounds
 from dpgrain.noise import SeededSource, SystemSource
-from dpgrain.shuffle import Coins
+from dpgrain.shuffle.device_noise import Coins
 from dpgrain.testing.mean import DIMENSION, OWNERS, USERS, Array, MeanContract
 from dpgrain.units import Relation, User
 

@@ -11,13 +11,8 @@ import pytest
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
-from dpgrain.noise import (
-    SeededSource,
-    discrete_laplace,
-    inversion,
-    laws,
-    rounded_gaussian,
-)
+from dpgrain.noise import SeededSource, discrete_laplace, inversion, laws
+from dpgrain.noise.laws import rounded_gaussian
 
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]

@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from scipy.stats import binom, chisquare, poisson
 from tests.refusals import refuses
 
-from dpgrain.noise import BinomialLaw, CountLaw, PoissonLaw, SeededSource, SystemSource
+from dpgrain.noise import SeededSource, SystemSource
 from dpgrain.noise import binomial as draw_binomial
 from dpgrain.noise import counts as module
 from dpgrain.noise import poisson as draw_poisson
-from dpgrain.noise.counts import counts_of, rounded
+from dpgrain.noise.counts import BinomialLaw, CountLaw, PoissonLaw, counts_of, rounded
 
 # Each statistical assertion fails by chance with about this probability.
 CHANCE = 1e-7

@@ -13,12 +13,8 @@ from scipy import stats
 from tests.noise import cases
 from tests.refusals import refuses
 
-from dpgrain.noise import (
-    SeededSource,
-    gumbel,
-    gumbel_order,
-    inversion,
-)
+from dpgrain.noise import SeededSource, gumbel, inversion
+from dpgrain.noise.gumbel import gumbel_order
 
 
 # Gumbel noise, of which the order is published.

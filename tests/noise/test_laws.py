@@ -15,13 +15,8 @@ from scipy import stats
 from tests.noise import cases
 from tests.refusals import refuses
 
-from dpgrain.noise import (
-    MAX_SCALE,
-    SeededSource,
-    discrete_laplace,
-    rounded_gaussian,
-    truncated_geometric,
-)
+from dpgrain.noise import SeededSource, discrete_laplace, truncated_geometric
+from dpgrain.noise.laws import MAX_SCALE, rounded_gaussian
 
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]

@@ -13,9 +13,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dpgrain.noise import counts, discrete_laplace, gumbel_order, rounded_gaussian, stopping
+from dpgrain.noise import counts, discrete_laplace, stopping
 from dpgrain.noise.choice import choose_scores
 from dpgrain.noise.exponential import permute_and_flip
+from dpgrain.noise.gumbel import gumbel_order
+from dpgrain.noise.laws import rounded_gaussian
 from dpgrain.noise.precision import arithmetic
 
 TOP = 2**64 - 1

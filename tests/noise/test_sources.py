@@ -12,13 +12,9 @@ from numpy.typing import NDArray
 from tests.noise import cases
 from tests.refusals import refuses
 
-from dpgrain.noise import (
-    SeededSource,
-    Source,
-    SystemSource,
-    rounded_gaussian,
-    source_of,
-)
+from dpgrain.noise import SeededSource, Source, SystemSource
+from dpgrain.noise.laws import rounded_gaussian
+from dpgrain.noise.sources import source_of
 
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]

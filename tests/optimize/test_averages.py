@@ -10,19 +10,8 @@ from numpy.typing import NDArray
 from tests.refusals import refuses
 
 from dpgrain._types import FloatArray as Array
-from dpgrain.optimize import (
-    Average,
-    DecreasingRestart,
-    Last,
-    Power,
-    RandomIterate,
-    Sgd,
-    Tail,
-    Uniform,
-    Weighted,
-    run,
-)
-from dpgrain.papers import GradientMapping
+from dpgrain.optimize import Average, Last, Power, RandomIterate, Sgd, Tail, Uniform, Weighted, run
+from dpgrain.papers import DecreasingRestart, GradientMapping
 
 
 def history(average: Average, rounds: int) -> tuple[Array, Array]:

@@ -8,15 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 from tests.optimize import cases
 
-from dpgrain.optimize import (
-    Constant,
-    DecreasingRestart,
-    Sgd,
-    Solver,
-    StronglyConvex,
-    Uniform,
-    Weighted,
-)
+from dpgrain.optimize import Constant, Sgd, Solver, StronglyConvex, Uniform, Weighted
+from dpgrain.papers import DecreasingRestart
 
 Array = NDArray[np.float64]
 

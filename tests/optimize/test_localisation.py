@@ -9,23 +9,8 @@ import pytest
 from numpy.typing import NDArray
 
 from dpgrain.errors import ParameterError
-from dpgrain.optimize import (
-    Constant,
-    Last,
-    Localisation,
-    Oracle,
-    Phase,
-    Phases,
-    Power,
-    RegularisedPhases,
-    Restarts,
-    Sgd,
-    Solver,
-    Uniform,
-    localise,
-    run,
-)
-from dpgrain.papers import AcSa
+from dpgrain.optimize import Constant, Last, Oracle, Power, Sgd, Solver, Uniform, run
+from dpgrain.papers import AcSa, Localisation, Phase, Phases, RegularisedPhases, Restarts, localise
 
 Array = NDArray[np.float64]
 

@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from dpgrain.optimize import (
-    Constant,
-    DecreasingRestart,
-    Power,
-    StronglyConvex,
-)
+from dpgrain.optimize import Constant, Power, StronglyConvex
+from dpgrain.papers import DecreasingRestart
 
 
 def test_schedules_are_their_formulas() -> None:

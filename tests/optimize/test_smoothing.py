@@ -19,14 +19,13 @@ from dpgrain.optimize import (
     Logistic,
     Loss,
     MarginLoss,
-    Moreau,
     Quantile,
-    RandomizedBall,
     Regularised,
     Sgd,
     Softmax,
     run,
 )
+from dpgrain.papers import Moreau, RandomizedBall
 
 Array = NDArray[Any]
 

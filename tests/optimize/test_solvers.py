@@ -16,7 +16,6 @@ from dpgrain.optimize import (
     Ball,
     CoinBetting,
     Constant,
-    DecreasingRestart,
     Everywhere,
     FullMatrixAdagrad,
     Power,
@@ -28,7 +27,7 @@ from dpgrain.optimize import (
     Weighted,
     run,
 )
-from dpgrain.papers import AcSa, GradientMapping, StronglyConvexAcSa
+from dpgrain.papers import AcSa, DecreasingRestart, GradientMapping, StronglyConvexAcSa
 
 Array = NDArray[np.float64]
 

@@ -9,8 +9,8 @@ import pytest
 from numpy.typing import NDArray
 from tests.optimize import cases
 
-from dpgrain.optimize import Absolute, Constant, Last, Moreau, Power, Sgd, Weighted, run
-from dpgrain.papers import AcSa, StronglyConvexAcSa
+from dpgrain.optimize import Absolute, Constant, Last, Power, Sgd, Weighted, run
+from dpgrain.papers import AcSa, Moreau, StronglyConvexAcSa
 
 Array = NDArray[np.float64]
 

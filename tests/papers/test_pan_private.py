@@ -16,11 +16,13 @@ from scipy.stats import beta, kstest, norm
 from tests.refusals import refuses
 
 from dpgrain._clipping import clipped
-from dpgrain.accounting import ONE_EACH, Gaussian
+from dpgrain.accounting import Gaussian
+from dpgrain.accounting.contribution import ONE_EACH
 from dpgrain.errors import ParameterError
 from dpgrain.means import Mean, Vectors
 from dpgrain.means.grid import on_grid
-from dpgrain.noise import SeededSource, Source, SystemSource, rounded_gaussian, sums
+from dpgrain.noise import SeededSource, Source, SystemSource, sums
+from dpgrain.noise.laws import rounded_gaussian
 from dpgrain.papers import PanPrivate, PanPrivateStream
 from dpgrain.papers import pan_private as module
 from dpgrain.testing.mean import OWNERS, USERS, Array, MeanContract

@@ -18,14 +18,8 @@ from dpgrain.accounting import Contribution, Gaussian
 from dpgrain.errors import ParameterError, RunEnded
 from dpgrain.means import Mean, Vectors
 from dpgrain.means.neighbours import close, on_grid
-from dpgrain.noise import (
-    SeededSource,
-    Source,
-    SystemSource,
-    discrete_laplace,
-    rounded_gaussian,
-    sums,
-)
+from dpgrain.noise import SeededSource, Source, SystemSource, discrete_laplace, sums
+from dpgrain.noise.laws import rounded_gaussian
 from dpgrain.papers import softcore
 from dpgrain.papers.softcore import SoftCore, in_agreement, sum_of, whole_weights
 from dpgrain.testing.mean import BLOCKS, DIMENSION, SURE, Array, MeanContract
@@ -441,7 +435,7 @@ def test_calibrated_noise() -> None:
     assert noise(300) < 14_000
     assert noise(500) < 4300
     # Close to what a mean of vectors known to lie within τ of a public point would take.
-    ideal = math.sqrt(1000) * 2 / accounting.gaussian_mu(1.0, 1e-6)
+    ideal = math.sqrt(1000) * 2 / accounting.losses.gaussian.gaussian_mu(1.0, 1e-6)
     assert noise(10**6) < 2.5 * ideal
 
 

@@ -19,15 +19,8 @@ from tests.publishing import cases
 from tests.refusals import no_room, refuses
 
 import dpgrain as dg
-from dpgrain.accounting import (
-    Contribution,
-    Event,
-    Gaussian,
-    Laplace,
-    Selection,
-    TruncatedGeometric,
-    pure_mu,
-)
+from dpgrain.accounting import Contribution, Event, Gaussian, Laplace, Selection, TruncatedGeometric
+from dpgrain.accounting.losses.gaussian import pure_mu
 from dpgrain.publishing import Budget, in_budget, price
 from dpgrain.units import RELATIONS, Relation
 

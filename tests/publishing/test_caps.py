@@ -23,8 +23,8 @@ from dpgrain.accounting import (
     Loss,
     PureDP,
     gaussian_delta,
-    gaussian_mu,
 )
+from dpgrain.accounting.losses.gaussian import gaussian_mu
 from dpgrain.publishing import Budget, Price, price
 from dpgrain.publishing.caps import Caps
 from dpgrain.publishing.guarantee import Guarantee

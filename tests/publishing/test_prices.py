@@ -23,8 +23,8 @@ from dpgrain.accounting import (
     PureDP,
     SampledGaussian,
     gaussian_delta,
-    pure_mu,
 )
+from dpgrain.accounting.losses.gaussian import pure_mu
 from dpgrain.accounting.losses.pairs import Mixtures, Response
 from dpgrain.publishing import Caps, Price, price
 from dpgrain.publishing.prices import _Curve

@@ -16,8 +16,8 @@ from dpgrain.accounting import (
     Gaussian,
     gaussian_delta,
     gaussian_epsilon,
-    gaussian_mu,
 )
+from dpgrain.accounting.losses.gaussian import gaussian_mu
 from dpgrain.partitions import Partition, Rule
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.prices import Price

@@ -12,7 +12,8 @@ import pytest
 from tests.releases import cases
 
 import dpgrain as dg
-from dpgrain.accounting import Event, gaussian_mu
+from dpgrain.accounting import Event
+from dpgrain.accounting.losses.gaussian import gaussian_mu
 from dpgrain.publishing import Price
 from dpgrain.units import OWN_UNIT
 

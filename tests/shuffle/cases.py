@@ -7,13 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpgrain.shuffle import (
-    Arrivals,
-    Coins,
-    PoissonSum,
-    VectorSum,
-)
+from dpgrain.shuffle import Arrivals, PoissonSum, VectorSum
 from dpgrain.shuffle.design import Design
+from dpgrain.shuffle.device_noise import Coins
 
 Array = NDArray[np.float64]
 CHANCE, SURE = 1e-7, 5.4

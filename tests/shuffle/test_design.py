@@ -13,9 +13,12 @@ from dp_accounting.pld.privacy_loss_distribution import from_two_probability_mas
 from tests.refusals import refuses
 from tests.shuffle import cases
 
-from dpgrain.accounting import ONE_EACH, Gaussian, gaussian_mu
+from dpgrain.accounting import Gaussian
+from dpgrain.accounting.contribution import ONE_EACH
+from dpgrain.accounting.losses.gaussian import gaussian_mu
 from dpgrain.errors import ParameterError
-from dpgrain.noise import BinomialLaw, SystemSource
+from dpgrain.noise import SystemSource
+from dpgrain.noise.counts import BinomialLaw
 from dpgrain.shuffle import (
     PoissonSum,
     VectorSum,

@@ -10,10 +10,7 @@ from tests.shuffle import cases
 
 from dpgrain.accounting import Binomial
 from dpgrain.noise import SeededSource, SystemSource
-from dpgrain.shuffle import (
-    Encoding,
-    Packing,
-)
+from dpgrain.shuffle.encoding import Encoding, Packing
 
 
 @pytest.mark.search

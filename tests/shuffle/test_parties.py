@@ -11,15 +11,8 @@ from tests.refusals import refuses
 from tests.shuffle import cases
 
 from dpgrain.errors import ParameterError
-from dpgrain.shuffle import (
-    Analyzer,
-    Bag,
-    Dropped,
-    Enrolment,
-    Packing,
-    PoissonSum,
-    VectorSum,
-)
+from dpgrain.shuffle import Analyzer, Bag, Dropped, Enrolment, PoissonSum, VectorSum
+from dpgrain.shuffle.encoding import Packing
 
 
 def test_three_parties() -> None:

@@ -12,21 +12,22 @@ import pytest
 from scipy.stats import binom
 from tests.refusals import refuses
 
-from dpgrain.accounting import ONE_EACH, Gaussian
+from dpgrain.accounting import Gaussian
+from dpgrain.accounting.contribution import ONE_EACH
 from dpgrain.errors import ParameterError
 from dpgrain.noise import SystemSource
 from dpgrain.shuffle import (
     BlindShuffler,
     BlindSum,
-    Coins,
     Enrolment,
-    Packing,
     PoissonSum,
     ScalarSum,
     Shares,
     Shuffler,
     VectorSum,
 )
+from dpgrain.shuffle.device_noise import Coins
+from dpgrain.shuffle.encoding import Packing
 
 KINDS: dict[str, Any] = {
     "vectors": VectorSum,

@@ -19,8 +19,8 @@ import dpgrain as dg
 from dpgrain.accounting import Gaussian
 from dpgrain.accounting.contribution import Contribution
 from dpgrain.errors import DeltaWarning, ParameterError, RefusedError
-from dpgrain.noise import BinomialLaw, SystemSource
-from dpgrain.noise.counts import counts_of
+from dpgrain.noise import SystemSource
+from dpgrain.noise.counts import BinomialLaw, counts_of
 from dpgrain.publishing import Promise
 from dpgrain.shuffle import (
     Arrivals,

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import dpgrain.publishing.charge
-from dpgrain.noise import SeededSource, gumbel_order
+from dpgrain.noise import SeededSource
+from dpgrain.noise.gumbel import gumbel_order
 from dpgrain.noise.sums import noised
 from dpgrain.testing.replay import Draw, recorded, replayed
 

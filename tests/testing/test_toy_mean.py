@@ -14,7 +14,8 @@ from tests.refusals import refuses
 import dpgrain as dg
 from dpgrain import learn, papers
 from dpgrain._types import FloatArray
-from dpgrain.accounting import ONE_EACH, Gaussian
+from dpgrain.accounting import Gaussian
+from dpgrain.accounting.contribution import ONE_EACH
 from dpgrain.errors import ParameterError
 from dpgrain.means import Candidate, Central, Contributions, CountedRounds, Mean, Method, Problem
 from dpgrain.noise import Source
@@ -95,7 +96,7 @@ class InBoxes:
 
     def plan(self, task: papers.Task) -> papers.Program:
         stage = papers.Stage(Boxed(20.0, task.n_users, rounds=4), CoinBetting())
-        return papers.Program((stage,), dg.optimize.Restarts(task.n_users, 1))
+        return papers.Program((stage,), dg.papers.Restarts(task.n_users, 1))
 
 
 X = np.random.default_rng(0).uniform(-1, 1, size=(600, 3))

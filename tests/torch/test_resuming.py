@@ -25,7 +25,8 @@ from tests.torch.library import torch
 # isort: split
 import dpgrain as dg
 from dpgrain.errors import DataError, ParameterError
-from dpgrain.means import ClippedRounds, Recentred
+from dpgrain.means import Recentred
+from dpgrain.means.clipped import ClippedRounds
 from dpgrain.publishing.scope import Origin, arrays_of
 from dpgrain.regions import Among, Region, Side
 from dpgrain.torch import resuming

@@ -22,11 +22,9 @@ from tests.torch.test_engine import (
 # isort: split
 from dpgrain._types import IndexArray
 from dpgrain.accounting import BandedGaussian
-from dpgrain.means import (
-    ClippedMean,
-    ClippedRounds,
-)
+from dpgrain.means import ClippedMean
 from dpgrain.means.bands import Bands
+from dpgrain.means.clipped import ClippedRounds
 from dpgrain.noise import SeededSource, SystemSource
 from dpgrain.torch.adaptive import AdaptiveNorm
 from dpgrain.torch.clipping import ExactSum

@@ -14,9 +14,8 @@ if TYPE_CHECKING:
         calibrate_gaussian,
         calibrate_laplace,
         calibrate_truncated_geometric,
-        gaussian_multipliers,
     )
-    from dpgrain.accounting.contribution import ONE_EACH, Contribution
+    from dpgrain.accounting.contribution import Contribution
     from dpgrain.accounting.events.banded import BandedGaussian
     from dpgrain.accounting.events.base import Asked, Compose, Event, Parallel
     from dpgrain.accounting.events.best_of import SelectBest
@@ -27,26 +26,16 @@ if TYPE_CHECKING:
         SoftCore,
     )
     from dpgrain.accounting.events.known import RDP, ZCDP, ApproximateDP, PureDP
-    from dpgrain.accounting.events.naming import (
-        Selection,
-        TruncatedGeometric,
-        selection_leak,
-    )
+    from dpgrain.accounting.events.naming import Selection, TruncatedGeometric
     from dpgrain.accounting.events.nearby import StatisticallyClose
     from dpgrain.accounting.events.noise import Gaussian, Laplace
     from dpgrain.accounting.events.sampled import Participation, SampledGaussian
     from dpgrain.accounting.events.scoped import Scoped
     from dpgrain.accounting.events.shuffled import Binomial, Poisson
-    from dpgrain.accounting.losses.gaussian import (
-        gaussian_delta,
-        gaussian_epsilon,
-        gaussian_mu,
-        pure_mu,
-    )
+    from dpgrain.accounting.losses.gaussian import gaussian_delta, gaussian_epsilon
     from dpgrain.accounting.losses.loss import Loss
 
 __all__ = [
-    "ONE_EACH",
     "RDP",
     "ZCDP",
     "AboveThreshold",
@@ -81,10 +70,6 @@ __all__ = [
     "calibrate_truncated_geometric",
     "gaussian_delta",
     "gaussian_epsilon",
-    "gaussian_mu",
-    "gaussian_multipliers",
-    "pure_mu",
-    "selection_leak",
 ]
 
 face(
@@ -97,19 +82,10 @@ face(
             "calibrate_gaussian",
             "calibrate_laplace",
             "calibrate_truncated_geometric",
-            "gaussian_multipliers",
         ),
-        "dpgrain.accounting.contribution": (
-            "ONE_EACH",
-            "Contribution",
-        ),
+        "dpgrain.accounting.contribution": ("Contribution",),
         "dpgrain.accounting.events.banded": ("BandedGaussian",),
-        "dpgrain.accounting.events.base": (
-            "Asked",
-            "Compose",
-            "Event",
-            "Parallel",
-        ),
+        "dpgrain.accounting.events.base": ("Asked", "Compose", "Event", "Parallel"),
         "dpgrain.accounting.events.best_of": ("SelectBest",),
         "dpgrain.accounting.events.choices": (
             "AboveThreshold",
@@ -117,37 +93,14 @@ face(
             "ExponentialMechanism",
             "SoftCore",
         ),
-        "dpgrain.accounting.events.known": (
-            "RDP",
-            "ZCDP",
-            "ApproximateDP",
-            "PureDP",
-        ),
-        "dpgrain.accounting.events.naming": (
-            "Selection",
-            "TruncatedGeometric",
-            "selection_leak",
-        ),
+        "dpgrain.accounting.events.known": ("ApproximateDP", "PureDP", "RDP", "ZCDP"),
+        "dpgrain.accounting.events.naming": ("Selection", "TruncatedGeometric"),
         "dpgrain.accounting.events.nearby": ("StatisticallyClose",),
-        "dpgrain.accounting.events.noise": (
-            "Gaussian",
-            "Laplace",
-        ),
-        "dpgrain.accounting.events.sampled": (
-            "Participation",
-            "SampledGaussian",
-        ),
+        "dpgrain.accounting.events.noise": ("Gaussian", "Laplace"),
+        "dpgrain.accounting.events.sampled": ("Participation", "SampledGaussian"),
         "dpgrain.accounting.events.scoped": ("Scoped",),
-        "dpgrain.accounting.events.shuffled": (
-            "Binomial",
-            "Poisson",
-        ),
-        "dpgrain.accounting.losses.gaussian": (
-            "gaussian_delta",
-            "gaussian_epsilon",
-            "gaussian_mu",
-            "pure_mu",
-        ),
+        "dpgrain.accounting.events.shuffled": ("Binomial", "Poisson"),
+        "dpgrain.accounting.losses.gaussian": ("gaussian_delta", "gaussian_epsilon"),
         "dpgrain.accounting.losses.loss": ("Loss",),
     },
 )

@@ -32,7 +32,8 @@ from dpgrain.choices.scores import STEPS, BlockLosses, total
 from dpgrain.errors import ParameterError, only_interrupts
 from dpgrain.inputs.calls import by_record, part_of, probe, silent
 from dpgrain.inputs.numbers import vector
-from dpgrain.noise import RandomState, Source, raised
+from dpgrain.noise import RandomState, Source
+from dpgrain.noise.laws import raised
 from dpgrain.publishing import Charge, Planned, Promise, Query, in_budget, publishes
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.units import Level, Relation, Unit, User

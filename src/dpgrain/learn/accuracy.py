@@ -20,7 +20,8 @@ from dpgrain.errors import ParameterError
 from dpgrain.learn.classes import Labels
 from dpgrain.learn.given import count_of, listed, none_of
 from dpgrain.learn.reading import vector
-from dpgrain.noise import RandomState, raised
+from dpgrain.noise import RandomState
+from dpgrain.noise.laws import raised
 from dpgrain.publishing import Charge, Planned, Promise, Query
 from dpgrain.publishing.door import publishes
 from dpgrain.publishing.guarantee import Guarantee

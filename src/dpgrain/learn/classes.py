@@ -14,13 +14,15 @@ from numpy.typing import NDArray
 
 from dpgrain._later import later
 from dpgrain._types import FloatArray
-from dpgrain.accounting import Contribution, Selection, gaussian_mu
+from dpgrain.accounting import Contribution, Selection
+from dpgrain.accounting.losses.gaussian import gaussian_mu
 from dpgrain.arrays.blocks import Rows
 from dpgrain.errors import ParameterError
 from dpgrain.inputs.codes import Key, as_array, codes, matching, ordered
 from dpgrain.inputs.labels import label_of, rank
 from dpgrain.inputs.numbers import numbers
-from dpgrain.noise import MAX_SCALE, Source, raised
+from dpgrain.noise import Source
+from dpgrain.noise.laws import MAX_SCALE, raised
 from dpgrain.noise.sums import with_gaussian
 from dpgrain.publishing.promise import Promise
 from dpgrain.statistics.plan import select_by_threshold

@@ -112,7 +112,7 @@ def minimise(
 
     Args:
         loss: ``value(theta, X, y)`` and ``gradient(theta, X, y)``, per record: (m,) and (m, p). Smooth
-            it with :class:`dpgrain.optimize.Moreau` where it has kinks. It is tried on records of zeros
+            it with :class:`dpgrain.papers.Moreau` where it has kinks. It is tried on records of zeros
             first; what it raises on others makes a zero of the block, and is not shown.
         X: (m, d) the records, of a list with d = p; what is not finite counts as 0, as all of a list's
             row does that has not d cells. Or a frame of Spark, as for :meth:`LinearModel.fit`, of

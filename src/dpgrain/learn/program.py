@@ -12,7 +12,9 @@ from dpgrain._wording import counted
 from dpgrain.accounting import Event, Parallel
 from dpgrain.errors import ParameterError
 from dpgrain.means import ClippedMean, Mean
-from dpgrain.optimize import Ball, Localisation, RandomizedBall, Restarts, Solver
+from dpgrain.optimize import Ball, Solver
+from dpgrain.optimize.localisation import Localisation, Restarts
+from dpgrain.optimize.smoothing import RandomizedBall
 from dpgrain.publishing import Promise
 from dpgrain.units import Relation, Trust, User
 

@@ -21,8 +21,10 @@ from dpgrain.gradients.records import LONGEST, RecordBlocks
 from dpgrain.learn.program import Program, Smoothing
 from dpgrain.means import ClippedMean, Contributions, Mean
 from dpgrain.means.protocol import Drawn
-from dpgrain.noise import RandomState, Source, source_of
-from dpgrain.optimize import Around, Loss, Moreau, Proximable, RandomizedBall, Solver, run
+from dpgrain.noise import RandomState, Source
+from dpgrain.noise.sources import source_of
+from dpgrain.optimize import Loss, Solver, run
+from dpgrain.optimize.smoothing import Around, Moreau, Proximable, RandomizedBall
 from dpgrain.publishing import Charge
 from dpgrain.publishing.facts import Fact
 

@@ -13,15 +13,8 @@ import numpy as np
 from sklearn.base import clone
 
 from dpgrain import _validate
-from dpgrain.accounting import (
-    Contribution,
-    Event,
-    Gaussian,
-    Parallel,
-    SelectBest,
-    calibrate,
-    gaussian_mu,
-)
+from dpgrain.accounting import Contribution, Event, Gaussian, Parallel, SelectBest, calibrate
+from dpgrain.accounting.losses.gaussian import gaussian_mu
 from dpgrain.arrays.guarantees import guarantee_of
 from dpgrain.choices.scores import STEPS, BlockLosses, total
 from dpgrain.errors import ParameterError
@@ -32,7 +25,8 @@ from dpgrain.learn.fitted import Data
 from dpgrain.learn.given import Given, Passed
 from dpgrain.learn.program import Recipe
 from dpgrain.learn.query import RowsHere, check_same, stated_of, taken, with_promise
-from dpgrain.noise import RandomState, Source, raised
+from dpgrain.noise import RandomState, Source
+from dpgrain.noise.laws import raised
 from dpgrain.noise.sums import with_gaussian
 from dpgrain.publishing import Charge, Planned, Promise, Query, publish, told_if_interrupted
 from dpgrain.publishing.facts import Fact

@@ -8,25 +8,22 @@ from dpgrain._later import face
 
 if TYPE_CHECKING:
     from dpgrain._clipping import clipped
-    from dpgrain.means.clipped import ClippedMean, ClippedRounds
+    from dpgrain.means.clipped import ClippedMean
     from dpgrain.means.methods import METHODS
     from dpgrain.means.of_users import MeanOfUsers, mean_of_users
     from dpgrain.means.problem import Candidate, Method, Problem
     from dpgrain.means.protocol import Central, Contributions, CountedRounds, Mean, Rounds, Vectors
     from dpgrain.means.radius import Radius
     from dpgrain.means.recentred import Recentred
-    from dpgrain.means.shuffled import FreshBatches, FreshRun, Shuffled, ShuffledRounds
+    from dpgrain.means.shuffled import Shuffled
 
 __all__ = [
     "METHODS",
     "Candidate",
     "Central",
     "ClippedMean",
-    "ClippedRounds",
     "Contributions",
     "CountedRounds",
-    "FreshBatches",
-    "FreshRun",
     "Mean",
     "MeanOfUsers",
     "Method",
@@ -35,7 +32,6 @@ __all__ = [
     "Recentred",
     "Rounds",
     "Shuffled",
-    "ShuffledRounds",
     "Vectors",
     "clipped",
     "mean_of_users",
@@ -45,7 +41,7 @@ face(
     __name__,
     {
         "dpgrain._clipping": ("clipped",),
-        "dpgrain.means.clipped": ("ClippedMean", "ClippedRounds"),
+        "dpgrain.means.clipped": ("ClippedMean",),
         "dpgrain.means.methods": ("METHODS",),
         "dpgrain.means.of_users": ("MeanOfUsers", "mean_of_users"),
         "dpgrain.means.problem": ("Candidate", "Method", "Problem"),
@@ -59,6 +55,6 @@ face(
         ),
         "dpgrain.means.radius": ("Radius",),
         "dpgrain.means.recentred": ("Recentred",),
-        "dpgrain.means.shuffled": ("FreshBatches", "FreshRun", "Shuffled", "ShuffledRounds"),
+        "dpgrain.means.shuffled": ("Shuffled",),
     },
 )

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from dpgrain._clipping import clipped, finite
 from dpgrain._types import FloatArray, IntArray
 from dpgrain.means.protocol import Contributions, Distributed, Drawn
-from dpgrain.noise import MAX_SCALE, Source, raised
+from dpgrain.noise import Source
+from dpgrain.noise.laws import MAX_SCALE, raised
 from dpgrain.noise.sums import with_gaussian
 
 # Steps of the grid of exact sums to the clipping bound, so that squares of blocks, in steps, fit in

@@ -15,7 +15,8 @@ from dpgrain.errors import ParameterError
 from dpgrain.means.gaps import least_gap
 from dpgrain.means.neighbours import close
 from dpgrain.means.protocol import Contributions, Vectors
-from dpgrain.noise import Source, raised
+from dpgrain.noise import Source
+from dpgrain.noise.laws import raised
 from dpgrain.noise.sums import with_laplace
 from dpgrain.units import Level, Relation
 

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from dpgrain import _validate
 from dpgrain._types import FloatArray
-from dpgrain.accounting import ONE_EACH, Event, ExponentialMechanism, Gaussian, calibrate
+from dpgrain.accounting import Event, ExponentialMechanism, Gaussian, calibrate
+from dpgrain.accounting.contribution import ONE_EACH
 from dpgrain.errors import ParameterError
 from dpgrain.means.grid import exactly_noised, tiles
 from dpgrain.means.protocol import (
@@ -23,7 +24,8 @@ from dpgrain.means.protocol import (
     Vectors,
 )
 from dpgrain.means.rules import Beyond, by_radius
-from dpgrain.noise import Source, gumbel_order
+from dpgrain.noise import Source
+from dpgrain.noise.gumbel import gumbel_order
 from dpgrain.units import Level, Relation
 
 # Radii to an octave, and octaves below the largest, from which one is chosen.

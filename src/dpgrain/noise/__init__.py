@@ -7,62 +7,27 @@ from typing import TYPE_CHECKING
 from dpgrain._later import face
 
 if TYPE_CHECKING:
-    from dpgrain.noise.counts import BinomialLaw, CountLaw, PoissonLaw, binomial, poisson, rounded
-    from dpgrain.noise.gumbel import gumbel_order
-    from dpgrain.noise.laws import (
-        MAX_SCALE,
-        discrete_laplace,
-        raised,
-        rounded_gaussian,
-        truncated_geometric,
-    )
-    from dpgrain.noise.sources import RandomState, SeededSource, Source, SystemSource, source_of
+    from dpgrain.noise.counts import binomial, poisson, rounded
+    from dpgrain.noise.laws import discrete_laplace, truncated_geometric
+    from dpgrain.noise.sources import RandomState, SeededSource, Source, SystemSource
 
 __all__ = [
-    "MAX_SCALE",
-    "BinomialLaw",
-    "CountLaw",
-    "PoissonLaw",
     "RandomState",
     "SeededSource",
     "Source",
     "SystemSource",
     "binomial",
     "discrete_laplace",
-    "gumbel_order",
     "poisson",
-    "raised",
     "rounded",
-    "rounded_gaussian",
-    "source_of",
     "truncated_geometric",
 ]
 
 face(
     __name__,
     {
-        "dpgrain.noise.counts": (
-            "BinomialLaw",
-            "CountLaw",
-            "PoissonLaw",
-            "binomial",
-            "poisson",
-            "rounded",
-        ),
-        "dpgrain.noise.gumbel": ("gumbel_order",),
-        "dpgrain.noise.laws": (
-            "MAX_SCALE",
-            "discrete_laplace",
-            "raised",
-            "rounded_gaussian",
-            "truncated_geometric",
-        ),
-        "dpgrain.noise.sources": (
-            "RandomState",
-            "SeededSource",
-            "Source",
-            "SystemSource",
-            "source_of",
-        ),
+        "dpgrain.noise.counts": ("binomial", "poisson", "rounded"),
+        "dpgrain.noise.laws": ("discrete_laplace", "truncated_geometric"),
+        "dpgrain.noise.sources": ("RandomState", "SeededSource", "Source", "SystemSource"),
     },
 )

@@ -30,7 +30,7 @@ def with_gaussian(sums: NDArray[Any], scale: ArrayLike, *, source: Source) -> ND
         scale: the standard deviation, one number or one per sum.
         source: where noise comes from.
 
-    Formal guarantee: that of :func:`dpgrain.noise.rounded_gaussian`.
+    Formal guarantee: that of :func:`dpgrain.noise.laws.rounded_gaussian`.
 
     >>> from dpgrain.noise import SeededSource
     >>> with_gaussian(np.zeros((2, 3), dtype=np.int64), 9.0, source=SeededSource(1)).shape

@@ -12,14 +12,6 @@ if TYPE_CHECKING:
     from dpgrain.optimize.descent import Adagrad, Sgd
     from dpgrain.optimize.domains import Affine, Ball, Box, Domain, Everywhere, Simplex
     from dpgrain.optimize.full_matrix import FullMatrixAdagrad
-    from dpgrain.optimize.localisation import (
-        Localisation,
-        Phase,
-        Phases,
-        RegularisedPhases,
-        Restarts,
-        localise,
-    )
     from dpgrain.optimize.losses import (
         Absolute,
         Hinge,
@@ -34,27 +26,18 @@ if TYPE_CHECKING:
         Squared,
     )
     from dpgrain.optimize.models import Linear, Model, Proximal, Truncated
-    from dpgrain.optimize.schedules import (
-        Constant,
-        DecreasingRestart,
-        Power,
-        Schedule,
-        StronglyConvex,
-    )
-    from dpgrain.optimize.smoothing import Around, Moreau, Proximable, RandomizedBall
+    from dpgrain.optimize.schedules import Constant, Power, Schedule, StronglyConvex
     from dpgrain.optimize.solvers import Oracle, Solver, run
 
 __all__ = [
     "Absolute",
     "Adagrad",
     "Affine",
-    "Around",
     "Average",
     "Ball",
     "Box",
     "CoinBetting",
     "Constant",
-    "DecreasingRestart",
     "Domain",
     "Everywhere",
     "FullMatrixAdagrad",
@@ -62,25 +45,17 @@ __all__ = [
     "Huber",
     "Last",
     "Linear",
-    "Localisation",
     "Logistic",
     "Loss",
     "MarginLoss",
     "Model",
-    "Moreau",
     "Oracle",
-    "Phase",
-    "Phases",
     "Poisson",
     "Power",
-    "Proximable",
     "Proximal",
     "Quantile",
     "RandomIterate",
-    "RandomizedBall",
     "Regularised",
-    "RegularisedPhases",
-    "Restarts",
     "Schedule",
     "Sgd",
     "Simplex",
@@ -92,7 +67,6 @@ __all__ = [
     "Truncated",
     "Uniform",
     "Weighted",
-    "localise",
     "run",
 ]
 
@@ -111,14 +85,6 @@ face(
         "dpgrain.optimize.descent": ("Adagrad", "Sgd"),
         "dpgrain.optimize.domains": ("Affine", "Ball", "Box", "Domain", "Everywhere", "Simplex"),
         "dpgrain.optimize.full_matrix": ("FullMatrixAdagrad",),
-        "dpgrain.optimize.localisation": (
-            "Localisation",
-            "Phase",
-            "Phases",
-            "RegularisedPhases",
-            "Restarts",
-            "localise",
-        ),
         "dpgrain.optimize.losses": (
             "Absolute",
             "Hinge",
@@ -133,14 +99,7 @@ face(
             "Squared",
         ),
         "dpgrain.optimize.models": ("Linear", "Model", "Proximal", "Truncated"),
-        "dpgrain.optimize.schedules": (
-            "Constant",
-            "DecreasingRestart",
-            "Power",
-            "Schedule",
-            "StronglyConvex",
-        ),
-        "dpgrain.optimize.smoothing": ("Around", "Moreau", "Proximable", "RandomizedBall"),
+        "dpgrain.optimize.schedules": ("Constant", "Power", "Schedule", "StronglyConvex"),
         "dpgrain.optimize.solvers": ("Oracle", "Solver", "run"),
     },
 )

@@ -19,6 +19,16 @@ from dpgrain._later import face
 
 if TYPE_CHECKING:
     from dpgrain.learn.program import Known, Program, Recipe, Smoothing, Stage, Task
+    from dpgrain.optimize.localisation import (
+        Localisation,
+        Phase,
+        Phases,
+        RegularisedPhases,
+        Restarts,
+        localise,
+    )
+    from dpgrain.optimize.schedules import DecreasingRestart
+    from dpgrain.optimize.smoothing import Around, Moreau, Proximable, RandomizedBall
     from dpgrain.papers.accelerated import Accelerated, AcSa, StronglyConvexAcSa
     from dpgrain.papers.cover import ball_cover
     from dpgrain.papers.distances import d_element, d_user
@@ -69,26 +79,36 @@ RECIPES = (
     "UserLevelSgdStronglyConvex",
     "WinsorizedErm",
 )
-#: The papers' solvers that ``algorithm=`` takes, by name.
-SOLVERS = ("AcSa", "Accelerated", "GradientMapping", "StronglyConvexAcSa")
+#: The papers' solvers that ``algorithm=`` takes, and their step sizes, by name.
+SOLVERS = ("AcSa", "DecreasingRestart", "GradientMapping", "StronglyConvexAcSa")
 __all__ = [
     "RECIPES",
     "SOLVERS",
     "AcSa",
     "Accelerated",
+    "Around",
     "Concentrated",
+    "DecreasingRestart",
     "GradientMapping",
     "Kind",
     "Known",
+    "Localisation",
     "MeanRelease",
+    "Moreau",
     "PanPrivate",
     "PanPrivateAgd",
     "PanPrivateConcentrated",
     "PanPrivateRounds",
     "PanPrivateStream",
+    "Phase",
     "PhasedErmSco",
+    "Phases",
     "Program",
+    "Proximable",
+    "RandomizedBall",
     "Recipe",
+    "RegularisedPhases",
+    "Restarts",
     "ShuffleAgd",
     "ShuffleAgdSmoothed",
     "ShuffleConcentrated",
@@ -119,6 +139,7 @@ __all__ = [
     "least_excess_of_choice",
     "least_holders",
     "least_noise_of_clipped_sums",
+    "localise",
     "mean_order",
     "middle_scores",
     "release_mean",
@@ -129,6 +150,16 @@ face(
     __name__,
     {
         "dpgrain.learn.program": ("Known", "Program", "Recipe", "Smoothing", "Stage", "Task"),
+        "dpgrain.optimize.localisation": (
+            "Localisation",
+            "Phase",
+            "Phases",
+            "RegularisedPhases",
+            "Restarts",
+            "localise",
+        ),
+        "dpgrain.optimize.schedules": ("DecreasingRestart",),
+        "dpgrain.optimize.smoothing": ("Around", "Moreau", "Proximable", "RandomizedBall"),
         "dpgrain.papers.accelerated": ("AcSa", "Accelerated", "StronglyConvexAcSa"),
         "dpgrain.papers.cover": ("ball_cover",),
         "dpgrain.papers.distances": ("d_element", "d_user"),

@@ -14,13 +14,15 @@ from numpy.typing import ArrayLike, NDArray
 from dpgrain import _validate
 from dpgrain._clipping import clipped, finite
 from dpgrain._types import FloatArray
-from dpgrain.accounting import ONE_EACH, Event, Gaussian, calibrate
+from dpgrain.accounting import Event, Gaussian, calibrate
+from dpgrain.accounting.contribution import ONE_EACH
 from dpgrain.errors import ParameterError
 from dpgrain.inputs.numbers import cells
 from dpgrain.means.grid import on_grid
 from dpgrain.means.protocol import Contributions, CountedRounds
 from dpgrain.means.roster import Roster
-from dpgrain.noise import Source, SystemSource, raised
+from dpgrain.noise import Source, SystemSource
+from dpgrain.noise.laws import raised
 from dpgrain.noise.sums import with_gaussian
 from dpgrain.units import Level, Relation, Trust
 

@@ -14,13 +14,15 @@ from numpy.typing import NDArray
 
 from dpgrain import _validate, accounting
 from dpgrain._types import FloatArray, IntArray
-from dpgrain.accounting import Event, calibrate, gaussian_mu
+from dpgrain.accounting import Event, calibrate
+from dpgrain.accounting.losses.gaussian import gaussian_mu
 from dpgrain.errors import ParameterError, RunEnded
 from dpgrain.means.gaps import least_gap
 from dpgrain.means.neighbours import close, on_grid
 from dpgrain.means.problem import Candidate, Method, Problem
 from dpgrain.means.protocol import Central, Contributions, CountedRounds
-from dpgrain.noise import Source, raised
+from dpgrain.noise import Source
+from dpgrain.noise.laws import raised
 from dpgrain.noise.sums import with_gaussian, with_laplace
 from dpgrain.units import Level, Relation, User
 

@@ -16,7 +16,8 @@ from typing import Any, Literal, TypeAlias
 
 from dpgrain import _validate
 from dpgrain._wording import powers, rounded_up
-from dpgrain.accounting import gaussian_epsilon, gaussian_mu
+from dpgrain.accounting import gaussian_epsilon
+from dpgrain.accounting.losses.gaussian import gaussian_mu
 from dpgrain.errors import ParameterError
 from dpgrain.planning.plan import checked_promise
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from dpgrain import _validate
 from dpgrain._wording import powers, rounded_up
-from dpgrain.accounting import Loss, gaussian_delta, gaussian_mu
-from dpgrain.accounting.losses.gaussian import bisect
+from dpgrain.accounting import Loss, gaussian_delta
+from dpgrain.accounting.losses.gaussian import bisect, gaussian_mu
 from dpgrain.errors import ParameterError
 from dpgrain.publishing.prices import SUMMING, Price
 

@@ -27,8 +27,10 @@ from dpgrain.accounting import (
 )
 from dpgrain.accounting.events.noise import Additive
 from dpgrain.errors import ParameterError
-from dpgrain.noise import Source, gumbel_order, raised
+from dpgrain.noise import Source
 from dpgrain.noise.exponential import below, permute_and_flip
+from dpgrain.noise.gumbel import gumbel_order
+from dpgrain.noise.laws import raised
 from dpgrain.noise.sums import with_gaussian, with_truncated_geometric
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.repeated import best_run

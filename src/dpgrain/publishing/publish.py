@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 
-from dpgrain.noise import source_of
+from dpgrain.noise.sources import source_of
 from dpgrain.publishing.budget import charge as charge_open_ones
 from dpgrain.publishing.budget import open_budget, refuse_composed
 from dpgrain.publishing.charge import Charge

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from dpgrain.errors import ParameterError
-from dpgrain.noise import source_of
+from dpgrain.noise.sources import source_of
 from dpgrain.publishing.charge import Charge
 from dpgrain.publishing.guarantee import Guarantee, warn_of_delta
 from dpgrain.publishing.process import check_maker

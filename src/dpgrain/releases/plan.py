@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 from dpgrain._files import no_output_is_read
 from dpgrain._later import later
 from dpgrain._wording import aligned, powers, rounded_up
-from dpgrain.accounting import Loss, gaussian_epsilon, gaussian_mu
+from dpgrain.accounting import Loss, gaussian_epsilon
+from dpgrain.accounting.losses.gaussian import gaussian_mu
 from dpgrain.errors import DpgrainError, ParameterError, SchemaError
 from dpgrain.publishing.budget import Budget, composed
 from dpgrain.publishing.expected import Expected

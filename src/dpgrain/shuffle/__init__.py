@@ -8,8 +8,7 @@ from dpgrain._later import face
 
 if TYPE_CHECKING:
     from dpgrain.shuffle.blind import BlindAnalyzer, BlindRandomizer, BlindShuffler, BlindSum
-    from dpgrain.shuffle.device_noise import Arrivals, Coins
-    from dpgrain.shuffle.encoding import Encoding, Packing
+    from dpgrain.shuffle.device_noise import Arrivals
     from dpgrain.shuffle.parties import (
         Analyzer,
         Bag,
@@ -30,12 +29,9 @@ __all__ = [
     "BlindRandomizer",
     "BlindShuffler",
     "BlindSum",
-    "Coins",
     "Dropped",
-    "Encoding",
     "Enrolment",
     "Estimate",
-    "Packing",
     "PoissonSum",
     "Randomizer",
     "ScalarSum",
@@ -47,20 +43,8 @@ __all__ = [
 face(
     __name__,
     {
-        "dpgrain.shuffle.blind": (
-            "BlindAnalyzer",
-            "BlindRandomizer",
-            "BlindShuffler",
-            "BlindSum",
-        ),
-        "dpgrain.shuffle.device_noise": (
-            "Arrivals",
-            "Coins",
-        ),
-        "dpgrain.shuffle.encoding": (
-            "Encoding",
-            "Packing",
-        ),
+        "dpgrain.shuffle.blind": ("BlindAnalyzer", "BlindRandomizer", "BlindShuffler", "BlindSum"),
+        "dpgrain.shuffle.device_noise": ("Arrivals",),
         "dpgrain.shuffle.parties": (
             "Analyzer",
             "Bag",
@@ -71,10 +55,6 @@ face(
             "Shuffler",
         ),
         "dpgrain.shuffle.shares": ("Shares",),
-        "dpgrain.shuffle.sums": (
-            "PoissonSum",
-            "ScalarSum",
-            "VectorSum",
-        ),
+        "dpgrain.shuffle.sums": ("PoissonSum", "ScalarSum", "VectorSum"),
     },
 )

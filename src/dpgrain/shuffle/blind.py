@@ -13,7 +13,8 @@ from numpy.typing import ArrayLike
 from dpgrain import _validate
 from dpgrain.accounting import Event, StatisticallyClose
 from dpgrain.errors import ParameterError
-from dpgrain.noise import RandomState, Source, source_of
+from dpgrain.noise import RandomState, Source
+from dpgrain.noise.sources import source_of
 from dpgrain.publishing.facts import Fact
 from dpgrain.shuffle.design import Design
 from dpgrain.shuffle.encoding import Device

@@ -8,7 +8,8 @@ from functools import lru_cache
 from typing import Literal, TypeAlias
 
 from dpgrain._wording import counted
-from dpgrain.accounting import ONE_EACH, Event, Gaussian, calibrate
+from dpgrain.accounting import Event, Gaussian, calibrate
+from dpgrain.accounting.contribution import ONE_EACH
 from dpgrain.errors import ParameterError
 from dpgrain.shuffle.device_noise import Arrivals, Coins, DeviceNoise
 from dpgrain.units import Relation

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from dpgrain.accounting import Binomial, Event, Poisson
-from dpgrain.noise import BinomialLaw, PoissonLaw
+from dpgrain.noise.counts import BinomialLaw, PoissonLaw
 
 
 @dataclass(frozen=True)

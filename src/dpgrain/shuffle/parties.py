@@ -13,8 +13,9 @@ from dpgrain._later import later
 from dpgrain._types import FloatArray, IntArray
 from dpgrain._wording import shown
 from dpgrain.errors import ParameterError
-from dpgrain.noise import RandomState, Source, source_of
+from dpgrain.noise import RandomState, Source
 from dpgrain.noise.counts import counts_of
+from dpgrain.noise.sources import source_of
 from dpgrain.shuffle.device_noise import DeviceNoise
 from dpgrain.shuffle.encoding import Device, Encoding, Packing, name_of
 

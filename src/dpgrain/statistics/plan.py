@@ -7,15 +7,8 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from dpgrain import _validate
-from dpgrain.accounting import (
-    BoundedRange,
-    Contribution,
-    Event,
-    ExponentialMechanism,
-    Selection,
-    gaussian_multipliers,
-)
-from dpgrain.accounting.calibrate import calibrate_additive
+from dpgrain.accounting import BoundedRange, Contribution, Event, ExponentialMechanism, Selection
+from dpgrain.accounting.calibrate import calibrate_additive, gaussian_multipliers
 from dpgrain.accounting.events.noise import ADDITIVE, Additive
 from dpgrain.errors import ParameterError
 from dpgrain.noise.additive import law_named

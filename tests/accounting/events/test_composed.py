@@ -27,8 +27,8 @@ from dpgrain.accounting import (
     TruncatedGeometric,
     calibrate_gaussian,
     calibrate_laplace,
-    gaussian_multipliers,
 )
+from dpgrain.accounting.calibrate import gaussian_multipliers
 from dpgrain.units import RELATIONS, Element, Record, User
 
 EVENTS: list[Event] = [

@@ -24,8 +24,8 @@ from dpgrain.accounting import (
     SampledGaussian,
     Scoped,
     Selection,
-    gaussian_mu,
 )
+from dpgrain.accounting.losses.gaussian import gaussian_mu
 from dpgrain.accounting.losses.loss import Loss
 from dpgrain.regions import EVERYTHING, Region, Side, Span, atoms
 from dpgrain.units import Element, Record, User

@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 from scipy.stats import binom, norm, poisson
 from tests.refusals import refuses
 
-from dpgrain.accounting import Event, Loss, gaussian_mu
+from dpgrain.accounting import Event, Loss
 from dpgrain.accounting.events.shuffled import Binomial, Poisson, _shifts
+from dpgrain.accounting.losses.gaussian import gaussian_mu
 from dpgrain.units import Element, Record
 
 Array = NDArray[np.float64]

@@ -13,14 +13,8 @@ from scipy.special import ndtr
 from tests.accounting.losses.test_loss import EPSILONS
 from tests.refusals import refuses
 
-from dpgrain.accounting import (
-    Gaussian,
-    calibrate_gaussian,
-    gaussian_delta,
-    gaussian_epsilon,
-    gaussian_mu,
-    pure_mu,
-)
+from dpgrain.accounting import Gaussian, calibrate_gaussian, gaussian_delta, gaussian_epsilon
+from dpgrain.accounting.losses.gaussian import gaussian_mu, pure_mu
 
 MUS = [1e-4, 1e-3, 0.02, 0.1, 0.3, 1.0, 2.5, 7.0, 15.0, 30.0]
 # How far the floating-point curve may be from the exact one, relative and absolute.

@@ -25,13 +25,14 @@ from dpgrain.learn import Minimum, minimise
 from dpgrain.learn.rounds import roster_index
 from dpgrain.learn.summary import coefficients
 from dpgrain.means import ClippedMean
-from dpgrain.optimize import Absolute, Ball, Logistic, RandomIterate, RandomizedBall, Sgd, Squared
+from dpgrain.optimize import Absolute, Ball, Logistic, RandomIterate, Sgd, Squared
 from dpgrain.papers import (
     AcSa,
     Concentrated,
     Known,
     PhasedErmSco,
     Program,
+    RandomizedBall,
     Recipe,
     SoftCore,
     Task,

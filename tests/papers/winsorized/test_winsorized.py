@@ -16,16 +16,12 @@ from scipy.stats import beta
 from tests.papers.winsorized import cases
 from tests.refusals import refuses
 
-from dpgrain.accounting import ONE_EACH, Gaussian
+from dpgrain.accounting import Gaussian
+from dpgrain.accounting.contribution import ONE_EACH
 from dpgrain.errors import ParameterError
 from dpgrain.means import Mean, Vectors
-from dpgrain.noise import (
-    SeededSource,
-    SystemSource,
-    discrete_laplace,
-    rounded_gaussian,
-    sums,
-)
+from dpgrain.noise import SeededSource, SystemSource, discrete_laplace, sums
+from dpgrain.noise.laws import rounded_gaussian
 from dpgrain.papers.winsorized import winsorized
 from dpgrain.papers.winsorized.ranges import PrivateRange, range_event
 from dpgrain.papers.winsorized.rotation import Rotation, padded

@@ -28,18 +28,10 @@ from dpgrain.learn.program import (
     rounds_between,
 )
 from dpgrain.means import ClippedMean, Mean
-from dpgrain.optimize import (
-    CoinBetting,
-    Constant,
-    DecreasingRestart,
-    Phases,
-    RandomIterate,
-    RandomizedBall,
-    RegularisedPhases,
-    Sgd,
-    Solver,
-    Uniform,
-)
+from dpgrain.optimize import CoinBetting, Constant, RandomIterate, Sgd, Solver, Uniform
+from dpgrain.optimize.localisation import Phases, RegularisedPhases
+from dpgrain.optimize.schedules import DecreasingRestart
+from dpgrain.optimize.smoothing import RandomizedBall
 from dpgrain.papers import AcSa, SoftCore, Winsorized
 from dpgrain.papers.recipes.fresh import phased
 from dpgrain.units import User

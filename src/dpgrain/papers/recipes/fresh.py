@@ -18,7 +18,7 @@ from dpgrain.learn.program import (
     ball_of,
 )
 from dpgrain.means import Mean
-from dpgrain.optimize import Localisation, Restarts
+from dpgrain.optimize.localisation import Localisation, Restarts
 from dpgrain.papers import AcSa
 
 # There are at most this many batches, and phases, unless more are asked for.

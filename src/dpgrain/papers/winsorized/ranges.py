@@ -9,7 +9,8 @@ import numpy as np
 
 from dpgrain import _validate
 from dpgrain._types import FloatArray, IntArray
-from dpgrain.accounting import ONE_EACH, Gaussian
+from dpgrain.accounting import Gaussian
+from dpgrain.accounting.contribution import ONE_EACH
 from dpgrain.accounting.events.choices import GDP_OF_RANGE
 from dpgrain.errors import ParameterError
 from dpgrain.noise import Source

@@ -14,7 +14,6 @@ from dpgrain import _validate
 from dpgrain._clipping import clipped
 from dpgrain._types import FloatArray
 from dpgrain.accounting import (
-    ONE_EACH,
     Contribution,
     Event,
     Gaussian,
@@ -23,11 +22,13 @@ from dpgrain.accounting import (
     calibrate,
     calibrate_laplace,
 )
+from dpgrain.accounting.contribution import ONE_EACH
 from dpgrain.errors import ParameterError
 from dpgrain.means.grid import tiles
 from dpgrain.means.problem import SMALLEST, Candidate, Method, Problem
 from dpgrain.means.protocol import Central, Contributions, CountedRounds
-from dpgrain.noise import Source, raised
+from dpgrain.noise import Source
+from dpgrain.noise.laws import raised
 from dpgrain.noise.sums import noised, with_laplace
 from dpgrain.papers.winsorized.ranges import PrivateRange, range_event
 from dpgrain.papers.winsorized.rotation import Rotation, padded
