@@ -72,7 +72,9 @@ def texts(values: Sequence[str]) -> pa.Array:
     >>> texts(["a", "é"]).to_pylist()
     ['a', 'é']
     """
-    encoded = [value.encode() for value in values]
-    ends = np.fromiter(accumulate(map(len, encoded), initial=0), np.int64, len(encoded) + 1)
-    buffers = [None, pa.py_buffer(ends), pa.py_buffer(b"".join(encoded))]
-    return pa.Array.from_buffers(pa.large_string(), len(encoded), buffers).cast(pa.string())
+    joined = "".join(values)
+    # A letter of ASCII is a byte, so that ends need no text encoded by itself.
+    parts = values if joined.isascii() else [value.encode() for value in values]
+    ends = np.fromiter(accumulate(map(len, parts), initial=0), np.int64, len(values) + 1)
+    buffers = [None, pa.py_buffer(ends), pa.py_buffer(joined.encode())]
+    return pa.Array.from_buffers(pa.large_string(), len(values), buffers).cast(pa.string())

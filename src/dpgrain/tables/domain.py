@@ -225,6 +225,8 @@ def _values(domain: Any) -> list[Any]:
     if isinstance(domain, np.ndarray) or hasattr(domain, "to_list"):
         return list(domain.tolist() if isinstance(domain, np.ndarray) else domain.to_list())
     try:
-        return list(map(_plain, domain))
+        values = list(domain)
     except TypeError:
         raise ParameterError(f"domain must be a list of items, not {domain!r}.") from None
+    scalars = any(issubclass(kind, np.generic) for kind in set(map(type, values)))
+    return list(map(_plain, values)) if scalars else values
