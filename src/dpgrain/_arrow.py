@@ -73,7 +73,7 @@ def texts(values: Sequence[str]) -> pa.Array:
     ['a', 'é']
     """
     joined = "".join(values)
-    # A letter of ASCII is a byte, so that ends need no text encoded by itself.
+    # In ASCII a character is a byte, so lengths are known without encoding each text.
     parts = values if joined.isascii() else [value.encode() for value in values]
     ends = np.fromiter(accumulate(map(len, parts), initial=0), np.int64, len(values) + 1)
     buffers = [None, pa.py_buffer(ends), pa.py_buffer(joined.encode())]

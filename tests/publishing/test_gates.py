@@ -21,8 +21,8 @@ GATE = {
 # Mechanisms of many draws, which draw with the source that a charge lends them for their event.
 LENT = {
     "arrays/roster.py", "gradients/norms.py", "learn/classes.py", "learn/confidence.py",
-    "learn/rounds.py", "learn/tuning.py", "means/clipped.py", "means/grid.py", "papers/pan_private.py",
-    "means/radius.py", "means/recentred.py", "papers/softcore.py",
+    "learn/rounds.py", "learn/tuning.py", "means/clipped.py", "means/grid.py", "means/radius.py",
+    "means/recentred.py", "papers/pan_private.py", "papers/softcore.py",
     "papers/winsorized/ranges.py", "papers/winsorized/winsorized.py",
 }  # fmt: skip
 # Parties of a sum without a curator, each of which holds its own data and draws for them.

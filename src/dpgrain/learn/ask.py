@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -20,7 +20,10 @@ from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.promise import Promise
 from dpgrain.units import Trust, User
 
-papers = later("dpgrain.papers")
+if TYPE_CHECKING:
+    from dpgrain import papers
+else:
+    papers = later("dpgrain.papers")
 
 # The clipping bound where no curator may choose one and none is stated.
 _UNSEEN = 0.5
@@ -94,8 +97,8 @@ class Ask:
         known = hasattr(self.algorithm, "step") or isinstance(self.algorithm, Recipe)
         if self.algorithm != "auto" and (not known or isinstance(self.algorithm, type)):
             raise ParameterError(
-                "algorithm must be 'auto', a solver of dpgrain.optimize or a recipe of "
-                f"dpgrain.papers, not {self.algorithm!r}."
+                "algorithm must be 'auto', a solver of dpgrain.optimize or dpgrain.papers, or a recipe "
+                f"of dpgrain.papers, not {self.algorithm!r}."
             )
         if isinstance(self.algorithm, Recipe) or self.trust != "central":
             self._check_recipe()
@@ -170,8 +173,7 @@ class Ask:
         clip: Any = self.clip
         shuffled = self.trust == "shuffle"
         kind = papers.ShuffleConcentrated if shuffled else papers.PanPrivateConcentrated
-        made: Recipe = kind(Known(radius=clip or _UNSEEN), self.rounds, 1.0, self.solver)
-        return made
+        return kind(Known(radius=clip or _UNSEEN), self.rounds, 1.0, self.solver)
 
     @property
     def solver(self) -> Solver[Any]:

@@ -241,7 +241,7 @@ def _plain(value: Any, name: str) -> Any:
         }
     raise ParameterError(
         f"{name} has the value {value!r}, which a model file cannot hold; only numbers, text, units, "
-        "the solvers of dpgrain.optimize and the recipes of dpgrain.papers can be written."
+        "and the solvers and recipes of dpgrain.optimize and dpgrain.papers can be written."
     )
 
 

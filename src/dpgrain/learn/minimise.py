@@ -442,7 +442,8 @@ def _check_kinds(loss: Loss, solver: Solver[Any] | Recipe, model: Model | None, 
     known = isinstance(solver, Recipe) or hasattr(solver, "step")
     if isinstance(solver, type) or not known:
         raise ParameterError(
-            f"solver must be a solver of dpgrain.optimize, or a recipe, not {solver!r}."
+            "solver must be a solver of dpgrain.optimize or dpgrain.papers, or a recipe, not "
+            f"{solver!r}."
         )
     if isinstance(solver, Recipe) and unit != User():
         raise ParameterError(

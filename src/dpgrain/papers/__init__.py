@@ -6,9 +6,9 @@ or of :func:`dpgrain.learn.minimise`; a lower bound stands in a plan beside the 
 
 A *recipe* holds what is publicly known of a problem; its ``plan(task)`` makes a program of rounds,
 radii, step sizes and noise, from public numbers only. What a theorem leaves as O(…) is replaced by the
-noise that exact accounting asks for. Recipes trust a curator (``recipes/curator.py``), a shuffler of
-messages that are noisy already (``recipes/shuffled.py``), or nobody who may see a state twice
-(``recipes/pan_private.py``).
+noise that exact accounting asks for. Recipes differ in whom they trust: a curator
+(``recipes/curator.py``), a shuffler of messages that are noisy already (``recipes/shuffled.py``), or
+whoever runs a stream whose state may be seen once (``recipes/pan_private.py``).
 """
 
 from __future__ import annotations
