@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import copy
 import math
+import os
 import pickle
 import threading
 from collections.abc import Callable
@@ -222,3 +223,29 @@ def test_a_count_at_the_threshold_of_the_grid_is_not_named(monkeypatch: pytest.M
         counts = np.array([least - 2, least - 1, least])
         _, named = charge_of(part, SeededSource(3)).named(part, counts, 1 / step, step)
         assert named.tolist() == [False, False, True]
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+@pytest.mark.parametrize("at", ["open", "draw", "lent", "end"])
+def test_a_process_that_is_forked_in_a_release_makes_none(at: str) -> None:
+    """One was charged: the child's noise would be another's, independent of the parent's."""
+    part, lent = Gaussian(3.0), ApproximateDP(0.4)
+    charge = charge_of(part + lent, SystemSource())
+    with charge:
+        source = charge.lend(lent)
+        if (child := os.fork()) == 0:
+            try:
+                if at == "open":
+                    charge.read(lambda: 1)
+                elif at == "draw":
+                    charge.noisy(part, SUMS, 2.0**20)
+                elif at == "lent":
+                    source.words(1)
+                else:
+                    charge.__exit__(None)
+            except dg.ParameterError as error:
+                os._exit(7 if "was forked" in str(error) else 1)
+            os._exit(0)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+        assert source.words(1).size == 1
+        charge.noisy(part, SUMS, 2.0**20)

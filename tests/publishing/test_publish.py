@@ -15,6 +15,8 @@ import dpgrain as dg
 from dpgrain.publishing import Price
 from dpgrain.publishing.publish import before_publishing, before_resuming, reserved
 from dpgrain.publishing.query import Query
+from dpgrain.publishing.scope import Origin, arrays_of
+from dpgrain.regions import EVERYTHING, Among, Region, Side
 
 
 def _count(table: dg.UserTable, epsilon: float) -> Query[dg.Histogram]:
@@ -127,3 +129,16 @@ def test_a_run_that_goes_on_is_charged_to_a_budget_whatever_the_ledger_holds(
             assert whole.guarantee is not None
             assert whole.guarantee.epsilon(1e-5) >= begun.epsilon(1e-5)
         assert ledger.left(1) == left
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_a_release_inside_another_is_of_rows_of_its_own(together: bool) -> None:
+    """A caller's loss may publish something of all days inside a fit of the rows of one."""
+    query = dg.select.query(
+        [0.0, 1.0], lambda one, rows: abs(rows - one), [0.3, 0.4], epsilon=1.0, unit=dg.Record()
+    )
+    held = reserved(query.plan.guarantee, [query.plan.guarantee]) if together else None
+    with arrays_of(Origin(Region((Side("day", Among(("2026-02-01",))),)), provenance="table")):
+        made = dg.publish(query) if held is None else held.publish(query)
+    assert made.guarantee.scope == EVERYTHING
+    assert made.guarantee.provenance == "as given"

@@ -124,6 +124,15 @@ def test_a_query_keeps_its_unit_and_relation(promise: Promise) -> None:
     assert asked().keeping(Promise(dg.User(), 0.5, 1e-6, "zero_out")).promise.epsilon == 0.5
 
 
+def test_a_copy_of_a_mean_of_users_promises_nothing_to_another_unit() -> None:
+    query: Any = dg.mean_of_users.query(
+        np.ones((4, 2)), [1, 1, 2, 3], bound=2.0, epsilon=1.0, n_users=3
+    )
+    for unit in (dg.Record(), dg.User(5)):
+        with refuses("promise", "keeps the unit"):
+            replace(query, promise=replace(query.promise, unit=unit))
+
+
 def test_a_query_that_is_sent_while_a_budget_is_open_is_not_made_elsewhere() -> None:
     planned = asked()
     with dg.budget(1.0, 1e-6):
@@ -131,8 +140,10 @@ def test_a_query_that_is_sent_while_a_budget_is_open_is_not_made_elsewhere() -> 
     assert sent is not None
     elsewhere = asked()
     vars(elsewhere)["_sent"] = replace(sent, process=-1)
-    with pytest.raises(dg.ParameterError, match="was sent here while a budget was open"):
-        publish(elsewhere)
+    other = replace(elsewhere.promise, epsilon=0.5)
+    for copy in (elsewhere, elsewhere.keeping(elsewhere.promise), elsewhere.keeping(other)):
+        with pytest.raises(dg.ParameterError, match="was sent here while a budget was open"):
+            publish(copy)
     assert "_sent" not in vars(planned)
     assert isinstance(publish(planned), int)
 

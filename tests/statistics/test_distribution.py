@@ -74,6 +74,9 @@ def test_people_without_records_count_0_where_their_number_is_stated(
             ((counted >= low) & (counted < high)).sum()
             for low, high in ((-1, 1), (1, 5), (5, 39), (39, 99))
         ]
+        limits: Any = np.array([1.0, 5.0, 39.0])
+        as_array = dg.histogram(people, "n", edges=limits, **PROMISE)
+        assert as_array.estimate.tolist() == bins.estimate.tolist()
         assert bins.groups.columns[0].to_pylist() == [None, 1, 5, 39]
         assert bins.groups.columns[1].to_pylist() == [1, 5, 39, None]
 

@@ -705,6 +705,42 @@ def test_other_records_under_the_same_name_are_refused(
         resumed(path, labels, users=[int(user) for user in same])
 
 
+class Watched:
+    """Labels of users, of which it is noted that they are read."""
+
+    def __init__(self, labels: Any) -> None:
+        self.labels, self.read = np.asarray(labels), False
+        self.shape, self.dtype, self.ndim = self.labels.shape, self.labels.dtype, 1
+        self.name = None
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __array__(self, *_: Any, **__: Any) -> Any:
+        self.read = True
+        return self.labels
+
+
+def test_no_label_is_read_before_a_run_that_goes_on_is_charged(tmp_path: Path) -> None:
+    """Whether labels are those of the run is an answer about people."""
+    path = tmp_path / "last.pt"
+    begun("user", seed=None)[0].save(path)
+    for labels in (USERS, USERS[::-1].copy()):
+        with dg.budget(1e-3, 1e-9), pytest.raises(dg.RefusedError):
+            resumed(path, "user", users=(watched := Watched(labels)))
+        assert not watched.read
+    with dg.budget(1e4, 0.1) as budget:
+        with refuses("users", "those"):
+            resumed(path, "user", users=USERS[::-1].copy())
+        assert budget.left < 1
+        left = budget.left
+        (journal,) = tmp_path.glob("*.steps")
+        journal.rename(tmp_path / "elsewhere")
+        with pytest.raises(dg.DataError, match="journal"):
+            resumed(path, "user", users=watched)
+        assert budget.left == left
+
+
 def test_neither_file_alone_knows_the_labels(tmp_path: Path) -> None:
     found = []
     for name in ("one", "other"):

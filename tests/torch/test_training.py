@@ -176,8 +176,28 @@ def test_batches_are_made_as_asked(reading: str) -> None:
 
     dataset = Pairs() if reading == "data set" else torch.utils.data.TensorDataset(*records())
     trained(dataset=dataset, users=None, n_users=8, steps=2, collate_fn=collate, max_rows=None)
-    # The first is the record that is rehearsed.
-    assert calls == [1, len(dataset), len(dataset)]
+    # Tensors say what a record looks like, so that one is made up and tried.
+    assert calls == [1] * (reading == "tensors") + [len(dataset), len(dataset)]
+
+
+@pytest.mark.parametrize("example", [None, ([0.0] * 5, 0)], ids=["none", "one made up"])
+def test_no_record_is_read_before_the_charge(example: Any) -> None:
+    read: list[int] = []
+
+    class Watched(Pairs):
+        def __getitem__(self, place: int) -> tuple[list[float], int]:
+            read.append(place)
+            return super().__getitem__(place)
+
+    asked: dict[str, Any] = {"users": None, "n_users": 8, "collate_fn": collated}
+    with dg.budget(1e-3, 1e-9), pytest.raises(dg.RefusedError):
+        trained(dataset=Watched(), example=example, **asked)
+    if example is not None:
+        with pytest.raises(ParameterError, match="on zeros in the shape of one"):
+            trained(dataset=Watched(), module=torch.nn.Linear(3, 2), example=example, **asked)
+    assert not read
+    trained(dataset=Watched(), example=example, steps=1, sampling_rate=1.0, **asked)
+    assert read
 
 
 def test_one_tensor_is_its_own_target() -> None:
@@ -290,7 +310,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "measure": ({"evaluate": lambda _: "good"}, "evaluate must return a number"),
     "loader": ({"dataset": torch.utils.data.DataLoader(DATA)}, "pass loader.dataset"),
     "norm": ({"module": torch.nn.Sequential(network(), torch.nn.BatchNorm1d(2))}, "BatchNorm"),
-    "shapes": ({"module": torch.nn.Linear(3, 2)}, "on zeros in the shape of the first"),
+    "shapes": ({"module": torch.nn.Linear(3, 2)}, "on zeros in the shape of one"),
     "types": ({"module": network().double()}, "make the inputs .to.torch.float64"),
     "a pair": ({"dataset": records()}, r"such as torch.utils.data.TensorDataset\(x, y\)"),
     "option": ({"batch_size": 32}, "batch_size is no option of train"),

@@ -236,6 +236,9 @@ class MeanQuery(Query[MeanOfUsers]):
     n_users: int | None = None
     random_state: RandomState = None
 
+    def __post_init__(self) -> None:
+        self.check_unit(User())
+
     @cached_property
     def roster(self) -> Roster:
         """The release of the number of users with records, where the method makes it first.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -52,6 +53,7 @@ class Charge:
     Each part of the event that was charged is a ticket for one draw. The scale of a draw is the part's
     own, times a radius that follows from public numbers and earlier draws; nothing is drawn with less
     noise, or more often, than was charged. Tickets that are left when the release is made are void.
+    A process that is forked meanwhile draws nothing and publishes nothing.
 
     Args:
         guarantee: what was charged, with the receipts of ledgers.
@@ -78,6 +80,7 @@ class Charge:
         self._left = tickets(guarantee.event)
         self._lock = threading.Lock()
         self._over = False
+        self._made_by = os.getpid()
 
     @property
     def guarantee(self) -> Guarantee:
@@ -92,8 +95,10 @@ class Charge:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> Literal[False]:
+    def __exit__(self, kind: object, *_: object) -> Literal[False]:
         self._over = True
+        if kind is None:
+            self._check_process()
         return False
 
     # -- rows --
@@ -200,7 +205,7 @@ class Charge:
                 answers for its draws, as an estimate of the caller's does, or a run of many rounds.
         """
         self._take(part)
-        return self._source
+        return _Lent(self._source, self._check_process) if self._source.private else self._source
 
     def one_of(self, part: Event, event: Event) -> Charge:
         """Return a charge for one of the mechanisms of which a part bills the worst.
@@ -248,7 +253,15 @@ class Charge:
                 raise RuntimeError(f"{type(part).__name__} was drawn as often as it was charged.")
             self._left -= wanted
 
+    def _check_process(self) -> None:
+        if self._made_by != os.getpid():
+            raise ParameterError(
+                "this process was forked while a release was made, which its parent makes: each copy "
+                "would make one, and one was charged; leave the process with os._exit()."
+            )
+
     def _check_open(self) -> None:
+        self._check_process()
         if self._over:
             raise RuntimeError("the release is made: its charge opens and draws nothing more.")
         if self._within is not None:
@@ -264,6 +277,26 @@ class Charge:
 
     def __deepcopy__(self, memo: object) -> NoReturn:
         self.__reduce__()
+
+
+class _Lent:
+    """The source of noise of a mechanism that draws by itself, in the process of its charge alone.
+
+    Args:
+        source: where noise comes from.
+        check: refuses a process that was forked from that of the charge.
+    """
+
+    private = True
+
+    def __init__(self, source: Source, check: Callable[[], None]) -> None:
+        self._source = source
+        self._check = check
+
+    def words(self, size: int) -> NDArray[np.uint64]:
+        """Draw ``size`` independent uniform 64-bit words."""
+        self._check()
+        return self._source.words(size)
 
 
 def tickets(event: Event) -> Counter[Event]:

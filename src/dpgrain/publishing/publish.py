@@ -15,6 +15,7 @@ from dpgrain.publishing.guarantee import Guarantee, warn_of_delta
 from dpgrain.publishing.ledgers import open_ledger
 from dpgrain.publishing.query import Made, Query
 from dpgrain.publishing.reservation import Reservation
+from dpgrain.publishing.scope import Origin, arrays_of
 from dpgrain.publishing.share import Share
 
 
@@ -40,6 +41,12 @@ def publish(query: Query[Made]) -> Made:
     >>> str(query.plan.expected), len(publish(query))
     ('± 5.97', 28)
     """
+    # A release that a caller's function makes inside another is of rows of its own.
+    with arrays_of(Origin()):
+        return _made(query)
+
+
+def _made(query: Query[Made]) -> Made:
     query.check_process()
     query = query.settled()
     plan, source = query.plan, source_of(query.random_state)

@@ -92,7 +92,11 @@ class Query(ABC, Generic[Made]):
                 f"{promise.unit!r} and {promise.relation!r}.",
                 name="promise",
             )
-        return self._with(promise)
+        made = self._with(promise)
+        if (sent := self.__dict__.get("_sent")) is not None:
+            # What was open where a copy was made stays so, whatever ε it is asked for here.
+            made.__dict__["_sent"] = sent
+        return made
 
     def check_unit(self, unit: Unit) -> None:
         """Refuse a promise to another unit than rows were asked for, as a copy might make it.

@@ -14,6 +14,7 @@ from dpgrain.publishing.charge import Charge
 from dpgrain.publishing.guarantee import Guarantee, warn_of_delta
 from dpgrain.publishing.process import check_maker
 from dpgrain.publishing.query import Made, Query
+from dpgrain.publishing.scope import Origin, arrays_of
 
 
 class Reservation:
@@ -47,11 +48,12 @@ class Reservation:
                 another process.
             DataError: if the source cannot be read.
         """
-        plan, source = query.plan, source_of(query.random_state)
-        guarantee = replace(plan.guarantee, private=source.private)
-        warn_of_delta(guarantee.delta, guarantee.level, plan.n_users, plan.cells)
-        with Charge(self.take(guarantee), source) as charge:
-            return query.run(charge)
+        with arrays_of(Origin()):
+            plan, source = query.plan, source_of(query.random_state)
+            guarantee = replace(plan.guarantee, private=source.private)
+            warn_of_delta(guarantee.delta, guarantee.level, plan.n_users, plan.cells)
+            with Charge(self.take(guarantee), source) as charge:
+                return query.run(charge)
 
     def take(self, guarantee: Guarantee) -> Guarantee:
         """Take a release out of the reservation.

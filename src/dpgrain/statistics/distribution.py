@@ -155,7 +155,7 @@ def binned(
         progress: show progress.
         **options: the options of :func:`_request`.
     """
-    known = None if edges == "auto" else _checked_edges("edges", edges)
+    known = None if isinstance(edges, str) and edges == "auto" else _checked_edges("edges", edges)
     request = _request(BINNED, table, value, known, promise=promise, **options)
     made = partial(_bins, law=request.noise)
     return SumsQuery(request, made, random_state, progress)

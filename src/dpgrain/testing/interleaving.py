@@ -175,6 +175,7 @@ class Interleaving:
         """Return the library of threads with locks that tell who waits."""
         made = SimpleNamespace(**vars(threading))
         made.Lock = lambda: _Lock(self, threading.Lock())
+        made.RLock = lambda: _Lock(self, threading.RLock())
         return made
 
 

@@ -322,9 +322,9 @@ class PrivacyEngine:
             DataError: if the checkpoint, or the journal beside it, is missing or damaged.
 
         A ledger that has charged the run is not charged again; another one, or a budget that is open,
-        is charged for all steps. Steps that were begun after the checkpoint are not made again, since
-        they may have been seen: the run is shorter by them. A seeded run, which is not private, makes
-        them again as they were.
+        is charged for all steps before a label is read, also where labels are refused then. Steps that
+        were begun after the checkpoint are not made again, since they may have been seen: the run is
+        shorter by them. A seeded run, which is not private, makes them again as they were.
 
         Formal guarantee: that of the run, for all that any process has published of it, however often
         it went on from which checkpoint, whoever decided to; if the journal on the disk is that of all
@@ -378,12 +378,15 @@ class PrivacyEngine:
         )
         guarantee = replace(guarantee, receipts=plan.guarantee.receipts)
         with run.hooked():
-            draws = passed.started(run, asked, source)
-            resuming.go_on(run, passed.held, draws, checkpoint, path)
-            check_processes(run, asked, passed.held)
+            # Labels are people's: they are compared with those of the run only when it is charged.
+            resuming.check_there(processes, checkpoint, path)
+            if not processes.alone:
+                check_processes(run, asked, passed.held)
             guarantee = charged_once(
                 processes, lambda: before_resuming(guarantee, n_users=plan.mean.n_users)
             )
+            draws = passed.started(run, asked, source)
+            resuming.go_on(run, passed.held, draws, checkpoint, path)
         engine.begin(run, guarantee, passed.held, draws, source, replace(plan, guarantee=guarantee))
         loader = passed.loader(run, draws)
         return engine, module, PrivateOptimizer(run), loader

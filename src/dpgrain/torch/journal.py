@@ -35,21 +35,9 @@ class Journal:
 
     def __init__(self, path: Path, run: str, people: str = "") -> None:
         self.path, self.run = path, run
-        first = _FIRST.format(run=run).encode()
-        try:
-            # What several processes append follows each other, and nothing is made that is missing.
-            self._file = os.open(path, os.O_RDWR | os.O_APPEND)
-        except OSError as error:
-            raise DataError(
-                f"the journal {str(path)!r} of the run cannot be opened: it must lie beside the "
-                "checkpoint, or nobody knows how many steps were made after it; train anew."
-            ) from error
+        self._file = _opened(path)
         weakref.finalize(self, os.close, self._file)
-        if os.pread(self._file, len(first), 0) != first:
-            raise DataError(
-                f"{str(path)!r} is not the journal of the run {run}: nobody knows how many steps were "
-                "made after the checkpoint; train anew."
-            )
+        first = _first_line(self._file, path, run)
         whose = _PEOPLE.format(people=people).encode()
         if os.pread(self._file, len(whose), len(first)) != whose:
             raise other_people()
@@ -59,6 +47,23 @@ class Journal:
     def beside(checkpoint: Path, run: str) -> Path:
         """Return where the journal of a run lies: in the folder of its checkpoints."""
         return checkpoint.parent.resolve() / f"{run}.steps"
+
+    @staticmethod
+    def check(path: Path, run: str) -> None:
+        """Refuse a file that is not the journal of a run, whosever records the run reads.
+
+        Args:
+            path: the file.
+            run: the id of the run.
+
+        Raises:
+            DataError: if the file is missing, or not the journal of this run.
+        """
+        file = _opened(path)
+        try:
+            _first_line(file, path, run)
+        finally:
+            os.close(file)
 
     @staticmethod
     def create(path: Path, run: str, begun: int, people: str = "") -> Journal:
@@ -120,6 +125,29 @@ class Journal:
         if written < steps:
             raise _unwritable(self.path)
         return self.begun
+
+
+def _opened(path: Path) -> int:
+    """Open a journal to read and to append, and return the number of the open file."""
+    try:
+        # What several processes append follows each other, and nothing is made that is missing.
+        return os.open(path, os.O_RDWR | os.O_APPEND)
+    except OSError as error:
+        raise DataError(
+            f"the journal {str(path)!r} of the run cannot be opened: it must lie beside the "
+            "checkpoint, or nobody knows how many steps were made after it; train anew."
+        ) from error
+
+
+def _first_line(file: int, path: Path, run: str) -> bytes:
+    """Return the first line of the journal of a run, which the file must begin with."""
+    first = _FIRST.format(run=run).encode()
+    if os.pread(file, len(first), 0) != first:
+        raise DataError(
+            f"{str(path)!r} is not the journal of the run {run}: nobody knows how many steps were "
+            "made after the checkpoint; train anew."
+        )
+    return first
 
 
 def other_people() -> ParameterError:

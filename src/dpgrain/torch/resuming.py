@@ -22,6 +22,7 @@ from dpgrain.torch.checkpoint import Checkpoint, Plan
 from dpgrain.torch.held import Held
 from dpgrain.torch.journal import Journal, other_people
 from dpgrain.torch.library import torch
+from dpgrain.torch.processes import Processes
 from dpgrain.torch.randomness import go_on_on_devices, on_devices
 from dpgrain.torch.run import Run
 from dpgrain.units import User
@@ -196,6 +197,22 @@ def check_alike(plan: Plan, guarantee: Guarantee, users: Any, elements: Any) -> 
             "dataset must be of the region and the partition with which the run began.",
             name="dataset",
         )
+
+
+def check_there(processes: Processes, checkpoint: Checkpoint, path: Path) -> None:
+    """Refuse to go on without the journal of a private run, before anything is charged.
+
+    Args:
+        processes: the processes of the run.
+        checkpoint: where the run stood.
+        path: the file of the checkpoint, beside which the journal lies.
+
+    Raises:
+        DataError: if the journal is missing, or another one.
+    """
+    if checkpoint.seeded is None:
+        run = checkpoint.plan.run
+        processes.told(lambda: Journal.check(Journal.beside(path, run), run))
 
 
 def go_on(run: Run, held: Held, draws: Any, checkpoint: Checkpoint, path: Path) -> None:

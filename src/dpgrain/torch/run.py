@@ -261,6 +261,11 @@ class Run:
         Raises:
             ParameterError: if the batch was not drawn, not read, or gradients came by another way.
         """
+        # Two threads that step on one batch would step twice on what was drawn once.
+        with self._stepping:
+            return self._step()
+
+    def _step(self) -> bool:
         batch = self._check_ready()
         # Uses are taken away before they are added, so that no block is ever added twice.
         uses = self._recorder.uses

@@ -69,6 +69,7 @@ def train(
     optimizer: Any = None,
     average: Average | None = None,
     evaluate: Evaluate | None = None,
+    example: Any = None,
     every: int | None = None,
     checkpoint: str | Path | None = None,
     max_rows: int | None = 2048,
@@ -107,6 +108,10 @@ def train(
         evaluate: a function of the network, as it is after some steps, in evaluation mode, that
             returns a number or several by name. It must read records that are public, or of people
             who are not in ``dataset``: what it says of others is no part of the promise.
+        example: a record that was made up, such as ``(torch.zeros(3), torch.tensor(0))``, on which
+            network and loss are tried before anything is charged; by default zeros in the shape of
+            the tensors of a ``TensorDataset``, which is public. For other data sets nothing is tried
+            without it, since their records are read after the charge alone.
         every: how many steps lie between two evaluations, and between two checkpoints; by default a
             twentieth of all.
         checkpoint: a file that is written every so often, from which the same call goes on after the
@@ -150,7 +155,7 @@ def train(
     interval = max(1, rounds // _EVALUATIONS) if every is None else every
     _check_evaluation(evaluate, interval)
     optimizer = _adam(module) if optimizer is None else optimizer
-    _try(module, loss, dataset, options.get("collate_fn"))
+    _try(module, loss, dataset, example, options.get("collate_fn"))
     rule = Weighted(_POWER) if average is None else average
     observer = Observer(module, rule, evaluate, interval)
     asked: dict[str, Any] = {
@@ -355,8 +360,14 @@ def _adam(module: Any) -> Any:
     return torch.optim.Adam([p for p in module.parameters() if p.requires_grad], lr=_LEARNING_RATE)
 
 
-def _try(module: Any, loss: Loss, dataset: Any, collate: Callable[[list[Any]], Any] | None) -> None:
-    """Let network and loss read zeros in the shape of a record, before anything is charged.
+def _try(
+    module: Any,
+    loss: Loss,
+    dataset: Any,
+    example: Any,
+    collate: Callable[[list[Any]], Any] | None,
+) -> None:
+    """Let network and loss read a record that was made up, before anything is charged or read.
 
     Raises:
         ParameterError: if they cannot.
@@ -368,10 +379,11 @@ def _try(module: Any, loss: Loss, dataset: Any, collate: Callable[[list[Any]], A
             "a tuple.",
             name="dataset",
         )
-    if not len(dataset):
+    record = _made_up(dataset) if example is None else example
+    if record is None:
         return
     collate = torch.utils.data.default_collate if collate is None else collate
-    inputs, target = inputs_and_target(moved(collate([dataset[0]]), module))
+    inputs, target = inputs_and_target(moved(collate([record]), module))
     try:
         with evaluating(module):
             outputs = module(*(torch.zeros_like(part) for part in inputs))
@@ -380,11 +392,23 @@ def _try(module: Any, loss: Loss, dataset: Any, collate: Callable[[list[Any]], A
         raise
     except Exception as error:
         raise ParameterError(
-            "module and loss must take a record of the data set; on zeros in the shape of the first, "
+            "module and loss must take a record of the data set; on zeros in the shape of one, "
             f"there is a {type(error).__name__}: {shorten(str(error), _ERROR_LETTERS)}"
             f"{_other_type(inputs, module)}",
             name="loss",
         ) from error
+
+
+def _made_up(dataset: Any) -> Any:
+    """Return a record of zeros like those of a data set of tensors; None for other data sets.
+
+    The shapes and types of tensors are public, and no record is read for them.
+    """
+    if type(dataset) is torch.utils.data.Subset:
+        return _made_up(dataset.dataset)
+    if type(dataset) is not torch.utils.data.TensorDataset:
+        return None
+    return tuple(torch.zeros(part.shape[1:], dtype=part.dtype) for part in dataset.tensors)
 
 
 def _other_type(inputs: Sequence[Any], module: Any) -> str:
