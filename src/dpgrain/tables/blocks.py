@@ -1,4 +1,4 @@
-"""The blocks of a table whose norm is clipped, as its privacy unit determines them."""
+"""The blocks of a table for each privacy unit; the norm of a block is what is clipped."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ Table = TypeVar("Table", bound=Rows)
 
 @dataclass(frozen=True)
 class Blocks:
-    """The blocks that are clipped: records, users' data in one cell, or whole users.
+    """Units of clipping: records, users' data in one cell, or whole users.
 
     Args:
         block: the unit whose data one block holds.
-        of: the column that tells the cell; None where there are no cells.
+        of: the column that gives the cell; None where there are no cells.
         elements: the partition of that column's values; None where each value is its own cell.
-        key: the place of that column among the keys of the groups, which then tell the cell; None
+        key: the place of that column among the keys of the groups, which then give the cell; None
             where it is no key.
         max_elements: the largest number of blocks of a user that are kept.
         named: the partition in words; empty if there is none.
@@ -57,12 +57,12 @@ class Blocks:
 
     @staticmethod
     def of_unit(unit: Unit, table: Rows, keys: Sequence[str], item: str | None = None) -> Blocks:
-        """Make the blocks that protect a unit of a table whose groups have these keys.
+        """Make the blocks for a privacy unit of a table, from the key columns of its groups.
 
         Args:
             unit: the privacy unit.
             table: the table.
-            keys: the columns that tell a record's group.
+            keys: the columns that give a record's group.
             item: the column that a mapping or function partitions; by default the first key.
 
         Raises:
@@ -109,7 +109,7 @@ class Blocks:
             elements = table.partition_of(item, by)
             of, named = item, f"{elements.name} of {_described(item, table)}"
         partition = Partition((rule_of(by if isinstance(by, str) else item, elements, table),))
-        # If the column of cells is itself a key, the group tells the cell.
+        # If the column of cells is itself a key, the group gives the cell.
         if isinstance(by, str) and by in keys:
             of, elements = by, None
         key = list(keys).index(of) if of in keys else None
@@ -119,11 +119,11 @@ class Blocks:
 
     @property
     def of_one_row(self) -> bool:
-        """True if a block is one row at most, so that the norm of what it adds is known."""
+        """True if a block is one row at most, so that the norm of its contribution is known."""
         return self.block == "record" or self.one_row
 
     def cells(self, groups: Groups, *, public: bool) -> Cells:
-        """Return the cells of groups under the partition; one cell where the group tells none.
+        """Return the cells of groups under the partition; one cell where the group gives none.
 
         Args:
             groups: (V,) the groups.
@@ -146,7 +146,7 @@ class Blocks:
 
         Args:
             keys: the other keys.
-            table: the table; a column of cells is added where the keys do not tell them.
+            table: the table; a column of cells is added where the keys do not give them.
         """
         if self.block != "element":
             return table, self
@@ -178,7 +178,7 @@ class Blocks:
 
         Args:
             items: the public number of coordinates, if the domain is public.
-            cells: the public number of cells, if the group tells the cell and the domain is public.
+            cells: the public number of cells, if the group gives the cell and the domain is public.
             single: True if it is public that every block is one coordinate.
             norm: the norm that is clipped.
         """
@@ -218,7 +218,7 @@ def _column(name: str, table: Rows) -> tuple[str, Elements | None, str]:
 
 
 def rule_of(column: str | None, elements: Elements | None, table: Rows) -> Rule:
-    """Return the rule by which a column of a table tells the cell, as a fact.
+    """Return the rule from a column of a table to the cell, as a fact.
 
     Args:
         column: the column, which may be one of cells.
@@ -231,7 +231,7 @@ def rule_of(column: str | None, elements: Elements | None, table: Rows) -> Rule:
     if column in table.days and (elements is None or elements.period is not None):
         day = table.days[column]
         period = "day" if elements is None else elements.period or "day"
-        # A promise of each time for itself must be told from one of a column of dates.
+        # A promise of each time for itself must be distinguished from one of a column of dates.
         return Rule(day.of, period, day.zone, read="" if day.zone else "TIMESTAMP")
     dated = table.schema[column] == "DATE"
     if elements is None:

@@ -1,4 +1,4 @@
-"""The groups of a release with their cells, and the codes by which engines and kernel know them."""
+"""The groups of a release with their cells, and their codes for engines and kernel."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Dictionary:
         Args:
             groups: different groups, of the types of the key columns.
             cells: the cell of each group.
-            column_cells: the number of cells of another column, where that tells the cell.
+            column_cells: the number of cells of another column, where that gives the cell.
             corners: the number of coordinates of each group.
             digests: what hashes names; an engine that is quicker at it than Python passes its own.
         """
@@ -107,7 +107,7 @@ def public_order(groups: Groups, cells: Cells, digests: Digests) -> IntArray:
     """
     kept = np.flatnonzero(cells.codes >= 0)
     codes = cells.codes[kept]
-    # All groups of a cell have its label; the first one tells it.
+    # All groups of a cell have its label; the first one gives it.
     first = np.full(int(codes.max(initial=-1)) + 1, -1, dtype=np.int64)
     first[codes[::-1]] = kept[::-1]
     used = np.flatnonzero(first >= 0)
@@ -121,7 +121,8 @@ def _by_hash(groups: Groups, rank: IntArray, digests: Digests) -> IntArray:
     """Return the places of groups, (n,), by rank, then by the hashes of their keys, then by keys."""
     words = [word for column in groups.columns for word in digests(column).T]
     if words:
-        # One number of the rank and the first bits that follow it nearly always tells all groups apart.
+        # One number of the rank and the first bits that follow it nearly always distinguishes all
+        # groups.
         bits = int(rank.max(initial=0)).bit_length()
         packed = (rank.astype(np.uint64) << np.uint64(64 - bits)) | (words[0] >> np.uint64(bits))
         order = np.argsort(packed)

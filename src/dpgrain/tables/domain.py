@@ -1,4 +1,4 @@
-"""The groups that are published: public ones, privately selected ones, or a mixture."""
+"""The groups of a release: public ones, privately selected ones, or a mixture."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Domain:
     """The public part of a domain.
 
     Args:
-        keys: the columns that tell a record's group.
+        keys: the columns that give a record's group.
         public: the values of each public key; the values of other keys are selected privately.
         listed: all groups, where the caller listed these instead.
     """
@@ -33,7 +33,7 @@ class Domain:
 
     @property
     def selected(self) -> tuple[str, ...]:
-        """The keys whose values have to be selected privately."""
+        """The keys with privately selected values."""
         if self.listed is not None:
             return ()
         return tuple(key for key in self.keys if key not in self.public)
@@ -59,7 +59,7 @@ class Domain:
 
 
 def public_domain(domain: Any, blocks: Blocks, table: Rows, keys: Sequence[str]) -> Domain:
-    """Read the public part of the domain that the caller gave, in the types of the key columns.
+    """Read the public part of the caller's domain, in the types of the key columns.
 
     Args:
         domain: for one key a list of its values; for several a mapping from key to such a list (keys
@@ -69,7 +69,7 @@ def public_domain(domain: Any, blocks: Blocks, table: Rows, keys: Sequence[str])
             :mod:`dpgrain.inputs.labels` says which cells a value matches.
         blocks: the blocks of the unit.
         table: the table.
-        keys: the columns that tell a record's group.
+        keys: the columns that give a record's group.
 
     Raises:
         ParameterError: if a list is empty, repeats a value, or has the wrong type.
@@ -91,7 +91,7 @@ def public_domain(domain: Any, blocks: Blocks, table: Rows, keys: Sequence[str])
 def listed_values(
     domain: Any, table: Rows, keys: Sequence[str]
 ) -> dict[tuple[str, ...], tuple[pa.Array, ...]]:
-    """Return the public values that a domain lists, by the keys whose values they are."""
+    """Return the public values of a domain, by their keys."""
     stated = public_domain(domain, Blocks("record"), table, keys)
     if stated.listed is not None:
         return {tuple(keys): stated.listed.columns}
@@ -131,7 +131,7 @@ def _released(groups: Groups, keys: tuple[str, ...]) -> list[Any]:
 
 
 def _implied(blocks: Blocks, table: Rows, keys: tuple[str, ...]) -> Domain:
-    """Return the values that a public mapping names, key by key."""
+    """Return the values of a public mapping, key by key."""
     public: dict[str, pa.Array] = {}
     for i, key in enumerate(keys):
         elements = blocks.elements if blocks.key == i else None

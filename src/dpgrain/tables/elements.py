@@ -33,9 +33,9 @@ Missing: TypeAlias = Literal["own", "drop", "error"]
 Period: TypeAlias = Literal["week", "month", "year"]
 _MISSING_CHOICES = ("own", "drop", "error")
 _COUNTED_ONCE = {str, int, type(None)}
-# A date is written so in SQL; the year before year 1 is 1 BC.
+# Form of a date in SQL; the year before year 1 is 1 BC.
 _DAY = re.compile(r"([0-9]{4,})-([0-9]{2})-([0-9]{2})( \(BC\))?")
-#: Messages about an item that the column cannot hold begin with this.
+#: Beginning of messages about an item that the column cannot hold.
 NAMED = "the partition names item"
 
 
@@ -260,7 +260,7 @@ def _mark(content: str) -> str:
 
 
 def _identity(function: Callable[[Any], Hashable]) -> str:
-    """Return a token of one function object, since no text tells all that a function does."""
+    """Return a token of one function object, since no text describes a function completely."""
     try:
         return _identities.setdefault(function, secrets.token_hex(8))
     except TypeError:
@@ -423,8 +423,8 @@ def cell_or_none(elements: Elements, item: Any) -> Any:
 def _names(cells: list[Hashable | None], *, public: bool) -> list[str | None]:
     """Return the names of cells, None for no cell; cells with equal names are the same cell.
 
-    One function of the cell alone must both tell cells apart and order them. Otherwise the rest of the
-    table would decide which elements of a user are kept.
+    One function of the cell alone must both distinguish cells and order them. Otherwise the rest of
+    the table would decide which elements of a user are kept.
     """
     return [_name_or_none(cell, public=public) for cell in cells]
 

@@ -19,19 +19,19 @@ from dpgrain.tables.engines.protocol import Engine, Summed, Users
 from dpgrain.tables.groups import Groups
 from dpgrain.tables.split import Split
 
-# Items that are whole numbers and are listed from the least to the largest, at most.
+# Length of a list of whole-numbered items, from the least to the largest, at most.
 _MOST_LISTED_ITEMS = 1 << 21
 
 
 def candidates(engine: Engine, keys: Sequence[str], value: str | None = None) -> Groups:
-    """Return groups that rows may belong to, among them all that they do belong to; private.
+    """Return groups that may have rows, among them all that do; private.
 
     Whole numbers that lie close together are all listed, which is quicker than to look which occur. So
-    the caller has to tell afterwards which groups nobody holds.
+    the caller has to find out afterwards which groups nobody holds.
 
     Args:
         engine: the engine that reads the rows.
-        keys: the columns that tell a record's group.
+        keys: the columns that give a record's group.
         value: a column of numbers; rows without a finite one are left out.
     """
     if len(keys) == 1 and engine.table.is_integer(keys[0]):
@@ -68,7 +68,7 @@ class Contributions:
     ) -> None:
         self._engine, self._blocks, self._value, self._split = engine, blocks, value, split
         self._unit = 1.0 if split is None else split.unit
-        # The group tells the cell, or else another column does.
+        # The group gives the cell, or else another column does.
         shared = blocks.block == "element" and blocks.key is None
         self._cell_column = blocks.cell_column if shared else None
         self.dictionary: Dictionary = engine.dictionary(
@@ -138,7 +138,7 @@ class Contributions:
         """Count the weighted blocks by pool and size of norm, (pools, bins), in 2^-10ths of a block.
 
         Args:
-            pools: the pools of cells, which the groups tell, and what is counted in each.
+            pools: the pools of cells, which the groups give, and what is counted in each.
             norm: the norm that is binned.
             indicator: count each (user, coordinate) pair as 1, whatever its total.
         """
@@ -152,7 +152,7 @@ class Contributions:
         )
 
     def holdings(self, edges: IntArray) -> IntArray:
-        """Count users by the numbers of pairs, and of records, that they hold, (2, bins).
+        """Count users by their numbers of pairs, and of records, (2, bins).
 
         Args:
             edges: (bins,) the largest number in each bin, increasing; the last bin has no end.
@@ -212,7 +212,7 @@ class _Adds:
 def _holders(
     keys: IntArray, _: FloatArray | None, layout: Layout, out: IntArray, **bounds: int | None
 ) -> None:
-    """Count the blocks that hold each coordinate, whatever their totals."""
+    """Count the blocks of each coordinate, whatever their totals."""
     kernel.holders(keys, layout, out, **bounds)
 
 

@@ -1,4 +1,4 @@
-"""Public lists of items that stand in files."""
+"""Public lists of items, read from files."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from dpgrain.tables.table import UserTable
 
 
 def listed_in(path: Path, keys: Sequence[str], rows: UserTable) -> list[Any]:
-    """Return the public items that a file lists.
+    """Return the public items of a file.
 
     Args:
         path: a Parquet or CSV file, or a text file with an item in each line.
-        keys: the columns of the table that tell items apart. Of one, the file's first column holds the
-            items; of several, it must have them all, and each row is an item.
-        rows: the table, whose types tell whether keys are integers.
+        keys: the columns of the table that distinguish items. Of one, the file's first column holds
+            the items; of several, it must have them all, and each row is an item.
+        rows: the table, whose types say whether keys are integers.
 
     Raises:
         ParameterError: if what the file holds does not fit the columns.
@@ -32,7 +32,7 @@ def listed_in(path: Path, keys: Sequence[str], rows: UserTable) -> list[Any]:
 
 
 def _tuples(path: Path, keys: Sequence[str], rows: UserTable) -> list[tuple[Any, ...]]:
-    """Return the rows of a file that has all the key columns."""
+    """Return the rows of a file with all the key columns."""
     found = read_file(path)
     missing = [key for key in keys if key not in found.column_names]
     if missing:

@@ -35,13 +35,13 @@ from dpgrain.tables.engines.sources import Source, TypedSource, other_delimiter
 from dpgrain.tables.where import narrowed, region_of
 from dpgrain.zones import check_zone
 
-# Letters of a column's name that are shown where it may be a whole header.
+# Letters of a column's name that are shown, at most: it may be a whole header.
 _LETTERS = 40
 
 
 @dataclass(frozen=True)
 class CellColumn:
-    """A column that holds the cell of another column's value.
+    """A column of the cells of another column's values.
 
     Args:
         of: the other column.
@@ -57,7 +57,7 @@ class CellColumn:
 
 @dataclass(frozen=True)
 class DayColumn:
-    """A column that holds the day of another column's time.
+    """A column of the days of another column's times.
 
     Args:
         of: the column of times.
@@ -70,11 +70,11 @@ class DayColumn:
 
 @dataclass(frozen=True, repr=False)
 class Rows:
-    """The source of rows and their public part, which is all that an engine is given.
+    """The source of rows and their public part: all that an engine is given.
 
     Args:
         source: where the rows come from.
-        user: the column that tells whose a record is; None if there is none, which leaves the
+        user: the column that names the user of a record; None if there is none, which leaves the
             privacy unit ``Record`` only.
         n_users: the public size of the roster, if known; never counted from the table.
         schema: column name → DuckDB type.
@@ -104,8 +104,8 @@ class Rows:
             by: a mapping (a dict, a two-column table, a :class:`pathlib.Path` of one), a function, or
                 an :class:`~dpgrain.Elements`. It must be public. A value without a cell is its own
                 (``"own: value"``), unless ``missing="drop"`` leaves it out. A function gets whole
-                numbers or text (a date as ``"2024-05-01"``); a value on which it fails has no cell, and
-                nothing tells of it: try the function on public values first.
+                numbers or text (a date as ``"2024-05-01"``); a value on which it fails has no cell,
+                and no message says so: try the function on public values first.
 
         Raises:
             ParameterError: if the name is taken, or the partition refuses what it lacks.
@@ -219,9 +219,9 @@ class Rows:
     def where(self, columns: Mapping[str, Any] | None = None, /, **more: Any) -> Self:
         """Return the rows of a public region alone; nothing is read yet.
 
-        The region is cut out of the source before bounds are chosen, users told apart, duplicates added
-        up or names selected: a row outside has no influence on anything. It must be public, which what
-        was published before is: fixed without looking at the rows.
+        The region is cut out of the source before bounds are chosen, users distinguished,
+        duplicates added up or names selected: a row outside has no influence on anything. It must
+        be public, which what was published before is: fixed without looking at the rows.
 
         Args:
             columns: column → what it may hold, for columns whose names are no Python names.
@@ -301,7 +301,7 @@ class Rows:
 
         Args:
             label: an item that a domain or partition names.
-            column: the column, whose type tells what its keys are.
+            column: the column, whose type says what its keys are.
             role: the words for where the label is from, in messages: "domain holds".
 
         Raises:
@@ -416,7 +416,8 @@ class Rows:
                     f"{role} {column!r} has type {kind}; it must hold numbers: {remedy}.", name=role
                 )
         if texts:
-            # All columns are named at once, so that a person with twenty features is told once.
+            # All columns are named at once, so that a person with twenty features reads one
+            # message.
             types = ", ".join(f"{column!r}: 'DOUBLE'" for column in texts)
             raise SchemaError(
                 f"{role} {texts[0]!r} is a column of text where numbers are asked; state its type, "

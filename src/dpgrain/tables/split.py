@@ -18,7 +18,7 @@ from dpgrain.tables.engines.kernel import SATURATION
 
 
 class Split(Protocol):
-    """A rule that turns records' numbers into what they add, in multiples of ``unit``."""
+    """A rule from records' numbers to their additions, in multiples of ``unit``."""
 
     @property
     def corners(self) -> int:

@@ -1,4 +1,4 @@
-"""``dg.read``: a table in which one user holds many records."""
+"""Tables of users with many records each, opened by ``dg.read``."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from dpgrain.tables.engines.provenance import provenance_of
 from dpgrain.tables.engines.sources import typed
 from dpgrain.tables.rows import Rows
 
-# This mark stands before the names of users that are no text.
+# Mark before the names of users that are no text.
 _MARK = "\x1f"
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "KI": 2**10, "MI": 2**20, "GI": 2**30}
 
@@ -77,7 +77,7 @@ class UserTable(Rows):
         by: str | Sequence[str] | None = None,
         **numbers: str | tuple[str, str],
     ) -> UserTable:
-        """Return a table with one row of each user, of numbers that are made of all of a user's rows.
+        """Return a table with one row of each user: numbers of all rows of that user.
 
         Args:
             by: columns to keep, such as a country: a user then has a row for each combination of
@@ -126,7 +126,7 @@ class UserTable(Rows):
         """Report bad values in rows to the curator: **not private, not to be published**.
 
         Args:
-            item: the column, or columns, that tell what is counted or grouped by.
+            item: the column, or columns, to count or group by.
             weight: a column of weights, which count 0 below 0.
             value: a column of numbers, or several. Here they may be text without a stated type, as
                 the counts help to find the type that suits them.
@@ -214,14 +214,14 @@ def read(
     engine: Any = None,
     rows: Literal["as given"] | None = None,
 ) -> UserTable:
-    """Open a table in which one user holds many records; nothing is loaded yet.
+    """Open a table of users with many records each; nothing is loaded yet.
 
     Args:
         source: a path or glob (or several) of Parquet or CSV files (UTF-8), an Arrow table, a
             pandas or Polars data frame, or a table of DuckDB by its name (``con.table("visits")``); any
             other relation of DuckDB, a lazy frame of Polars and a frame of Spark are queries, which
             need ``rows=``.
-        user: the column that tells whose a record is; without one only ``Record`` is offered.
+        user: the column that names the user of a record; without one only ``Record`` is offered.
         n_users: the public number of enrolled users, with or without records. It is never counted
             from the table, since that number is private; used for the δ warning and in the guarantee.
         types: column → SQL type, for columns of text; a value that does not fit is a null. All columns
@@ -291,10 +291,11 @@ def _users_apart(source: Any, user: str) -> Any:
         return source
     place = names.index(user)
     labels = source.iloc[:, place]
-    # What an object of the caller's warns of as it is read would tell of one row.
+    # A warning of the caller's object as it is read would say something about one row.
     with silent():
         if hasattr(labels, "cat"):
-            # The type of categories depends on which users are there, so users are told apart always.
+            # The type of categories depends on which users are there, so users are distinguished
+            # always.
             names_of = [_told(key(label)) for label in labels.cat.categories]
             told = [names_of[code] if code >= 0 else None for code in labels.cat.codes]
         elif labels.dtype == "object":

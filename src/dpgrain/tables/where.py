@@ -28,7 +28,7 @@ _PERIOD = re.compile(
 )
 
 
-# Text that looks like this may be meant for all days of the month, or all times of the day.
+# Form of text that may be meant for all days of the month, or all times of the day.
 _MONTH_OR_DAY = re.compile(r"\d{4}-\d{2}(-\d{2})?")
 
 
@@ -41,11 +41,11 @@ class Columns(Protocol):
 
     @property
     def cells(self) -> Mapping[str, Any]:
-        """The columns of cells that were added."""
+        """The added columns of cells."""
 
     @property
     def days(self) -> Mapping[str, Any]:
-        """The columns of days of times that were added."""
+        """The added columns of days of times."""
 
     def require(self, column: str, role: str) -> None:
         """Raise unless the table has the column."""
@@ -72,7 +72,7 @@ def region_of(table: Columns, stated: Mapping[str, Any]) -> Region:
 
     Raises:
         ParameterError: if a value does not fit its column, or nothing can lie in the region.
-        SchemaError: if a column is missing, or nothing can be told by its values.
+        SchemaError: if a column is missing, or its values cannot be compared with what is stated.
     """
     if not stated:
         raise ParameterError(
@@ -127,7 +127,7 @@ def _side(table: Columns, column: str, value: Any) -> Side:
 
 
 def _warn_of_periods(column: str, labels: Sequence[int | str]) -> None:
-    """Warn of a label that looks like a month or a day, and equals no day or time of it."""
+    """Warn of a label in the form of a month or a day, if it equals no day or time of it."""
     for label in labels:
         if isinstance(label, str) and _MONTH_OR_DAY.fullmatch(label):
             warnings.warn(

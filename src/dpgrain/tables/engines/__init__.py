@@ -1,1 +1,1 @@
-"""Engines, which read tables, and the integer kernel that every engine feeds."""
+"""Engines for reading tables, and the integer kernel behind every engine."""

@@ -1,4 +1,4 @@
-"""Keys of counted records are kept in 32 bits each, in buckets of users that lie together.
+"""Keys of counted records in 32 bits each, in buckets of neighbouring users.
 
 The bits of a key above its bucket's say which bucket it lies in, so that they need not be stored. A
 bucket is sorted when it is first asked for, which threads do side by side, and it fits in the cache.
@@ -16,13 +16,15 @@ from dpgrain._types import BoolArray, IntArray
 
 # Bits of a key within its bucket, and the numbers of buckets, at least and at most.
 _LOW_BITS, _LEAST_BUCKETS, _MOST_BUCKETS = 32, 1 << 6, 1 << 12
-# So many keys are sorted at a time before they are put into their buckets.
+# Keys that are sorted at a time before they are put into their buckets.
 _STAGED_KEYS = 1 << 20
-# The blocks that buckets begin and do not fill take this part of the capacity at most.
+# Largest part of the capacity, as one in this many, taken by blocks that buckets begin and do not
+# fill.
 _SLACK = 8
-# Where more keys are held than may be sorted, no bucket holds more than this part of those.
+# Largest part in one bucket, as one in this many, of the keys that may be sorted, where more are
+# held.
 _EVEN = 8
-# So many keys of a bucket are looked at together.
+# Keys of a bucket that are read together.
 _PART_KEYS = 1 << 20
 
 
@@ -148,7 +150,7 @@ class Buckets:
         return self._taken - 1
 
     def keep(self, mine: Callable[[IntArray], BoolArray]) -> None:
-        """Keep the keys that a function says true of, and drop the others."""
+        """Keep the keys for which a function is true, and drop the others."""
         self.settle()
         for bucket in self.held():
             lows = self.of(bucket)
@@ -171,7 +173,7 @@ class Buckets:
         return False
 
     def held(self) -> list[int]:
-        """Return the buckets that hold keys."""
+        """Return the buckets with keys."""
         return [int(bucket) for bucket in np.flatnonzero(self._sizes)]
 
     def of(self, bucket: int) -> NDArray[np.uint32]:

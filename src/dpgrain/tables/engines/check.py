@@ -1,4 +1,4 @@
-"""Exact counts tell a curator of faults in rows before a release; they are the curator's alone."""
+"""Exact counts of faults in rows, for the curator alone, before a release."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dpgrain.tables.engines.sql import key, quoted, tried
 from dpgrain.tables.engines.sql import text as literal
 from dpgrain.tables.rows import Rows
 
-#: Each fault of a line of CSV, by DuckDB's name for it, in words that tell what the curator may do.
+#: Each fault of a line of CSV, by DuckDB's name for it, in words that say what the curator may do.
 _FAULTS = {
     "INVALID ENCODING": "not UTF-8: convert the file, as by iconv",
     "MISSING COLUMNS": "too few values",
@@ -27,9 +27,9 @@ _FAULTS = {
 }
 _THOUSANDS = r"^\s*[+-]?[0-9]{1,3}([.,' ][0-9]{3})+([.,][0-9]+)?\s*$"
 _COMMA = r"^\s*[+-]?[0-9.]*,[0-9]+\s*$"
-# Exporters and people write these, in any case of letters, where an id is missing.
+# Texts, in any case of letters, that exporters and people write where an id is missing.
 _MISSING = ("", "-", "?", "<na>", "n/a", "na", "nan", "nil", "none", "null", "undefined", "unknown")
-# Days are written in another order than year, month, day.
+# Form of days written in another order than year, month, day.
 _OTHER_DAYS = r"^\s*[0-9]{1,2}[./-][0-9]{1,2}[./-][0-9]{2,4}\b"
 Listed: TypeAlias = Mapping[tuple[str, ...], Sequence[pa.Array]]
 _HEADING = "For the curator only: these exact counts are NOT private and must not be published."
@@ -47,7 +47,7 @@ def check(
 
     Args:
         table: the table.
-        items: the columns that tell what is counted.
+        items: the columns that name what is counted.
         weight: a column of weights.
         values: columns of numbers.
         bounds: (low, high); numbers beyond them are counted.
@@ -96,7 +96,7 @@ def _answers(engine: DuckDB, counts: dict[str, str], used: Sequence[str]) -> dic
 
 
 def _counts_of_rows(table: Rows, items: Sequence[str]) -> dict[str, str]:
-    """Return the counts of users and items that are reported, as words → SQL."""
+    """Return the counts of users and items for the report, as words → SQL."""
     counts = {"rows": "count(*)"}
     if table.user is not None:
         user = key(table.user, table.schema[table.user])
@@ -115,7 +115,7 @@ def _counts_of_rows(table: Rows, items: Sequence[str]) -> dict[str, str]:
 
 
 def _counts_of_domain(engine: DuckDB, domain: Listed) -> dict[str, str]:
-    """Count the rows that hold what the public domain lacks."""
+    """Count the rows outside the public domain."""
     table = engine.table
     counts = {}
     for place, (keys, columns) in enumerate(domain.items()):
@@ -149,7 +149,7 @@ def _counts_of_typed(table: Rows, items: Sequence[str]) -> dict[str, str]:
 
 
 def _behind(table: Rows, column: str) -> str:
-    """Return the column of the source that a column of cells or of days is made of."""
+    """Return the source's column behind a column of cells or of days."""
     if column in table.cells:
         return _behind(table, table.cells[column].of)
     return table.days[column].of if column in table.days else column

@@ -1,4 +1,4 @@
-"""The types of columns: which there are, what each is read as, and what a column of each is good for.
+"""The types of columns: their names, the types that they are read as, and their uses.
 
 All sources end in DuckDB, so a type is what DuckDB calls it. :data:`_TYPES` lists those that are read.
 A column of any other type may stand in a table, but no release can use it, and the refusal says so.
@@ -30,18 +30,18 @@ from dataclasses import dataclass
 #: Bytes of the longest text, in UTF-8, that is a label or is read as another type.
 LONGEST_LABEL = 1 << 16
 TEXT, TRUTH, DAY = "VARCHAR", "BOOLEAN", "DATE"
-#: Times without a zone, and moments; both are counted in microseconds.
+#: Types of times without a zone, and of moments; both are counted in microseconds.
 TIME, MOMENT = "TIMESTAMP", "TIMESTAMP WITH TIME ZONE"
 TIMES = (TIME, MOMENT)
-#: Values of these types are keys as they are; all other keys are text.
+#: Types whose values are keys as they are; all other keys are text.
 INTEGERS = ("TINYINT", "UTINYINT", "SMALLINT", "USMALLINT", "INTEGER", "UINTEGER", "BIGINT")
-#: Numbers of these types are whole.
+#: Types of whole numbers.
 WHOLE = (*INTEGERS, "UBIGINT", "HUGEINT", "UHUGEINT")
 REALS = ("FLOAT", "DOUBLE")
 #: Microseconds since 1970 of the first and the last time; those at ±(2⁶³ − 1) are infinite.
 FIRST_TIME, LAST_TIME = -9_223_372_022_400_000_000, 2**63 - 2
 _DECIMAL = re.compile(r"DECIMAL\((\d+), ?(\d+)\)")
-# The values of an ENUM are data, and no part of its name.
+# Values of an ENUM in its type's name, where they are data.
 _VALUES = re.compile(r"ENUM\(.*\)", re.DOTALL)
 _NOTHING = '"NULL"'
 
@@ -89,7 +89,7 @@ def _decimal(kind: str, digits: int, places: int) -> ColumnType:
 
 
 def _short(written: str) -> str:
-    """Return the SQL of a text that leaves the caller's DuckDB: null where it is no label."""
+    """Return the SQL of a text on its way out of the caller's DuckDB: null where it is no label."""
     return f"CASE WHEN strlen({written}) <= {LONGEST_LABEL} THEN {written} END"
 
 

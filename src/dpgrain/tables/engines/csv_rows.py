@@ -25,25 +25,25 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-#: The longest row that is read has this many bytes without its end: half of what DuckDB holds at once.
+#: Bytes of the longest row that is read, without its end: half of what DuckDB holds at once.
 LONGEST_BYTES = 8 << 20
-# This many bytes are looked at together, so that they stay in the cache.
+# Bytes that are searched together, so that they stay in the cache.
 _PIECE_BYTES = 1 << 19
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _FEED, _RETURN, _QUOTE, _SPACE = b'\n\r" '
-# A quote leads to one of these states: inside quotes, behind them, or the middle of a value without
-# quotes.
+# States after a quote: inside quotes, behind them, or the middle of a value without quotes.
 _INSIDE, _BEHIND, _MIDDLE = range(3)
-# A quote is of one of these kinds: it stands where a value may open; or elsewhere and is the first of
-# its value; or in the same value as the quote before it. From each state, each kind leads to a state.
+# Kinds of quotes: one stands where a value may open; another is elsewhere and the first of its
+# value; the last is in the same value as the quote before it. From each state, each kind leads to a
+# state.
 _OPENING, _LETTER, _AGAIN = range(3)
 _NEXT = (
     (_BEHIND, _BEHIND, _BEHIND),
     (_INSIDE, _MIDDLE, _INSIDE),
     (_INSIDE, _MIDDLE, _MIDDLE),
 )
-# These are the shortest beginnings of values that lead to each state; the last byte stands for any byte
-# without a meaning.
+# Shortest beginnings of values that lead to each state; the last byte stands for any byte without a
+# meaning.
 _BEGINNINGS = (b'"', b'""', b"\xff")
 
 _REGULAR = re.compile(rb'"(?:[^"]|"")*+"')
@@ -72,7 +72,7 @@ def parts(path: str) -> Iterator[bytes]:
 
 @dataclass(frozen=True)
 class Oddities:
-    """Lines of a file that DuckDB must not see.
+    """Lines of a file to keep from DuckDB.
 
     Args:
         long_rows: the rows that are longer than :data:`LONGEST_BYTES`: where each begins, and where the
@@ -88,7 +88,7 @@ class Oddities:
 
 
 def oddities(pieces: Iterable[bytes], delimiter: str) -> Oddities:
-    r"""Look through a file for rows that are too long, and for quotes that are not regular.
+    r"""Find rows in a file that are too long, and quotes that are not regular.
 
     Args:
         pieces: the bytes of a file, as :func:`parts` yields them.
@@ -218,7 +218,7 @@ class Mender:
 
 
 def _regular(value: bytes) -> bytes | None:
-    """Return the same value with regular quotes; None if nobody can tell what it is."""
+    """Return the same value with regular quotes; None if its quotes have no clear meaning."""
     if b'"' not in value:
         return value
     if not value.startswith((b'"', b' "')):
@@ -290,7 +290,7 @@ class Splitter:
         return _odd(counting), lead
 
     def _bits(self, letters: _Bytes, letter: int) -> _Words:
-        """Return a bit for each letter that tells if it is this one, (n/64,), the first one lowest."""
+        """Return a bit for each letter, set where it is this one, (n/64,), the first one lowest."""
         size = -(-len(letters) // 64) * 64
         # The memory is kept, as asking for it anew each time would cost more than the rest.
         if len(self._same) < size:

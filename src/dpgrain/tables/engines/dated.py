@@ -1,4 +1,4 @@
-"""A source with a column of days, which clocks of a stated zone show at the times of another column."""
+"""A source with a column of days: the days of another column's times in a stated zone."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from dpgrain.tables.engines.sources import OverSource, Source
 from dpgrain.tables.engines.sql import quoted
 from dpgrain.zones import RULE_BEGINS, RULE_LASTS, offsets
 
-# What is added to a time stays within what a TIMESTAMP holds: a few days are left at both ends.
+# Microseconds since 1970 of the last time to which something is added: a few days are left before
+# the end of a TIMESTAMP, as at its beginning.
 _LAST = 2**63 - 3 * 24 * 60 * 60 * 10**6
 _FIRST = -9_223_372_022_400_000_000 + 3 * 24 * 60 * 60 * 10**6
 
@@ -40,7 +41,7 @@ class DatedSource(OverSource):
     def attach(
         self, connection: duckdb.DuckDBPyConnection, used: Collection[str] | None = None
     ) -> str:
-        """Return the rows with their days; a time that is missing or infinite has such a day."""
+        """Return the rows with their days; a missing or infinite time has such a day."""
         if used is not None and self.column not in used:
             return self.source.attach(connection, used)
         needed = None if used is None else {*used, self.of} - {self.column}

@@ -43,7 +43,7 @@ from dpgrain.tables.split import Split
 
 Answer = TypeVar("Answer")
 
-# Python hashes fewer names than this sooner than a query is begun.
+# Names below which hashing in Python takes less time than a query.
 _FEW_NAMES = 1 << 14
 # Engines that share a connection give their lookups different names.
 _lookups = itertools.count()
@@ -64,7 +64,7 @@ class DuckDB:
 
     @staticmethod
     def over(table: Rows, connection: duckdb.DuckDBPyConnection) -> DuckDB:
-        """Return an engine on a connection that another one has opened and will close."""
+        """Return an engine on a connection of another one, which closes it later."""
         engine = DuckDB(table)
         engine._connection = connection
         return engine
@@ -77,7 +77,7 @@ class DuckDB:
         except BaseException:
             self._spill.remove()
             raise
-        # A progress bar would print on standard output, and tell by its pace how long the table is.
+        # A progress bar would print on standard output, and show by its pace how long the table is.
         self._connection.execute("SET enable_progress_bar = false")
         # A time without a zone must not be another moment on another machine.
         self._connection.execute("SET TimeZone = 'UTC'")
@@ -112,10 +112,10 @@ class DuckDB:
         self._spill.remove()
 
     def distinct(self, keys: Sequence[str], value: str | None = None) -> Groups:
-        """Return the different groups that rows of users belong to; private.
+        """Return the different groups of users' rows; private.
 
         Args:
-            keys: the columns that tell a record's group.
+            keys: the columns that give a record's group.
             value: a column of numbers; rows without a finite one are left out.
         """
         step("looking for groups")
@@ -163,7 +163,7 @@ class DuckDB:
             self._keep("cells", cells)
 
     def _digests(self, names: pa.Array) -> NDArray[np.uint64]:
-        """Hash names, on all threads where they are many."""
+        """Hash names, on all threads if they are many."""
         if len(names) < _FEW_NAMES:
             return md5_of(names)
         self._keep("names", pa.table({"name": names, "place": numbers(np.arange(len(names)))}))

@@ -35,17 +35,18 @@ from dpgrain.tables.engines.memory import MOST_SUMS, Memory
 Chunk: TypeAlias = tuple[IntArray, FloatArray | None]
 #: What a thread takes at a time: called, it gives sorted keys of whole users, with their totals.
 Piece: TypeAlias = Callable[[], Iterator[Chunk]]
-#: Packed keys are non-negative int64.
+#: Bits of a packed key, which is a non-negative int64.
 KEY_BITS = 62
 # Keys that one kernel call handles, so that its work space stays near the cache.
 _CALL_KEYS = 1 << 16
-# This many keys are looked at together where the whole buffer is gone through.
+# Keys that are read together where the whole buffer is gone through.
 _PART_KEYS = 1 << 20
-# Pairs are merged where they are at most this part of the keys that are held.
+# Largest part of the held keys, as one in this many, for which pairs are merged.
 _FEW_PAIRS = 8
 # Parts into which users are divided, at most; a part that still does not fit is one user.
 _MOST_PARTS = 1 << 20
-# User codes are mixed with themselves, shifted by these bits, before their low bits divide the users.
+# Shifts in bits by which user codes are mixed with themselves, before their low bits divide the
+# users.
 MIXING = (7, 15, 25, 40)
 
 
@@ -74,7 +75,7 @@ class Share:
 
 
 class Scan(Protocol):
-    """An engine's stream of keys, which it gives as often as asked."""
+    """An engine's stream of keys, which can be read again and again."""
 
     def __call__(self, share: Share) -> Iterator[Chunk]:
         """Yield (keys, totals) of the users in a share, in any order; totals are None for 1 each."""
@@ -107,7 +108,7 @@ class Batch(Protocol):
     """Keys of whole users that are in memory together."""
 
     def pieces(self, shift: int, size: int) -> Iterator[Piece]:
-        """Yield pieces of whole users, of about so many keys, for threads to take."""
+        """Yield pieces of whole users, of about a given number of keys, for threads to take."""
 
 
 class Feed:
@@ -321,7 +322,7 @@ class Scanned:
 
 
 def require_bits(users: int, shift: int) -> None:
-    """Raise unless the bits of a key above ``shift`` are enough to tell the users apart."""
+    """Raise unless the bits of a key above ``shift`` are enough to distinguish the users."""
     if users.bit_length() + shift > KEY_BITS:
         raise DataError(
             "users × cells × items exceed 2^62, what one key can tell apart; split the domain."

@@ -1,4 +1,4 @@
-"""Arrow tables and data frames as tables whose every value Arrow, DuckDB and Spark can read.
+"""Arrow tables and data frames with values that Arrow, DuckDB and Spark can all read.
 
 Arrow looks neither at the bytes of texts nor at the numbers of times, and what is beyond their range
 would end a query. Each such value is a null here, by itself.
@@ -190,7 +190,7 @@ def _is_null(value: Any) -> bool:
 def _as_text(value: Any) -> str | None:
     """Return the value as text, or null where it has none: an error would tell of one row."""
     with warnings.catch_warnings():
-        # A warning would tell of one row, too.
+        # A warning would say something about one row, too.
         warnings.simplefilter("ignore")
         try:
             found = None if _is_null(value) else cell_text(value)

@@ -28,7 +28,7 @@ from dpgrain.tables.rows import Rows
 from dpgrain.tables.split import Split
 
 _TEXTS = (pa.string(), pa.large_string())
-# More bytes than any machine has: what is kept here is kept whole, and DuckDB may keep it, too.
+# Bytes, more than any machine has: what is kept here is kept whole, and DuckDB may keep it, too.
 _NO_BOUND = 1 << 50
 
 
@@ -51,7 +51,7 @@ class InMemory:
         self._close()
 
     def distinct(self, keys: Sequence[str], value: str | None = None) -> Groups:
-        """Return the different groups that rows of users belong to."""
+        """Return the different groups of users' rows."""
         self._need(*keys, value)
         held = self._held(keys, value)
         columns = [self._key(key).filter(truths(held)) for key in keys]
@@ -132,7 +132,7 @@ class InMemory:
     def _chunk(
         self, keys: IntArray, held: BoolArray, value: str | None, split: Split | None
     ) -> Chunk:
-        """Return (keys, totals) of the rows that are held."""
+        """Return (keys, totals) of the held rows."""
         if split is None:
             return keys[held], None
         return split(keys[held], None if value is None else self._number(value)[held])

@@ -1,4 +1,4 @@
-"""The one kernel that bounds what a person contributes, on integers.
+"""The one kernel for contribution bounding, on integers.
 
 Every engine hands over *keys*, sorted: ``user | cell | item`` packed into 63 bits, one key per record
 (or one per pair with its total). The kernel groups them into pairs (user, item) and blocks
@@ -23,21 +23,21 @@ from numpy.typing import NDArray
 
 from dpgrain._types import BoolArray, FloatArray, IntArray
 
-# Totals of a pair saturate here: below it a float64 sum of integers is exact in any order, and
-# once a partial sum exceeds it, it stays above.
+# Largest total of a pair, at which it saturates: below it a float64 sum of integers is exact in any
+# order, and once a partial sum exceeds it, it stays above.
 SATURATION = 2.0**53
-# Weights of blocks are whole numbers of 2^-10ths.
+# Bits of the fraction of a block's weight, which is a whole number of 2^-10ths.
 WEIGHT_BITS = 10
 # Users whose blocks are pooled at once: user, row and weight are packed into 63 bits, which leaves 32
 # for the row.
 _POOLED_USERS = 1 << 20
-# The scale to the bound is lowered by this factor, which is more than float64 rounding can raise it.
+# Factor that lowers the scale to the bound, by more than float64 rounding can raise it.
 _SAFETY_FACTOR = 1.0 - 2.0**-40
 
 
 @dataclass(frozen=True)
 class Layout:
-    """How keys are packed, and which item belongs to which cell.
+    """The packing of keys, and the cell of each item.
 
     Args:
         items: number of items V; codes are sorted by cell, so that blocks are contiguous.
@@ -56,7 +56,7 @@ class Layout:
 
     @property
     def cell_bits(self) -> int:
-        """The bits of the cell code in the key; 0 where the item tells the cell."""
+        """The bits of the cell code in the key; 0 where the item gives the cell."""
         return 0 if self.cell_of is not None else max(self.cells - 1, 1).bit_length()
 
     @property
@@ -224,7 +224,7 @@ def pooled_counts(
     Args:
         keys: (r,) sorted keys of whole users, one per record or one per pair.
         totals: (r,) the number of ``unit``s that each key counts for (integers), or None for 1.
-        layout: the packing of keys, where the item tells the cell.
+        layout: the packing of keys, where the item gives the cell.
         pools: the pools, and what is counted in each.
         out: (P, B) counts in 2^-10ths of a block, added to in place.
         norm: the norm that is binned.

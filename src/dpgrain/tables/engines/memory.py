@@ -1,13 +1,13 @@
-"""The working memory that a user allows is divided so that all parts together stay within it."""
+"""The division of the allowed working memory, so that all parts together stay within it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-#: This many bytes are the least that suffice for the row groups and hash tables of usual files.
+#: Bytes, at least, for the row groups and hash tables of usual files.
 LEAST = 256 * 10**6
-# DuckDB takes about this much beside its own limit, for buffers of readers, its allocator and code
-# that is loaded late.
+# Bytes that DuckDB takes beside its own limit, about, for buffers of readers, its allocator and
+# code that is loaded late.
 _FIXED_BYTES = 40 * 10**6
 # Share of the memory that is DuckDB's limit, and bytes that each of its threads needs to read a row
 # group and to hash.

@@ -16,7 +16,7 @@ ENGINES: dict[str, Opener] = {"duckdb": DuckDB, "in_memory": InMemory, "spark": 
 
 
 def opener(engine: Any) -> Opener:
-    """Return the class of an engine that is given by name, by the address of Spark, or as itself.
+    """Return the class of an engine, given by its name, by the address of Spark, or as itself.
 
     Raises:
         ParameterError: if it is none of these.
@@ -36,14 +36,14 @@ def opener(engine: Any) -> Opener:
 
 
 def engine_for(engine: Any, data: Any) -> Any:
-    """Return the engine that was asked for; of none, the one that reads the data."""
+    """Return the requested engine; without a request, the one for the kind of data."""
     if engine is None:
         return "spark" if is_frame(data) else "duckdb"
     return engine
 
 
 def source_for(engine: Any, data: Any, delimiter: str) -> Source:
-    """Return the source of rows that an engine reads.
+    """Return an engine's source of rows.
 
     Raises:
         ParameterError: if the engine cannot read it.

@@ -1,4 +1,4 @@
-"""Times of Parquet that no query may see: DuckDB ends at the first that is out of range.
+"""Times of Parquet out of range, which no query may see: DuckDB ends at the first of them.
 
 A file holds times as whole numbers of milliseconds, microseconds or nanoseconds, or as a day and its
 nanoseconds (INT96, of Spark), and any number can be written. DuckDB multiplies milliseconds and days as
@@ -31,7 +31,7 @@ else:
 
 # Rows that are copied at once.
 _ROWS = 1 << 16
-# Microseconds of a second.
+# Microseconds in a second.
 _SECOND = 10**6
 
 
@@ -42,7 +42,7 @@ class OddTimes:
     Args:
         milliseconds: the columns, in small letters, that are counted in milliseconds.
         others: those that are counted in microseconds, or in days and nanoseconds.
-        days: those of these that are counted in days and nanoseconds, of which no footer tells.
+        days: those of these that are counted in days and nanoseconds, which no footer describes.
     """
 
     milliseconds: frozenset[str] = frozenset()
@@ -159,7 +159,7 @@ def _days_in(path: str) -> list[str]:
 def _microseconds(
     path: str, names: Sequence[str]
 ) -> Iterator[tuple[pa.Table, dict[str, BoolArray]]]:
-    """Yield rows of a file, and for each column of days and nanoseconds which microseconds reach.
+    """Yield rows of a file, and for each column of days and nanoseconds the microseconds to use.
 
     Arrow makes microseconds of them modulo 2^64, and seconds as they are; both agree on the others.
     """

@@ -1,4 +1,4 @@
-"""One row of each user: numbers that are made of all rows of one person, such as how many there are.
+"""One row of each user: numbers of all rows of one person, such as how many there are.
 
 A person's number is a function of this person's rows alone, bit for bit: sums are of whole numbers,
 so that neither other people's rows nor the order or the threads of a scan can move a digit of it.
@@ -24,9 +24,9 @@ from dpgrain.units import Unit, User
 #: A function of one person's rows, by the name that pandas has for it.
 Function: TypeAlias = Literal["size", "count", "sum", "mean", "min", "max", "nunique"]
 FUNCTIONS: tuple[Function, ...] = get_args(Function)
-# A person without rows has these numbers, too: they are 0.
+# Numbers that a person without rows has, too: they are 0.
 _ZERO_OF_NOTHING = ("size", "count", "sum", "nunique")
-# A whole part and a fraction of 62 bits each: 2^63 rows add up in 128 bits.
+# Bits of the whole part and of the fraction of a sum: 2^63 rows add up in 128 bits.
 _BITS = 62
 _LARGEST_SUM = 2**63 - 1
 

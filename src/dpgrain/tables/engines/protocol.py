@@ -9,7 +9,7 @@ to the fixed rules for odd rows:
 
 - A row without a user, without a key of the groups, or without a finite number where one is split, is
   left out; so is one without a cell, in a column of cells that drops what lacks one.
-- Elsewhere a row without a value in the column that tells the cell lies in a cell of such rows.
+- Elsewhere a row without a value in the column that gives the cell lies in a cell of such rows.
 - A key of a column of whole numbers is an int64. Any other is a text, as DuckDB writes the value.
 
 One source is made of other rows: :class:`~dpgrain.tables.engines.people.PerUser` asks for one row of
@@ -109,7 +109,7 @@ class Engine(AbstractContextManager["Engine"], Protocol):
         """Return the different groups that rows of users belong to, in any order.
 
         Args:
-            keys: the columns that tell a record's group, at least one.
+            keys: the columns that give a record's group, at least one.
             value: a column of numbers; rows without a finite one are left out.
         """
 

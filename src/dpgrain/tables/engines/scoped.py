@@ -17,7 +17,7 @@ from dpgrain.tables.engines.sql import label, quoted, text
 
 @dataclass(frozen=True, eq=False)
 class ScopedSource(OverSource):
-    """The rows of a source that lie in a region.
+    """The rows of a source in a region.
 
     Args:
         source: the source of all rows.

@@ -1,6 +1,6 @@
-"""The sources that a table is read from: files, Arrow tables, data frames, DuckDB relations.
+"""Sources of a table's rows: files, Arrow tables, data frames, DuckDB relations.
 
-A source tells its columns and hands DuckDB something to select from, as often as asked; nothing is
+A source names its columns and hands DuckDB something to select from, as often as asked; nothing is
 loaded before a release needs it.
 """
 
@@ -58,18 +58,18 @@ from dpgrain.tables.engines.schemas import described, kind_of, schema_reader
 from dpgrain.tables.engines.spill import COPIES
 from dpgrain.tables.engines.sql import quoted, text, tried
 
-# Headers of CSV files may have these marks between columns, where it is not a comma.
+# Marks between columns in the header of a CSV file, where it is no comma.
 _MARKS = (";", "\t", "|")
 _PARQUET = (".parquet", ".pq")
-#: The type of a relation that is a table by its name; a view, a query or a table that was narrowed has
-#: another one.
+#: Type of a relation that is a table by its name; a view, a query or a narrowed table has another
+#: one.
 TABLE = "TABLE_RELATION"
-#: Files with these endings are CSV.
+#: Endings of CSV files.
 CSV = (".csv", ".csv.gz", ".tsv", ".tsv.gz")
 # Bytes of a CSV file that DuckDB holds at a time. No row comes near that length: DuckDB would drop a
 # longer row, and not know where the next one begins.
 _BUFFER_BYTES = 2 * LONGEST_BYTES
-# DuckDB gives a name that stands there twice a number.
+# End of a name to which DuckDB has added a number, since it stands there twice.
 _RENAMED = re.compile(r"_\d+\Z")
 # Rows of a stream that are handed over at a time: DuckDB counts the bytes of texts in 31 bits, and as
 # many labels of the longest length take 128 MiB.
@@ -78,7 +78,7 @@ _counter = itertools.count()
 
 
 class Source(Protocol):
-    """The place that rows come from."""
+    """The place of the rows."""
 
     @property
     def name(self) -> str:
@@ -274,7 +274,7 @@ class FileSource:
 
     @property
     def _oddities(self) -> list[Oddities]:
-        """Lines of each CSV file that DuckDB must not see."""
+        """Lines of each CSV file to keep from DuckDB."""
         step("looking for odd rows")
         with reading(self.name):
             found = [self._odd_rows.of(path) for path in self.paths]
@@ -382,7 +382,7 @@ class FileSource:
             yield self._mended(path, odd, Mender(self.delimiter))
 
     def _broken(self) -> int:
-        """Count the rows that are left out because nobody can tell what their quotes mean."""
+        """Count the rows whose quotes have no clear meaning, which are left out."""
         found = 0
         for path, odd in zip(self.paths, self._oddities, strict=True):
             mender = Mender(self.delimiter)
@@ -465,7 +465,7 @@ def _footer(path: str) -> dict[str, str]:
 
 
 def require_names(names: Iterable[str], source: str) -> None:
-    """Raise unless queries tell all columns apart by their names, capital letters as small ones.
+    """Raise unless all column names differ in a query, where capital letters count as small ones.
 
     Raises:
         SchemaError: if two have one name, or one has none that a query can state.

@@ -1,4 +1,4 @@
-"""Spark, for tables beyond one machine: it brings users together, and tasks add up where the rows are.
+"""Spark, for tables beyond one machine: it brings users together, and tasks add up in place.
 
 Rows are read by DuckDB in each task, by the same rules and the same kernel as on one machine, so that
 integers are the same bit for bit. What comes to this process is groups, partial sums of whole numbers
@@ -71,7 +71,7 @@ if TYPE_CHECKING:
 else:
     sql = later("pyspark.sql")
 
-# So few slices are added up here; of more, tasks add up each by itself.
+# Slices up to which they are added up here; of more, tasks add up each by itself.
 _FEW_SLICES = 4
 
 
@@ -97,7 +97,7 @@ class Spark:
         self._kept.clear()
 
     def distinct(self, keys: Sequence[str], value: str | None = None) -> Groups:
-        """Return the different groups that rows of users belong to."""
+        """Return the different groups of users' rows."""
         return self._distinct(self.table, keys, value)
 
     def _distinct(self, rows: Rows, keys: Sequence[str], value: str | None = None) -> Groups:
@@ -170,7 +170,7 @@ class Spark:
         return SparkKept(self, self.keep(self._session.keep(made)))
 
     def added(self, frame: sql.DataFrame, shape: Sequence[int]) -> IntArray:
-        """Return the sums that come in slices, (shape).
+        """Return the sums from their slices, (shape).
 
         Raises:
             DataError: if Spark fails, or has run tasks again on other rows.
@@ -431,7 +431,7 @@ def _parquet(session: Session, paths: list[str]) -> SparkSource:
 
 
 def _bottom(rows: Rows) -> Rows:
-    """Return the rows that all others are made of."""
+    """Return the rows from which all others are made."""
     made = made_of_people(rows)
     return rows if made is None else _bottom(made.rows)
 

@@ -1,4 +1,4 @@
-"""Sessions of Spark: which one is meant, and what is run in it, with progress and plain errors.
+"""Sessions of Spark: the choice of one, and work in it, with progress and plain errors.
 
 Everything is asked through ``pyspark.sql``, so that a session may also be one of Spark Connect.
 """
@@ -41,15 +41,15 @@ else:
 
 Answer = TypeVar("Answer")
 
-#: What names a session: the one there is, or the address of a cluster.
+#: Form of a session's address: the session there is, or a cluster.
 ADDRESS = re.compile(r"spark|local(\[[^\]]*\])?|(spark|sc|k8s)://.+|yarn")
-# Lets Spark choose how many parts a frame that is kept has.
+# Option that lets Spark choose the number of parts of a kept frame.
 _PARTS_BY_SIZE = "spark.sql.optimizer.canChangeCachedPlanOutputPartitioning"
-# What is said in place of Spark's words where executors are lost.
+# Words in place of Spark's own where executors are lost.
 _LOST = "executors are lost"
-#: Tasks that ran have been lost with their executors, if none has run for so long.
+#: Seconds without a running task after which tasks that ran count as lost with their executors.
 LOST_SECONDS = 300.0
-# Seconds between polls of the progress of a session that is not of Spark Connect.
+# Seconds between polls of a session's progress, unless it is one of Spark Connect.
 _POLL_SECONDS = 0.5
 
 
@@ -87,7 +87,7 @@ class Session:
 
     @staticmethod
     def at(address: str) -> Session:
-        """Return the session at an address; one that there is, where none is stated.
+        """Return the session at an address; one that exists already, where no address is stated.
 
         Raises:
             ParameterError: if Spark is not installed, or there is a session at another address.
@@ -197,8 +197,8 @@ class Session:
     def keep(self, frame: sql.DataFrame) -> sql.DataFrame:
         """Keep a frame on the executors once it is computed, in as many parts as its size asks for.
 
-        Unless it is told to, Spark keeps as many parts as ``spark.sql.shuffle.partitions`` says, be
-        they ever so small; and what a part costs beside its rows is what a million rows cost.
+        Without this option Spark keeps as many parts as ``spark.sql.shuffle.partitions`` says,
+        however small they are; and the cost of a part beside its rows is that of a million rows.
         """
         with quiet(), self._setting(_PARTS_BY_SIZE, "true"):
             return frame.persist()
@@ -312,7 +312,7 @@ class Session:
     def _poll(
         self, done: threading.Event, lost: threading.Event, end: Callable[[], object]
     ) -> None:
-        """Tell how far stages are, and end work that has lost its executors.
+        """Show how far stages are, and end work that has lost its executors.
 
         Spark itself would wait for others for ever. A session in which nothing has run may be in a
         queue for its first executor, and is left alone.

@@ -24,13 +24,13 @@ else:
     sql, errors = later("pyspark.sql"), later("pyspark.errors")
     types = later("pyspark.sql.pandas.types")
 
-# A column of a type that Arrow lacks counts as one of this type, which nothing takes.
+# Type that stands for all types that Arrow lacks; nothing takes it.
 _UNKNOWN = "VARIANT"
 
 
 @dataclass(frozen=True, eq=False)
 class SparkSource:
-    """A frame of Spark, which gives the same rows whenever it is read.
+    """A frame of Spark with the same rows whenever it is read.
 
     Args:
         frame: the frame.

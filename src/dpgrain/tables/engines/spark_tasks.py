@@ -42,9 +42,9 @@ if TYPE_CHECKING:
 else:
     pyspark = later("pyspark")
 
-#: A task that finds another version of this package where it runs fails with these words.
+#: Words with which a task fails if it finds another version of this package where it runs.
 OTHER_VERSION = "dpgrain-other-version"
-# Keys in a row of keys, about, of whole users.
+# Keys, about, in a row of keys of whole users.
 _ROW_KEYS = 1 << 16
 # Sums in a slice.
 _SLICE = 1 << 13
@@ -128,7 +128,7 @@ def _made_of(known: Any, source: Source) -> Source:
 
 @dataclass(frozen=True)
 class AskRows:
-    """A task that asks DuckDB about the rows of its partition.
+    """A task for a question to DuckDB about the rows of its partition.
 
     Args:
         rows: the public part of the rows.
@@ -184,7 +184,7 @@ def require_same(version: str) -> None:
 
 @dataclass(frozen=True)
 class Distinct:
-    """The different groups that rows of users belong to: columns k0, k1 and so on."""
+    """The different groups of users' rows: columns k0, k1 and so on."""
 
     keys: tuple[str, ...]
     value: str | None = None
@@ -232,7 +232,7 @@ class Coded:
         dictionary: the codes of groups.
         value: the column of numbers that is split.
         split: the function from numbers to what each record adds.
-        cell_column: the column that tells the cell, if one does.
+        cell_column: the column that gives the cell, if one does.
         cells: the codes of its cells.
     """
 
@@ -274,7 +274,7 @@ class UserKeys:
 
 @dataclass(frozen=True)
 class RecordSums:
-    """The sums that a kernel makes of single records."""
+    """Sums of single records by a kernel."""
 
     coded: Coded
     add: Add
@@ -291,7 +291,7 @@ class RecordSums:
 
 @dataclass(frozen=True)
 class AddUsers:
-    """A task that runs a kernel over whole users' keys.
+    """A task for a kernel over whole users' keys.
 
     Args:
         add: the kernel.
@@ -336,7 +336,7 @@ class Make:
 
 @dataclass(frozen=True)
 class Sum:
-    """A task that adds up the rows of its partition.
+    """A task for the sum of its partition's rows.
 
     Args:
         of: the function from the batches of a partition to whole numbers.
@@ -437,13 +437,13 @@ class Slices:
 
 
 def count_of_slices(size: int) -> int:
-    """Return the number of slices of so many sums."""
+    """Return the number of slices for a number of sums."""
     return max(math.ceil(size / _SLICE), 1)
 
 
 @dataclass(frozen=True)
 class AddSlices:
-    """A task that adds up slices of several partitions."""
+    """A task for sums of slices of several partitions."""
 
     version: str = __version__
 

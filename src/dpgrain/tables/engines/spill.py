@@ -1,4 +1,4 @@
-"""The folder that DuckDB spills into: private, and gone when the release or its process ends.
+"""The folder for DuckDB's spilled data: private, and gone when the release or its process ends.
 
 It goes when the release ends, well or not. A process that is terminated removes it first, where it
 would die of the signal without a word; a host that handles the signal itself is left alone. What a
@@ -30,9 +30,9 @@ except ImportError:
 
 _PREFIX = "dpgrain-spill-"
 _OURS = re.compile(re.escape(_PREFIX) + r"[a-z0-9_]{8}")
-#: Copies of files that DuckDB reads from the folder have this name.
+#: Name of copies of files that DuckDB reads from the folder.
 COPIES = "rows"
-# The files in the folder have these names; of what others left, nothing else is ever removed.
+# Names of the files in the folder; of what others left, nothing else is ever removed.
 _SPILLED = ("duckdb_temp", COPIES)
 _ATTEMPTS = 10
 
@@ -124,7 +124,7 @@ def _locked(path: str) -> tuple[int | None, bool]:
 
 
 def _remove_left(parent: Path) -> None:
-    """Remove the folders that killed processes of this user left; whatever fails is left alone."""
+    """Remove folders left by killed processes of this user; whatever fails is left alone."""
     if _locks is None:
         return
     with suppress(OSError):
