@@ -126,7 +126,7 @@ def test_a_query_keeps_its_unit_and_relation(promise: Promise) -> None:
 
 def test_a_copy_of_a_mean_of_users_promises_nothing_to_another_unit() -> None:
     query: Any = dg.mean_of_users.query(
-        np.ones((4, 2)), users=[1, 1, 2, 3], bound=2.0, epsilon=1.0, n_users=3
+        np.ones((4, 2)), users=[1, 1, 2, 3], bound=2.0, epsilon=1.0, delta=1e-6, n_users=3
     )
     for unit in (dg.Record(), dg.User(5)):
         with refuses("promise", "keeps the unit"):
