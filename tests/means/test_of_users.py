@@ -532,7 +532,7 @@ def test_it_prints_what_was_found_and_promised() -> None:
         "bound, with 95% confidence: this covers noise, and the "
         "number of users with records (clip)."
     )
-    assert promise == str(found.guarantee)
+    assert promise == found.guarantee.brief
     drawn = cases.mean(method="recentred", random_state=1)
     assert drawn.outside > 0
     assert f"about {drawn.outside:.2g} of the users lie farther than" in str(drawn)

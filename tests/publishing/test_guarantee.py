@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from dataclasses import replace
 from decimal import Decimal
 
 import pytest
@@ -17,6 +18,7 @@ from dpgrain._wording import rounded_up
 from dpgrain.accounting import Contribution, Event, Gaussian, Laplace, PureDP
 from dpgrain.partitions import Partition, Rule
 from dpgrain.publishing.guarantee import Guarantee
+from dpgrain.publishing.receipt import Receipt
 from dpgrain.regions import Region, Side, days
 from dpgrain.units import Level, Relation, Unit
 
@@ -67,6 +69,30 @@ def test_the_sentence_of_a_seeded_release_begins_with_a_warning() -> None:
     seeded = Guarantee("user", "", "zero_out", 1e-6, Gaussian(5.0), private=False)
     assert str(seeded).startswith("NOT PRIVATE (made with a seeded random source); from a")
     assert not (seeded + promise("user", event=Gaussian(1.0))).private
+
+
+def test_the_brief_promise_has_all_that_decides_what_it_is() -> None:
+    """What differs in unit, partition, relation, rows, region or receipt is printed otherwise."""
+    told = promise("element", "replace")
+    assert told.brief == (
+        f"Element-level differential privacy, ε = {rounded_up(told.epsilon(), 6)}, δ = 10⁻⁶ (by the "
+        "column 'topic'; replace). print(….guarantee) says what this means."
+    )
+    january = Region((Side("day", days("2026-01-01", "2026-01-31")),))
+    others = (
+        promise("user", "replace"),
+        promise("element", "zero_out"),
+        replace(told, elements="the column 'page'"),
+        replace(told, delta=1e-7),
+        replace(told, provenance="as given"),
+        replace(told, private=False),
+        replace(told, scope=january),
+        replace(told, receipts=(Receipt("1f", "visits", 7, "9c"),)),
+    )
+    lines = [told.brief, *(other.brief for other in others)]
+    assert len({*lines}) == len(lines)
+    assert "only day from 2026-01-01 to 2026-01-31" in lines[-2]
+    assert "Line 7 of the ledger 'visits' (id 1f, hash 9c))." in lines[-1]
 
 
 @given(st.floats(1e-12, 1e12))

@@ -204,6 +204,28 @@ class Guarantee(ShownGuarantee):
             return None
         return self.partition.cells_in(self.scope)
 
+    @property
+    def brief(self) -> str:
+        """The promise in one line, as it stands below a release that is printed.
+
+        >>> from dpgrain.accounting import ApproximateDP
+        >>> print(Guarantee("record", "", "zero_out", 0.0, ApproximateDP(0.5), private=False).brief)
+        NOT PRIVATE (made with a seeded random source); from a secret source it would be: Record-level \
+differential privacy, ε = 1, δ = 0 (zero_out). print(….guarantee) says what this means.
+        """
+        facts = (
+            f"by {self.elements}" if self.elements else "",
+            self.relation,
+            "rows as given" if self.provenance == "as given" else "",
+            "" if self.scope.everything else f"only {self.scope}",
+            *(str(receipt).rstrip(".") for receipt in self.receipts),
+        )
+        return (
+            f"{'' if self.private else f'{_SEEDED} '}{self.level.capitalize()}-level differential "
+            f"privacy, ε = {rounded_up(self.epsilon(), 6)}, δ = {powers(self.delta)} "
+            f"({'; '.join(fact for fact in facts if fact)}). print(….guarantee) says what this means."
+        )
+
     def __str__(self) -> str:
         what = _PROTECTED[self.level].format(elements=self.elements or "elements")
         changed = _CHANGED[self.relation].format(what=what)

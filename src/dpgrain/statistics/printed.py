@@ -171,8 +171,7 @@ def _intervals(release: Release) -> str:
             said += ", blank where no bound was learned"
     if "at_least" in known and asked.chosen:
         said += (
-            ". To estimate the uncapped total, state a bound that few contributions exceed: clip=, or "
-            "--clip"
+            ". To estimate the uncapped total, set clip= to a bound that few contributions exceed"
         )
     return f"{said}."
 
@@ -196,7 +195,7 @@ def summary(release: Release) -> str:
         parts += _table(release)
     parts += [" ".join(notes(release))] if len(release) else []
     parts += [f"Take care: {care}."] if care else []
-    return "\n".join([part for part in parts if part] + [str(release.guarantee)])
+    return "\n".join([part for part in parts if part] + [release.guarantee.brief])
 
 
 def _one_number(release: Release) -> str:
