@@ -181,8 +181,9 @@ def test_the_page_and_the_plot_name_the_capped_sum(skewed: dg.Histogram, tmp_pat
     assert "(sum of paid, capped)" in skewed.plot(Figure().subplots()).get_xlabel()
 
 
-def test_days_are_shown_in_their_order() -> None:
-    days = [f"2026-01-{day:02}" for day in range(1, 13)]
+@pytest.mark.parametrize("form", ["2026-01-{:02}", "2026-{:02}"], ids=["days", "months"])
+def test_days_and_months_are_shown_in_their_order(form: str) -> None:
+    days = [form.format(place) for place in range(1, 13)]
     rows = pa.table({"who": range(120), "day": [days[min(i % 17, 11)] for i in range(120)]})
     made = dg.count(
         dg.read(rows, user="who"), by="day", unit=dg.User(), clip=1.0, epsilon=1e5, delta=1e-6,

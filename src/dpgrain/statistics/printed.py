@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 # Rows that a printed release shows, and letters of each key.
 _ROWS, _LETTERS = 5, 40
 _COUNTS = ("count", "count_error")
-_DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+# Form of a day or a month, whose rows are read in the order of time.
+_DATE = re.compile(r"[0-9]{4}-[0-9]{2}(-[0-9]{2})?")
 
 
 @dataclass(frozen=True)
@@ -72,22 +73,22 @@ def shown(release: Release, count: int) -> IntArray:
     count = _validate.integer(minimum=1, top=count)
     if release.statistic.in_order or not release.groups.names:
         return np.arange(min(count, len(release)))
-    if _of_days(release):
+    if _of_dates(release):
         return release.groups.order()[:count]
     return np.argsort(-release.estimate, kind="stable")[:count]
 
 
 def in_order(release: Release) -> bool:
     """Return True where rows are shown in the order of what they are of, such as days."""
-    return release.statistic.in_order or _of_days(release)
+    return release.statistic.in_order or _of_dates(release)
 
 
-def _of_days(release: Release) -> bool:
-    """Return True if the first key of each row is a day."""
+def _of_dates(release: Release) -> bool:
+    """Return True if the first key of each row is a day or a month."""
     if not release.groups.names or not len(release):
         return False
     keys = release.groups.columns[0].to_pylist()
-    return all(isinstance(key, str) and _DAY.fullmatch(key) is not None for key in keys)
+    return all(isinstance(key, str) and _DATE.fullmatch(key) is not None for key in keys)
 
 
 def key_texts(release: Release, places: IntArray, *, letters: int) -> list[tuple[str, ...]]:
