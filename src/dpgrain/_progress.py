@@ -25,7 +25,7 @@ class Progress:
         show: False never shows the line, and True shows it at once; None shows it after two seconds if
             standard error is a terminal, or the process is the kernel of a notebook.
 
-    Work inside other work that shows a line is told there, as a step.
+    Work inside other work that shows a line is shown there, as a step.
 
     >>> with Progress(1, show=False) as progress:
     ...     progress.stage("Adding up")

@@ -136,7 +136,7 @@ class ShownReleases:
 
 
 class ShownGuarantee(Shown):
-    """A promise: its plot is the granularity curve, its page tells what is promised and what is not."""
+    """A promise: its plot is the granularity curve, its page says what is promised and what is not."""
 
     def _repr_html_(self) -> str:
         """Return the sentence and the curve, as a notebook shows the promise."""

@@ -172,7 +172,7 @@ def only_interrupts(error: BaseException) -> None:
     """Raise an interrupt from the keyboard again, and nothing else.
 
     A caller's function that fails on somebody's record may raise anything, also exceptions that end
-    programs (``SystemExit``, panics of libraries), and any of these would tell of the record.
+    programs (``SystemExit``, panics of libraries), and any of these would reveal the record.
     """
     if type(error) is KeyboardInterrupt:
         raise error

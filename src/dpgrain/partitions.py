@@ -47,7 +47,7 @@ _CELLS_WITHOUT_A_DAY = 3
 
 @dataclass(frozen=True)
 class Rule:
-    """The rule by which one column tells the cell of a record.
+    """The rule by which one column gives the cell of a record.
 
     Args:
         column: the name of the column.

@@ -212,7 +212,7 @@ class Side:
         column: the name of the column; of a column of cells also which partition it holds.
         values: an interval, or a set of labels.
         missing: True if records without a value lie inside.
-        kind: the SQL type that the column is read as, which tells what is unreadable; empty for the
+        kind: the SQL type that the column is read as, which says what is unreadable; empty for the
             usual one of the values.
     """
 
@@ -243,7 +243,7 @@ class Side:
         return self.kind or _USUAL[self.values.axis]
 
     def comparable(self, other: Side) -> bool:
-        """Return True if the values of both sides are told apart in the same way.
+        """Return True if the values of both sides are distinguished in the same way.
 
         A column that one release reads as text and another as numbers may hold "07" in one and 7 in
         the other for the same record. What is missing in one may be a value in the other.
@@ -443,7 +443,7 @@ def atoms(regions: Sequence[Region]) -> dict[Region, frozenset[int]]:
 
     Args:
         regions: the regions. Where a column is read in two ways, such as text and numbers, its sides
-            tell nothing apart, and the regions are widened by them.
+            distinguish nothing, and the regions are widened by them.
 
     Returns:
         Disjoint regions with the places of the given regions that each lies in, those that lie in

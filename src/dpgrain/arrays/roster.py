@@ -1,7 +1,7 @@
 """The number of users: the caller states it, or it is released with noise and paid for.
 
 The number of ids that were passed is not public: it falls by one when the last record of a user is
-removed. So a release either is told the size of the roster, or publishes it with noise.
+removed. So a release either is given the size of the roster, or publishes it with noise.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ def tables_of(batches: Batches, *, users: bool) -> Iterator[pa.Table]:
 
     Args:
         batches: the rows, of which those of one user may come in several batches.
-        users: True if users are told apart; else each row is a user of its own.
+        users: True if users are distinguished; else each row is a user of its own.
 
     >>> rows = pa.record_batch({"who": [1, 2]})
     >>> [[len(table) for table in tables_of([rows, rows], users=users)] for users in (True, False)]

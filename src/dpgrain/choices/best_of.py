@@ -112,7 +112,7 @@ def best_of(
                 score, result = run(source)
                 return float(score), result
         except BaseException as error:
-            # The errors and warnings of a run are swallowed, because they may tell of one person's
+            # The errors and warnings of a run are swallowed, because they may reveal one person's
             # data.
             only_interrupts(error)
             return -math.inf, default  # type: ignore[return-value]

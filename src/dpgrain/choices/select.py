@@ -415,7 +415,7 @@ class _Repeated:
             with silent():
                 return float(evaluation(losses, self.epsilon, one.lend(self.one)))
         except BaseException as error:
-            # An error would tell of the records, so it counts like a result that is no number.
+            # An error would reveal the records, so it counts like a result that is no number.
             only_interrupts(error)
             return math.nan
 

@@ -133,7 +133,7 @@ class LinearGradients:
     def _means(self, tile: Tile) -> FloatArray:
         """Return (blocks, dimension) the mean gradients of a tile's blocks; 0 where not finite."""
         with np.errstate(all="ignore"):
-            # A value that overflows is somebody's, and no warning may tell of it. Margins are made row
+            # A value that overflows is somebody's, and no warning may reveal it. Margins are made row
             # by row.
             margins = self.loss.margins(self.theta.astype(tile.X.dtype), tile.X)
             slopes = self.loss.slope(margins, tile.y).reshape(len(tile.y), self.loss.outputs)
@@ -146,7 +146,7 @@ class LinearGradients:
         """Return (C, p) the sum of the clipped gradients of some tiles, of those that are counted."""
         total = self._zeros()
         with np.errstate(all="ignore"):
-            # A value that overflows is somebody's, and no warning may tell of it.
+            # A value that overflows is somebody's, and no warning may reveal it.
             for cut in cuts:
                 tile = self.rows.tile(cut)
                 single = tile.X.dtype == np.float32

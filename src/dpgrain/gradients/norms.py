@@ -146,7 +146,7 @@ def counts_of(gradients: Contributions) -> IntArray:
     for first in range(0, gradients.blocks, most):
         some = np.arange(first, min(first + most, gradients.blocks))
         with np.errstate(all="ignore"):
-            # A norm that overflows falls into the last bin, and no warning may tell of it.
+            # A norm that overflows falls into the last bin, and no warning may reveal it.
             vectors = gradients.vectors(some)
             lengths = np.sqrt(squares(vectors))
         bins = np.searchsorted(_BIN_EDGES, lengths[lengths > 0])

@@ -163,7 +163,7 @@ class RecordBlocks:
             ends = np.cumsum(sizes)
             for i in np.flatnonzero(sizes):
                 own = slice(ends[i] - sizes[i], ends[i])
-                # The step may call a caller's loss, whose exception would tell of the block.
+                # The step may call a caller's loss, whose exception would reveal the block.
                 try:
                     with silent():
                         out[i] = (theta - step(theta, X[own], y[own])) / size
@@ -268,7 +268,7 @@ class BlockVectors:
                 continue
             rows = _rows(starts[which[some]], sizes[some])
             with np.errstate(all="ignore"):
-                # A value that overflows is somebody's, and no warning may tell of it.
+                # A value that overflows is somebody's, and no warning may reveal it.
                 formed = self.form(self.records.X[rows], self.records.y[rows], sizes[some])
             vectors = np.asarray(formed, dtype=np.float64)
             vectors[~np.isfinite(vectors).all(axis=1)] = 0.0

@@ -1,4 +1,4 @@
-"""Calls of a caller's function on records, which tell nobody what it does on one of them."""
+"""Calls of a caller's function on records, which show nobody what it does on one of them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ else:
 
 @contextmanager
 def silent() -> Iterator[None]:
-    """Suppress warnings, each of which would tell of somebody's record."""
+    """Suppress warnings, each of which would reveal somebody's record."""
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
@@ -39,7 +39,7 @@ def by_record(
         records: the number of records.
         shape: the shape of the result of one record.
 
-    An exception would tell that somebody holds such a record, and so would missing results of others.
+    An exception would say that somebody holds such a record, and so would missing results of others.
     So a call that fails is repeated on each half of its records, down to the record that fails.
 
     >>> def root(first, last):

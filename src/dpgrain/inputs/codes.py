@@ -190,7 +190,7 @@ def name_of(labels: Any) -> str | None:
 def token_of(labels: Any) -> str:
     """Return a token that no other object has, since arrays have no names.
 
-    Promises about different users or partitions do not compose, and tokens tell these apart. An array
+    Promises about different users or partitions do not compose, and tokens distinguish these. An array
     that is passed again has the same token, and any other array another. An object that cannot be
     referred to weakly has a new token each time.
     """

@@ -26,7 +26,7 @@ else:
 
 __all__ = ["is_text", "is_time", "kind_of", "lie_elsewhere", "stored", "types_of", "values"]
 
-# The kinds of NumPy's types in words without sizes: the length of the longest text tells of its row.
+# The kinds of NumPy's types in words without sizes: the length of the longest text reveals its row.
 _WORDS_OF_KINDS = {
     "U": "text",
     "S": "text",

@@ -52,7 +52,7 @@ def numbers(values: NDArray[Any]) -> NDArray[np.float64]:
         return out
     flat = out.reshape(-1)
     with warnings.catch_warnings():
-        # A warning would tell of the cell, so that a cell that causes one is no number.
+        # A warning would reveal the cell, so that a cell that causes one is no number.
         warnings.simplefilter("error")
         for place, value in enumerate(values.astype(object).reshape(-1)):
             try:

@@ -46,7 +46,7 @@ _BOUNDS, _CURVATURE, _SCORES = 0.1, 0.2, 0.7
 _LENGTHS = 1.25 * 2.0 ** np.arange(10)
 # Bins of a block's curvature have these edges, in units of the largest curvature of a standard row.
 _CURVATURES = 2.0 ** np.arange(-6, 9)
-# More than this share of the blocks may be shortened nowhere where intervals are told …
+# More than this share of the blocks may be shortened nowhere where intervals are stated …
 _SHORTENED = 0.2
 # … and those that are count as longer than the bound by this share of it, on average.
 _BEYOND = 0.5
@@ -296,7 +296,7 @@ class _Moments:
         of = np.repeat(np.arange(len(some)), np.diff(starts)[some])
         first, last = int(starts[some[0]]), int(starts[some[-1] + 1])
         with np.errstate(all="ignore"):
-            # A value that overflows is somebody's: no warning may tell of it.
+            # A value that overflows is somebody's: no warning may reveal it.
             for begin in range(first, last, most):
                 rows = slice(begin, min(begin + most, last))
                 here = of[rows.start - first : rows.stop - first]

@@ -81,7 +81,7 @@ class RowsThere:
         Args:
             X: the frame, of which all columns that are not named are features; or its rows already.
             y: the name of the column of targets.
-            users: the name of the column that tells whose each row is; None for one user per row.
+            users: the name of the column that says whose each row is; None for one user per row.
             elements: the name of the column of cells.
 
         Raises:

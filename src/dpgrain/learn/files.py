@@ -339,7 +339,7 @@ def _fitted(values: dict[str, Any], outputs: int) -> Fitted:
             float(known["scores_sd"]),
             int(known["n_users"]),
         ),
-        # Files of old have no norms, and do not tell of a warm-up.
+        # Files of old have no norms, and do not mention a warm-up.
         tuple(
             Norms(_array(look["counts"]), float(look["noise_sd"]))
             for look in values.get("norms", ())

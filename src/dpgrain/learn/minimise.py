@@ -432,7 +432,7 @@ def _read(X: ArrayLike, y: ArrayLike, width: int) -> tuple[FloatArray, FloatArra
     if features.ndim != 2 or targets.shape != (len(features),):
         raise ParameterError(_SHAPES)
     with np.errstate(all="ignore"):
-        # A warning of a number that is too large would tell of its record.
+        # A warning of a number that is too large would reveal its record.
         features, targets = features.astype(np.float64), targets.astype(np.float64)
     return features, targets
 

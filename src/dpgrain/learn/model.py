@@ -126,7 +126,7 @@ class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
         evidence_: noisy second moments, for intervals; None where no budget was kept.
         n_iter_: the number of rounds that led to the model, which ``history_`` holds.
         n_warm_up_: the number of rounds before those, which only look for the neighbourhood of the
-            solution; with them they are the rounds that the promise tells of.
+            solution; with them they are the rounds that the promise names.
         n_features_in_: the number of features.
         n_users_: the number of users that sums are divided by: as stated, or as released with noise.
         parameters_: the parameters that the fit used: as stated, but for the setting that ``tune``

@@ -219,7 +219,7 @@ class Program:
         localisation: the division of users into phases; with one phase all users are in it.
         known: the public knowledge that the program was made from.
 
-    Formal guarantee: that of :attr:`event`. Phases have disjoint users, told apart by roster index
+    Formal guarantee: that of :attr:`event`. Phases have disjoint users, distinguished by roster index
     alone, and compose in parallel.
 
     >>> from dpgrain.papers import ShuffleRestarts

@@ -132,7 +132,7 @@ def train(
         theta = run(solver, oracle, start, mean.rounds)
     history = History(points[:done], gradients[:done], mean.noise_sd, mean.reach, mean.rounds)
     if history.ended:
-        # The run has published that it ended, so that this tells nothing more.
+        # The run has published that it ended, so that this shows nothing more.
         warnings.warn(
             f"{history.ended}: its mean asks for users who agree. Take a larger radius, more users or "
             "a larger ε, or another algorithm.",

@@ -399,7 +399,7 @@ def _scored(candidate: LinearModel, event: Gaussian, data: _Data, source: Source
     margins, targets = candidate.margins(data.fit.X), data.fit.targets
     loss = data.fit.loss(targets.classes)
     with np.errstate(all="ignore"):
-        # A warning would tell of somebody's row.
+        # A warning would reveal somebody's row.
         z = margins if margins.ndim == 2 else margins[:, None]
         losses = loss.at(z[:, 0] if loss.outputs == 1 else z, targets.values)
     scale = raised(raised(event.noise_multiplier * STEPS))

@@ -305,7 +305,7 @@ class Ledger(ShownLedger):
             promise: the promise for what is released from now on, to the same units.
 
         Returns:
-            The line of the new promise; :meth:`LastingPromise.together` tells what both promise.
+            The line of the new promise; :meth:`LastingPromise.together` says what both promise.
 
         Raises:
             ParameterError: if the earlier promise is not in force, or protects other units.
@@ -566,7 +566,7 @@ class Ledger(ShownLedger):
 
 
 def _check_users(user: str, guarantees: Iterable[Guarantee]) -> None:
-    """Raise unless releases tell users apart as the ledger does, where both say how."""
+    """Raise unless releases distinguish users as the ledger does, where both say how."""
     for guarantee in guarantees:
         if user and guarantee.user and guarantee.user != user:
             raise ParameterError(

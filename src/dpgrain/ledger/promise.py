@@ -158,7 +158,7 @@ class LastingPromise:
         return price_for(guarantee, *self._asked(cells), self.caps, room)
 
     def _asked(self, cells: Partition | None) -> tuple[Level, Partition | None, Relation]:
-        """Return the promised unit that is told by some cells, as prices and losses ask for it."""
+        """Return the promised unit, counted by some cells or not, as prices and losses ask for it."""
         return self.level if cells is None else "element", cells, self.relation
 
     @property

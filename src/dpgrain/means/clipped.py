@@ -276,7 +276,7 @@ class ClippedRounds(CountedRounds):
         return (self.source.words(users) % np.uint64(self.mean.bands)).astype(np.intp)
 
     def state(self) -> dict[str, Any]:
-        """Return what draws follow from besides the source, which is secret: parts tell of users."""
+        """Return what draws follow from besides the source, which is secret: parts reveal users."""
         parts = None if self._parts is None else self._parts.tolist()
         return {"draws": self.draws, "parts": parts}
 

@@ -59,7 +59,7 @@ class RecordsThere(Records):
 
         Args:
             X: the frame, of which all columns but the one of users are numbers.
-            users: the name of the column that tells whose each record is; None for one user per record.
+            users: the name of the column that says whose each record is; None for one user per record.
 
         Raises:
             ParameterError: if ``users`` names no column, or no other column is left.
@@ -187,7 +187,7 @@ class Average:
     Args:
         dimension: the length of a record.
         bound: the l2 norm that a record has at most.
-        users: True if a last column tells whose each record is.
+        users: True if a last column says whose each record is.
     """
 
     dimension: int

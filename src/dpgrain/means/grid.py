@@ -82,7 +82,7 @@ def added_in_steps(
     total = np.zeros(contributions.dimension, dtype=np.int64)
     for vectors in tiles(contributions, drawn):
         with np.errstate(over="ignore"):
-            # A value that overflows is somebody's: no warning may tell of it.
+            # A value that overflows is somebody's: no warning may reveal it.
             away = vectors if centre is None else finite(vectors - centre)
         whole = _steps(clipped(away, clip), clip, step)
         # Whole numbers of at most 2^24 steps: any order of adding up a batch gives the same sum.

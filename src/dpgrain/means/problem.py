@@ -144,7 +144,7 @@ class Candidate:
         then: from the number of users that was released to the mean for it, at no more than this one
             costs; needed with ``counts`` where no roster is stated.
         publish: what makes the mean of vectors, with the number of users where that was released; by
-            default rounds of ``mean``, of which nothing tells how many users are left out.
+            default rounds of ``mean``, of which nothing says how many users are left out.
 
     >>> from dpgrain.means import ClippedMean
     >>> from dpgrain.noise import SeededSource

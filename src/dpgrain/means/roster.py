@@ -88,7 +88,7 @@ class Roster:
             row = np.unique(self.owners[own], return_inverse=True)[1]
             found, done = np.zeros((high - low, contributions.dimension)), 0
             with np.errstate(over="ignore", invalid="ignore"):
-                # A value that overflows is somebody's: no warning may tell of it.
+                # A value that overflows is somebody's: no warning may reveal it.
                 for tile in tiles(contributions, own):
                     np.add.at(found, row[done : done + len(tile)], tile)
                     done += len(tile)

@@ -77,6 +77,6 @@ class Beyond:
 
 def _distances(vectors: FloatArray, centre: FloatArray) -> FloatArray:
     with np.errstate(all="ignore"):
-        # A distance that overflows is beyond all radii; a warning would tell of it.
+        # A distance that overflows is beyond all radii; a warning would reveal it.
         distances: FloatArray = np.linalg.norm(finite(vectors - centre), axis=1)
     return distances

@@ -3,7 +3,7 @@
 A count is sampled by inversion: it is the k with F(k − 1) ≤ U < F(k), for a uniform U of infinitely
 many bits, of which 64 are drawn first. A table of F in floating point decides all draws but the few
 that lie within its error of a jump. Those are decided by F in 256-bit integers, with more bits of U
-if even these cannot tell. The law is the stated one: no tail is cut.
+if even these cannot decide. The law is the stated one: no tail is cut.
 """
 
 from __future__ import annotations

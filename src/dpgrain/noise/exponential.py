@@ -4,7 +4,7 @@ The largest of sⱼ + scale·Eⱼ, E exponential, has the law of permute-and-fli
 in a random order and take the first whose coin falls, where the coin of j falls with the chance
 exp(−(max s − sⱼ)/scale). That is a uniform choice among all whose coin falls, and the coin of the
 largest score always does. A coin compares a uniform number, of which 64 bits are drawn first, with
-its chance in floating point. Where the two are too close to tell, they are compared in higher
+its chance in floating point. Where the two are too close to call, they are compared in higher
 precision, with more bits.
 """
 

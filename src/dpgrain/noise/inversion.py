@@ -5,7 +5,7 @@ uniform on (0, ½) (the two signs share the mass at 0 equally). U has infinitely
 63 are drawn first. Floating point then computes a candidate from the law's inverse, which is taken
 only if it lies farther from every jump than the floating-point error and the unread bits of U could
 carry it. The few others are decided by comparing U with the exact tail at the nearest jump in 160-bit
-arithmetic, with more bits drawn if even that cannot tell. There is no table and no truncated tail:
+arithmetic, with more bits drawn if even that cannot decide. There is no table and no truncated tail:
 the output has exactly the stated law (total-variation distance 0), provided that the floating-point
 inverse is within `RELATIVE_ERROR`, which the tests check against 160-bit arithmetic with a wide
 margin.

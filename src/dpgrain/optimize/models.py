@@ -187,7 +187,7 @@ class Proximal:
             )
         start, features = np.asarray(theta, dtype=np.float64), np.asarray(X, dtype=np.float64)
         targets = np.asarray(y)
-        # A value that overflows is somebody's, and no warning or error may tell of it.
+        # A value that overflows is somebody's, and no warning or error may reveal it.
         with np.errstate(all="ignore"):
             if len(features) == 1:
                 alone = np.asarray(loss.proximal(start, features, targets, size)[0])

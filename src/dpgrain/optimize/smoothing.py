@@ -182,7 +182,7 @@ class Around:
     Args:
         loss: the loss of a record.
         ball: the ball from which the points are drawn.
-        generator: draws the points, which tell nothing of the records.
+        generator: draws the points, which show nothing of the records.
 
     Source: Asi & Liu, (3).
 

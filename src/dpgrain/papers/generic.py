@@ -231,7 +231,7 @@ class ReleaseQuery(Query[MeanRelease]):
         event, n = self.event, self.shape[0]
         rows = charge.read(self._rows)
         step = 2.0 ** math.floor(math.log2(self.sensitivity / _STEPS))
-        # Saturate before dividing: an overflow warning would tell of somebody's value.
+        # Saturate before dividing: an overflow warning would reveal somebody's value.
         saturated = np.clip(rows, -_LARGEST * step, _LARGEST * step)
         total = (saturated / step).astype(np.int64).sum(axis=0)
         d, laplace = rows.shape[1], self.noise == "laplace"

@@ -357,7 +357,7 @@ class PanPrivateStream:
                 f"vector must be {d} numbers, or None, not {given.shape} of {given.dtype}."
             )
         with np.errstate(over="ignore"):
-            # A value that overflows is somebody's: no warning may tell of it.
+            # A value that overflows is somebody's: no warning may reveal it.
             return finite(given.astype(np.float64)[None])
 
     def _noisy(self, state: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -52,7 +52,7 @@ def plan_mean(
         relation: ``"zero_out"`` or ``"replace"``.
         records: the number of independent records of one law that each vector is the mean of; used only
             in the lower bound of the papers; 1 assumes nothing.
-        error: a wanted rms error in clipping bounds; the plan then tells how many vectors it takes.
+        error: a wanted rms error in clipping bounds; the plan then says how many vectors it takes.
 
     Raises:
         ParameterError: if a parameter is out of range, or nothing bounds the contribution of a unit.

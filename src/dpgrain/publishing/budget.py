@@ -96,7 +96,7 @@ class Budget:
     def guarantee(self) -> Guarantee | None:
         """A note: the guarantee that all releases so far would have if they were fixed beforehand.
 
-        Its ε is told at the δ of the budget, so that it compares with the promise.
+        Its ε is stated at the δ of the budget, so that it compares with the promise.
         """
         if self._guarantee is None:
             return None

@@ -99,7 +99,7 @@ class Caps:
         pure, mu, leak = self.price.pure * more, self.price.mu * more, self.price.leak * more
         if self.planned != Loss():
             return (self.planned + Loss(mu, pure, leak)).delta(epsilon)
-        # Randomised response tells the truth with probability e^E/(1 + e^E).
+        # Randomised response gives the true answer with probability e^E/(1 + e^E).
         truth = 1 / (1 + math.exp(-pure))
         if mu == 0:
             without_leak = max(truth - math.exp(min(epsilon, 700.0)) * (1 - truth), 0.0)

@@ -42,7 +42,7 @@ class Price:
     Args:
         pure: e, the ε of randomised response.
         mu: m, the μ of a Gaussian mechanism.
-        leak: ℓ, the probability with which something is told outright.
+        leak: ℓ, the probability with which something is shown outright.
 
     >>> Price(mu=3.0) + Price(mu=4.0, leak=1e-7)
     Price(pure=0.0, mu=5.0, leak=1e-07)
@@ -218,7 +218,7 @@ def _as_gaussian(others: Price, curve: _Curve, caps: Price) -> Price:
         return math.sqrt(max(square, 0.0)), share * caps.leak - others.leak
 
     low = others.share_of(caps)
-    # Prices above the whole budget are found too, to tell how far off a release is.
+    # Prices above the whole budget are found too, to say how far off a release is.
     high = next((top for top in (1.0, 8.0, 64.0) if low < top and curve.below(*room(top))), None)
     if high is None:
         return NO_PRICE

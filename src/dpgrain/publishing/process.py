@@ -81,7 +81,7 @@ def check_maker(made_by: int) -> None:
 
 
 def _after_fork_in_child() -> None:
-    # The child has its parent's marks, so that only this hook, which runs first, can tell it apart.
+    # The child has its parent's marks, so that only this hook, which runs first, can distinguish it.
     _process.forked = _process.forked or _process.open > 0
 
 

@@ -1,7 +1,7 @@
 """The mark of a copy for another process: a budget or ledger was open where it was made.
 
 Pools keep their processes, so that one may have been started before a budget was opened, of which its
-environment tells nothing. A copy that was sent there does.
+environment shows nothing. A copy that was sent there does.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Mistakes in a file of releases, which are all collected before any of them is told."""
+"""Mistakes in a file of releases, which are all collected before any of them is reported."""
 
 from __future__ import annotations
 

@@ -243,7 +243,7 @@ def _check(file: File, entry: Entry, mistakes: Mistakes) -> None:
     asked = _askable(file, entry)
     if asked is None:
         return
-    # Any ε will do where the budget decides it, since its own mistakes are told already.
+    # Any ε will do where the budget decides it, since its own mistakes are reported already.
     spend = _spend(file, entry)
     for _ in range(len(asked.own) + len(spend) + 1):
         try:

@@ -69,7 +69,7 @@ class CurveTable:
         return self.rows[-1].units
 
     def at(self, units: int, column: int) -> Odds | None:
-        """Return what the table tells of a number of units: the cell of the next number it has.
+        """Return what the table says of a number of units: the cell of the next number it has.
 
         Args:
             units: any number of units.

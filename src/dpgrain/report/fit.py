@@ -99,7 +99,7 @@ def fit_part(model: LinearModel, salt: str) -> Part:
 
     Args:
         model: a fitted model.
-        salt: a text that no other part has, by which its figures are told apart.
+        salt: a text that no other part has, by which its figures are distinguished.
     """
     page = Page(
         of="fit",

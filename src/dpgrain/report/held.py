@@ -1,4 +1,4 @@
-"""A page tells how much users hold beside the curve of a promise."""
+"""A page says how much users hold beside the curve of a promise."""
 
 from __future__ import annotations
 

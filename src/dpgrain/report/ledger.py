@@ -230,7 +230,7 @@ def _beyond(ledger: Ledger, number: int, windows: Timeline) -> str:
 def _together(released: Sequence[Entry], promises: Iterable[LastingPromise]) -> list[_Together]:
     """Compose what was released so far, for each unit, partition and relation by itself.
 
-    Its ε is told at the δ that is promised to the unit, so that it compares with the promise.
+    Its ε is stated at the δ that is promised to the unit, so that it compares with the promise.
     """
     deltas = {promise.level: promise.delta for promise in promises}
     if len(released) > _MOST_COMPOSED:

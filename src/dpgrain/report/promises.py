@@ -44,7 +44,7 @@ def smallest_bound(guarantee: Guarantee, name: str) -> int | None:
 
 
 def most_units(guarantee: Guarantee, most: int) -> int:
-    """Return the largest number of units of one person that a curve tells of.
+    """Return the largest number of units of one person that a curve covers.
 
     Args:
         guarantee: the promise.

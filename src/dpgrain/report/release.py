@@ -144,7 +144,7 @@ def release_part(release: Release, salt: str) -> Part:
 
     Args:
         release: a published release of any kind.
-        salt: a text that no other part has, by which its figures are told apart.
+        salt: a text that no other part has, by which its figures are distinguished.
     """
     facts = _Facts(release)
     page = Page(

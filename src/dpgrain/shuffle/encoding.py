@@ -128,7 +128,7 @@ class Encoding:
             source: random bits for one secret uniform for each coordinate of each user.
         """
         with np.errstate(all="ignore"):
-            # A value that overflows is somebody's, and no warning may tell of it.
+            # A value that overflows is somebody's, and no warning may reveal it.
             own = clipped(finite(vectors.astype(np.float64, copy=False)), self.bound)
         if not self.centred:
             own = np.clip(own, 0.0, None)

@@ -25,7 +25,7 @@ _EACH: dict[Each, str] = {
 }
 # These words say what is clipped as one, where there are no elements.
 _PARTS: dict[Level | None, str] = {"record": "each record", "user": "each user's part"}
-# A smaller share that is lost is not told.
+# A smaller share that is lost is not shown.
 _TOLD = 1e-3
 _NO_KEYS = "none: one number over all records"
 
@@ -66,7 +66,7 @@ class Clip:
         return f"{self.bound:,.6g}{' for each item' if self.over == 'item' else ''}"
 
 
-# These sentences stand for private choices; old files tell of the choices by nothing else.
+# Sentences that stand for private choices, of which old files have no other trace.
 _CHOSEN = {str(clip): clip for clip in (Clip(None), Clip(None, "cell"))}
 
 
@@ -76,7 +76,7 @@ class Asked(Mapping[str, str]):
 
     Args:
         statistic: the statistic that was published.
-        title: the name of the table; empty where it is not told.
+        title: the name of the table; empty where it is not shown.
         by: the keys; none for one number over all records.
         value: the column of numbers; None where something else counts.
         each: the thing that counts 1 where there is no column of numbers.

@@ -2,7 +2,7 @@
 
 Where there are many cells, there are two looks at the norms. The first counts blocks by cell and norm,
 in coarse bins, and gives every cell a *rough* bound of its own. In the second, cells with similar
-rough bounds share one precise row of counts by norm ÷ rough bound, which tells how far off such bounds
+rough bounds share one precise row of counts by norm ÷ rough bound, which says how far off such bounds
 are. The reason: the best bound leaves about as many blocks above it as the noise multiplier of the sums
 (experiments/README.md, "Clipping bounds"), and so few are not visible in one cell's own counts.
 
@@ -240,7 +240,7 @@ def choose_bounds(
         tail = partial(_continued, *seen, _OWN_ALLOWANCE, bins=edges.size)
         best = _best(*_spread(tail(least=_heavy_tail(*seen)), edges), energy)
         bounds[rows] = np.maximum(best, edges[0])
-        # A heavy tail is assumed for the choice; it is not told as if it had been seen.
+        # A heavy tail is assumed for the choice; it is not shown as if it had been seen.
         points, mass = _spread(tail(), edges)
         beyond = np.maximum(points - bounds[rows, None], 0.0)
         number += float(mass[beyond > 0].sum())

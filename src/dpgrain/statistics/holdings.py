@@ -1,4 +1,4 @@
-"""``dg.elements_per_user`` tells how much people hold, which readers of a curve ε(k) need to know."""
+"""``dg.elements_per_user`` says how much people hold, which readers of a curve ε(k) need to know."""
 
 from __future__ import annotations
 

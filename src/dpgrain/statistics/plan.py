@@ -23,7 +23,7 @@ SELECTION_SHARE, TOP_SHARE = 0.3, 0.7
 SELECTION_DELTA = 0.01
 # Choosing the range of the numbers gets this share.
 RANGE_SHARE = 0.15
-# Where one bound serves many coordinates, this share tells how much of what clipping takes adds up in
+# Where one bound serves many coordinates, this share says how much of what clipping takes adds up in
 # the same ones, or how large the groups are whose counts divide their sums. With few coordinates what
 # clipping takes is taken to add up entirely.
 ALIGN_SHARE = 0.05
@@ -165,7 +165,7 @@ def noise_sd(event: Additive) -> float:
 
 
 def one_bound(contribution: Contribution) -> bool:
-    """Whether all blocks share one bound: there is one cell, or the cell is not told by the item."""
+    """Whether all blocks share one bound: there is one cell, or the cell is not shown by the item."""
     in_cells = contribution.block == "element" and contribution.layout == "disjoint"
     return not in_cells or contribution.cells == 1
 

@@ -36,7 +36,7 @@ class Statistic:
         signed: True where the numbers that are added up may be negative.
         ratio: True where its numbers are of the average record, and divide by a count of records.
         amount: the word for the size of an estimate.
-        made: the sentences that tell how estimates that are no sums are made from noisy sums, where
+        made: the sentences that say how estimates that are no sums are made from noisy sums, where
             ``{each}`` is "The" or "Each".
 
     >>> str(MEAN), MEAN.estimate_of("score"), COUNT.estimate_of(None)
@@ -93,7 +93,7 @@ class Statistic:
 
     @property
     def of_parts(self) -> bool:
-        """True where numbers are told apart by edges, beyond which none is cut off."""
+        """True where numbers are distinguished by edges, beyond which none is cut off."""
         return self.stepped or self.binned
 
     @property
@@ -102,7 +102,7 @@ class Statistic:
         return self.ranked or self.stepped
 
     def keys(self, names: Iterable[str]) -> tuple[str, ...]:
-        """Return the names of those keys that tell groups apart: the rank of a quantile does not.
+        """Return the names of those keys that distinguish groups: the rank of a quantile does not.
 
         Args:
             names: the names of all keys of a release.

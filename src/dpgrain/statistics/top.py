@@ -416,7 +416,7 @@ class NamesQuery(_HeldQuery):
 
 
 def _sorted(release: Histogram) -> Histogram:
-    """Order a release by names, and then by counts, so that ties tell nothing of the table."""
+    """Order a release by names, and then by counts, so that ties show nothing of the table."""
     if not len(release):
         return release
     by_name = release.groups.order()

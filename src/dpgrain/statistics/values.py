@@ -40,7 +40,7 @@ class Measure:
         clip: the choice of clipping bounds, where they are chosen.
         record_norm: by norm, the largest norm of what one record adds.
         net: whether the second corner is subtracted from the first before noise is added.
-        presence: the split that tells that a record is there, where groups are selected.
+        presence: the split that says that a record is there, where groups are selected.
         bias: the rough share of what clipping takes that shows in the result: all of it in sums, but
             little in ratios, where what is left is like what was taken.
         noisy: the rough number of coordinates whose noise shows in the result of one group.

@@ -180,7 +180,7 @@ class Interleaving:
 
 
 class _Actor:
-    """One of two, in a thread of its own, which runs when it is told to and says when it pauses."""
+    """One of two, in a thread of its own, which runs when it is asked to and says when it pauses."""
 
     def __init__(self, act: Act, files: tuple[str, ...] = (), at: Seam | None = None) -> None:
         self._act, self._files = act, files
@@ -205,7 +205,7 @@ class _Actor:
         assert ended, "an actor waits for something that no test knows to be held"
 
     def pauses(self) -> None:
-        """Hand over, and return when it is told to go on."""
+        """Hand over, and return when it is asked to go on."""
         self._back.release()
         self._go.acquire()
 

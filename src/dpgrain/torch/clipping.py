@@ -66,7 +66,7 @@ def clipped_sums(
         uses: what blocks add to each parameter.
         layout: the blocks, of which the whole batch is made.
         bound: the largest norm of a block's mean gradient, over all parameters together.
-        told: what is told the norms of mean gradients before they are shortened, (blocks,).
+        told: what is given the norms of mean gradients before they are shortened, (blocks,).
 
     Formal guarantee: each block adds a vector of norm at most ``bound·(1 + overshoot)``; one that has
     numbers beyond :data:`LARGEST_NUMBER`, or that are none, adds nothing, and has norm 0. Source:

@@ -2,7 +2,7 @@
 
 Processes that train together, and one that goes on from a checkpoint, must read the same records under
 the same labels: a person who has one block here and another there adds two. What is compared is hashed
-with a key that is drawn at random, so that a hash alone tells nothing of labels that can be guessed.
+with a key that is drawn at random, so that a hash alone shows nothing of labels that can be guessed.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Held:
         """Return a hash of labels, of the number of records and of their blocks.
 
         Args:
-            key: without it the hash tells nothing.
+            key: without it the hash shows nothing.
         """
         return _hash(key, self._of_rows(), _of_labels(self.users), _of_labels(self.elements))
 

@@ -88,7 +88,7 @@ class Observer:
             self._bar.stage(self._line())
 
     def end(self, noise_sd: float) -> TrainingHistory:
-        """Put the average into the network, and tell what was seen.
+        """Put the average into the network, and say what was seen.
 
         Args:
             noise_sd: the standard deviation of the noise of each coordinate of a gradient.

@@ -173,7 +173,7 @@ def check_processes(run: Run, asked: Asked, held: Held) -> None:
     processes = run.processes
     if processes.alone:
         return
-    # The key is kept nowhere, so that hashes tell nothing when the run has begun.
+    # The key is kept nowhere, so that hashes show nothing when the run has begun.
     processes.check_alike(
         module=[tuple(parameter.shape) for parameter in run.parameters],
         noise_multiplier=repr(asked.mean),

@@ -202,7 +202,7 @@ class Run:
         """Refuse to go on while there was no step on the batch that was handed out last.
 
         Raises:
-            ParameterError: if there was none: to skip a step would tell of the batch.
+            ParameterError: if there was none: to skip a step would reveal the batch.
         """
         if self._batch is not None:
             raise ParameterError(

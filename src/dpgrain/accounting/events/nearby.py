@@ -29,7 +29,7 @@ class StatisticallyClose(Event):
     On every table the law of the view lies within total variation η of that of something computed from
     the outputs of the events alone. Examples are shares that hide all but their sum, and noise drawn
     from a table. One η
-    covers everything that is told, all coordinates and rounds together.
+    covers everything that is published, all coordinates and rounds together.
 
     Args:
         events: the event, or the events, whose outputs the view is nearly made of.

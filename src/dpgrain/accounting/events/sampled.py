@@ -163,7 +163,7 @@ class SampledGaussian(Event):
     def _unsampled(self, moved: float, drawn: int, rounds: int) -> Loss:
         """Bound the loss without a grid, where sums move very far, or very many blocks change.
 
-        A sampled run costs no more than one without sampling, and nothing is told in runs in which
+        A sampled run costs no more than one without sampling, and nothing is shown in runs in which
         nobody concerned is drawn.
         """
         chance = -math.expm1(rounds * drawn * math.log1p(-self.sampling_rate))

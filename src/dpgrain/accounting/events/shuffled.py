@@ -45,7 +45,7 @@ def _largest_ratio(noise: CountLaw, reach: int, leak: float) -> float:
     start, end = int(counted_left[0]), int(counted_right[-1])
     if start - reach < 0 or end + reach >= rejected.size:
         # The law starts, or ends, before all but the leak is rejected or accepted, so that the two
-        # data sets can be told apart.
+        # data sets can be distinguished.
         return math.inf
     largest, before = 0.0, 0
     for k in _shifts(reach):

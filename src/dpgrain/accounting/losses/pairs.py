@@ -497,7 +497,7 @@ def revealed_rates(
     Args:
         rate: the probability q to take part.
         shift: the distance of the two laws, in noise standard deviations.
-        ends: the two x between which rates are told apart.
+        ends: the two x between which rates are distinguished.
         spacing: the distance of neighbouring rates, in log odds.
         upper: whether the bound is from above.
 

@@ -183,7 +183,7 @@ def group_sizes(epsilon: float, n: int) -> NDArray[np.int64]:
 
 
 def gaps_between(epsilon: float, n: int, records: int) -> FloatArray:
-    """Return the distances of worlds to try, from well below what can be told apart up to 1."""
+    """Return the distances of worlds to try, from well below what can be distinguished up to 1."""
     least = 1e-3 / (n * math.sqrt(records) * max(epsilon, 1e-3))
     return np.geomspace(max(min(least, 1.0), 1e-300), 1.0, GAPS)
 

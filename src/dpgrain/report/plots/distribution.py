@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from dpgrain._types import FloatArray
 
-# Groups are drawn in these colours, one each; more would not be told apart.
+# Groups are drawn in these colours, one each; more would not be distinguished.
 _COLOURS = (BLUE, ORANGE, "#009e73", "#cc79a7", GREY)
 MOST_GROUPS = len(_COLOURS)
 # Bands are so opaque, and those of several groups a third of it, so that lines are seen through them.
@@ -109,7 +109,7 @@ def _draw_group(
         least: the thresholds.
         share: the shares.
         ends: the ends of the band.
-        aside: how many points its bars stand aside, so that those of several groups are told apart.
+        aside: how many points its bars stand aside, so that those of several groups are distinguished.
         shade: how opaque the band is.
         **line: the colour and the name of the line.
     """

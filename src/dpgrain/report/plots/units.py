@@ -46,7 +46,7 @@ def plot_units(plan: UnitsPlan, ax: Axes | None = None) -> Axes:
         plan: the plan of several units.
         ax: axes to draw on; new ones by default.
 
-    The legend tells what each unit leaves a whole person at the ε of the plan, which is marked: a small
+    The legend says what each unit leaves a whole person at the ε of the plan, which is marked: a small
     error is worth little where nothing of a person is hidden.
     """
     ax = new_axes(7.0, 4.6) if ax is None else ax

@@ -188,7 +188,7 @@ def _is_null(value: Any) -> bool:
 
 
 def _as_text(value: Any) -> str | None:
-    """Return the value as text, or null where it has none: an error would tell of one row."""
+    """Return the value as text, or null where it has none: an error would reveal one row."""
     with warnings.catch_warnings():
         # A warning would say something about one row, too.
         warnings.simplefilter("ignore")

@@ -284,7 +284,7 @@ class Session:
 
     @contextmanager
     def _watched(self, end: Callable[[], object]) -> Iterator[threading.Event]:
-        """Tell the line of progress how far stages are; yield what tells that executors are lost."""
+        """Tell the line of progress how far stages are; yield what says that executors are lost."""
         lost = threading.Event()
         if self.remote:
 

@@ -63,7 +63,7 @@ class SparkSource:
 
     @cached_property
     def rows(self) -> sql.DataFrame:
-        """The frame; of Spark Connect, which does not tell whether rows stay the same, a checkpoint."""
+        """The frame; of Spark Connect, which does not say whether rows stay the same, a checkpoint."""
         session = Session(self.frame.sparkSession)
         if self.paths or not session.remote:
             return self.frame
