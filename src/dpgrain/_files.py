@@ -266,8 +266,8 @@ def _known(path: Path) -> set[_Known]:
     """Return what a file is known by: its path, and its device and number where there is one."""
     known: set[_Known] = {path.resolve()}
     with suppress(OSError):
-        found = path.stat()
-        known.add((found.st_dev, found.st_ino))
+        result = path.stat()
+        known.add((result.st_dev, result.st_ino))
     return known
 
 

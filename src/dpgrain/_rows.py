@@ -69,18 +69,18 @@ def grouped_products(rows: Array, weights: Array) -> Array:
         if not size or outputs == 1:
             return products(rows, weights)
         return np.hstack([grouped_products(rows, one[None]) for one in weights])
-    found = np.empty((m, outputs), dtype=rows.dtype)
+    result = np.empty((m, outputs), dtype=rows.dtype)
     whole = m - m % size
     np.matmul(
         rows[:whole].reshape(-1, size, p),
         weights.T,
-        out=found[:whole].reshape(-1, size, outputs),
+        out=result[:whole].reshape(-1, size, outputs),
     )
     if whole < m:
         rest = np.zeros((1, size, p), dtype=rows.dtype)
         rest[0, : m - whole] = rows[whole:]
-        found[whole:] = np.matmul(rest, weights.T)[0, : m - whole]
-    return found
+        result[whole:] = np.matmul(rest, weights.T)[0, : m - whole]
+    return result
 
 
 def group_rows(columns: int) -> int:
@@ -105,12 +105,12 @@ def _places_alike(size: int, columns: int, outputs: int, kind: str) -> bool:
             (rng.standard_normal(shape) * 2.0 ** rng.integers(-4, 5, shape)).astype(kind)
             for shape in ((columns,), (outputs, columns))
         )
-        found = []
+        result = []
         for first in {0, 1, trial % _OFFSETS}:
             group = memory[first : first + size * columns].reshape(1, size, columns)
             group[:] = row
-            found.append(np.matmul(group, weights.T)[0])
-        if any((some != found[0][0]).any() for some in found):
+            result.append(np.matmul(group, weights.T)[0])
+        if any((some != result[0][0]).any() for some in result):
             return False
     return True
 

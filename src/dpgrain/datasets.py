@@ -123,11 +123,11 @@ def _subjects(
 
 def _titles(generator: np.random.Generator, subject: NDArray[np.int64]) -> NDArray[np.object_]:
     """Return the title of each loan, the first of a subject twice as often as the second."""
-    found = np.empty(subject.size, dtype=object)
+    result = np.empty(subject.size, dtype=object)
     for code, (_, titles) in enumerate(SUBJECTS.values()):
         chosen = subject == code
         popular = 0.5 ** np.arange(len(titles))
-        found[chosen] = generator.choice(
+        result[chosen] = generator.choice(
             np.array(titles, dtype=object), chosen.sum(), p=popular / popular.sum()
         )
-    return found
+    return result

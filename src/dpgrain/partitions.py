@@ -319,11 +319,11 @@ class Partition:
             The largest number of this partition's cells that a promised cell meets, and whether it is
             made of whole ones; None where nothing bounds the number.
         """
-        found = Overlap(1)
+        result = Overlap(1)
         for rule in promised.rules:
             # A column that this partition does not know divides its cells.
             if self.rule(rule.column) is None and rule.cells_in(region) != 1:
-                found *= Overlap(1, whole=False)
+                result *= Overlap(1, whole=False)
         for rule in self.rules:
             theirs = promised.rule(rule.column)
             overlap = None if theirs is None else rule.overlap(theirs)
@@ -335,8 +335,8 @@ class Partition:
             least = min((number for number in numbers if number is not None), default=None)
             if least is None:
                 return None
-            found *= Overlap(least, whole)
-        return found
+            result *= Overlap(least, whole)
+        return result
 
     def cells_in(self, region: Region) -> int | None:
         """Return the largest number of cells that records of a region lie in; None if unbounded."""

@@ -157,17 +157,17 @@ def _pieces_in_both(one: Values, two: Values) -> tuple[Values, ...]:
     """Return the disjoint parts of the intersection of sets of one column."""
     match one, two:
         case Span(), Span():
-            found: tuple[Values, ...] = (one.both(two),)
+            result: tuple[Values, ...] = (one.both(two),)
         case Among(), Among():
-            found = (one.both(two),)
+            result = (one.both(two),)
         case Span(), Among():
             return _pieces_in_both(two, one)
         case Among(), Span():
             if one.but:
-                found = _without(two, one.labels)
+                result = _without(two, one.labels)
             else:
-                found = (Among(tuple(label for label in one.labels if label in two)),)
-    return tuple(filter(None, found))
+                result = (Among(tuple(label for label in one.labels if label in two)),)
+    return tuple(filter(None, result))
 
 
 def _pieces_outside(one: Values, two: Values) -> tuple[Values, ...]:
@@ -371,12 +371,12 @@ class Region:
         The parts are more than one only where an interval lacks single labels, which ``where`` does
         not state. The two must be comparable.
         """
-        found: list[tuple[Side, ...]] = [()]
+        result: list[tuple[Side, ...]] = [()]
         for column in dict.fromkeys(side.column for side in self.sides + other.sides):
             sides = [side for side in (self.side(column), other.side(column)) if side is not None]
             parts = sides[0].both(sides[1]) if len(sides) == 2 else sides
-            found = [(*begun, part) for begun in found for part in parts]
-        return tuple(map(Region, found))
+            result = [(*begun, part) for begun in result for part in parts]
+        return tuple(map(Region, result))
 
     def minus(self, other: Region) -> tuple[Region, ...]:
         """Return the records that a comparable region lacks, in disjoint parts."""
@@ -415,12 +415,12 @@ class Region:
 
     def around(self, other: Region) -> Region:
         """Return a region with one side for each column that holds both regions."""
-        found = []
+        result = []
         for side in self.sides:
             theirs = other.side(side.column)
             if theirs is not None and (whole := side.around(theirs)) is not None:
-                found.append(whole)
-        return Region(tuple(found))
+                result.append(whole)
+        return Region(tuple(result))
 
     def __str__(self) -> str:
         return ", ".join(map(str, self.sides)) or "everything"
@@ -452,24 +452,24 @@ def atoms(regions: Sequence[Region]) -> dict[Region, frozenset[int]]:
     Raises:
         ParameterError: if there are too many classes.
     """
-    found: dict[Region, frozenset[int]] = {}
+    result: dict[Region, frozenset[int]] = {}
     for place, region in enumerate(widened(regions)):
         rest = [region]
         split: dict[Region, frozenset[int]] = {}
-        for atom, within in found.items():
+        for atom, within in result.items():
             if not rest or not atom.meets(region):
                 split[atom] = within
                 continue
             split |= dict.fromkeys(atom.both(region), within | {place})
             split |= dict.fromkeys(atom.minus(region), within)
             rest = [part for left in rest for part in left.minus(atom)]
-        found = split | dict.fromkeys(rest, frozenset({place}))
-        if len(found) > _MOST_ATOMS:
+        result = split | dict.fromkeys(rest, frozenset({place}))
+        if len(result) > _MOST_ATOMS:
             raise ParameterError(
                 f"the regions must tell at most {_MOST_ATOMS:,} classes of records apart; publish by "
                 "fewer columns."
             )
-    return found
+    return result
 
 
 def widened(regions: Sequence[Region]) -> list[Region]:
@@ -480,8 +480,9 @@ def widened(regions: Sequence[Region]) -> list[Region]:
             ways.setdefault(side.column, set()).add((side.values.axis, side.read_as))
     plain = [
         column
-        for column, found in ways.items()
-        if len({axis for axis, _ in found} - {None}) <= 1 and len({kind for _, kind in found}) == 1
+        for column, result in ways.items()
+        if len({axis for axis, _ in result} - {None}) <= 1
+        and len({kind for _, kind in result}) == 1
     ]
     return [region.only(plain) for region in regions]
 

@@ -73,16 +73,16 @@ def offsets(zone: str) -> tuple[tuple[int, int], ...]:
     """
     clocks = ZoneInfo(zone)
     time, offset = datetime(_FIRST, 1, 1, tzinfo=UTC), timedelta()
-    found: list[tuple[int, int]] = []
+    result: list[tuple[int, int]] = []
     while time.year < _AGAIN:
         step = _STATED if time.year < _RULE + 1 else _RULED
         now = _offset(time, clocks)
-        if not found or now != offset:
-            begin = _change(time - step, time, clocks) if found else time
-            found.append((microseconds(begin), now // timedelta(microseconds=1)))
+        if not result or now != offset:
+            begin = _change(time - step, time, clocks) if result else time
+            result.append((microseconds(begin), now // timedelta(microseconds=1)))
             offset = now
         time += step
-    return tuple(found)
+    return tuple(result)
 
 
 #: The microseconds since 1970 from which clocks follow a rule, and after which it comes again.

@@ -147,9 +147,9 @@ def _name_the_nearest(error: Any) -> None:
         # The first is the likeliest, and who misspells one option has not meant two.
         error.message = f"{error.message}. Did you mean {near[0]}?"
         error.possibilities = None
-    found = _NO_CHOICE.fullmatch(getattr(error, "message", None) or "")
-    if found is not None:
-        value, choices = found["value"], re.findall(r"'([^']+)'", found["choices"])
+    result = _NO_CHOICE.fullmatch(getattr(error, "message", None) or "")
+    if result is not None:
+        value, choices = result["value"], re.findall(r"'([^']+)'", result["choices"])
         likely = get_close_matches(value.casefold(), choices, 1)
         asked = f" Did you mean {likely[0]}?" if likely else ""
         error.message = f"{value!r} is not one of {', '.join(choices)}.{asked}"

@@ -74,11 +74,11 @@ def mean_as_json(found: MeanOfUsers, names: Sequence[str]) -> dict[str, Any]:
 
 def model_as_json(model: LinearModel) -> dict[str, Any]:
     """Return the coefficients of a model, what they mean and the promise, as JSON's values."""
-    found = summary.coefficients(model)
+    result = summary.coefficients(model)
     return {
-        "coefficients": [asdict(row) for row in found.rows],
-        "notes": list(found.meaning),
-        "take_care": " ".join(found.cautions),
+        "coefficients": [asdict(row) for row in result.rows],
+        "notes": list(result.meaning),
+        "take_care": " ".join(result.cautions),
         **promise_as_json(model.guarantee_),
     }
 

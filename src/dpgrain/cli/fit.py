@@ -376,12 +376,12 @@ def _labels(text: str, target: str, table: UserTable) -> list[Any]:
     names = [label.strip() for label in text.split(",")]
     if not table.is_integer(target):
         return names
-    found = [labels.whole(name) for name in names]
-    if None in found:
+    result = [labels.whole(name) for name in names]
+    if None in result:
         raise ParameterError(
             f"--classes must be whole numbers, as the column {target!r} is, not {text!r}."
         )
-    return found
+    return result
 
 
 def tell_model(model: LinearModel, top: int) -> None:

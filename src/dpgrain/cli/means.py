@@ -101,7 +101,7 @@ def run(asked: OfNumbers, table: UserTable, columns: Sequence[str], **options: A
     _check(asked, table)
     table.require_numbers(names, "--columns", also=["BOOLEAN"])
     with asked.charging():
-        found = of_columns.mean_of_columns(
+        result = of_columns.mean_of_columns(
             table,
             names,
             epsilon=asked.epsilon,
@@ -111,11 +111,11 @@ def run(asked: OfNumbers, table: UserTable, columns: Sequence[str], **options: A
             **options,
         )
     if asked.output is not None:
-        writing.write_mean(found, names, asked.output)
+        writing.write_mean(result, names, asked.output)
     if asked.as_json:
-        tell_json(mean_as_json(found, names), asked.output)
+        tell_json(mean_as_json(result, names), asked.output)
         return
-    _tell(found, names, asked.top)
+    _tell(result, names, asked.top)
     written(asked.output)
 
 

@@ -148,12 +148,12 @@ def _dry_run(plan: PlannedReleases, ledger: Ledger | None, *, again: bool, as_js
 
 def _parts(plan: PlannedReleases, ledger: Ledger) -> list[tuple[str, float, float]]:
     """Return each promise of a ledger, what is left of it, and what the file would take at most."""
-    found = []
+    result = []
     for number, promise in ledger.promises.items():
         charged = ledger.would_take(number, *plan.guarantees)
         taken = sum(each.price.share_of(promise.caps) for each in charged)
-        found.append((str(promise), ledger.left(number, plan.guarantee.scope), taken))
-    return found
+        result.append((str(promise), ledger.left(number, plan.guarantee.scope), taken))
+    return result
 
 
 def _plan_as_json(plan: PlannedReleases) -> list[dict[str, Any]]:

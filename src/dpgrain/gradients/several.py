@@ -111,9 +111,9 @@ def _by_gram(
     size = by_block.shape[1]
     agreements = by_block @ by_block.swapaxes(1, 2)
     agreements *= gram
-    found = agreements.reshape(len(gram), -1).sum(axis=1)
-    doubtful = _doubtful(found, _lengths(gram, r, size), clip * size, r.dtype)
-    return _settled(tile, some, r, np.sqrt(np.maximum(found, 0)), doubtful, clip, total)
+    result = agreements.reshape(len(gram), -1).sum(axis=1)
+    doubtful = _doubtful(result, _lengths(gram, r, size), clip * size, r.dtype)
+    return _settled(tile, some, r, np.sqrt(np.maximum(result, 0)), doubtful, clip, total)
 
 
 def _lengths(gram: Array, r: Array, size: int) -> FloatArray:
@@ -151,10 +151,10 @@ def _add_slices(X: Array, r: Array, size: int, clip: float, total: FloatArray) -
     for first in range(0, len(rows), most):
         some = slice(first, first + most)
         vectors = (by_block[some].swapaxes(1, 2) @ rows[some]).reshape(-1, total.size)
-        found = squared_lengths(vectors)
-        if not np.isfinite(found.sum()):
-            vectors = without(vectors, ~np.isfinite(found))
-        weights = factors(np.sqrt(found, out=found), size, clip)
+        result = squared_lengths(vectors)
+        if not np.isfinite(result.sum()):
+            vectors = without(vectors, ~np.isfinite(result))
+        weights = factors(np.sqrt(result, out=result), size, clip)
         total += (weights @ vectors).reshape(total.shape)
 
 

@@ -214,10 +214,10 @@ class LinearBlocks:
         Args:
             drawn: the indices of the blocks that count.
         """
-        found = np.zeros(len(self.sizes), dtype=bool)
+        result = np.zeros(len(self.sizes), dtype=bool)
         places = self.places[drawn]
-        found[places[places >= 0]] = True
-        return found
+        result[places[places >= 0]] = True
+        return result
 
     def tile(self, places: Places) -> Tile:
         """Return the tile of the blocks at these places; tiles of all blocks are kept.

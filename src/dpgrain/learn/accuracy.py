@@ -206,8 +206,8 @@ class AccuracyQuery(Query[Accuracy]):
         radius = float(raised(STEPS))
         noisy = charge.noisy(right, sums, radius) / STEPS
         classes = charge.noisy(base, of_classes, radius) / STEPS
-        found, common = _share(noisy[:1], noisy, right), _share(classes[:-1], classes, base)
-        return Accuracy(*found, *common, float(noisy.sum()), charge.guarantee)
+        result, common = _share(noisy[:1], noisy, right), _share(classes[:-1], classes, base)
+        return Accuracy(*result, *common, float(noisy.sum()), charge.guarantee)
 
     def _sums(self) -> tuple[IntArray, IntArray]:
         """The sums of units' shares, in steps: of right and wrong rows; of each class, and of none."""

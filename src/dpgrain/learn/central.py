@@ -267,9 +267,9 @@ class _Run:
         clip, held = self.ask.clipping, self.ask.elements_per_user
         if self.plan.norms is not None:
             norms = self._look(start)
-            found = max(norms.blocks / mean.n_users, 1 / mean.n_users)
+            result = max(norms.blocks / mean.n_users, 1 / mean.n_users)
             clip = norms.bound(_worth(mean, len(start)), mean.clip) if clip == "auto" else clip
-            held = found if held == "auto" else held
+            held = result if held == "auto" else held
         if clip == "auto" or held == "auto":
             return mean
         return mean.scaled(clip=clip, blocks_per_user=held)

@@ -88,10 +88,10 @@ class Labels:
 
     def __call__(self, y: NDArray[Any]) -> FloatArray:
         """Return (m,) the place of each label, NaN for another one."""
-        found, keys = codes(y)
+        result, keys = codes(y)
         place = matching("classes", self.classes, keys)
         of = np.append(np.where(place < 0, np.nan, place), np.nan)
-        values: FloatArray = of[found]
+        values: FloatArray = of[result]
         return values
 
 
@@ -110,9 +110,9 @@ class Numbers:
 
     def __call__(self, y: NDArray[Any]) -> FloatArray:
         """Return (m,) the numbers, NaN for what is none."""
-        found: FloatArray = numbers(y)
+        result: FloatArray = numbers(y)
         # An infinite number stays one where there is no least.
-        return found if self.least == -math.inf else np.maximum(found, self.least)
+        return result if self.least == -math.inf else np.maximum(result, self.least)
 
 
 #: How targets become what a loss takes.
@@ -128,8 +128,8 @@ def unselected(y: NDArray[Any]) -> Targets:
     >>> unselected(np.array(["b", None, "a"], dtype=object)).labels
     (('text', 'b'), ('text', 'a'))
     """
-    found, keys = codes(y)
-    return Targets(np.where(found < 0, np.nan, found), labels=tuple(keys))
+    result, keys = codes(y)
+    return Targets(np.where(result < 0, np.nan, result), labels=tuple(keys))
 
 
 def selection(promise: Promise) -> Selection:
@@ -190,12 +190,12 @@ def selected(
     """
     known = targets.labels
     assert known is not None  # noqa: S101 - for the type checker
-    found, blocks = targets.values[rows.kept], rows.blocks
-    there = np.flatnonzero(np.isfinite(found))
+    result, blocks = targets.values[rows.kept], rows.blocks
+    there = np.flatnonzero(np.isfinite(result))
     # Rows get a secret order, in which each block's first row speaks for the block.
     drawn = np.random.default_rng([int(word) for word in source.words(4)]).permutation(len(there))
     _, first = np.unique(blocks[there[drawn]], return_index=True)
-    spoken = found[there[drawn[first]]].astype(np.intp)
+    spoken = result[there[drawn[first]]].astype(np.intp)
     counts = np.bincount(spoken, minlength=len(known)).astype(np.int64)
     held = np.flatnonzero(counts)
     scale = raised(event.noise_multiplier)

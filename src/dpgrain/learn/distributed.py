@@ -116,10 +116,10 @@ class RowsThere:
         Raises:
             SchemaError: if a column is missing, or has a type that cannot be used.
         """
-        found = columns_for(self.table, self.encoding, self.target, labels, self.element)
+        result = columns_for(self.table, self.encoding, self.target, labels, self.element)
         if labels and self._of_truths:
-            found[len(self.encoding.columns)] = (self.target, "as it is")
-        return found
+            result[len(self.encoding.columns)] = (self.target, "as it is")
+        return result
 
     @property
     def _of_truths(self) -> bool:

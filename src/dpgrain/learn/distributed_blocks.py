@@ -107,11 +107,11 @@ class Arrange:
             yield from self._arranged(table)
 
     def _arranged(self, table: pa.Table) -> Iterator[pa.RecordBatch]:
-        found = self.parts.of(table)
-        X = np.ascontiguousarray(found.features.to_numpy(dtype=np.float64))
+        result = self.parts.of(table)
+        X = np.ascontiguousarray(result.features.to_numpy(dtype=np.float64))
         with np.errstate(all="ignore"):
-            y = self.rule(np.asarray(found.target))
-        rows = arrange(len(y), found.users, found.elements, self.unit).by_value(X, y)
+            y = self.rule(np.asarray(result.target))
+        rows = arrange(len(y), result.users, result.elements, self.unit).by_value(X, y)
         made = self.by(X[rows.kept], y[rows.kept], rows.blocks, len(rows.owners))
         yield from cells(*made, users=rows.users)
 
@@ -261,5 +261,5 @@ def users_of(batches: Batches) -> IntArray:
     Args:
         batches: as :func:`cells` made them.
     """
-    found: Any = sum(sum(batch.column(4).to_pylist()) for batch in batches)
-    return np.array([found], dtype=np.int64)
+    result: Any = sum(sum(batch.column(4).to_pylist()) for batch in batches)
+    return np.array([result], dtype=np.int64)

@@ -122,8 +122,8 @@ class LogisticRegression(_Classifier):
         margins = self.margins(X)
         if margins.shape[1] == 1:
             return np.column_stack([expit(-margins[:, 0]), expit(margins[:, 0])])
-        found: FloatArray = softmax(margins, axis=1)
-        return found
+        result: FloatArray = softmax(margins, axis=1)
+        return result
 
 
 @dataclass(kw_only=True, repr=False, eq=False)

@@ -51,12 +51,12 @@ class Number:
 
     def values(self, column: pa.ChunkedArray) -> list[FloatArray]:
         """Return the feature."""
-        found = _floats(column)
+        result = _floats(column)
         if self.bounds is None:
-            return [found]
+            return [result]
         low, high = self.bounds
-        there = np.isfinite(found)
-        return [np.where(there, (np.clip(found, low, high) - low) / (high - low), 0.0)]
+        there = np.isfinite(result)
+        return [np.where(there, (np.clip(result, low, high) - low) / (high - low), 0.0)]
 
     def __str__(self) -> str:
         if self.bounds is None:
@@ -274,12 +274,12 @@ class Parts:
         features = [
             value for column in self.encoding.columns for value in column.values(next(columns))
         ]
-        found = next(columns) if self.target else None
+        result = next(columns) if self.target else None
         users = next(columns) if self.users else None
         cells = next(columns) if self.elements else None
         return Loaded(
             pd.DataFrame(dict(zip(self.encoding.names, features, strict=True))),
-            None if found is None else _objects(found) if self.labels else _floats(found),
+            None if result is None else _objects(result) if self.labels else _floats(result),
             None if users is None else _users(users, self.named),
             None if cells is None else _objects(cells),
             pa.table(dict(zip(self.keep, columns, strict=True))),

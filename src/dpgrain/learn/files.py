@@ -154,7 +154,7 @@ def _values(described: Described, shown: Intervals | None) -> dict[str, Any]:
         name: None if name in _NOT_WRITTEN else _plain(value, name)
         for name, value in described.parameters.items()
     }
-    found: dict[str, Any] = {
+    result: dict[str, Any] = {
         "format": FORMAT,
         "version": VERSION,
         "dpgrain": __version__,
@@ -185,16 +185,16 @@ def _values(described: Described, shown: Intervals | None) -> dict[str, Any]:
         ],
     }
     if evidence is not None:
-        found["evidence"] = {
+        result["evidence"] = {
             field.name: _plain(getattr(evidence, field.name), field.name)
             for field in dataclasses.fields(evidence)
         }
     if shown is not None:
-        found["intervals"] = {
+        result["intervals"] = {
             name: _plain(getattr(shown, name), name)
             for name in ("names", "estimate", "low", "high", "std_error", "level", "doubt")
         }
-    written: dict[str, Any] = _finite(found)
+    written: dict[str, Any] = _finite(result)
     return written
 
 

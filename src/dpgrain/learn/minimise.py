@@ -310,12 +310,12 @@ class MinimumQuery(Query[Minimum]):
         """Take all steps."""
         with told_if_interrupted("the fit"):
             if isinstance(self.solver, Recipe):
-                found = self._by_recipe(charge)
+                result = self._by_recipe(charge)
             elif isinstance(self.rows, _Here):
-                found = self._here(charge, self.rows, self.solver)
+                result = self._here(charge, self.rows, self.solver)
             else:
-                found = self._there(charge, self.rows, self.solver)
-        theta, history, n = found
+                result = self._there(charge, self.rows, self.solver)
+        theta, history, n = result
         return Minimum(theta, charge.guarantee, history, n)
 
     def _by_recipe(self, charge: Charge) -> tuple[FloatArray, History, int]:

@@ -614,8 +614,8 @@ def _row_by_row(X: Any, coef: FloatArray) -> FloatArray:
     """
     if sparse.issparse(X):
         return np.asarray(X @ coef.T)
-    found = products(np.ascontiguousarray(X, dtype=np.float64), np.atleast_2d(coef))
-    return found[:, 0] if coef.ndim == 1 else found
+    result = products(np.ascontiguousarray(X, dtype=np.float64), np.atleast_2d(coef))
+    return result[:, 0] if coef.ndim == 1 else result
 
 
 def _ask(parameters: Mapping[str, Any]) -> Ask:

@@ -80,16 +80,16 @@ class RowsHere:
     @contextmanager
     def opened(self, charge: Charge) -> Iterator[Data]:
         """Return the rows as numbers, in blocks."""
-        found = self.given.read(charge)
+        result = self.given.read(charge)
 
         def read() -> Data:
             with silent():
                 # What the form warns of was said before the charge.
-                X, targets = self.model.read(found.X, found.y)
+                X, targets = self.model.read(result.X, result.y)
             whose = Unread.of(
-                count_of(X), found.users, found.elements, self.unit, places=self.places
+                count_of(X), result.users, result.elements, self.unit, places=self.places
             )
-            return Data(X, targets, whose.arranged(), found.users, self.model.loss)
+            return Data(X, targets, whose.arranged(), result.users, self.model.loss)
 
         yield charge.read(read)
 

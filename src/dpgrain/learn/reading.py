@@ -108,11 +108,11 @@ def vector(y: Any, rows: int) -> NDArray[Any]:
         raise ParameterError("this estimator requires y to be passed, but the target y is None.")
     if sparse.issparse(y):
         raise ParameterError("y must be an array of targets, not sparse: pass y.toarray().ravel().")
-    found: Any = column(y)
-    if not isinstance(found.dtype, np.dtype):
+    result: Any = column(y)
+    if not isinstance(result.dtype, np.dtype):
         # A type with nulls, which NumPy would turn into floats or text.
-        found = found.to_numpy(dtype=object)
-    array: NDArray[Any] = np.asarray(found)
+        result = result.to_numpy(dtype=object)
+    array: NDArray[Any] = np.asarray(result)
     if array.dtype.kind == "c":
         raise ParameterError("y must be real. Complex data not supported: pass y.real.")
     if array.ndim != 1 and not (array.ndim == 2 and array.shape[1] == 1):

@@ -77,25 +77,25 @@ def settings_of(grid: Any, known: Sequence[str]) -> list[Setting]:
         for name, values in grid.items():
             if isinstance(values, str | bytes) or not isinstance(values, Sequence | np.ndarray):
                 raise ParameterError(f"tune must give a list of values for {name}, not {values!r}.")
-        found = [
+        result = [
             dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())
         ]
     elif isinstance(grid, Sequence) and all(isinstance(each, Mapping) for each in grid):
-        found = [dict(each) for each in grid]
+        result = [dict(each) for each in grid]
     else:
         raise ParameterError(
             f"tune must map parameters to lists of values, or be a list of settings, not {grid!r}."
         )
-    if not found or not any(found):
+    if not result or not any(result):
         raise ParameterError("tune must hold at least one setting, not none.")
-    for name in dict.fromkeys(itertools.chain(*found)):
+    for name in dict.fromkeys(itertools.chain(*result)):
         if name in _FIXED:
             raise ParameterError(f"tune must leave out {name}: it says what is promised or sought.")
         if name not in known:
             raise ParameterError(
                 f"tune must name parameters of the model, not {name!r}: {', '.join(known)}."
             )
-    return found
+    return result
 
 
 def fit_tuned(
@@ -339,7 +339,7 @@ def _calibrated(ask: Ask, candidates: Sequence[Ask], mean: float) -> _Noise:
     promise = ask.promise
 
     def among(some: Sequence[Ask]) -> _Noise:
-        found = calibrate(
+        result = calibrate(
             lambda epsilon: _event(ask, some, epsilon, mean),
             promise.epsilon,
             promise.delta,
@@ -349,7 +349,7 @@ def _calibrated(ask: Ask, candidates: Sequence[Ask], mean: float) -> _Noise:
             low=1e-3 * promise.epsilon,
             high=promise.epsilon,
         )
-        return _Noise(found.parameter, _score(ask, found.parameter), found.event)
+        return _Noise(result.parameter, _score(ask, result.parameter), result.event)
 
     # Most settings do not enter the noise, and then one of them speaks for all.
     noise = among(candidates[:1])

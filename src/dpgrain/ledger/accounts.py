@@ -145,16 +145,16 @@ def spent(page: Page, promise: LastingPromise, number: int, region: Region) -> U
     """
     axis = page.axis(number)
     rest, spans = divided(region, axis, promise.window)
-    found = [
+    result = [
         page.most(number, Cells(within, *span))
         for within, known in page.classes(number).items()
         if _region(known).meets(rest)
         for span in spans
     ]
     return Units(
-        max((one.pure for one in found), default=0),
-        max((one.mu for one in found), default=0),
-        max((one.leak for one in found), default=0),
+        max((one.pure for one in result), default=0),
+        max((one.mu for one in result), default=0),
+        max((one.leak for one in result), default=0),
     )
 
 
@@ -250,27 +250,27 @@ def _intervals(
 ) -> list[tuple[int, int]]:
     """Return (first, end) of the cells that a side of the axis meets."""
     met = [(span.low, span.high)] if window is None else window.starts_that(meeting, span)
-    found = [(_MISSING, _MISSING + 1)] if side.missing else []
+    result = [(_MISSING, _MISSING + 1)] if side.missing else []
     for low, high in met:
         # Numbers that no store can count lie in the first or the last cell, which they share.
         first = START + 1 if low is None else min(max(low, START + 1), END - 1)
         end = END if high is None else min(max(high, START + 2), END)
-        found += [(first, end)] if first < end else []
-    return found
+        result += [(first, end)] if first < end else []
+    return result
 
 
 def _classes_inside(page: Page, promise: int, region: Region) -> list[int]:
     """Return the classes inside a region, after those that lie inside in part have been split."""
     known = page.classes(promise)
     free = max(known) + 1
-    found = []
+    result = []
     for number, text in known.items():
         whole = _region(text)
         told = _comparable(region, whole)
         if not whole.meets(told):
             continue
         if whole.within(told):
-            found.append(number)
+            result.append(number)
             continue
         inside, outside = whole.both(told), whole.minus(told)
         for place, part in enumerate((*inside, *outside)):
@@ -280,8 +280,8 @@ def _classes_inside(page: Page, promise: int, region: Region) -> list[int]:
                 free += 1
             page.set_class(promise, target, json.dumps(part.to_dict()))
             if place < len(inside):
-                found.append(target)
-    return found
+                result.append(target)
+    return result
 
 
 def _comparable(region: Region, other: Region) -> Region:

@@ -67,14 +67,14 @@ class Entry:
     @cached_property
     def promise(self) -> LastingPromise | None:
         """The promise that the line makes; None for other lines."""
-        found = self.line.values.get("promise")
-        return None if found is None else LastingPromise.from_dict(found)
+        result = self.line.values.get("promise")
+        return None if result is None else LastingPromise.from_dict(result)
 
     @property
     def renews(self) -> int | None:
         """The line of the promise that this one renews; None for other lines."""
-        found = self.line.values.get("renews")
-        return None if found is None else int(found)
+        result = self.line.values.get("renews")
+        return None if result is None else int(result)
 
     @cached_property
     def charged(self) -> tuple[Charged, ...]:

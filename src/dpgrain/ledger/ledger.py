@@ -81,8 +81,8 @@ class Ledger(ShownLedger):
         self._store = store_at(place)
         self._known: dict[int, LastingPromise] = {}
         with self._store.reading() as page:
-            found = page.format()
-        if found is not None and found < FORMAT:
+            result = page.format()
+        if result is not None and result < FORMAT:
             self._make_accounts_again()
         with self._store.reading() as page:
             self._check_format(page)
@@ -129,10 +129,10 @@ class Ledger(ShownLedger):
     # ------------------------------------------------------------------------------ opening
 
     def _check_format(self, page: Page) -> None:
-        found = page.format()
-        if found is None:
+        result = page.format()
+        if result is None:
             raise DataError(f"{self._store.name!r} holds no ledger; make one anew.")
-        if found > FORMAT:
+        if result > FORMAT:
             raise self._too_new()
 
     def _too_new(self) -> DataError:

@@ -79,8 +79,8 @@ class Bands:
 
     def sds(self, rounds: int) -> FloatArray:
         """Return (rounds,) the sd of the noise of each round, for independent noise of sd 1."""
-        found: FloatArray = np.sqrt(np.cumsum(_inverse(np.array(self.column), rounds) ** 2))
-        return found
+        result: FloatArray = np.sqrt(np.cumsum(_inverse(np.array(self.column), rounds) ** 2))
+        return result
 
     def prefix_error(self, rounds: int) -> float:
         """Return the rms noise of sums of the first t rounds, t from 1 to ``rounds``.
@@ -90,8 +90,8 @@ class Bands:
 
         Independent noise of sd 1 in each round has √((rounds + 1)/2).
         """
-        found, weights = np.cumsum(_inverse(np.array(self.column), rounds)), _weights(rounds)
-        return math.sqrt(float(weights @ (found * found)) / rounds)
+        result, weights = np.cumsum(_inverse(np.array(self.column), rounds)), _weights(rounds)
+        return math.sqrt(float(weights @ (result * result)) / rounds)
 
 
 class Correlated:
@@ -137,10 +137,10 @@ def _best(bands: int, rounds: int) -> Bands:
 
     def log_error(column: FloatArray) -> tuple[float, FloatArray]:
         with np.errstate(all="ignore"):
-            found = np.cumsum(_inverse(column, rounds))
-            error, length = float(weights @ (found * found)), float(column @ column)
+            result = np.cumsum(_inverse(column, rounds))
+            error, length = float(weights @ (result * result)), float(column @ column)
             # 1/((1−x)c(x)) = g(x) falls by g(x)·x^k/c(x) with the kth entry.
-            falls, weighted = lfilter([1.0], column, found), weights * found
+            falls, weighted = lfilter([1.0], column, result), weights * result
             slope = [-2 * float(weighted[k:] @ falls[: max(rounds - k, 0)]) for k in range(bands)]
             log, slopes = math.log(error * length), np.array(slope) / error + 2 * column / length
         # The inverse of a column that was tried may grow without end.
@@ -149,7 +149,7 @@ def _best(bands: int, rounds: int) -> Bands:
 
     # The scale does not matter: the first entry stays 1.
     limits = [(1.0, 1.0), *[(0.0, 1.0)] * (bands - 1)]
-    found = minimize(
+    result = minimize(
         log_error,
         root,
         jac=True,
@@ -157,7 +157,7 @@ def _best(bands: int, rounds: int) -> Bands:
         bounds=limits,
         options={"maxiter": _MOST_ITERATIONS},
     ).x
-    unit = found / float(np.linalg.norm(found)) * (1 - _ROUNDING)
+    unit = result / float(np.linalg.norm(result)) * (1 - _ROUNDING)
     return Bands(tuple(unit.tolist()))
 
 
@@ -165,8 +165,8 @@ def _inverse(column: FloatArray, rounds: int) -> FloatArray:
     """Return (rounds,) the first column of the inverse matrix."""
     one = np.zeros(rounds)
     one[0] = 1.0
-    found: FloatArray = lfilter([1.0], column, one)
-    return found
+    result: FloatArray = lfilter([1.0], column, one)
+    return result
 
 
 def _weights(rounds: int) -> FloatArray:

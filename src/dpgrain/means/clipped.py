@@ -145,10 +145,10 @@ class ClippedMean(Central):
             own = _event(noise, sampling_rate, rounds, bands, sampling, level, kept)
             return own.beside(beside)
 
-        found = calibrate(event, epsilon, delta, unit=unit, relation=relation, low=2.0**-10)
+        result = calibrate(event, epsilon, delta, unit=unit, relation=relation, low=2.0**-10)
         return ClippedMean(
             clip,
-            found.parameter,
+            result.parameter,
             n_users,
             rounds,
             sampling_rate,

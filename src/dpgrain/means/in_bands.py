@@ -24,12 +24,12 @@ def in_bands(*, most: int = MOST_BANDS, **promise: Any) -> list[ClippedMean]:
     Raises:
         ParameterError: if a value is out of range.
     """
-    found = [ClippedMean.calibrate(**promise)]
-    rate, bands = found[0].sampling_rate, 2
-    while bands * rate <= 1 and bands <= min(found[0].rounds, most):
-        found.append(ClippedMean.calibrate(**promise, bands=bands))
+    result = [ClippedMean.calibrate(**promise)]
+    rate, bands = result[0].sampling_rate, 2
+    while bands * rate <= 1 and bands <= min(result[0].rounds, most):
+        result.append(ClippedMean.calibrate(**promise, bands=bands))
         bands *= 2
-    return found
+    return result
 
 
 def noise_of_sums(mean: ClippedMean) -> float:

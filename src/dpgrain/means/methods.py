@@ -27,5 +27,5 @@ def method_of(name: str) -> Method:
     >>> [name for name in METHODS if method_of(name).unstated]
     ['clip', 'recentred']
     """
-    found: Method = later(METHODS[name]).METHOD
-    return found
+    result: Method = later(METHODS[name]).METHOD
+    return result

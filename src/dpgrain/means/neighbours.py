@@ -172,5 +172,5 @@ class _Rows:
 
 
 def _squares(rows: FloatArray) -> FloatArray:
-    found: FloatArray = np.einsum("ij,ij->i", rows, rows)
-    return found
+    result: FloatArray = np.einsum("ij,ij->i", rows, rows)
+    return result

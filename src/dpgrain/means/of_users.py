@@ -298,8 +298,8 @@ class MeanQuery(Query[MeanOfUsers]):
             number = None
             if way.counts:
                 assert roster.event is not None  # noqa: S101 - a size that is not stated is released
-                found = roster.users(users_there(), charge.lend(roster.event))
-                number = Number(found, roster.noise_sd, n)
+                result = roster.users(users_there(), charge.lend(roster.event))
+                number = Number(result, roster.noise_sd, n)
                 way = way if way.then is None else way.then(number)
             return _published(way.run(vectors, source, number), self.bound, charge.guarantee, way)
 

@@ -204,11 +204,11 @@ class Candidate:
             return self.publish(vectors, source, number)
         mean, nothing = self.mean, np.full(vectors.dimension, np.nan)
         if self.finder is not None and self.within is not None:
-            found = self.finder.find(vectors, source)
-            if found is None:
+            result = self.finder.find(vectors, source)
+            if result is None:
                 return Found(nothing, math.nan, math.nan, mean.n_users, math.nan)
             # So close lie most; almost all do a little farther away.
-            mean = self.within(min(found * _WIDER, 1e90))
+            mean = self.within(min(result * _WIDER, 1e90))
         run = mean.start(source)
         try:
             for _ in range(mean.rounds):

@@ -198,14 +198,14 @@ class Recentred(Central):
                 0.0 if bound is None else noise * math.sqrt((1 / _EXCESS_SHARE - 1) / rounds),
             )
 
-        found = calibrate(
+        result = calibrate(
             lambda noise: mean(noise).event.beside(beside),
             epsilon,
             delta,
             relation=relation,
             low=2.0**-10,
         )
-        return mean(found.parameter)
+        return mean(result.parameter)
 
     @property
     def _radii(self) -> tuple[float, ...]:
@@ -262,8 +262,8 @@ class Recentred(Central):
     def choices(self, done: int = 0) -> FloatArray:
         """Return the radii to choose from in the round after ``done`` rounds, rising to the largest."""
         steps = np.arange(-_RADII_PER_OCTAVE * _OCTAVES, 1)
-        found: FloatArray = self.radius_of(done) * 2.0 ** (steps / _RADII_PER_OCTAVE)
-        return found
+        result: FloatArray = self.radius_of(done) * 2.0 ** (steps / _RADII_PER_OCTAVE)
+        return result
 
     def start(
         self,
@@ -331,9 +331,9 @@ class RecentredRounds(CountedRounds):
         noisy = exactly_noised(
             contributions, radius, mean.multiplier(len(self.radii) - 1), self.source, centre=centre
         )
-        found: FloatArray = centre + noisy / mean.n_users
-        self._next = centre + mean.weight * (found - centre)
-        return found
+        result: FloatArray = centre + noisy / mean.n_users
+        self._next = centre + mean.weight * (result - centre)
+        return result
 
     def _enough(self, contributions: Contributions, radius: float, bound: float) -> float:
         """Return the radius, or one that holds all vectors if its noise errs less than the excess."""

@@ -86,10 +86,10 @@ class Roster:
             high = min(low + most, len(starts))
             own = np.sort(drawn[ends[low] : ends[high]])
             row = np.unique(self.owners[own], return_inverse=True)[1]
-            found, done = np.zeros((high - low, contributions.dimension)), 0
+            result, done = np.zeros((high - low, contributions.dimension)), 0
             with np.errstate(over="ignore", invalid="ignore"):
                 # A value that overflows is somebody's: no warning may reveal it.
                 for tile in tiles(contributions, own):
-                    np.add.at(found, row[done : done + len(tile)], tile)
+                    np.add.at(result, row[done : done + len(tile)], tile)
                     done += len(tile)
-            yield finite(found)
+            yield finite(result)

@@ -120,8 +120,8 @@ class PanPrivate:
         def event(noise: float) -> Event:
             return Gaussian(noise, ONE_EACH).beside(beside)
 
-        found = calibrate(event, epsilon, delta, relation=relation, low=2.0**-10)
-        return PanPrivate(clip, found.parameter, n_users, rounds)
+        result = calibrate(event, epsilon, delta, relation=relation, low=2.0**-10)
+        return PanPrivate(clip, result.parameter, n_users, rounds)
 
     @property
     def level(self) -> Level:
@@ -287,8 +287,8 @@ class PanPrivateStream:
         noisy = self._noisy(self._state)
         self._state = self._noisy(np.zeros_like(self._state))
         size = mean.first(batch + 1) - mean.first(batch)
-        found: FloatArray = noisy.astype(np.float64) * mean.step / size
-        return found
+        result: FloatArray = noisy.astype(np.float64) * mean.step / size
+        return result
 
     def to_json(self) -> str:
         """Write all that is kept: public numbers, how many users have come, and the noisy sum."""
@@ -398,9 +398,9 @@ class PanPrivateRounds(CountedRounds):
         for vectors in held:
             self._stream._add(vectors, users=0)
         # Users without data have had their turn, too.
-        found = self._stream._add(np.zeros((0, contributions.dimension)), users=end - first)
-        assert found is not None  # noqa: S101 - the batch is complete
-        return found
+        result = self._stream._add(np.zeros((0, contributions.dimension)), users=end - first)
+        assert result is not None  # noqa: S101 - the batch is complete
+        return result
 
 
 def _foreign() -> ParameterError:

@@ -150,7 +150,7 @@ class SoftCore(Central):
                 return own.beside(beside)
 
             try:
-                found = calibrate(
+                result = calibrate(
                     event,
                     epsilon,
                     delta,
@@ -163,7 +163,7 @@ class SoftCore(Central):
                 if beside is None:
                     raise
                 continue
-            made.append(test.mean(radius, found.parameter, n_users, rounds))
+            made.append(test.mean(radius, result.parameter, n_users, rounds))
         if not made:
             raise ParameterError(_too_few(search, epsilon, beside), name="n_users")
         return min(made, key=lambda mean: mean.noise_multiplier)
@@ -357,9 +357,9 @@ class _Search:
         centre, width = (0.5, 0.5, 0.5), 0.5
         for _ in range(_SEARCHES):
             for point in _around(centre, width):
-                found = self._at(epsilon, point)
-                if found is not None and (best is None or found[0] < best[0]):
-                    best, centre = found, point
+                result = self._at(epsilon, point)
+                if result is not None and (best is None or result[0] < best[0]):
+                    best, centre = result, point
             width /= 2
         return None if best is None else best[1]
 

@@ -271,7 +271,7 @@ def _schedule(
 
 def _savings(person: _Person, lengths: Sequence[int], within: int | None) -> list[str]:
     """Say from how many returns on windows have less noise than releases of single periods have."""
-    found = []
+    result = []
     for length in lengths:
         if person.counting == "visits" or length in (1, person.periods):
             continue
@@ -283,8 +283,8 @@ def _savings(person: _Person, lengths: Sequence[int], within: int | None) -> lis
             )  # fmt: skip
             whose = "a whole person" if span == person.periods else f"any {span:,} periods in a row"
             saves = "never saves" if least is None else f"saves from {least:,} returns on"
-            found.append(f"Every {length:,} periods {saves} where the promise is for {whose}.")
-    return found
+            result.append(f"Every {length:,} periods {saves} where the promise is for {whose}.")
+    return result
 
 
 def _notes(counting: Counting) -> tuple[str, ...]:

@@ -63,7 +63,7 @@ def price_for(
     """
     asked = asked_of(guarantee, level, cells, relation)
     accounts = _accounts(guarantee, level, relation)
-    found = price(
+    result = price(
         guarantee.event,
         asked.relation,
         asked.unit,
@@ -71,7 +71,7 @@ def price_for(
         None if room is None else room.part(1 / accounts),
         units=asked.units,
     )
-    return found.times(accounts)
+    return result.times(accounts)
 
 
 def asked_of(
@@ -88,26 +88,26 @@ def asked_of(
     Raises:
         ParameterError: if nothing bounds what one promised unit adds to the release.
     """
-    found = Asked(1, relation, OWN_UNIT[level], None)
+    result = Asked(1, relation, OWN_UNIT[level], None)
     if level == "element" and cells is not None:
         if cells.cells_in(guarantee.scope) == 1:
             # All that a user has in the scope lies in one promised cell.
-            found = replace(found, unit=User())
+            result = replace(result, unit=User())
         elif guarantee.level == "element" or guarantee.partition is not None:
-            found = _of_cells(guarantee, cells, relation)
+            result = _of_cells(guarantee, cells, relation)
     if (
-        isinstance(found.unit, User)
+        isinstance(result.unit, User)
         and guarantee.level == "element"
-        and not _bounded(guarantee, found)
+        and not _bounded(guarantee, result)
     ):
-        found = _of_whole_users(guarantee, found.relation) or found
-    if not _bounded(guarantee, found):
+        result = _of_whole_users(guarantee, result.relation) or result
+    if not _bounded(guarantee, result):
         raise ParameterError(
             f"nothing bounds what {_promised(level, cells)} may add to this release, which protects "
             f"{_protected(guarantee)}: ask for the promised unit, for User(max_elements=…), or for a "
             "region by where(…) in which a person has few elements."
         )
-    return found
+    return result
 
 
 def _of_cells(guarantee: Guarantee, cells: Partition, relation: Relation) -> Asked:

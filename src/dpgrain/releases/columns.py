@@ -226,10 +226,10 @@ def _origin(table: UserTable, element: str | None = None) -> Origin:
 
 def _told(model: LinearModel, table: UserTable, encoding: Encoding, target: str) -> LinearModel:
     """Return a fitted model whose promise says which columns it is of."""
-    found, people = model.guarantee_, made_of_people(table)
+    result, people = model.guarantee_, made_of_people(table)
     rows_of = () if people is None else (f"a person's row is {people}",)
-    public = (*found.public, *rows_of, *encoding.facts)
-    return model.of_columns(encoding, target, replace(found, public=public))
+    public = (*result.public, *rows_of, *encoding.facts)
+    return model.of_columns(encoding, target, replace(result, public=public))
 
 
 @publishes

@@ -222,9 +222,9 @@ def read_file(
     entries = [_checked(entry, rows, mistakes) for entry in entries]
     mark = hashlib.sha256(text.encode()).hexdigest()[:16]
     page = None if report is None else outputs / report
-    found = File(path, outputs, mark, rows, unit, whole, tuple(entries), page)
-    _check_outputs(found, mistakes)
-    return found
+    result = File(path, outputs, mark, rows, unit, whole, tuple(entries), page)
+    _check_outputs(result, mistakes)
+    return result
 
 
 def _text(path: Path) -> str:

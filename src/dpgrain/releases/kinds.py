@@ -107,11 +107,11 @@ class Kind:
 
     def named(self, own: Mapping[str, Any]) -> list[tuple[str, str]]:
         """Return the columns that values name, each with its key."""
-        found = []
+        result = []
         for key in self.columns:
             value = own.get(key, ())
-            found += [(key, name) for name in ([value] if isinstance(value, str) else value)]
-        return found
+            result += [(key, name) for name in ([value] if isinstance(value, str) else value)]
+        return result
 
     def is_complete(self, own: Mapping[str, Any], known: Container[str]) -> bool:
         """Return whether all that is needed is there, and columns are those of a table.

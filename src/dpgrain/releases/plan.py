@@ -350,22 +350,22 @@ class _Budgeted:
 
     def shared(self, entries: Sequence[Entry]) -> dict[str, PlannedRelease]:
         """Return releases by shares, which are enlarged alike while all of them keep the promise."""
-        found: dict[str, PlannedRelease] = {}
+        result: dict[str, PlannedRelease] = {}
         most, epsilon = -1.0, self.epsilon
         for _ in range(_MOST_TRIALS):
             budget = self.opened(epsilon)
             made = {entry.name: self._of_share(entry, budget) for entry in entries}
             spent = self._loss(made.values(), budget).epsilon(self.delta)
             if most < spent <= self.epsilon:
-                found, most = made, spent
+                result, most = made, spent
             if self.delta == 0 or _ENOUGH_OF_EPSILON * self.epsilon <= spent <= self.epsilon:
                 break
             epsilon = self._larger(epsilon, spent)
-        if not found:
+        if not result:
             raise ParameterError(
                 "epsilon of the budget holds no such shares; state smaller ones, or more leak."
             )
-        return found
+        return result
 
     def _of_share(self, entry: Entry, budget: Budget) -> PlannedRelease:
         """Return a release with the ε and δ at which it takes its share of a budget."""

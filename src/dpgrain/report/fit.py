@@ -128,8 +128,8 @@ def plot_model(model: LinearModel, ax: Axes | None = None) -> Axes:
     The largest are drawn where they are many; intercepts are left out.
     """
     check_is_fitted(model)
-    found = coefficients(model)
-    return plot_coefficients(largest(found), ax, intervals=found.intervals)
+    result = coefficients(model)
+    return plot_coefficients(largest(result), ax, intervals=result.intervals)
 
 
 def _estimated(found: Coefficients, salt: str = "") -> dict[str, object]:

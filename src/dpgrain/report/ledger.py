@@ -165,7 +165,7 @@ def _share(part: float, *, up: bool) -> str:
 def _timeline(released: Sequence[Entry]) -> Timeline:
     """Return when each window of the first column with intervals was read."""
     axes = (_axis_of(one.scope) for entry in released for one in entry.guarantees)
-    column, axis = next((found for found in axes if found is not None), ("", "whole"))
+    column, axis = next((result for result in axes if result is not None), ("", "whole"))
     read = [
         (datetime.fromisoformat(entry.at).astimezone(UTC).replace(tzinfo=None), window)
         for entry in released
@@ -196,10 +196,10 @@ def _used(ledger: Ledger, number: int, entries: Sequence[Entry]) -> Timeline | N
     None where no release was charged to a window alone: then one number says it all.
     """
     regions = [each.region for one in entries for each in one.charged if each.promise == number]
-    found = next((axis for axis in map(_axis_of, regions) if axis is not None), None)
-    if found is None:
+    result = next((axis for axis in map(_axis_of, regions) if axis is not None), None)
+    if result is None:
         return None
-    column, axis = found
+    column, axis = result
     windows = {_window(region, column, axis) for region in regions}
     ends = sorted({end for w in windows for end in (w.low, w.high) if end is not None})
     # Neighbouring windows are drawn as one where there are too many to be seen apart.

@@ -195,9 +195,9 @@ def _request(
     whole = isinstance(table, UserTable) and table.is_whole(value)
 
     def made(low: float, high: float) -> tuple[float, ...]:
-        found = round_edges(low, high, whole) if edges is None else edges
+        result = round_edges(low, high, whole) if edges is None else edges
         # A bin is to hold its lower edge, where it holds its upper one by itself.
-        return tuple(np.nextafter(found, -math.inf).tolist())
+        return tuple(np.nextafter(result, -math.inf).tolist())
 
     corners = 1 + (_MOST_CHOSEN if edges is None else len(edges))
     return Request.of(
@@ -275,8 +275,8 @@ def _shares(counts: Counts, law: Law) -> tuple[FloatArray, FloatArray, FloatArra
     high = np.minimum.accumulate(np.clip(high, 0.0, 1.0), axis=1)
     near = _nearest(counts)
     total = near.sum(axis=1, keepdims=True)
-    found = np.where(total > 0, _above(near) / np.where(total > 0, total, 1.0), 0.5)
-    return found, np.minimum(low, found), np.maximum(high, found)
+    result = np.where(total > 0, _above(near) / np.where(total > 0, total, 1.0), 0.5)
+    return result, np.minimum(low, result), np.maximum(high, result)
 
 
 def _above(masses: FloatArray) -> FloatArray:
@@ -370,8 +370,8 @@ def _round_numbers(least: float, most: float) -> list[float]:
     """Return the numbers 1, 2 and 5 times a power of ten between two positive ones."""
     first, last = math.floor(math.log10(least)), math.ceil(math.log10(most))
     powers = (float(f"1e{power}") for power in range(first, last + 1))
-    found = [step * power for power, step in itertools.product(powers, _STEPS)]
-    return [size for size in found if least <= size <= most]
+    result = [step * power for power, step in itertools.product(powers, _STEPS)]
+    return [size for size in result if least <= size <= most]
 
 
 def _whole_if_all(edges: FloatArray) -> Any:

@@ -296,12 +296,12 @@ def _inverse(steps: FloatArray, wanted: FloatArray) -> FloatArray:
     inside = np.clip(left, 1, last)
     gap = steps[inside] - steps[inside - 1]
     part = np.where(gap > 0, (wanted - steps[inside - 1]) / np.where(gap > 0, gap, 1.0), 0.5)
-    found = inside - 1 + np.clip(part, 0.0, 1.0)
+    result = inside - 1 + np.clip(part, 0.0, 1.0)
     # The least rank gets the end of its plateau where numbers begin, the largest that where they end.
     first = np.where(wanted <= steps[0], right - 1 + _INSIDE, left)
     final = np.where(wanted >= steps[-1], left, right - 1 + _INSIDE * (wanted <= steps[0]))
     plateau = (np.clip(first, 0, last) + np.clip(final, 0, last)) / 2
-    return np.asarray(np.where(right > left, plateau, found))
+    return np.asarray(np.where(right > left, plateau, result))
 
 
 def _cumulated(leaves: FloatArray) -> FloatArray:

@@ -265,11 +265,11 @@ class Request:
         items, cells, single = None, None, self.blocks.alone
         # What was chosen is an outcome: nothing that is promised may depend on it.
         if self.public is not None and self.best is None:
-            _, found = self.public
-            items = int((found.codes >= 0).sum()) * self.corners
+            _, result = self.public
+            items = int((result.codes >= 0).sum()) * self.corners
             if self.blocks.key is not None:
-                cells = int(found.sizes.size)
-                single = bool((found.sizes == 1).all())
+                cells = int(result.sizes.size)
+                single = bool((result.sizes == 1).all())
         if self.blocks.partition is not None and not self.table.scope.everything:
             inside = self.blocks.partition.cells_in(self.table.scope)
             cells = min((n for n in (cells, inside) if n is not None), default=None)

@@ -153,7 +153,7 @@ def noisy_sums(request: Request, charge: Charge, progress: bool | None) -> Measu
         DataError: if the source cannot be read; nothing is released then.
     """
     plan = request.plan
-    asked, care, found = request.asked(), list[str](), None
+    asked, care, result = request.asked(), list[str](), None
     table = request.selecting[0] if request.domain.selected else request.table
     if isinstance(request.bounds, AutoRange):
         table = request.blocks.for_keys((), table)[0]
@@ -173,9 +173,9 @@ def noisy_sums(request: Request, charge: Charge, progress: bool | None) -> Measu
         bounds = request.bounds
         if isinstance(bounds, AutoRange):
             shown.stage("Finding the range")
-            found = _range(engine, request, bounds, charge)
-            bounds = found.bounds
-            if found.beyond is None:
+            result = _range(engine, request, bounds, charge)
+            bounds = result.bounds
+            if result.beyond is None:
                 care.append(_NO_NUMBER)
         split = None
         if request.measure is not None:
@@ -200,8 +200,8 @@ def noisy_sums(request: Request, charge: Charge, progress: bool | None) -> Measu
         # Modulo 2^64, as the sums are: post-processing of adding without bound.
         sums = charge.noisy(plan.sums, sums, np.repeat(grid.radius[row], sums.shape[1]))
     learned = _left_out(chosen, request, known.cell_sizes)
-    if found is not None:
-        learned.update(found=found.bounds, beyond=found.beyond)
+    if result is not None:
+        learned.update(found=result.bounds, beyond=result.beyond)
     # In the order of the public domain, or of the keys that were selected.
     order = np.argsort(known.given)
     row = row[order]

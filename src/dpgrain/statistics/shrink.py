@@ -92,10 +92,10 @@ def shrink(
             with np.errstate(over="ignore"):
                 z = x[rows] / sd[rows]
             unit = None if scale is None else np.log(scale[rows]) - np.log(sd[rows])
-            found, spread = _shrunk(z, unit, law)
+            result, spread = _shrunk(z, unit, law)
             # Values that did not move stay the same to the last bit.
-            moved = found != z
-            better[rows[moved]] = (found * sd[rows])[moved]
+            moved = result != z
+            better[rows[moved]] = (result * sd[rows])[moved]
             error[rows] = spread * sd[rows]
     return better, error
 
@@ -133,11 +133,11 @@ def _shrunk(
         rows = near[start : start + chunk]
         mean, variance, low = _posterior(held[rows], q[rows], truths, law)
         if unit is None:
-            found = low * mean + (1 - low) * raw[rows]
+            result = low * mean + (1 - low) * raw[rows]
         else:
-            found = np.clip(mean, raw[rows] - _LIMIT, raw[rows] + _LIMIT)
-        better[rows] = found
-        error[rows] = np.sqrt(variance + (found - mean) ** 2)
+            result = np.clip(mean, raw[rows] - _LIMIT, raw[rows] + _LIMIT)
+        better[rows] = result
+        error[rows] = np.sqrt(variance + (result - mean) ** 2)
     return better, error
 
 

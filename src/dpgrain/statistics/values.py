@@ -212,8 +212,8 @@ class Tree:
         if self.spacing == "even":
             u = (x - self.low) / (self.high - self.low)
             return np.minimum((u * self.bins).astype(np.int64), self.bins - 1)
-        found = np.searchsorted(self.edges, x, side="right") - 1
-        return np.clip(found, 0, self.bins - 1).astype(np.int64)
+        result = np.searchsorted(self.edges, x, side="right") - 1
+        return np.clip(result, 0, self.bins - 1).astype(np.int64)
 
     def at(self, place: FloatArray) -> FloatArray:
         """Return the number at a place among the edges, such as 2.5 for the middle of the third leaf.
@@ -456,9 +456,9 @@ class AutoRange:
                     continue
                 sums = np.convolve(noisy[side], np.ones(size), "valid")
                 first = int(sums.argmax())
-                found = float(tail_of(law, sums[first] / (sd * math.sqrt(size)), size))
-                if found <= level:
-                    best, level = side[first : first + size], found
+                result = float(tail_of(law, sums[first] / (sd * math.sqrt(size)), size))
+                if result <= level:
+                    best, level = side[first : first + size], result
         return best
 
     def stands_out(self, noisy: FloatArray, sd: float, law: Law = "gaussian") -> bool:

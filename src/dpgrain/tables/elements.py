@@ -211,10 +211,10 @@ class Elements:
         if self.mapping is None:
             return self
         items = list(self.mapping)
-        found = keys(items)
-        if found is items:
+        result = keys(items)
+        if result is items:
             return self
-        return replace(self, mapping=_one_cell_each(found, list(self.mapping.values())))
+        return replace(self, mapping=_one_cell_each(result, list(self.mapping.values())))
 
     def labelled(self) -> Elements:
         """Return the same partition with a text for each cell, as a column of cells holds it.

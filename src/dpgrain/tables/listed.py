@@ -33,14 +33,14 @@ def listed_in(path: Path, keys: Sequence[str], rows: UserTable) -> list[Any]:
 
 def _tuples(path: Path, keys: Sequence[str], rows: UserTable) -> list[tuple[Any, ...]]:
     """Return the rows of a file with all the key columns."""
-    found = read_file(path)
-    missing = [key for key in keys if key not in found.column_names]
+    result = read_file(path)
+    missing = [key for key in keys if key not in result.column_names]
     if missing:
         raise ParameterError(
             f"The domain {str(path)!r} has no column {missing[0]!r}; give a file with "
             f"{', '.join(keys)}, or COLUMN=FILE."
         )
-    columns = [_typed(found.column(key).to_pylist(), rows.is_integer(key), path) for key in keys]
+    columns = [_typed(result.column(key).to_pylist(), rows.is_integer(key), path) for key in keys]
     return list(zip(*columns, strict=True))
 
 
@@ -67,10 +67,10 @@ def _first_column(path: Path, integers: bool) -> list[Any]:
 def _typed(values: list[Any], integers: bool, path: Path) -> list[Any]:
     if not integers:
         return values
-    found = [labels.whole(value) for value in values]
-    if None in found:
-        wrong = values[found.index(None)]
+    result = [labels.whole(value) for value in values]
+    if None in result:
+        wrong = values[result.index(None)]
         raise ParameterError(
             f"The domain {str(path)!r} must hold integers, as the item column does, not {wrong!r}."
         )
-    return found
+    return result

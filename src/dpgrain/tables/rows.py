@@ -307,22 +307,22 @@ class Rows:
         Raises:
             ParameterError: if no key of the column can be the label.
         """
-        found: int | str | None
+        result: int | str | None
         form = _form_of(self.schema[column])
         if self.is_integer(column):
-            found = whole(label)
+            result = whole(label)
         elif column in self.cells and not isinstance(label, str):
             # A cell that is a number is written in another way there.
-            found = None
+            result = None
         else:
-            found = _text_key(label, self.schema[column])
-            if found is not None and form is not None and not form.pattern.fullmatch(found):
-                found = None
-        if found is None:
+            result = _text_key(label, self.schema[column])
+            if result is not None and form is not None and not form.pattern.fullmatch(result):
+                result = None
+        if result is None:
             raise ParameterError(
                 f"{role} {label!r}, but the item column {column!r} holds {form or _TEXT}."
             )
-        return found
+        return result
 
     def are_keys(self, labels: Sequence[Any], column: str) -> bool:
         """Return whether all public labels are keys of the column as they stand, which is soon seen."""
@@ -383,12 +383,12 @@ class Rows:
 
     def needed(self, used: Iterable[str]) -> set[str]:
         """Return columns, those that columns of cells among them are made of, and the user's."""
-        found = {*used, *([] if self.user is None else [self.user])}
+        result = {*used, *([] if self.user is None else [self.user])}
         for name in reversed(list(self.cells)):
             # A column of cells may be of another one, which was added before it.
-            if name in found:
-                found.add(self.cells[name].of)
-        return found
+            if name in result:
+                result.add(self.cells[name].of)
+        return result
 
     def require_numbers(
         self, columns: Sequence[str], role: str, *, also: Sequence[str] = (), instead: str = ""

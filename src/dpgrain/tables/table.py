@@ -259,10 +259,10 @@ def read(
     provenance = provenance_of(source, rows)
     engine = engine_for(engine, source)
     source = source if user is None else _users_apart(source, user)
-    found = source_for(engine, source, delimiter)
-    if getattr(found, "may_end", False):
+    result = source_for(engine, source, delimiter)
+    if getattr(result, "may_end", False):
         provenance = "as given"
-    opened = typed(found, types, decimal)
+    opened = typed(result, types, decimal)
     table = UserTable(
         opened,
         user,
@@ -270,7 +270,7 @@ def read(
         opened.columns(),
         _bytes(memory),
         threads or os.cpu_count() or 1,
-        provenance=provenance if opened is found else checked(provenance),
+        provenance=provenance if opened is result else checked(provenance),
         engine=engine,
     )
     if user is not None:

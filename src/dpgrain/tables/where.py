@@ -78,12 +78,12 @@ def region_of(table: Columns, stated: Mapping[str, Any]) -> Region:
         raise ParameterError(
             "where needs a column, such as where(day=('2026-01-01', '2026-01-31'))."
         )
-    found = EVERYTHING
+    result = EVERYTHING
     for column, value in stated.items():
         side = _side(table, column, value)
         # Several columns may be made of one, such as days of a time.
-        found = narrowed(found, Region((side,))) if side else Region((*found.sides, side))
-    return found
+        result = narrowed(result, Region((side,))) if side else Region((*result.sides, side))
+    return result
 
 
 def narrowed(region: Region, more: Region) -> Region:
@@ -92,13 +92,13 @@ def narrowed(region: Region, more: Region) -> Region:
     Raises:
         ParameterError: if there can be none.
     """
-    found = region.both(more) if region.comparable(more) else ()
-    if len(found) != 1:
+    result = region.both(more) if region.comparable(more) else ()
+    if len(result) != 1:
         raise ParameterError(
             f"the region holds nothing: no record lies in both {region} and {more}; state a region "
             "that records can lie in."
         )
-    return found[0]
+    return result[0]
 
 
 def _side(table: Columns, column: str, value: Any) -> Side:
@@ -156,12 +156,12 @@ def _side_of_days(table: Columns, column: str, value: Any) -> Side:
 
 def _midnight(end: int, column: str, zone: str) -> int:
     """Return when the day begins that a column of dates has at an end of an interval."""
-    found = midnight((datetime(1970, 1, 1) + timedelta(microseconds=end)).date(), zone)
-    if found is None:
+    result = midnight((datetime(1970, 1, 1) + timedelta(microseconds=end)).date(), zone)
+    if result is None:
         raise ParameterError(
             f"where must state days of {column!r} in the years 2 to 9998, whose beginnings are known."
         )
-    return found
+    return result
 
 
 def _axis(kind: str) -> Axis:
@@ -287,14 +287,14 @@ def _of_text(stated: str) -> tuple[datetime | None, datetime | None]:
     match = _PERIOD.fullmatch(stated.strip())
     if match is None:
         return None, None
-    found = match.groupdict()
-    whole = [found[name] or least for name, least in zip(_UNITS, _LEAST, strict=True)]
-    fraction, zone = (found["fraction"] or "").ljust(6, "0"), found["zone"] or ""
+    result = match.groupdict()
+    whole = [result[name] or least for name, least in zip(_UNITS, _LEAST, strict=True)]
+    fraction, zone = (result["fraction"] or "").ljust(6, "0"), result["zone"] or ""
     try:
         begin = datetime.fromisoformat(
             f"{'-'.join(whole[:3])}T{':'.join(whole[3:])}.{fraction}{zone}"
         )
-        return begin, _next(begin, found)
+        return begin, _next(begin, result)
     except (ValueError, OverflowError):
         return None, None
 

@@ -218,10 +218,10 @@ class EngineContract:
         with self.table(rows).open_engine() as engine:
             combinations = itertools.product([*KEYS[1:], ("few",)], [None, "w"])
             for keys, value in itertools.islice(combinations, 0, None, self.one_in):
-                found = rows_of(engine.distinct(keys, value))
+                result = rows_of(engine.distinct(keys, value))
                 expected = {group for _, group in _held(rows, keys, value)}
-                assert len(found) == len(set(found)), keys
-                assert set(found) == expected, (keys, value)
+                assert len(result) == len(set(result)), keys
+                assert set(result) == expected, (keys, value)
 
     def test_the_extent_of_whole_numbers(self) -> None:
         """All rows count, also those without a user or without a value."""
@@ -269,9 +269,11 @@ class EngineContract:
         with self.both(rows) as (one, two):
             combinations = itertools.product(UNITS, KEYS, (None, "w"))
             for unit, keys, value in itertools.islice(combinations, 0, None, self.one_in):
-                found, expected = (_integers(one_, UNITS[unit], keys, value) for one_ in (one, two))
+                result, expected = (
+                    _integers(one_, UNITS[unit], keys, value) for one_ in (one, two)
+                )
                 for what, integers in expected.items():
-                    assert np.array_equal(found[what], integers), (what, unit, keys, value)
+                    assert np.array_equal(result[what], integers), (what, unit, keys, value)
 
     def test_pooled_counts_are_those_of_the_definition(self) -> None:
         """No user adds more than the bound to a bin, in one thread or in several."""
@@ -282,7 +284,7 @@ class EngineContract:
                 cells = data.dictionary.layout.cell_of
                 assert cells is not None
                 pools = _pools(data.dictionary.cell_sizes.size)
-                found = data.pooled_counts(pools, "l1")
+                result = data.pooled_counts(pools, "l1")
             place = dict(zip(groups, cells.tolist(), strict=True))
             sizes = Counter((row.who, place[group]) for row, group in _held(rows, ("item",)))
             mine = np.zeros((self.users + 2, *pools.shape), dtype=np.int64)
@@ -291,7 +293,7 @@ class EngineContract:
                 if passed:
                     mine[who, pools.pool[cell], passed - 1] += pools.weight[cell]
             expected = np.minimum(mine, pools.most << WEIGHT_BITS).sum(axis=0)
-            assert np.array_equal(found, expected), (unit, threads)
+            assert np.array_equal(result, expected), (unit, threads)
 
     def test_public_groups_that_nobody_holds_add_up_to_nothing(self) -> None:
         """Of a public list, what is not held stays, and what is held beside it is left out."""
@@ -302,9 +304,9 @@ class EngineContract:
                 engine, Blocks("user"), groups, Blocks("user").cells(groups, public=True)
             )
             names = data.dictionary.groups.columns[0].to_pylist()
-            found = dict(zip(names, data.holders().tolist(), strict=True))
+            result = dict(zip(names, data.holders().tolist(), strict=True))
         held = {(row.who, row.item) for row in rows if row.who is not None}
-        assert found == {
+        assert result == {
             name: sum(item == name for _, item in held) for name in ("x", "absent", "a")
         }
 
@@ -327,9 +329,9 @@ class EngineContract:
         texts = read(made, user="who", engine=self.engine)
         for table in (self.table(far), texts):
             with table.open_engine() as engine:
-                found = _integers(engine, User(), ("item",), "w")
+                result = _integers(engine, User(), ("item",), "w")
             for what, integers in expected.items():
-                assert np.array_equal(found[what], integers), what
+                assert np.array_equal(result[what], integers), what
 
     def test_some_of_the_groups_have_the_same_sums(self) -> None:
         """What was read of many groups serves for some of them, or is read again."""
@@ -350,8 +352,8 @@ class EngineContract:
         with self.table(rows, user=None).open_engine() as engine:
             data, groups = _contributions(engine, Record(), ("item",))
             expected = Counter((row.item,) for row in rows if row.item is not None)
-            found = data.sums(Grid(np.array([2.0**20]), 20)).tolist()
-            assert dict(zip(groups, found, strict=True)) == expected
+            result = data.sums(Grid(np.array([2.0**20]), 20)).tolist()
+            assert dict(zip(groups, result, strict=True)) == expected
             said = ""
             try:
                 engine.users(data.dictionary)
@@ -382,9 +384,9 @@ class EngineContract:
                 assert codes == [row.code for row in cut], stated
                 combinations = [("topic", ("item",)), ("day", ()), ("record", ("code",))]
                 for unit, keys in combinations[:: self.one_in]:
-                    found, expected = (_integers(e, UNITS[unit], keys, "w") for e in (one, two))
+                    result, expected = (_integers(e, UNITS[unit], keys, "w") for e in (one, two))
                     for what, integers in expected.items():
-                        assert np.array_equal(found[what], integers), (what, unit, stated)
+                        assert np.array_equal(result[what], integers), (what, unit, stated)
             for name in ("public", "selected", "mean"):
                 # A region is public, and may bound how many cells a user has: both plans know it.
                 found_, expected_ = RELEASES[name](mine), RELEASES[name](other.where(stated))
@@ -396,22 +398,22 @@ class EngineContract:
         rows = some_rows(self.users)
         for by in [(), ("topic",), ("few", "day")]:
             expected = {group: _numbers(mine) for group, mine in _by_user(rows, by).items()}
-            found = []
+            result = []
             for table in (self.table(rows[::-1]), self.table(rows, engine=self.reference)):
                 made = people(table, by)
                 with made.open_engine() as engine:
                     columns = engine.columns([(name, _form(made, name)) for name in made.schema])
                 read_ = list(zip(*(column.to_pylist() for column in columns.columns), strict=True))
-                found.append(sorted(read_, key=str))
+                result.append(sorted(read_, key=str))
                 size = 1 + len(by)
                 assert {row[:size]: row[size:] for row in read_} == expected, by
-            assert str(found[0]) == str(found[1]), by
+            assert str(result[0]) == str(result[1]), by
 
     def test_columns_are_read_in_the_order_of_rows(self) -> None:
         """Columns are read in every form, with null where there is nothing."""
         rows = some_rows(self.users)
         with self.table(rows).open_engine() as engine:
-            found = engine.columns(
+            result = engine.columns(
                 [
                     ("who", "key"),
                     ("day", "key"),
@@ -420,13 +422,13 @@ class EngineContract:
                     ("day", "as it is"),
                 ]
             )
-        assert found.column_names == ["c0", "c1", "c2", "c3", "c4"]
-        assert found.column(0).to_pylist() == [row.who for row in rows]
-        assert found.column(1).to_pylist() == [cell_of(row, "day") for row in rows]
+        assert result.column_names == ["c0", "c1", "c2", "c3", "c4"]
+        assert result.column(0).to_pylist() == [row.who for row in rows]
+        assert result.column(1).to_pylist() == [cell_of(row, "day") for row in rows]
         codes = [None if row.code is None else str(row.code) for row in rows]
-        assert found.column(2).to_pylist() == codes
-        assert str(found.column(3).to_pylist()) == str([row.w for row in rows])
-        assert found.column(4).to_pylist() == [row.day for row in rows]
+        assert result.column(2).to_pylist() == codes
+        assert str(result.column(3).to_pylist()) == str([row.w for row in rows])
+        assert result.column(4).to_pylist() == [row.day for row in rows]
 
     def test_long_columns_keep_their_order(self) -> None:
         """Rows are so numerous that an engine may read them in several places at once."""
@@ -434,19 +436,19 @@ class EngineContract:
         rows = pa.table({"who": users, "w": users / 7})
         table = read(rows, user="who", engine=self.engine, threads=2)
         with table.open_engine() as engine:
-            found = engine.columns([("who", "text"), ("w", "number")])
-        assert np.array_equal(found.column(1).to_numpy(), users / 7)
-        assert np.array_equal(found.column(0).cast(pa.int64()).to_numpy(), users)
+            result = engine.columns([("who", "text"), ("w", "number")])
+        assert np.array_equal(result.column(1).to_numpy(), users / 7)
+        assert np.array_equal(result.column(0).cast(pa.int64()).to_numpy(), users)
 
     def test_releases_of_one_seed_are_the_same(self) -> None:
         """Every statistic publishes the same numbers through either engine."""
         rows = some_rows(120)
         mine, other = self.table(rows[::-1]), self.table(rows, engine=self.reference)
         for name, release in RELEASES.items():
-            found, expected = release(mine), release(other)
+            result, expected = release(mine), release(other)
             assert len(expected), name
-            assert found.to_arrow().equals(expected.to_arrow()), name
-            assert dataclasses.asdict(found.guarantee) == dataclasses.asdict(expected.guarantee), (
+            assert result.to_arrow().equals(expected.to_arrow()), name
+            assert dataclasses.asdict(result.guarantee) == dataclasses.asdict(expected.guarantee), (
                 name
             )
 
@@ -470,12 +472,12 @@ def _form(table: UserTable, name: str) -> Form:
 
 def _by_user(rows: Sequence[Row], by: Sequence[str]) -> dict[tuple[Any, ...], list[Row]]:
     """Return the rows of each user and group, by the definition."""
-    found = defaultdict(list)
+    result = defaultdict(list)
     for row in rows:
         group = (row.who, *(cell_of(row, key) for key in by))
         if None not in group:
-            found[group].append(row)
-    return found
+            result[group].append(row)
+    return result
 
 
 def _numbers(rows: Sequence[Row]) -> tuple[Any, ...]:
@@ -535,7 +537,7 @@ def _integers(
     """Return every kind of integers that an engine adds up for a unit."""
     data, groups = _contributions(engine, unit, keys, value)
     norms = np.array([1.0, 4.0, 16.0])
-    found = {
+    result = {
         "groups": np.array([hash(group) for group in groups]),
         "l2": data.sums(Grid(np.array([1.7]), 28)),
         "l1": data.sums(Grid(np.array([3.0]), 24, "l1")),
@@ -544,8 +546,8 @@ def _integers(
         "holders": data.holders(),
     }
     if data.dictionary.layout.cell_of is not None and not isinstance(unit, Record):
-        found["pools"] = data.pooled_counts(_pools(data.dictionary.cell_sizes.size), "l2")
+        result["pools"] = data.pooled_counts(_pools(data.dictionary.cell_sizes.size), "l2")
     if not isinstance(unit, Record):
-        found["first"] = data.sums(Grid(np.ones(1), 20), max_items=2)
-        found["holdings"] = data.holdings(np.array([1, 3, 9, 2**62]))
-    return found
+        result["first"] = data.sums(Grid(np.ones(1), 20), max_items=2)
+        result["holdings"] = data.holdings(np.array([1, 3, 9, 2**62]))
+    return result

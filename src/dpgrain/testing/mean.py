@@ -129,14 +129,14 @@ class MeanContract:
         for bad in (np.nan, np.inf, -np.inf):
             poisoned = vectors.copy()
             poisoned[np.flatnonzero((vectors != zeroed).any(axis=1)), 1] = bad
-            found = self.estimate(self.make(), poisoned)
-            assert np.array_equal(found, self.estimate(self.make(), zeroed))
+            result = self.estimate(self.make(), poisoned)
+            assert np.array_equal(result, self.estimate(self.make(), zeroed))
 
     def test_nothing_is_published_as_noise(self) -> None:
-        found = self.estimate(self.make(), np.zeros((BLOCKS, DIMENSION)))
-        assert found.shape == (DIMENSION,)
-        assert np.isfinite(found).all()
-        assert (found != 0).all()
+        result = self.estimate(self.make(), np.zeros((BLOCKS, DIMENSION)))
+        assert result.shape == (DIMENSION,)
+        assert np.isfinite(result).all()
+        assert (result != 0).all()
 
     def test_noise_has_the_sd_it_claims(self) -> None:
         mean, times = self.make(rounds=1), 1500
@@ -153,9 +153,9 @@ class MeanContract:
             pytest.skip("this mean is not unbiased, and does not say so")
         mean, seeds = self.make(rounds=1), some_of(range(3000))
         vectors = np.random.default_rng(0).normal(size=(BLOCKS, DIMENSION)) * 0.1
-        found = np.array([self.estimate(mean, vectors, seed) for seed in seeds])
+        result = np.array([self.estimate(mean, vectors, seed) for seed in seeds])
         expected = vectors.sum(axis=0) / self.users
-        errors = (found.mean(axis=0) - expected) / (found.std(axis=0) / math.sqrt(len(seeds)))
+        errors = (result.mean(axis=0) - expected) / (result.std(axis=0) / math.sqrt(len(seeds)))
         assert np.abs(errors).max() < SURE
 
     @pytest.mark.parametrize("relation", ["zero_out", "replace"])

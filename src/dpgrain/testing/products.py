@@ -62,7 +62,7 @@ def covering(
         return [_valued(case, options) for case in every if there_is(case)]
     draw = random.Random(0)
     left = set(_meetings(options, strength))
-    found: list[_Case] = []
+    result: list[_Case] = []
     for seed in sorted(left):
         while seed in left:
             drawn = (_around(seed, options, left, draw, strength) for _ in range(_DRAWS))
@@ -74,8 +74,8 @@ def covering(
                 break
             best = max(cases, key=lambda case: len(left.intersection(_met(case, strength))))
             left.difference_update(_met(best, strength))
-            found.append(best)
-    return [_valued(case, options) for case in found]
+            result.append(best)
+    return [_valued(case, options) for case in result]
 
 
 def _valued(case: _Case, options: Mapping[str, Sequence[Any]]) -> dict[str, Any]:

@@ -131,9 +131,9 @@ class StatisticContract:
                     "what is promised follows from public numbers"
                 )
                 loss = event.loss(relation=relation, unit=OWN_UNIT[unit.level])
-                found = float(np.linalg.norm(one - two)) / loss.mu
-                assert found <= 1 + _ROUNDING, (unit, relation, left, right)
-                worst = max(worst, found)
+                result = float(np.linalg.norm(one - two)) / loss.mu
+                assert result <= 1 + _ROUNDING, (unit, relation, left, right)
+                worst = max(worst, result)
         assert worst > self.unlike, "neighbours that move it at all"
 
     # -- releases --

@@ -124,10 +124,10 @@ def clipped_run(
         "relation": promise.relation,
         **given,
     }
-    found = (
+    result = (
         best(in_bands(**asked)) if bands is None else ClippedMean.calibrate(**asked, bands=bands)
     )
-    return Asked(promise, found, rule)
+    return Asked(promise, result, rule)
 
 
 def given_mean(promise: Promise, *, mean: Mean, numbers: Numbers, noise: Noise) -> Asked:

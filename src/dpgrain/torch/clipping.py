@@ -97,13 +97,13 @@ def _clipped_sums(
         parameter: sum(use.total(weights.masked_fill(apart, 0.0)) for use in of)
         for parameter, of in uses.items()
     }
-    found = norms * share
+    result = norms * share
     for block in torch.nonzero(apart).flatten().tolist():
         vector = _formed(uses, block)
-        found[block] = length(vector) * share[block]
+        result[block] = length(vector) * share[block]
         _add(sums, shortened(vector, bound, float(share[block])))
     if told is not None:
-        told(found.cpu().numpy())
+        told(result.cpu().numpy())
     return sums
 
 

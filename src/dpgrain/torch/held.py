@@ -101,13 +101,13 @@ class Held:
 
 
 def _hash(key: bytes, *parts: Iterable[bytes]) -> str:
-    found = hashlib.blake2b(key=key, digest_size=_BYTES)
+    result = hashlib.blake2b(key=key, digest_size=_BYTES)
     for part in parts:
         for piece in part:
-            found.update(len(piece).to_bytes(8, "big"))
-            found.update(piece)
-        found.update(b"end")
-    return found.hexdigest()
+            result.update(len(piece).to_bytes(8, "big"))
+            result.update(piece)
+        result.update(b"end")
+    return result.hexdigest()
 
 
 def _of_labels(labels: Any) -> Iterator[bytes]:

@@ -49,12 +49,12 @@ class Layout:
     @cached_property
     def classes(self) -> list[tuple[int, int, int]]:
         """The blocks by size: the size, the first block that has it, and how many have it."""
-        found, first = [], 0
+        result, first = [], 0
         for size, same in groupby(self.sizes):
             count = len(list(same))
-            found.append((size, first, count))
+            result.append((size, first, count))
             first += count
-        return found
+        return result
 
     def rows_of(self, block: int) -> slice:
         """Return the rows of one block."""

@@ -69,15 +69,15 @@ def record_losses(loss: Loss, outputs: Any, target: Any) -> Any:
     """
 
     def one(output: Any, wanted: Any) -> Any:
-        found = loss(_as_batch(output), _as_batch(wanted))
-        if type(found) is not torch.Tensor or found.numel() != 1:
-            what = tuple(found.shape) if type(found) is torch.Tensor else type(found).__name__
+        result = loss(_as_batch(output), _as_batch(wanted))
+        if type(result) is not torch.Tensor or result.numel() != 1:
+            what = tuple(result.shape) if type(result) is torch.Tensor else type(result).__name__
             raise ParameterError(
                 f"loss must return one number for a batch of one record, not {what}; sum or average "
                 "what it has of a record, and take all of it as outputs and target.",
                 name="loss",
             )
-        return found.reshape(())
+        return result.reshape(())
 
     of, (outputs, target) = plain_rows((outputs, target))
     losses = torch.func.vmap(one, randomness="different")(outputs, target)

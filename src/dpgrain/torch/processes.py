@@ -81,8 +81,8 @@ class Processes:
             torch.distributed.broadcast_object_list(said, group=self.group, group_src=0)
         if said[1] is not None:
             raise error or said[1]
-        found: Said = said[0]
-        return found
+        result: Said = said[0]
+        return result
 
     def check_alike(self, **values: Any) -> None:
         """Refuse values that are not the same in all processes.
@@ -95,11 +95,11 @@ class Processes:
         """
         if self.alone:
             return
-        found: list[Any] = [None] * self.count
+        result: list[Any] = [None] * self.count
         with _all_there():
-            torch.distributed.all_gather_object(found, values, group=self.group)
+            torch.distributed.all_gather_object(result, values, group=self.group)
         for name in values:
-            if any(other[name] != found[0][name] for other in found):
+            if any(other[name] != result[0][name] for other in result):
                 raise ParameterError(
                     f"{name} must be the same in all processes of the run, each of which holds all "
                     "records.",

@@ -46,8 +46,8 @@ def _state() -> bytes:
 
 def on_devices() -> list[Any]:
     """Return where the common generators of PyTorch on GPUs stand, in the order of devices."""
-    found: list[Any] = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
-    return found
+    result: list[Any] = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
+    return result
 
 
 def go_on_on_devices(states: Sequence[Any]) -> None:

@@ -98,11 +98,11 @@ class Recurrent(torch.nn.Module):
 def _shared(layer: Any, kind: str, name: str) -> Any:
     """Return a linear map with parameters of a recurrent layer."""
     weight = getattr(layer, f"weight_{kind}_{name}")
-    found = nn.Linear(weight.shape[1], weight.shape[0], bias=layer.bias, device="meta")
-    found.weight = weight
+    result = nn.Linear(weight.shape[1], weight.shape[0], bias=layer.bias, device="meta")
+    result.weight = weight
     if layer.bias:
-        found.bias = getattr(layer, f"bias_{kind}_{name}")
-    return found
+        result.bias = getattr(layer, f"bias_{kind}_{name}")
+    return result
 
 
 def _check(layer: Any) -> None:

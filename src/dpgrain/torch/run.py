@@ -297,13 +297,13 @@ class Run:
 
     def _publish(self) -> bool:
         # The sum is taken away before anything can go wrong, so that no other step adds to it.
-        found = self.steps.empty() if self._sum is None else self._sum
+        result = self.steps.empty() if self._sum is None else self._sum
         self._sum = None
         with self.in_step():
-            self.processes.add_up(found)
+            self.processes.add_up(result)
             self._count()
             try:
-                self._set_gradients(found)
+                self._set_gradients(result)
             except RunEnded:
                 self.ended = True
             else:

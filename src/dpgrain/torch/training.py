@@ -267,8 +267,8 @@ def _check_same(then: Mapping[str, str], now: Mapping[str, str]) -> None:
 
 def _as_it_ended(mean: Any, loader: PrivateLoader) -> ClippedMean:
     """Return the public numbers of the last step, whose clipping bound may have moved."""
-    found: ClippedMean = replace(mean, clip=loader.published.get("bound", mean.clip))
-    return found
+    result: ClippedMean = replace(mean, clip=loader.published.get("bound", mean.clip))
+    return result
 
 
 def _follow(

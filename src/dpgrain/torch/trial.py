@@ -122,8 +122,8 @@ def check_apart(run: Runner, inputs: Any, records: int, *, half: bool) -> None:
     for place in places:
         others = [other for other in places if other != place]
         exchanged = [(row + 1) % records if row == place else row for row in places]
-        found = run(_rows_of(inputs, records, exchanged), records)
-        _compare(first, found, others, others, half, why)
+        result = run(_rows_of(inputs, records, exchanged), records)
+        _compare(first, result, others, others, half, why)
     if first.draws:
         _check_seeds(run, inputs, records, half)
     fewer = list(range(records - 1, 0, -1))
@@ -131,9 +131,9 @@ def check_apart(run: Runner, inputs: Any, records: int, *, half: bool) -> None:
         first = run(inputs, records, training=training)
         if first.draws:
             continue  # What is drawn for a record follows from its place, as with dropout.
-        found = run(_rows_of(inputs, records, fewer), len(fewer), training=training)
+        result = run(_rows_of(inputs, records, fewer), len(fewer), training=training)
         why = "depends on how many records are beside it, or in which order"
-        _compare(first, found, fewer, every, half, why)
+        _compare(first, result, fewer, every, half, why)
         return
 
 
@@ -146,10 +146,10 @@ def _check_seeds(run: Runner, inputs: Any, records: int, half: bool) -> None:
         for place, other in zip(exchanged, exchanged[1:] + others[:1], strict=True):
             rows[place] = other
         first = run(inputs, records, seed=seed)
-        found = run(_rows_of(inputs, records, rows), records, seed=seed)
+        result = run(_rows_of(inputs, records, rows), records, seed=seed)
         _compare(
             first,
-            found,
+            result,
             others,
             others,
             half,
@@ -212,16 +212,18 @@ def rows_of(out: Any, records: int) -> list[Any]:
     Raises:
         ParameterError: if there is nothing.
     """
-    found: list[Any] = []
-    mapped(found.append, out)
-    found = [tensor for tensor in found if is_rows(tensor, records) and tensor.is_floating_point()]
-    if not found:
+    result: list[Any] = []
+    mapped(result.append, out)
+    result = [
+        tensor for tensor in result if is_rows(tensor, records) and tensor.is_floating_point()
+    ]
+    if not result:
         raise ParameterError(
             "module must return a tensor with a row for each record, of which the loop makes the loss: "
             "one number for all of a batch mixes its records.",
             name="module",
         )
-    return found
+    return result
 
 
 def probe_of(out: Sequence[Any]) -> Any:

@@ -57,8 +57,8 @@ class SqlPage:
 
     def format(self) -> int | None:
         """Return the format of the accounts; None where there is no ledger."""
-        found = self._one("SELECT format FROM about")
-        return None if found is None else _numbers(found)[0]
+        result = self._one("SELECT format FROM about")
+        return None if result is None else _numbers(result)[0]
 
     def set_format(self, number: int) -> None:
         """State the format of the accounts."""
@@ -67,21 +67,21 @@ class SqlPage:
 
     def last(self) -> Line | None:
         """Return the last line."""
-        found = self._one(f"{_LINE} ORDER BY number DESC LIMIT 1")
-        return None if found is None else _line(found)
+        result = self._one(f"{_LINE} ORDER BY number DESC LIMIT 1")
+        return None if result is None else _line(result)
 
     def line(self, number: int) -> Line | None:
         """Return the line of a number, None if there is none."""
-        found = self._one(f"{_LINE} WHERE number = ?", number)
-        return None if found is None else _line(found)
+        result = self._one(f"{_LINE} WHERE number = ?", number)
+        return None if result is None else _line(result)
 
     def lines(self) -> Iterator[Line]:
         """Yield all lines in their order."""
         statement = f"{_LINE} WHERE number > ? ORDER BY number LIMIT {_LINES_AT_ONCE}"
         last = START
-        while found := [_line(row) for row in self._execute(statement, (last,))]:
-            yield from found
-            last = found[-1].number
+        while result := [_line(row) for row in self._execute(statement, (last,))]:
+            yield from result
+            last = result[-1].number
 
     def append(self, line: Line) -> None:
         """Append a line."""
@@ -89,8 +89,8 @@ class SqlPage:
 
     def marked(self, mark: str) -> int | None:
         """Return the last line with a mark; None if no line has it."""
-        found = self._one("SELECT number FROM marks WHERE mark = ?", _hash(mark))
-        return None if found is None else _numbers(found)[0]
+        result = self._one("SELECT number FROM marks WHERE mark = ?", _hash(mark))
+        return None if result is None else _numbers(result)[0]
 
     def set_mark(self, mark: str, number: int) -> None:
         """State that a line has a mark."""
@@ -103,13 +103,13 @@ class SqlPage:
     def all_marks(self) -> list[tuple[str, int]]:
         """Return the rows (hash of a mark, line) of all marks, in their order."""
         # Databases sort texts in several ways.
-        found = self._execute("SELECT mark, number FROM marks", ())
-        return sorted((str(mark), _numbers((number,))[0]) for mark, number in found)
+        result = self._execute("SELECT mark, number FROM marks", ())
+        return sorted((str(mark), _numbers((number,))[0]) for mark, number in result)
 
     def in_force(self) -> list[int]:
         """Return the lines of the promises that no later one renews."""
-        found = self._execute("SELECT number FROM promises WHERE in_force = 1 ORDER BY number", ())
-        return [_numbers(row)[0] for row in found]
+        result = self._execute("SELECT number FROM promises WHERE in_force = 1 ORDER BY number", ())
+        return [_numbers(row)[0] for row in result]
 
     def end(self, promise: int) -> None:
         """Put a promise out of force; its accounts stay."""
@@ -122,8 +122,8 @@ class SqlPage:
 
     def axis(self, promise: int) -> Axis | None:
         """Return the axis on which the accounts of a promise lie; None as long as it has none."""
-        found = self._one("SELECT axis, kind FROM promises WHERE number = ?", promise)
-        return None if found is None or found[0] is None else Axis(*found)
+        result = self._one("SELECT axis, kind FROM promises WHERE number = ?", promise)
+        return None if result is None or result[0] is None else Axis(*result)
 
     def set_axis(self, promise: int, axis: Axis) -> None:
         """State the axis on which the accounts of a promise lie."""
@@ -156,12 +156,12 @@ class SqlPage:
     def most(self, promise: int, cells: Cells) -> Units:
         """Return the most that any account of some cells has been charged, part by part."""
         one = (promise, cells.within)
-        found = self._one(
+        result = self._one(
             "SELECT max(pure), max(mu), max(leak) FROM accounts "
             f"WHERE promise = ? AND class = ? AND first >= {_AT} AND first < ?",
             *(*one, *one, cells.first, cells.end),
         )
-        return Units(*_numbers(found or ()))
+        return Units(*_numbers(result or ()))
 
     def add(self, promise: int, cells: Cells, taken: Units) -> None:
         """Charge some cells, whose accounts are split from those of others where they were one."""
@@ -181,8 +181,8 @@ class SqlPage:
 
     def taken(self, promise: int) -> set[int]:
         """Return the places of the planned releases of a promise that were made."""
-        found = self._execute("SELECT place FROM taken WHERE promise = ?", (promise,))
-        return {_numbers(row)[0] for row in found}
+        result = self._execute("SELECT place FROM taken WHERE promise = ?", (promise,))
+        return {_numbers(row)[0] for row in result}
 
     def take(self, promise: int, place: int) -> None:
         """Mark a planned release as made."""
@@ -190,8 +190,8 @@ class SqlPage:
 
     def all_taken(self) -> list[tuple[int, ...]]:
         """Return the rows (promise, place) of planned releases that were made, in their order."""
-        found = self._execute("SELECT promise, place FROM taken ORDER BY promise, place", ())
-        return list(map(_numbers, found))
+        result = self._execute("SELECT promise, place FROM taken ORDER BY promise, place", ())
+        return list(map(_numbers, result))
 
     def accounts(self) -> list[tuple[int, ...]]:
         """Return the rows (promise, class, first, pure, mu, leak) of accounts, in their order."""

@@ -293,9 +293,9 @@ def _transaction(connection: sqlite3.Connection) -> Iterator[Page]:
 
 def _check_whole(connection: sqlite3.Connection) -> None:
     """Read every page of a file, as damage may lie in one that the next charge alone looks at."""
-    (found,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
-    if found != "ok":
-        raise sqlite3.DatabaseError(found)
+    (result,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
+    if result != "ok":
+        raise sqlite3.DatabaseError(result)
 
 
 def _holds_anything(connection: sqlite3.Connection) -> bool:

@@ -176,8 +176,8 @@ class Winsorized(Central):
             own = made(noise, n_users).event
             return own.beside(beside)
 
-        found = calibrate(event, epsilon, delta, relation=relation, low=2.0**-10, high=2.0**30)
-        return made(found.parameter, n_users)
+        result = calibrate(event, epsilon, delta, relation=relation, low=2.0**-10, high=2.0**30)
+        return made(result.parameter, n_users)
 
     @property
     def event(self) -> Event:

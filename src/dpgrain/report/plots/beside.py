@@ -52,13 +52,13 @@ def plot_beside(release: Release, other: Release, ax: Axes | None = None, *, top
     plain(ax)
     if not len(release):
         return say(ax, "nothing was published")
-    found = _places_in(other, release, places)
-    rows, there = np.arange(len(places)), found >= 0
+    result = _places_in(other, release, places)
+    rows, there = np.arange(len(places)), result >= 0
     names = _names(release, other)
     ends = []
     for one, at, row, name, style in (
         (release, places, rows - _ASIDE, names[0], {}),
-        (other, found[there], rows[there] + _ASIDE, names[1], {"color": ORANGE, "fmt": "s"}),
+        (other, result[there], rows[there] + _ASIDE, names[1], {"color": ORANGE, "fmt": "s"}),
     ):
         estimate, low, high = one.estimate[at], one.low[at], one.high[at]
         interval_bars(ax, row, estimate, low, high, label=name, **style)

@@ -164,11 +164,11 @@ class Buckets:
     def differ(self, most: int) -> bool:
         """Return whether more than ``most`` keys are different."""
         self.settle()
-        found = 0
+        result = 0
         for bucket in self.held():
             lows = self.of(bucket)
-            found += 1 + sum(int(np.count_nonzero(p[1:] != p[:-1])) for p in _parts(lows, 1))
-            if found > most:
+            result += 1 + sum(int(np.count_nonzero(p[1:] != p[:-1])) for p in _parts(lows, 1))
+            if result > most:
                 return True
         return False
 

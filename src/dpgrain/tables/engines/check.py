@@ -56,27 +56,27 @@ def check(
     counts = _counts_of_rows(table, items)
     with DuckDB(table) as engine:
         counts |= _counts_of_domain(engine, domain)
-        found = _answers(engine, counts, items)
+        result = _answers(engine, counts, items)
         if table.user is not None:
             user = key(table.user, table.schema[table.user])
             most = engine.ask(
                 f"SELECT coalesce(max(n), 0) AS n FROM (SELECT count(*) AS n FROM source "
                 f"WHERE {user} IS NOT NULL GROUP BY {user})"
             )
-            found["most records of one user"] = most.column("n")[0].as_py()
+            result["most records of one user"] = most.column("n")[0].as_py()
         distinct = engine.ask(
             "SELECT count(*) AS n FROM (SELECT DISTINCT * FROM source)", _all_columns(table)
         )
-        repeated = found["rows"] - distinct.column("n")[0].as_py()
-        found["rows that repeat another (they add up)"] = repeated
+        repeated = result["rows"] - distinct.column("n")[0].as_py()
+        result["rows that repeat another (they add up)"] = repeated
     numbers = _counts_of_typed(table, items)
     for column in dict.fromkeys([*([] if weight is None else [weight]), *values]):
         numbers |= _counts_of_numbers(table, column, column == weight, bounds)
     if numbers:
         with DuckDB(_as_written(table)) as engine:
-            found |= _answers(engine, numbers, _all_columns(engine.table))
-    found |= _lines(replace(table, source=as_read(table.source)))
-    return found
+            result |= _answers(engine, numbers, _all_columns(engine.table))
+    result |= _lines(replace(table, source=as_read(table.source)))
+    return result
 
 
 def in_words(counts: Mapping[str, int]) -> str:
@@ -226,19 +226,19 @@ def _lines(table: Rows) -> dict[str, int]:
         seen = engine.ask(counted, columns)
         rows = seen.column("n")[0].as_py()
     with reading(source.name):
-        found = {"lines of CSV, with headers": sum(map(_lines_of, map(parts, source.paths)))}
+        result = {"lines of CSV, with headers": sum(map(_lines_of, map(parts, source.paths)))}
         kept = sum(map(_lines_of, source.kept()))
-    found[f"rows of CSV left out: longer than {LONGEST_BYTES:,} bytes"] = faults.too_long
-    found["rows of CSV left out: letters behind the quotes of a value, or an open quote"] = (
+    result[f"rows of CSV left out: longer than {LONGEST_BYTES:,} bytes"] = faults.too_long
+    result["rows of CSV left out: letters behind the quotes of a value, or an open quote"] = (
         faults.broken
     )
     for kind, lines in faults.rejected.items():
-        found[f"lines of CSV left out: {_FAULTS.get(kind, kind.lower())}"] = lines
-    found["lines of CSV with more values than columns (the rest is cut)"] = faults.longer
+        result[f"lines of CSV left out: {_FAULTS.get(kind, kind.lower())}"] = lines
+    result["lines of CSV with more values than columns (the rest is cut)"] = faults.longer
     lost = kept - len(source.paths) - rows
     inside = faults.inside + sum(faults.rejected.values())
-    found["lines of CSV that are empty or swallowed by an open quote"] = max(lost - inside, 0)
-    return found
+    result["lines of CSV that are empty or swallowed by an open quote"] = max(lost - inside, 0)
+    return result
 
 
 def _lines_of(pieces: Iterable[bytes]) -> int:

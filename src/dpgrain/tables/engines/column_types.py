@@ -118,33 +118,33 @@ def type_of(kind: str) -> ColumnType | None:
     >>> type_of("TIMESTAMPTZ_NS").read_as, type_of("ENUM('a', 'b')").read_as, type_of("DOUBLE[2]")
     ('TIMESTAMP WITH TIME ZONE', 'VARCHAR', None)
     """
-    if found := _DECIMAL.fullmatch(kind):
-        return _decimal(kind, int(found[1]), int(found[2]))
+    if result := _DECIMAL.fullmatch(kind):
+        return _decimal(kind, int(result[1]), int(result[2]))
     return _TYPES.get(_VALUES.sub("ENUM", kind))
 
 
 def read_as(kind: str) -> str:
     """Return the type that a column is read as; a type that none can use stays under its own name."""
-    found = type_of(kind)
-    return _VALUES.sub("ENUM", kind) if found is None else found.read_as
+    result = type_of(kind)
+    return _VALUES.sub("ENUM", kind) if result is None else result.read_as
 
 
 def reading_of(column: str, kind: str) -> str:
     """Return the SQL of a column, which is itself quoted, as the type that it is read as."""
-    found = type_of(kind)
-    return column if found is None else found.read.format(column)
+    result = type_of(kind)
+    return column if result is None else result.read.format(column)
 
 
 def carrying_of(column: str, kind: str) -> str:
     """Return the SQL of a column that leaves the caller's DuckDB."""
-    found = type_of(kind)
-    return column if found is None else found.carried.format(column)
+    result = type_of(kind)
+    return column if result is None else result.carried.format(column)
 
 
 def decimals(kind: str) -> int | None:
     """Return the number of digits behind the point of a DECIMAL; None for other types."""
-    found = _DECIMAL.fullmatch(kind)
-    return None if found is None else int(found[2])
+    result = _DECIMAL.fullmatch(kind)
+    return None if result is None else int(result[2])
 
 
 def is_number(kind: str) -> bool:

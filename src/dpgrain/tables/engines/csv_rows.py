@@ -206,13 +206,13 @@ class Mender:
     def _mended(self, row: bytes) -> bytes:
         values, at = [], 0
         while at < len(row):
-            found = self._value.match(row, at)
-            assert found is not None  # noqa: S101 - a row is made of values
-            mended = _regular(found.group())
+            result = self._value.match(row, at)
+            assert result is not None  # noqa: S101 - a row is made of values
+            mended = _regular(result.group())
             if mended is None:
                 self.left_out += 1
                 return b""
-            at = found.end() + 1
+            at = result.end() + 1
             values += [mended, row[at - 1 : at]]
         return b"".join(values)
 
@@ -360,13 +360,13 @@ def _last_of(letters: int) -> _Words:
 
 def _odd(words: _Words) -> _Words:
     """Set each bit up to which, itself included, an odd number of bits is set."""
-    found = words.copy()
+    result = words.copy()
     for step in (1, 2, 4, 8, 16, 32):
-        found ^= found << np.uint64(step)
-    full = found >> np.uint64(63)
+        result ^= result << np.uint64(step)
+    full = result >> np.uint64(63)
     # All bits of a word turn where the words before it hold an odd number of bits.
-    found[1:] ^= -np.bitwise_xor.accumulate(full)[:-1]
-    return found
+    result[1:] ^= -np.bitwise_xor.accumulate(full)[:-1]
+    return result
 
 
 def _lowest_and_highest(words: _Words) -> tuple[int, int]:

@@ -121,16 +121,16 @@ class DuckDB:
         step("looking for groups")
         columns = [f"{self._held_key(key)} AS k{i}" for i, key in enumerate(keys)]
         query = f"SELECT DISTINCT {', '.join(columns)} FROM source WHERE {self._held(keys, value)}"
-        found = self.ask(query, [*keys, *([] if value is None else [value])])
-        return Groups.of(keys, [whole(column) for column in found.columns])
+        result = self.ask(query, [*keys, *([] if value is None else [value])])
+        return Groups.of(keys, [whole(column) for column in result.columns])
 
     def extent(self, key: str) -> tuple[int, int, int] | None:
         """Return the extremes of a column of whole numbers, and the number of rows."""
         name = self._key(key)
-        found = self.ask(
+        result = self.ask(
             f"SELECT min({name}) AS low, max({name}) AS high, count(*) AS rows FROM source", [key]
         )
-        ((low, high, rows),) = (tuple(row.values()) for row in found.to_pylist())
+        ((low, high, rows),) = (tuple(row.values()) for row in result.to_pylist())
         return None if low is None else (low, high, rows)
 
     def dictionary(
@@ -236,9 +236,9 @@ class DuckDB:
             self._connection.execute("SET preserve_insertion_order = true")
             used = {column for column, _ in wanted}
             rows = self.table.source.attach(self._connection, used)
-            found = self._wait(self._connection.sql(f"SELECT {listed} FROM {rows}").to_arrow_table)
+            result = self._wait(self._connection.sql(f"SELECT {listed} FROM {rows}").to_arrow_table)
             self._connection.execute("SET preserve_insertion_order = false")
-        return found
+        return result
 
     def _as(self, column: str, form: Form) -> str:
         """Return the SQL of a column that is read in a form."""
@@ -324,9 +324,9 @@ class DuckDB:
             with reading(self.table.source.name):
                 rows = self._connection.sql(query)
                 for batch in self._wait(partial(rows.to_arrow_reader, self._memory.rows)):
-                    found = plain(batch.column("key"))
+                    result = plain(batch.column("key"))
                     values = None if value is None else batch.column("value").to_numpy()
-                    yield (found, None) if split is None else split(found, values)
+                    yield (result, None) if split is None else split(result, values)
 
         return scan
 

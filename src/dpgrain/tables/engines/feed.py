@@ -513,8 +513,8 @@ def _dense_totals(keys: IntArray, totals: FloatArray) -> tuple[IntArray, FloatAr
     if high - low >= keys.size:
         return keys, totals
     places = keys - low
-    found = np.flatnonzero(np.bincount(places))
-    return found + low, np.minimum(np.bincount(places, totals)[found], SATURATION)
+    result = np.flatnonzero(np.bincount(places))
+    return result + low, np.minimum(np.bincount(places, totals)[result], SATURATION)
 
 
 def _next_user(key: np.int64, shift: int) -> NDArray[np.int64]:

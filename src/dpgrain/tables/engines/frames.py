@@ -120,25 +120,25 @@ def _readable_times(chunk: pa.Array) -> pa.Array:
         chunk = chunk.cast(chunk.type.value_type)
     if pa.types.is_date64(chunk.type):
         days = _counted(chunk) // _DAY_MILLISECONDS
-        found = numbers(days, _nulls(chunk) | (np.abs(days) >= 2**31 - 1))
-        return found.cast(pa.int32(), safe=False).cast(pa.date32())
+        result = numbers(days, _nulls(chunk) | (np.abs(days) >= 2**31 - 1))
+        return result.cast(pa.int32(), safe=False).cast(pa.date32())
     if not pa.types.is_timestamp(chunk.type) or (chunk.type.unit == "us" and _in_range(chunk)):
         return chunk
-    found = numbers(*_microseconds(_counted(chunk), chunk.type.unit, _nulls(chunk)))
-    return found.cast(pa.timestamp("us", chunk.type.tz))
+    result = numbers(*_microseconds(_counted(chunk), chunk.type.unit, _nulls(chunk)))
+    return result.cast(pa.timestamp("us", chunk.type.tz))
 
 
 def _microseconds(counted: IntArray, unit: str, null: BoolArray) -> tuple[IntArray, BoolArray]:
     """Return microseconds of times in a unit, (n,), and where they are none, (n,)."""
     infinite = (counted == _INFINITE) | (counted == -_INFINITE)
     if unit == "ns":
-        found = counted // 1000
+        result = counted // 1000
     else:
         one = _MICROSECONDS[unit]
         inside = (counted >= -(-FIRST_TIME // one)) & (counted <= LAST_TIME // one)
         null = null | ~(inside | infinite)
-        found = np.where(inside, counted, 0) * one
-    return np.where(infinite, counted, found), null
+        result = np.where(inside, counted, 0) * one
+    return np.where(infinite, counted, result), null
 
 
 def _in_range(chunk: pa.Array) -> bool:
@@ -167,10 +167,10 @@ def _from_column(column: Any) -> pa.Array:
         codes = column.cat.codes.to_numpy()
         return names.take(pa.array(codes, pa.int64(), mask=codes < 0))
     try:
-        found = pa.Array.from_pandas(column)
+        result = pa.Array.from_pandas(column)
     except UnicodeError:
         return _texts(column)
-    return _valid_chunk(found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found)
+    return _valid_chunk(result.combine_chunks() if isinstance(result, pa.ChunkedArray) else result)
 
 
 def _texts(column: Any) -> pa.Array:
@@ -193,9 +193,9 @@ def _as_text(value: Any) -> str | None:
         # A warning would say something about one row, too.
         warnings.simplefilter("ignore")
         try:
-            found = None if _is_null(value) else cell_text(value)
+            result = None if _is_null(value) else cell_text(value)
             # Half of a surrogate pair is no text; a substitute for it might be somebody else's name.
-            return None if found is None else found.encode().decode()
+            return None if result is None else result.encode().decode()
         except Exception:
             return None
 
@@ -205,8 +205,10 @@ def valid_texts(table: pa.Table) -> pa.Table:
     for place, column in enumerate(table.columns):
         chunks = [_valid_chunk(chunk) for chunk in column.chunks]
         if any(new is not old for new, old in zip(chunks, column.chunks, strict=True)):
-            found = pa.chunked_array(chunks)
-            table = table.set_column(place, table.schema.field(place).with_type(found.type), found)
+            result = pa.chunked_array(chunks)
+            table = table.set_column(
+                place, table.schema.field(place).with_type(result.type), result
+            )
     return table
 
 

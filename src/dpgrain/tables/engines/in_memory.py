@@ -184,10 +184,10 @@ class InMemory:
     def _column(self, column: str, form: Form) -> pa.Array:
         """Return a column in a form, read only once."""
         if (column, form) not in self._columns:
-            found = self._of_arrow(column, form)
-            if found is None:
-                found = self._duckdb().columns([(column, form)]).column(0)
-            self._columns[column, form] = whole(found)
+            result = self._of_arrow(column, form)
+            if result is None:
+                result = self._duckdb().columns([(column, form)]).column(0)
+            self._columns[column, form] = whole(result)
         return self._columns[column, form]
 
     def _need(self, *names: str | None) -> None:
@@ -223,15 +223,15 @@ class InMemory:
         source, kind = self.table.source, self.table.schema[column]
         if not isinstance(source, ArrowSource):
             return None
-        found = source.table.column(column)
-        if form == "key" and kind in INTEGERS and pa.types.is_integer(found.type):
-            return found.cast(pa.int64())
-        if form == "key" and kind == TEXT and found.type in _TEXTS:
-            long = pc.greater(pc.binary_length(found), LONGEST_LABEL)
-            labels = found.cast(pa.string())
+        result = source.table.column(column)
+        if form == "key" and kind in INTEGERS and pa.types.is_integer(result.type):
+            return result.cast(pa.int64())
+        if form == "key" and kind == TEXT and result.type in _TEXTS:
+            long = pc.greater(pc.binary_length(result), LONGEST_LABEL)
+            labels = result.cast(pa.string())
             return pc.if_else(long, None, labels) if pc.any(long).as_py() else labels
-        if form == "number" and kind in (*INTEGERS, *REALS) and pa.types.is_primitive(found.type):
-            return found.cast(pa.float64(), safe=False)
+        if form == "number" and kind in (*INTEGERS, *REALS) and pa.types.is_primitive(result.type):
+            return result.cast(pa.float64(), safe=False)
         return None
 
 
@@ -258,16 +258,16 @@ class _ReadOnce(OverSource):
 
 def _index(column: pa.Array, values: pa.Array) -> IntArray:
     """Return the place of each value of a column among different values, (n,); −1 without one."""
-    found = pc.index_in(column, value_set=values).fill_null(-1)
-    return np.asarray(found.to_numpy(), dtype=np.int64)
+    result = pc.index_in(column, value_set=values).fill_null(-1)
+    return np.asarray(result.to_numpy(), dtype=np.int64)
 
 
 def _ranks(columns: Sequence[pa.Array]) -> IntArray:
     """Return a number for each row of columns without nulls, (n,); equal rows have the same."""
     ranks = np.zeros(len(columns[0]), dtype=np.int64)
     for column in columns:
-        found = column.dictionary_encode()
-        both = ranks * max(len(found.dictionary), 1) + found.indices.to_numpy()
+        result = column.dictionary_encode()
+        both = ranks * max(len(result.dictionary), 1) + result.indices.to_numpy()
         ranks = np.unique(both, return_inverse=True)[1].astype(np.int64)
     return ranks
 
@@ -282,9 +282,9 @@ def _places(columns: Sequence[pa.Array], groups: Groups) -> IntArray:
         # Each row is a pair of its rank so far and this key, ranked among the pairs of the groups.
         ranked, own = np.unique(own * len(values) + _index(known, values), return_inverse=True)
         pairs = places * len(values) + at
-        found = np.searchsorted(ranked, pairs)
-        there = (at >= 0) & (places >= 0) & (found < ranked.size)
-        there[there] = ranked[found[there]] == pairs[there]
-        places = np.where(there, found, -1)
+        result = np.searchsorted(ranked, pairs)
+        there = (at >= 0) & (places >= 0) & (result < ranked.size)
+        there[there] = ranked[result[there]] == pairs[there]
+        places = np.where(there, result, -1)
     order = np.append(np.argsort(own), -1)
     return np.asarray(order[places], dtype=np.int64)

@@ -11,8 +11,8 @@ Fact = TypeVar("Fact")
 
 def state_of(path: str) -> tuple[int, int, int]:
     """Return the size of a file in bytes, the time of its last change in ns, and its inode."""
-    found = Path(path).stat()
-    return found.st_size, found.st_mtime_ns, found.st_ino
+    result = Path(path).stat()
+    return result.st_size, result.st_mtime_ns, result.st_ino
 
 
 class KeptFacts(Generic[Fact]):

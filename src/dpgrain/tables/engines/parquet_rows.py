@@ -170,11 +170,11 @@ def _microseconds(
     ):
         seconds = _next_rows(coarse, days)
         for batch in file.iter_batches(_ROWS, columns=list(names)):
-            found, by_seconds = pa.Table.from_batches([batch]), seconds(batch.num_rows)
+            result, by_seconds = pa.Table.from_batches([batch]), seconds(batch.num_rows)
             yield (
-                found,
+                result,
                 {
-                    name: _ticks(found.column(name)) // _SECOND == _ticks(by_seconds.column(name))
+                    name: _ticks(result.column(name)) // _SECOND == _ticks(by_seconds.column(name))
                     for name in days
                 },
             )

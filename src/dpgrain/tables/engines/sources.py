@@ -277,14 +277,14 @@ class FileSource:
         """Lines of each CSV file to keep from DuckDB."""
         step("looking for odd rows")
         with reading(self.name):
-            found = [self._odd_rows.of(path) for path in self.paths]
-        for path, odd in zip(self.paths, found, strict=True):
+            result = [self._odd_rows.of(path) for path in self.paths]
+        for path, odd in zip(self.paths, result, strict=True):
             if odd.long_rows and odd.long_rows[0][0] == 0:
                 raise SchemaError(
                     f"The first line of the file {path!r}, which must name the columns, is longer than "
                     f"{LONGEST_BYTES:,} bytes; does it open a quote?"
                 )
-        return found
+        return result
 
     def attach(
         self, connection: duckdb.DuckDBPyConnection, used: Collection[str] | None = None
@@ -353,10 +353,10 @@ class FileSource:
 
     def _readable(self, connection: duckdb.DuckDBPyConnection) -> list[str]:
         """Return the CSV files, or copies of them, in which DuckDB reads each row by itself."""
-        found = []
+        result = []
         for path, odd in zip(self.paths, self._oddities, strict=True):
             if not odd:
-                found.append(path)
+                result.append(path)
                 continue
             name = hashlib.sha256(repr((path, state_of(path))).encode()).hexdigest()
             ending = ".csv.gz" if path.lower().endswith(".gz") else ".csv"
@@ -367,8 +367,8 @@ class FileSource:
                 except OSError as error:
                     # The scan has read the whole file already, so only writing can have failed.
                     raise _unwritable(self.name) from error
-            found.append(str(copy))
-        return found
+            result.append(str(copy))
+        return result
 
     @staticmethod
     def _mended(path: str, odd: Oddities, mender: Mender) -> Iterator[bytes]:
@@ -383,13 +383,13 @@ class FileSource:
 
     def _broken(self) -> int:
         """Count the rows whose quotes have no clear meaning, which are left out."""
-        found = 0
+        result = 0
         for path, odd in zip(self.paths, self._oddities, strict=True):
             mender = Mender(self.delimiter)
             for _ in self._mended(path, odd, mender):
                 pass
-            found += mender.left_out
-        return found
+            result += mender.left_out
+        return result
 
     def _csv(self, columns: Iterable[str], paths: Sequence[str], more: str = "") -> str:
         """Return the reader of CSV, which drops a line that it cannot read and never fails on one.
@@ -501,10 +501,10 @@ def _parquet(paths: Sequence[str]) -> str:
 def _lenient() -> str:
     """Return the option that has DuckDB replace bytes that are no UTF-8; older versions have none."""
     with schema_reader() as connection:
-        found = connection.sql(
+        result = connection.sql(
             "SELECT parameters FROM duckdb_functions() WHERE function_name = 'read_parquet'"
         ).fetchall()
-    known = any("utf8_validation" in options for (options,) in found)
+    known = any("utf8_validation" in options for (options,) in result)
     return ", utf8_validation='replace'" if known else ""
 
 
@@ -713,12 +713,12 @@ class RelationSource:
 
 def _named(name: str) -> str:
     """Return the SQL of an aggregate: all tables and views of a name, and where names are looked up."""
-    found = (
+    result = (
         f"SELECT list((database_name, schema_name, {kind}_oid) ORDER BY {kind}_oid) "
         f"FROM duckdb_{kind}s() WHERE lower({kind}_name) = lower({text(name)})"
         for kind in ("table", "view")
     )
-    listed = ", ".join(f"({query}) AS found{place}" for place, query in enumerate(found))
+    listed = ", ".join(f"({query}) AS found{place}" for place, query in enumerate(result))
     return f"count(*) AS rows_, {listed}, current_setting('search_path') AS path"
 
 
@@ -817,8 +817,8 @@ def _paths(patterns: Sequence[str | Path]) -> tuple[str, ...]:
     paths: list[str] = []
     for pattern in map(str, patterns):
         # Path.glob takes no absolute pattern.
-        found = sorted(glob.glob(pattern, recursive=True)) or [pattern]  # noqa: PTH207
-        paths.extend([pattern] if Path(pattern).is_file() else found)
+        result = sorted(glob.glob(pattern, recursive=True)) or [pattern]  # noqa: PTH207
+        paths.extend([pattern] if Path(pattern).is_file() else result)
     paths = _different(paths)
     note_read(*paths)
     for path in paths:
@@ -840,8 +840,8 @@ def _different(paths: Iterable[str]) -> list[str]:
     """
     known: dict[Any, str] = {}
     for path in paths:
-        found = Path(path)
-        state = found.stat() if found.is_file() else None
+        result = Path(path)
+        state = result.stat() if result.is_file() else None
         known.setdefault(path if state is None else (state.st_dev, state.st_ino), path)
     return list(known.values())
 

@@ -105,14 +105,14 @@ class Spark:
         used = [*keys, *([] if value is None else [value])]
         with quiet():
             asked = self._asked(rows, used, Distinct(tuple(keys), value)).distinct()
-        found = self._session.collect(asked, self._name)
-        return Groups.of(keys, [whole(column) for column in found.columns])
+        result = self._session.collect(asked, self._name)
+        return Groups.of(keys, [whole(column) for column in result.columns])
 
     def extent(self, key: str) -> tuple[int, int, int] | None:
         """Return the extremes of a column of whole numbers, and the number of rows."""
-        found = self._session.collect(self._asked(self.table, [key], Extent(key)), self._name)
-        low, high = pc.min(found["low"]).as_py(), pc.max(found["high"]).as_py()
-        return None if low is None else (low, high, pc.sum(found["rows"]).as_py())
+        result = self._session.collect(self._asked(self.table, [key], Extent(key)), self._name)
+        low, high = pc.min(result["low"]).as_py(), pc.max(result["high"]).as_py()
+        return None if low is None else (low, high, pc.sum(result["rows"]).as_py())
 
     def dictionary(
         self, groups: Groups, cells: Cells, *, cell_column: str | None = None, corners: int = 1
@@ -179,11 +179,11 @@ class Spark:
         if count_of_slices(size) > _FEW_SLICES:
             with quiet():
                 frame = self._session.map(frame.repartition("slice"), AddSlices(), SUMS)
-        found = Slices()
+        result = Slices()
         for batch in self._session.collect(frame, self._name).to_batches():
-            found.add(batch)
+            result.add(batch)
         try:
-            return found.total(size).reshape(tuple(shape))
+            return result.total(size).reshape(tuple(shape))
         except DataError as error:
             raise DataError(
                 f"{self._name} gave other rows when Spark read them again after a failure; write them "
@@ -479,10 +479,10 @@ def _any_column(rows: Rows) -> str:
     Raises:
         SchemaError: if there is none.
     """
-    found = next((name for name, kind in rows.schema.items() if is_readable(kind)), None)
-    if found is None:
+    result = next((name for name, kind in rows.schema.items() if is_readable(kind)), None)
+    if result is None:
         raise SchemaError(f"{rows.source.name} has no column of a type that is read; add one.")
-    return found
+    return result
 
 
 def _depth(rows: Rows) -> int:

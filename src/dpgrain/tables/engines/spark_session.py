@@ -163,14 +163,14 @@ class Session:
     @staticmethod
     def types_there(schema: pa.Schema) -> list[pa.DataType | None]:
         """Return the type of each column where tasks read it; None where Spark lacks the type."""
-        found = []
+        result = []
         for field in schema:
             try:
                 there = types.from_arrow_type(field.type)
-                found.append(types.to_arrow_type(there, timezone="UTC"))
+                result.append(types.to_arrow_type(there, timezone="UTC"))
             except errors.PySparkException:
-                found.append(None)
-        return found
+                result.append(None)
+        return result
 
     def select(self, frame: sql.DataFrame, columns: list[str]) -> sql.DataFrame:
         """Return columns of a frame, called c0, c1 and so on."""
@@ -323,10 +323,10 @@ class Session:
             if since is None:
                 since = time.monotonic() if _has_run(tracker) else math.inf
             asked = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
-            found = [stage for stage in asked if stage is not None]
-            tell([(s.stageId, s.numCompletedTasks, s.numTasks) for s in found])
-            running = any(stage.numActiveTasks for stage in found)
-            if running or (not found and since < math.inf):
+            result = [stage for stage in asked if stage is not None]
+            tell([(s.stageId, s.numCompletedTasks, s.numTasks) for s in result])
+            running = any(stage.numActiveTasks for stage in result)
+            if running or (not result and since < math.inf):
                 since = time.monotonic()
             elif time.monotonic() - since > LOST_SECONDS:
                 lost.set()

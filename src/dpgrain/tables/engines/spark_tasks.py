@@ -220,8 +220,8 @@ class Columns:
 
     def answer(self, engine: DuckDB) -> Iterator[pa.RecordBatch]:
         """Return the columns in batches."""
-        found = engine.columns(self.wanted)
-        yield from found.to_batches() or [_empty(found.schema)]
+        result = engine.columns(self.wanted)
+        yield from result.to_batches() or [_empty(result.schema)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -373,10 +373,10 @@ def slices(sums: IntArray, part: int) -> pa.RecordBatch:
     """Return the sums of a partition in slices, each with the fingerprint of all of them."""
     mark = hashlib.sha256(sums.tobytes()).digest()
     pieces = [sums[i : i + _SLICE] for i in range(0, max(sums.size, 1), _SLICE)]
-    found = [piece.tobytes() if piece.any() else b"" for piece in pieces]
+    result = [piece.tobytes() if piece.any() else b"" for piece in pieces]
     count = len(pieces)
     columns = [numbers(np.arange(count)), numbers(np.full(count, part))]
-    bytes_ = [pa.array([mark] * count, pa.binary()), pa.array(found, pa.binary())]
+    bytes_ = [pa.array([mark] * count, pa.binary()), pa.array(result, pa.binary())]
     places = [column.cast(pa.int32()) for column in columns]
     return pa.RecordBatch.from_arrays([*places, *bytes_], schema=SUMS)
 
@@ -401,9 +401,9 @@ class Slices:
                 raise DataError("A slice came twice.")
             marks[part] = mark
             if sums:
-                found = np.frombuffer(sums, np.int64)
+                result = np.frombuffer(sums, np.int64)
                 known = self._sums.get(place)
-                self._sums[place] = found.copy() if known is None else known + found
+                self._sums[place] = result.copy() if known is None else known + result
 
     def together(self) -> Iterator[pa.RecordBatch]:
         """Yield each slice, as of one partition whose mark is a fingerprint of all marks."""
@@ -450,7 +450,7 @@ class AddSlices:
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Return one row for each slice."""
         require_same(self.version)
-        found = Slices()
+        result = Slices()
         for batch in batches:
-            found.add(batch)
-        yield from found.together()
+            result.add(batch)
+        yield from result.together()

@@ -286,7 +286,7 @@ def _int96(table: pa.Table, folder: Path) -> Path:
     """
     path = parquet(table, folder)
     pq.write_table(table, path, use_deprecated_int96_timestamps=True)
-    found = pq.ParquetFile(path, coerce_int96_timestamp_unit="s").read()
+    result = pq.ParquetFile(path, coerce_int96_timestamp_unit="s").read()
     for name, kind in zip(table.column_names, table.schema.types, strict=True):
         held = kind.value_type if pa.types.is_dictionary(kind) else kind
         if not pa.types.is_timestamp(held):
@@ -295,7 +295,7 @@ def _int96(table: pa.Table, folder: Path) -> Path:
             raise TypeError("Days and nanoseconds have no zone.")
         ticks = table.column(name).cast(held).cast(pa.int64()).to_pylist()
         seconds = [None if each is None else each // UNITS[held.unit] for each in ticks]
-        if found.column(name).cast(pa.int64()).to_pylist() != seconds:
+        if result.column(name).cast(pa.int64()).to_pylist() != seconds:
             raise TypeError("Days begin in the year -4713, and are counted in 32 bits.")
     return path
 

@@ -471,5 +471,5 @@ def texts(raw: Callable[[bytes], Any] = bytes) -> Cells:
         except UnicodeError:
             return Cell(stored, None)
 
-    found = {name: cell for name, text in TEXTS.items() if (cell := at(text)) is not None}
-    return (Cell(raw(b"a"), "a"), Cell(raw(b"b"), "b")), found
+    result = {name: cell for name, text in TEXTS.items() if (cell := at(text)) is not None}
+    return (Cell(raw(b"a"), "a"), Cell(raw(b"b"), "b")), result

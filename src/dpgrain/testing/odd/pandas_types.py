@@ -48,9 +48,9 @@ def _array(dtype: str, nothing: Any) -> Callable[[Sequence[Any]], Any]:
 def _ticks(unit: str, kind: str = "M8", zone: str = "") -> Callable[[Sequence[Any]], Any]:
     def column(raws: Sequence[Any]) -> Any:
         ticks = np.array([_NOTHING if raw is None else raw for raw in raws], dtype=np.int64)
-        found = pd.Series(ticks.view(f"{kind}[{unit}]"))
+        result = pd.Series(ticks.view(f"{kind}[{unit}]"))
         # The ticks are counted in UTC, whatever the zone shows.
-        return found.dt.tz_localize("UTC").dt.tz_convert(zone) if zone else found
+        return result.dt.tz_localize("UTC").dt.tz_convert(zone) if zone else result
 
     return column
 

@@ -76,11 +76,11 @@ def _mean_of_columns(
 def _functions() -> Iterator[tuple[str, Callable[..., Any]]]:
     """Yield what publishes something of a table: every public statistic, and fits of columns."""
     for name in statistics.__all__:
-        found = getattr(statistics, name)
-        if inspect.isfunction(found) and {"table", "unit"} <= {
-            *inspect.signature(found).parameters
+        result = getattr(statistics, name)
+        if inspect.isfunction(result) and {"table", "unit"} <= {
+            *inspect.signature(result).parameters
         }:
-            yield name, found
+            yield name, result
     yield "fit of numbers", _fit_of_numbers
     yield "fit of names", _fit_of_names
     yield "mean of columns", _mean_of_columns
@@ -299,7 +299,7 @@ def uses() -> list[Use]:
     >>> Use("sum", "number") in uses(), Use("top", "weight") in uses()
     (True, False)
     """
-    found = []
+    result = []
     for name, function in FUNCTIONS.items():
         taken = inspect.signature(function).parameters
         fits = "domain" not in taken and "item" not in taken and "by" not in taken
@@ -323,8 +323,8 @@ def uses() -> list[Use]:
             # Fits read columns, and no cells that are made of them.
             if role in ("cells", "day") and name.startswith("fit"):
                 continue
-            found.append(Use(name, role))
-    return found
+            result.append(Use(name, role))
+    return result
 
 
 _NEEDED = inspect.Parameter("domain", inspect.Parameter.KEYWORD_ONLY)
