@@ -26,7 +26,7 @@ Axis: TypeAlias = Literal["whole", "date", "time", "instant"]
 _EPOCH = datetime(1970, 1, 1)
 #: The microseconds of a day.
 DAY = 24 * 60 * 60 * 10**6
-# A column has this type where a side does not say another.
+# Type of a column, unless a side says another.
 _USUAL = {
     "whole": "BIGINT",
     "date": "DATE",
@@ -35,7 +35,7 @@ _USUAL = {
     "text": "VARCHAR",
     None: "VARCHAR",
 }
-# This many regions that no side tells apart are more than anyone asks of one table.
+# Regions that no side divides, at most: more than anyone asks of one table.
 _MOST_ATOMS = 20_000
 
 

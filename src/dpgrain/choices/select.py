@@ -43,11 +43,11 @@ METHODS: tuple[Method, ...] = ("auto", "permute_and_flip", "exponential", "repea
 Evaluation: TypeAlias = Callable[[FloatArray, float, Source], float]
 
 
-# This share of ε pays for the winner's mean loss.
+# Share of ε that pays for the winner's mean loss.
 _SCORE_SHARE = 0.2
-# Where candidates are drawn at random, each is run this often on average.
+# Mean number of runs of each candidate where candidates are drawn at random.
 _RUNS_EACH = 10.0
-# With a smaller ε Laplace noise on the grid of losses would not fit into its integers.
+# Least ε: with a smaller one Laplace noise on the grid of losses would not fit into its integers.
 _LEAST_EPSILON = 1e-3
 
 

@@ -26,7 +26,7 @@ else:
     of_columns, writing = later("dpgrain.releases.columns"), later("dpgrain.releases.writing")
     methods = later("dpgrain.means.methods")
 
-# These parameters of ``dpgrain mean`` go with ``--columns`` only; those after them go with it as well.
+# Parameters of ``dpgrain mean`` for ``--columns`` only; those after them go with it as well.
 _OWN = ("columns", "bound", "radius", "method")
 _SHARED = (
     "source",

@@ -45,10 +45,10 @@ _SMALL_BYTES = 1600
 # Outside of this range the squares of clipping bounds lose digits in single precision, and then
 # vanish or overflow.
 _SINGLE_CLIPS = 1e-10, 1e10
-# This many tiles are added up one after the other, whatever the number of threads, so that the sum
-# does not depend on it.
+# Tiles that are added up one after the other, whatever the number of threads, so that the sum does
+# not depend on it.
 _RUN_TILES = 8
-# From this share of blocks on it was measured to be quicker to read all of them, and to count those
+# Share of blocks from which on it was measured to be quicker to read all of them, and to count those
 # that are drawn, than to gather their rows.
 _LEAST_SHARE_READ = 0.3
 # Share of the longest gradient of a record below which no record is shortened, however norms round.

@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 else:
     papers = later("dpgrain.papers")
 
-# The clipping bound where no curator may choose one and none is stated.
+# Clipping bound where no curator may choose one and none is stated.
 _UNSEEN = 0.5
-# After the warm-up a fit reaches about so many times as far as a coordinate has moved by then.
+# Ratio of the distance that a fit reaches to that of a coordinate after the warm-up, about.
 _AFTER = 2.0
-# With more coefficients than these few people tell axes of gradients from noise, and bets do better: of
-# 490 coefficients of digits by 539 writers they told 80% right at ε = 1, and full matrices 76%.
+# Coefficients beyond which few people show axes of gradients through the noise, and bets do better:
+# with 490 coefficients of digits by 539 writers they were right in 80% at ε = 1, full matrices in 76%.
 _MOST_AXES = 100
 
 

@@ -33,14 +33,15 @@ from dpgrain.units import Level, User
 # Rounds with all blocks; with samples there are as many passes. Where a bound is stated no round looks
 # for the scale of the solution, and coin betting, which needs not know it, takes more of them.
 _ROUNDS, _ROUNDS_OF_BETS = 50, 100
-# The share of the budget (of μ²) that chooses the clipping bound and counts blocks.
+# Share of the budget (of μ²) that chooses the clipping bound and counts blocks.
 _TUNING = 0.1
-# One round in so many looks for the neighbourhood of the solution, where a clipping bound is found …
+# Rounds for each one that looks for the neighbourhood of the solution, where a bound is chosen.
 _WARM_UP = 5
-# … with a bound so many times below the median norm at the start: noise is then small, but gradients
-# do not count by their directions alone, whose root lies far beyond the solution of a classifier.
+# Ratio of the median norm at the start to the clipping bound of those rounds: noise is then small, but
+# gradients do not count by their directions alone, whose root lies far beyond the solution of a
+# classifier.
 _SHORTER = 4.0
-# What is cut off gradients adds up to about this share of its length; the rest cancels.
+# Share of the length cut off gradients that adds up, about; the rest cancels.
 _ALIGNED = 0.25
 
 

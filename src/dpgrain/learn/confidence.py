@@ -46,13 +46,13 @@ _BOUNDS, _CURVATURE, _SCORES = 0.1, 0.2, 0.7
 _LENGTHS = 1.25 * 2.0 ** np.arange(10)
 # Bins of a block's curvature have these edges, in units of the largest curvature of a standard row.
 _CURVATURES = 2.0 ** np.arange(-6, 9)
-# More than this share of the blocks may be shortened nowhere where intervals are stated …
+# Largest share of the blocks that may be shortened where intervals are stated …
 _SHORTENED = 0.2
 # … and those that are count as longer than the bound by this share of it, on average.
 _BEYOND = 0.5
 # Parameters p of which intervals are published, at most, as p² numbers are.
 _MOST = 300
-# This many entries of outer products are held at a time.
+# Entries of outer products that are held at a time.
 _ENTRIES = 1 << 21
 
 

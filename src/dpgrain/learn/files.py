@@ -33,7 +33,8 @@ else:
     papers = later("dpgrain.papers")
 
 FORMAT, VERSION = "dpgrain model", 1
-# A seed is nobody's business, and tuning is written as the setting that it chose.
+# Parameters left out of files: a seed is nobody's business, and tuning is written as the setting that
+# it chose.
 _NOT_WRITTEN = ("random_state", "tune")
 #: The estimators that a file may hold, by name.
 ESTIMATORS = (

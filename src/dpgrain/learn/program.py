@@ -21,9 +21,9 @@ from dpgrain.units import Relation, Trust, User
 #: Kinks are smoothed by looking around at random, or by the Moreau envelope of this curvature.
 Smoothing: TypeAlias = RandomizedBall | float
 
-# This is the probability that some user's mean gradient is farther away than the radius.
+# Probability that some user's mean gradient is farther away than the radius.
 _FAILURE_CHANCE = 0.01
-#: A program has at most this many rounds, unless more are asked for.
+#: Rounds of a program, at most, unless more are asked for.
 MOST = 1000
 
 

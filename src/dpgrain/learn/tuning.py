@@ -39,7 +39,7 @@ Setting: TypeAlias = dict[str, Any]
 Grid: TypeAlias = Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Any]]
 Model = TypeVar("Model", bound="LinearModel")
 
-# A setting has this mean number of runs, and scoring takes this share of a run's μ².
+# Mean number of runs of a setting, and the share of a run's μ² that scoring takes.
 _RUNS, _SCORE = 3.0, 0.1
 # Parameters that say what is promised, or what is estimated, are not tuned.
 _FIXED = frozenset(

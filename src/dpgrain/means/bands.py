@@ -20,7 +20,7 @@ from dpgrain import _validate
 from dpgrain._types import FloatArray
 from dpgrain.errors import ParameterError
 
-# A column is shorter than 1 by this, which is more than its norm may be off.
+# Distance of a column's norm from 1, which is more than the norm may be off.
 _ROUNDING = 2.0**-40
 _MOST_ITERATIONS = 200
 # Log error of a column whose inverse diverges.

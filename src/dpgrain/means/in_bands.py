@@ -8,7 +8,7 @@ from typing import Any
 
 from dpgrain.means.clipped import ClippedMean
 
-# Fewer bands are chosen where more of them gain less than this share of the noise.
+# Share of the noise that more bands must gain, or fewer are chosen.
 _WORTH = 0.01
 #: The most bands that are tried unless another number is stated.
 MOST_BANDS = 256

@@ -24,7 +24,7 @@ _LARGEST_STEPS = 2.0**60
 _EXACT_SQUARE = 2.0**50
 # A difference of this many steps is farther than any distance that is asked for.
 _FAR_STEPS = 1 << 26
-# A tile has this many rows, and pairs left open hold this many entries at a time.
+# Rows of a tile, and entries of pairs that are left open at a time.
 _TILE_ROWS, _OPEN_ENTRIES = 2048, 1 << 21
 # The centre is chosen among this many rows; at least one row in the second number has to be near it.
 _SAMPLE_ROWS, _FEW_OF_ROWS = 64, 8

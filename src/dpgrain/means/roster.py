@@ -15,7 +15,7 @@ from dpgrain.errors import ParameterError
 from dpgrain.means.grid import tiles
 from dpgrain.means.protocol import Contributions, Drawn
 
-# This many entries of users' vectors are held at a time.
+# Entries of users' vectors that are held at a time.
 _BATCH_ENTRIES = 1 << 21
 
 

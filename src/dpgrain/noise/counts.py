@@ -25,7 +25,7 @@ from dpgrain.noise.sources import Source, SystemSource
 
 #: The largest count at which floating point still tells neighbouring counts apart.
 LARGEST_COUNT = 1 << 52
-# From this count on, the remainder of Stirling's formula is computed by its series.
+# Count from which on the remainder of Stirling's formula is computed by its series.
 _SERIES_FROM_COUNT = 16
 # The table leaves out less than the mass e^-45 on each side; draws from there are decided exactly.
 _TAIL_NATS = 45.0

@@ -21,7 +21,7 @@ from dpgrain._types import FloatArray, IntArray
 from dpgrain.noise.precision import arithmetic
 from dpgrain.noise.sources import Source
 
-# This bounds the error of the floating-point inverse, relative to its size plus the scale.
+# Bound on the error of the floating-point inverse, relative to its size plus the scale.
 RELATIVE_ERROR = 2.0**-47
 # Steps of U from 0 below which the inverse changes too much over one step for its derivative to bound
 # the change: such draws are decided exactly.

@@ -13,10 +13,10 @@ from dpgrain.optimize.averages import Average, Weighted
 
 # Later points, which are better, count for more.
 _LATE_MORE = Weighted(2.0)
-# Axes along which gradients are so many times shorter than along the longest are rounding.
+# Ratio of gradients along an axis to those along the longest, below which the axis is rounding.
 _ROUNDING = 1e-9
-# The variance of the noise of all gradients counts so many times, so that the first steps along an
-# axis that is noise are short.
+# Factor on the variance of the noise of all gradients, so that the first steps along an axis that is
+# noise are short.
 _CAUTION = 3.0
 
 

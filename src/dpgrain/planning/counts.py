@@ -17,7 +17,7 @@ from dpgrain.statistics.intervals import half_width
 from dpgrain.statistics.plan import noise_sd
 from dpgrain.units import OWN_UNIT, Relation, Unit
 
-# This is the 95% quantile of the normal law, in standard deviations.
+# Standard deviations of the normal law's 95% quantile.
 _MOSTLY_DEVIATIONS = 1.6448536269514722
 
 

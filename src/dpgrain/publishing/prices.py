@@ -24,8 +24,8 @@ from dpgrain.units import Relation, Unit
 
 # Points at which a curve is looked up; between them it lies below its chords.
 _CURVE_POINTS = 64
-# A curve is looked up to the ε at which its δ is a share of the budget's leak. The share is the first
-# of these at which ε is not too large.
+# Shares of the budget's leak: a curve is looked up to the ε at which its δ is the first of them for
+# which ε is not too large.
 _LEAST_LEAK_SHARES = (1e-3, 1e-2, *(part / 20 for part in range(2, 21)))
 # Beyond this ε a curve has no price.
 _LARGEST_CURVE_EPSILON = 300.0
@@ -86,7 +86,7 @@ class Price:
         return max(0.0 if part == 0 else part / of if of > 0 else math.inf for part, of in parts)
 
 
-# In floating point shares of 1 may add up to this much more; budgets keep their promise even then.
+# Excess over 1 of shares that add up in floating point; budgets keep their promise even then.
 SUMMING = 1e-9
 NO_PRICE = Price(math.inf, math.inf, math.inf)
 

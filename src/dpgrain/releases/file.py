@@ -141,7 +141,7 @@ _RANGES: dict[str, Callable[..., float]] = {
     "delta": partial(_validate.delta, allow_zero=True),
     "leak": _validate.non_negative,
 }
-# These keys of [budget] are of all releases: a budget protects one unit.
+# Keys of [budget] that hold for all releases: a budget protects one unit.
 _OF_ALL = ("unit", "element", "max_elements", "relation")
 _TABLE = {
     **keys_of(read, without=("source",)),

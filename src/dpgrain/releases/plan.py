@@ -37,7 +37,7 @@ _MOST_TRIALS = 5
 _ENOUGH_OF_EPSILON = 0.9995
 # A trial stays this much below the μ that fills the budget, so that it fits.
 _BELOW = 1 - 1e-5
-# A release is checked with this ε and δ where the file does not state them.
+# ε and δ with which a release is checked where the file does not state them.
 _ANY = (1.0, 1e-6)
 
 

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
     from dpgrain._types import FloatArray
 
-# These colours are from the colour-blind-safe palette of Okabe and Ito, and differ in lightness too.
+# Colours of the colour-blind-safe palette of Okabe and Ito, which differ in lightness too.
 BLUE, ORANGE = "#0072b2", "#d55e00"
-# Text and lines have these colours, which the report's style sheet changes on a dark page.
+# Colours of text and lines, which the report's style sheet changes on a dark page.
 INK, FAINT = "#1f2429", "#c9ced4"
 # A line beside others has this colour, which is seen well enough on paper and on a dark page.
 GREY = "#828c96"

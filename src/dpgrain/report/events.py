@@ -23,7 +23,7 @@ _LAYOUTS = {
     "shared": "Parts of one person may add up on the same coordinates.",
     "pooled": "Parts of one person may meet in a coordinate, at most {per_coordinate} of them.",
 }
-# More parts of an event than these are not shown one by one.
+# Parts of an event that are shown one by one, at most.
 _MOST_PARTS = 50
 
 

@@ -15,8 +15,7 @@ from matplotlib.figure import Figure
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# A figure is drawn once for a page and once for a telephone, with these widths in points, which SVG
-# shows as pixels.
+# Widths of a figure on a page and on a telephone, in points, which SVG shows as pixels.
 _WIDTHS = {"wide": 816, "narrow": 344}
 
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 # Lines that a page lists, the last ones, and windows that it draws.
 _MOST_LINES, _MOST_WINDOWS = 500, 400
-# More releases than these are not composed for a page.
+# Releases that are composed for a page, at most.
 _MOST_COMPOSED = 2000
 
 

@@ -32,7 +32,8 @@ from dpgrain.units import RELATIONS, Level, Relation
 if TYPE_CHECKING:
     from dpgrain.report.held import Held
 
-# A promise is shorter than this unless a caller's names are long, so that nothing else is ever cut.
+# Letters of a promise, at most: it is shorter unless a caller's names are long, so that nothing else
+# is ever cut.
 _SENTENCE_LETTERS = 20_000
 _EVENT_LETTERS = 2000
 

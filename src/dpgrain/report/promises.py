@@ -15,7 +15,7 @@ from dpgrain.units import RELATIONS, Element, Level, Record, Unit, User
 SOME_ELEMENTS = (5, 20, 100)
 # Units of one person of which the third sentence speaks, at most.
 _SEVERAL = 5
-# A smaller unit may cost more than the promised one, for this reason.
+# Reason why a smaller unit may cost more than the promised one.
 _WHY_MORE = (
     "more than {whole}: if only a part of {whole} changes, the rest is clipped anew, and may move the "
     "sums in another direction"

@@ -25,7 +25,7 @@ from dpgrain.report.promises import grains_of
 from dpgrain.report.release import release_part
 from dpgrain.report.words import text
 
-# A promise is shorter than this unless a caller's names are long.
+# Letters of a promise, at most: it is shorter unless a caller's names are long.
 _SENTENCE_LETTERS = 2000
 
 

@@ -23,7 +23,7 @@ from dpgrain.shuffle.protocol import exact_design
 from dpgrain.shuffle.shares import Shares, modulus_above, shuffled
 from dpgrain.shuffle.sums import SumOfVectors
 
-# This share of δ pays for what shares may tell besides their sum.
+# Share of δ that pays for what shares may reveal besides their sum.
 _LEAK_OF_SHARES = 0.01
 # Spare bits of the modulus, so that a spoilt sum is in range with a chance of 2^−10 only.
 _SPARE_BITS = 10

@@ -25,12 +25,12 @@ else:
     # Devices have arrays, and need not load what reads tables.
     numbers = later("dpgrain.inputs.numbers")
 
-# This leaves room for the rounding of norms, products and sums in floating point, for up to 2^20
+# Factor that leaves room for the rounding of norms, products and sums in floating point, for up to 2^20
 # coordinates.
 _FLOATING_ROOM = 1 - 2.0**-30
 # Entries of a piece in which vectors are encoded, at most, whose work space stays in the cache.
 _PIECE_ENTRIES = 1 << 17
-# A grid has fewer steps than this.
+# Steps of a grid, of which there are fewer.
 _MOST_STEPS = 1 << 40
 _THREADS, _UNTHREADED_PIECES = 4, 4
 #: The bytes of the number that no other report has.

@@ -29,7 +29,7 @@ _LARGEST_MODULUS = 1 << 59
 _LABEL_BYTES = 4
 # The recursion runs up to the first of these numbers of devices, and up to the second if need be.
 _FIRST_DEVICES, _MOST_DEVICES = 1 << 10, 1 << 12
-# This bounds the relative rounding of a logarithm of factorials.
+# Bound on the relative rounding of a logarithm of factorials.
 _RELATIVE_ROUNDING = 2.0**-48
 
 

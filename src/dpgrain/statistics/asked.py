@@ -16,16 +16,16 @@ from dpgrain.units import Level, Relation
 Each = Literal["record", "holder", "share", "user"]
 #: The rows that estimates are over: records, people who have any, or all people of the roster.
 Over = Literal["records", "people", "everyone"]
-# Where there is no column of numbers, these words say what counts.
+# Words for what counts where there is no column of numbers.
 _EACH: dict[Each, str] = {
     "record": "1 for each record",
     "holder": "1 for each unit that holds the item",
     "share": "1/√(items of the unit) for each unit that holds the item",
     "user": "1 for each user",
 }
-# These words say what is clipped as one, where there are no elements.
+# Words for what is clipped as one, where there are no elements.
 _PARTS: dict[Level | None, str] = {"record": "each record", "user": "each user's part"}
-# A smaller share that is lost is not shown.
+# Least share lost to clipping that is shown.
 _TOLD = 1e-3
 _NO_KEYS = "none: one number over all records"
 

@@ -57,7 +57,7 @@ _VISIBLE = 3.0
 # Standard deviations of noise that are taken off what clipping takes from a ratio, and the smallest
 # share that is reported, as it depends on where norms lie within a bin.
 _LOST_MARGIN, _LOST_KNOWN = 1.645, 0.01
-# Where nothing was seen, the second look raises a bound by at most this factor.
+# Largest factor by which the second look raises a bound where nothing was seen.
 _UNSEEN_MOST = 2.0
 # Standard deviations of each of two bins beyond the top ones of several cells from which on a tail is
 # heavy, and the power of the norm like which it falls at least.
@@ -65,7 +65,7 @@ _HEAVY_VISIBLE, _HEAVIEST = 1.5, 1.2
 # The tail beyond the last bin that is believed, where it falls with the square of the norm: it holds at
 # most what a standard deviation times this allows beyond what was counted.
 _POOLED_ALLOWANCE, _OWN_ALLOWANCE = 0.5, 0.3
-# This many cells are minimised at once.
+# Cells whose bounds are chosen at once.
 _CHUNK = 1 << 14
 
 

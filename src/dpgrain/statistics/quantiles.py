@@ -28,7 +28,7 @@ from dpgrain.tables.groups import Groups
 from dpgrain.tables.table import UserTable
 from dpgrain.units import Law, Relation, Unit
 
-# This many groups are turned into ranks at once.
+# Groups that are turned into ranks at once.
 _CHUNK = 256
 # Ratio of bounds of one sign from which on they are far apart.
 _WIDE = 1000.0

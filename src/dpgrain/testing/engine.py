@@ -190,7 +190,7 @@ class EngineContract:
     #: Another engine, whose integers have to be the same.
     reference: str | Opener = "duckdb"
     users = 30
-    #: Of combinations of units, keys and numbers, one in so many is tried, where they are many.
+    #: Combinations of units, keys and numbers for each one that is tried, where they are many.
     one_in = 1
 
     def table(self, rows: Sequence[Row], **options: Any) -> UserTable:

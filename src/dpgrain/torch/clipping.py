@@ -27,9 +27,9 @@ from dpgrain.torch.uses import Uses, joined
 PRODUCT_ERROR: Mapping[Any, float] = {torch.float32: 2.0**-17, torch.float64: 2.0**-46}
 # Bounds beyond which a block whose terms are longer, as they are added, is formed by itself.
 _LONGEST_BOUNDS = 64.0
-# So is one that is made of numbers beyond so many bounds, whose weight might be no number.
+# Bounds beyond which numbers make a block that is formed by itself: its weight might be no number.
 _WIDEST_BOUNDS = 2.0**80
-#: A block that is made of numbers beyond this adds nothing: nothing else overflows in any precision.
+#: Largest number in a block that adds anything: nothing else overflows in any precision.
 LARGEST_NUMBER = 2.0**120
 
 #: What is added to each parameter.

@@ -28,7 +28,7 @@ from dpgrain.errors import ParameterError
 from dpgrain.regions import Region
 from dpgrain.units import LEVELS, OWN_UNIT, RELATIONS, Level, Relation, Unit, User, unit_level
 
-# These modules define the kinds of events; each is imported when such an event is read.
+# Modules of the kinds of events; each is imported when such an event is read.
 _HOMES = {
     kind: f"dpgrain.accounting.events.{module}"
     for module, kinds in {

@@ -15,7 +15,7 @@ from dpgrain.units import Level
 
 # A bound on the relative effect of rounding.
 _RELATIVE_ROUNDING = 2.0**-40
-# A smaller η is raised to this one, whose inverse is a finite number.
+# Least η, to which smaller ones are raised: its inverse is a finite number.
 _LEAST_VARIATION = 1e-300
 # Points at which the smallest value of a curve is looked for first, steps in which it is narrowed
 # down, and steps for a lower bound on ε.

@@ -23,7 +23,7 @@ from dpgrain.units import Level
 
 # Smaller weights of a binomial law are dropped and counted as probability given away.
 _NEGLIGIBLE_WEIGHT = 1e-60
-# If more blocks than this change, the loss is bounded without a grid.
+# Changed blocks beyond which the loss is bounded without a grid.
 _MOST_BLOCKS = 2000
 # A bound on the relative rounding of a probability.
 _RELATIVE_ROUNDING = 2.0**-40

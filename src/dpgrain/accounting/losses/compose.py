@@ -20,9 +20,9 @@ from dpgrain.accounting.losses.pairs import Counted
 from dpgrain.accounting.losses.rounding import fails_closed, or_worst
 from dpgrain.accounting.losses.sequences import discounted
 
-# Below e^{this} δ is bounded by a first look only.
+# Logarithm of the δ below which it is bounded by a first look only.
 _LEAST_LOG_DELTA = -695.0
-# Discretisation may add this share to ε.
+# Share that discretisation may add to ε.
 _RELATIVE_ACCURACY = 1e-4
 # Points of a law, at most; transforms have up to four times as many.
 _MOST_POINTS = 1 << 21

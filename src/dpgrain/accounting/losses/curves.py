@@ -16,7 +16,7 @@ from dpgrain.accounting.losses.rounding import fails_closed
 
 # Numbers of rounds that are kept apart, at most; neighbours are put together, rounded up.
 _MOST_NUMBERS = 600
-# If there are more numbers of rounds than this, the largest stands for all.
+# Numbers of rounds up to which each is computed; of more, the largest stands for all.
 _MOST_EXACT_NUMBERS = 1 << 20
 
 

@@ -22,7 +22,7 @@ _RELATIVE_ROUNDING = 64 * 2.0**-53
 _PLACE_ROUNDING = 4 * 2.0**-53
 # μ is a sensitivity over a noise, and both are rounded; this factor covers the exact quotient.
 _MU_ROUNDING = 1 + 2.0**-47
-# This is the smallest float above 0, because no δ of a Gaussian is 0.
+# Smallest float above 0, because no δ of a Gaussian is 0.
 _LEAST_FLOAT = 5e-324
 # Squares of larger numbers may overflow, and e^{−x²/2} is 0 for them.
 _LARGEST_SQUARED = 1e100

@@ -42,7 +42,7 @@ _LARGEST_ODDS_LOSS = 690.0
 # Standard deviations between places from which moments are computed, and the number of these, at
 # most.
 _SPACING_DEVIATIONS, _MOST_PLACES = 0.04, 1 << 18
-# This many points are used to guess the place of a loss first, and for a first look at a law.
+# Points for a first guess of the place of a loss, and for a first look at a law.
 _TABLE_POINTS = 2048
 
 

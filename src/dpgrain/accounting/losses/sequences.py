@@ -8,7 +8,7 @@ import numpy as np
 
 from dpgrain._types import FloatArray
 
-# This many terms, a power of two, are added up at a time, so that they stay in cache.
+# Terms, a power of two, that are added up at a time, so that they stay in cache.
 _CHUNK_TERMS = 1 << 14
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from dpgrain.accounting.losses.gaussian import bisect
 
-# These bound the rounding of the exponents, relative to the sum of their terms. The bound for ε is
+# Bounds on the rounding of the exponents, relative to the sum of their terms. The bound for ε is
 # larger than that for δ at the same α, so that δ(ε(δ)) ≤ δ.
 _DELTA_ROUNDING, _EPSILON_ROUNDING = 2.0**-48, 2.0**-44
 

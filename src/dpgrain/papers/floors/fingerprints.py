@@ -10,7 +10,7 @@ from dpgrain._types import FloatArray
 from dpgrain.papers.floors.two_points import MOST_COPIES, SIZES, delta_of_steps
 from dpgrain.units import Relation
 
-# This many sizes of the box, or gaps of worlds, are tried; every one gives a valid floor.
+# Sizes of the box, or gaps of worlds, that are tried; every one gives a valid floor.
 GAPS = 240
 
 

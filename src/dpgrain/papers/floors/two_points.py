@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from dpgrain import _validate
 from dpgrain.units import Relation
 
-# This many group sizes, up to the largest, are tried; every one of them gives a valid floor.
+# Group sizes, up to the largest, that are tried; every one of them gives a valid floor.
 SIZES = 240
 MOST_COPIES = 4096
 

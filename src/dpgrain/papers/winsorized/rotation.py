@@ -13,7 +13,7 @@ from dpgrain._types import FloatArray
 from dpgrain.errors import ParameterError
 from dpgrain.noise import Source
 
-# This many numbers are transformed at a time, so that they stay in cache.
+# Numbers that are transformed at a time, so that they stay in cache.
 _BATCH_ENTRIES = 1 << 16
 
 
