@@ -142,7 +142,7 @@ class Blocks:
         return Cells(values.cast(pa.string()), codes)
 
     def for_keys(self, keys: Sequence[str], table: Table) -> tuple[Table, Blocks]:
-        """Return the same blocks for groups with other keys, and a table that can tell their cells.
+        """Return the same blocks for groups with other keys, and a table that can give their cells.
 
         Args:
             keys: the other keys.

@@ -178,7 +178,7 @@ class Contributions:
         return self._held
 
     def _narrowed(self, other: Dictionary) -> Users | None:
-        """Return users' records of some of these groups, if those in memory tell enough; else None."""
+        """Return users' records of some of these groups, if those in memory suffice; else None."""
         mine, theirs = self.dictionary.groups.columns, other.groups.columns
         if self._held is None or self._cell_column is not None or len(mine) != 1:
             return None

@@ -254,7 +254,7 @@ class Rows:
         return self.made(source=ScopedSource(all_rows(self.source), region, self.schema, {}))
 
     def has(self, name: str) -> bool:
-        """Return whether a column has the name; queries do not tell capital from small letters."""
+        """Return whether a column has the name; queries take capital and small letters as equal."""
         return name.casefold() in map(str.casefold, self.schema)
 
     def require(self, column: str, role: str) -> None:

@@ -18,11 +18,11 @@ from dpgrain._types import BoolArray, IntArray
 _LOW_BITS, _LEAST_BUCKETS, _MOST_BUCKETS = 32, 1 << 6, 1 << 12
 # Keys that are sorted at a time before they are put into their buckets.
 _STAGED_KEYS = 1 << 20
-# Largest part of the capacity, as one in this many, taken by blocks that buckets begin and do not
-# fill.
+# Divisor of the capacity: the blocks that buckets begin and do not fill take at most that part of
+# it.
 _SLACK = 8
-# Largest part in one bucket, as one in this many, of the keys that may be sorted, where more are
-# held.
+# Divisor of the keys that may be sorted: where more are held, no bucket has more than that part of
+# them.
 _EVEN = 8
 # Keys of a bucket that are read together.
 _PART_KEYS = 1 << 20
@@ -213,6 +213,6 @@ class Buckets:
 
 
 def _parts(lows: NDArray[np.uint32], more: int = 0) -> Iterator[NDArray[np.uint32]]:
-    """Yield keys in parts, each with so many more keys of the next one."""
+    """Yield keys in parts, each with ``more`` keys of the next one."""
     for start in range(0, lows.size, _PART_KEYS):
         yield lows[start : start + _PART_KEYS + more]

@@ -41,7 +41,7 @@ KEY_BITS = 62
 _CALL_KEYS = 1 << 16
 # Keys that are read together where the whole buffer is gone through.
 _PART_KEYS = 1 << 20
-# Largest part of the held keys, as one in this many, for which pairs are merged.
+# Divisor of the held keys: pairs are merged where they are at most that part of them.
 _FEW_PAIRS = 8
 # Parts into which users are divided, at most; a part that still does not fit is one user.
 _MOST_PARTS = 1 << 20
@@ -384,7 +384,7 @@ class _Buffer:
         self.put_off: list[Share] = []
 
     def take(self, buckets: Buckets, merged: bool) -> None:
-        """Start with the keys of full buckets, which are all of the share, and merge them if told."""
+        """Start with the keys of full buckets, all of the share; merge them on request."""
         if merged:
             self._pairs, self._sums = _pairs_of(buckets)
             return

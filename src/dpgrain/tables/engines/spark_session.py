@@ -284,7 +284,7 @@ class Session:
 
     @contextmanager
     def _watched(self, end: Callable[[], object]) -> Iterator[threading.Event]:
-        """Tell the line of progress how far stages are; yield what says that executors are lost."""
+        """Show on the progress line how far stages are; yield what says that executors are lost."""
         lost = threading.Event()
         if self.remote:
 
@@ -341,7 +341,7 @@ def _has_run(tracker: Any) -> bool:
 
 
 def tell(stages: list[tuple[int, int, int]]) -> None:
-    """Tell how far the latest stage is; the number of its tasks may follow from that of the rows."""
+    """Show how far the latest stage is; its number of tasks may follow from that of the rows."""
     running = [stage for stage in stages if stage[1] < stage[2]]
     if running:
         number, finished, tasks = max(running)
