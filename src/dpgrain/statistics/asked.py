@@ -257,7 +257,7 @@ class Asked(Mapping[str, str]):
 
     @property
     def capped(self) -> bool:
-        """True where clipping may take something; files without facts do not tell whether it does."""
+        """True where clipping may take something; of files without facts this is not known."""
         if self.told:
             return "clip" in dict(self.told) and not self.of_shares
         return self.clip is not None and self.clip.takes

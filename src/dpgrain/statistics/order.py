@@ -1,4 +1,4 @@
-"""The loss of the element-level paper tells, for research, how well an estimate orders items."""
+"""The loss of the element-level paper: how well an estimate orders items, for research."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ def misordered_pairs(truth: FloatArray, estimate: FloatArray, gamma: float) -> i
     descending = np.argsort(-truth, kind="stable")
     p = truth[descending]
     ranks = np.unique(estimate[descending], return_inverse=True)[1]
-    # For the l-th item, in falling order of p, this many of the first items are far enough above it.
+    # Number of the first items, for the l-th one in falling order of p, that are far enough above
+    # it.
     above = np.minimum(
         np.searchsorted(-p, -(p + gamma), side="right"), np.searchsorted(-p, -p, side="left")
     )

@@ -57,7 +57,7 @@ class Request:
     Args:
         statistic: what is published.
         table: the table.
-        keys: the columns that tell a record's group; none for one number over all.
+        keys: the columns that give a record's group; none for one number over all.
         value: the column of numbers; None where records are counted.
         measure: what is measured of the numbers.
         bounds: the range of the numbers, or how to find it; None where none is needed.
@@ -66,7 +66,7 @@ class Request:
         domain: the public part of the domain.
         rule: the clipping bound, or how to choose bounds.
         noise: the law of the noise.
-        max_items: at most so many groups of one unit take part in selecting.
+        max_items: the number of groups of one unit that take part in selecting, at most.
         indicator: whether a unit counts at most 1 in each group.
         best: how many of the public groups are chosen by one-shot Gumbel noise; None for all.
     """

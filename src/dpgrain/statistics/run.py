@@ -44,7 +44,7 @@ from dpgrain.tables.groups import Groups
 from dpgrain.tables.held import Contributions, candidates
 from dpgrain.tables.split import Split
 
-# Counts of fewer standard deviations may be of nothing.
+# Standard deviations below which counts may be of nothing.
 _STANDS_OUT = 3.0
 # Corners of a number, at most, but for the many nodes of a tree of bins.
 _FEW_CORNERS = 3
@@ -228,7 +228,7 @@ def _left_out(chosen: ChosenBounds | None, request: Request, sizes: IntArray) ->
     """
     if chosen is None:
         return {}
-    # What is taken above 0 and below it may cancel, so that sums of both signs tell no share.
+    # What is taken above 0 and below it may cancel, so that sums of both signs show no share.
     lost = None if request.net else chosen.lost
     # The norm of a block is about what it adds, if that is one number or its few corners.
     one = request.corners <= _FEW_CORNERS and bool((sizes == request.corners).all())

@@ -18,12 +18,12 @@ _GROUP = 300
 _GROUPS = 64
 # Standard errors above 0 from which on estimates are left as they are.
 _CLEAR = 32.0
-# An estimate deeper below 0 than this, in standard errors, says no more than "0", and a density there
-# underflows; a higher one than this says no more than "far", and its square may overflow.
+# Standard errors below 0 from which on an estimate says no more than "0", and a density there
+# underflows; and those above which it says no more than "far", and its square may overflow.
 _LOWEST, _HIGHEST = -8.0, 1e12
 # The logarithm of a prior's value counts as no further from the middle of them than this.
 _SPAN = 18.0
-# No estimate moves by more standard errors than this, as the prior may be wrong.
+# Standard errors by which an estimate moves, at most, as the prior may be wrong.
 _LIMIT = 3.0
 # The intervals of true values begin at a quarter of a standard error and grow in steps of √2.
 _FIRST, _STEP = 0.25, math.sqrt(2)

@@ -98,7 +98,7 @@ class Statistic:
 
     @property
     def pointwise(self) -> bool:
-        """True where the last key of a release tells points of one group: ranks, or least numbers."""
+        """True where the last key of a release names points: ranks, or least numbers."""
         return self.ranked or self.stepped
 
     def keys(self, names: Iterable[str]) -> tuple[str, ...]:
