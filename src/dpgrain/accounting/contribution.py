@@ -24,7 +24,7 @@ from dpgrain import _fields, _validate
 from dpgrain.errors import ParameterError
 from dpgrain.units import RELATIONS, Level, Relation, Unit, User, unit_level
 
-# Two blocks of norm at most 1 lie at most this far apart: it is the factor that `replace` costs.
+# Largest distance of two blocks of norm at most 1: the factor that `replace` costs.
 _REPLACE_FACTORS = {
     ("l2", "one"): 1.0,
     ("l2", "nonnegative"): math.sqrt(2.0),

@@ -45,7 +45,7 @@ _HOMES = {
     }.items()
     for kind in kinds
 }
-# Events may be nested only this deeply, because what walks through them is recursive.
+# Levels to which events may be nested, at most, because what walks through them is recursive.
 _MOST_LEVELS = 40
 _TOO_DEEP = f"events must be nested at most {_MOST_LEVELS} deep; put them beside each other."
 

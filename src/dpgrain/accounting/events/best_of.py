@@ -20,7 +20,7 @@ Stopping: TypeAlias = Literal["negative_binomial", "poisson"]
 
 # The Rényi orders that are looked at, of the answer and of the candidate.
 _ORDERS = (1.25, 1.5, 1.75, *(2.0 ** (i / 2) for i in range(2, 21)))
-# Beyond these limits γ is lost in rounding.
+# Limits beyond which γ is lost in rounding.
 _MOST_RUNS, _LARGEST_ETA = 1e18, 1e6
 # A bound on the relative effect of rounding.
 _RELATIVE_ROUNDING = 2.0**-40

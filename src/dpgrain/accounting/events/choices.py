@@ -17,7 +17,8 @@ from dpgrain.units import LEVELS, Level, Relation
 
 TestNoise: TypeAlias = Literal["geometric", "laplace"]
 
-#: A choice of ε-bounded range is no easier to tell than Gaussians this many ε from each other.
+#: Distance, in multiples of ε, of two Gaussians that are at least as easy to distinguish as a
+#: choice of ε-bounded range.
 GDP_OF_RANGE = math.sqrt(math.pi / 8)
 # A bound on the relative rounding of an exponential.
 _RELATIVE_ROUNDING = 2.0**-36

@@ -21,7 +21,7 @@ from dpgrain.accounting.losses.pairs import (
 from dpgrain.errors import ParameterError
 from dpgrain.units import Level
 
-# Smaller weights of a binomial law are dropped and counted as probability given away.
+# Weight of a binomial law below which it is dropped and counted as probability given away.
 _NEGLIGIBLE_WEIGHT = 1e-60
 # Changed blocks beyond which the loss is bounded without a grid.
 _MOST_BLOCKS = 2000

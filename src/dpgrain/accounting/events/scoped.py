@@ -18,9 +18,10 @@ from dpgrain.errors import ParameterError
 from dpgrain.regions import Region, atoms
 from dpgrain.units import Element, Level, Unit, User
 
-# Rates are rounded up by this much, which covers the rounding of squares and sums.
+# Share by which rates are rounded up, which covers the rounding of squares and sums.
 _RELATIVE_ROUNDING = 1e-12
-# Units that one unit is asked about in, at most; of more, a rate is looked up at powers of two.
+# Units about which an event is asked one by one, at most; of more, a rate is looked up at powers of
+# two.
 _MOST_LOOKS = 64
 
 

@@ -23,7 +23,7 @@ from dpgrain.units import Level
 _LEFT_OUT_LOG_MASS = 50.0
 # Values of a law of which sums are made, at most.
 _MOST_VALUES = 1 << 22
-# Every shift up to this one is looked at; of larger ones only some are.
+# Shift up to which every one is tried; of larger ones only some are.
 _EVERY_SHIFT = 2000
 # A bound on the rounding of a sum of logarithms, and of one term at a distance of 1 from the mean.
 _SUM_ROUNDING, _TERM_ROUNDING = 1e-11, 2.0**-49

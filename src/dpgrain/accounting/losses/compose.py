@@ -29,7 +29,7 @@ _MOST_POINTS = 1 << 21
 # The mass e^{this}, relative to δ, may count as infinite loss; and this mass of the smallest losses may
 # be put together.
 _TAIL_LOG_MASS, _FLOOR_MASS = -18.0, 1e-8
-# A question whose answer lies elsewhere than it seemed is asked at most this often.
+# Tries, at most, of a question whose answer lies elsewhere than it seemed.
 _MOST_LOOKS = 4
 # A window may cut off the mass e^{the first}, relative to the answer; a bound from below leaves room
 # for e^{the second} times as much.

@@ -214,7 +214,7 @@ def participation(rate: float, rounds: int, tail: float) -> tuple[FloatArray, Fl
     low = max(math.floor(mean - reach * deviation), 0)
     high = min(math.ceil(mean + reach * deviation + reach * reach / 3), rounds)
     if rate < 1 and high - low > _MOST_EXACT_NUMBERS:
-        # There are too many numbers to tell apart, so the largest stands for all.
+        # There are too many numbers to keep apart, so the largest stands for all.
         return np.ones(1), np.array([high * (1 + 1e-12)]), max(tail, 1e-300)
     stride = -(-(high - low + 1) // _MOST_NUMBERS)
     if rate >= 1:

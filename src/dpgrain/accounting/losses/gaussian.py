@@ -24,7 +24,7 @@ _PLACE_ROUNDING = 4 * 2.0**-53
 _MU_ROUNDING = 1 + 2.0**-47
 # Smallest float above 0, because no δ of a Gaussian is 0.
 _LEAST_FLOAT = 5e-324
-# Squares of larger numbers may overflow, and e^{−x²/2} is 0 for them.
+# Largest number that is squared: squares of larger ones may overflow, and e^{−x²/2} is 0 for them.
 _LARGEST_SQUARED = 1e100
 _SQRT2 = math.sqrt(2.0)
 

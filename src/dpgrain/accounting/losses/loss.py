@@ -33,7 +33,7 @@ else:
 
 # Bounds on one composition that are kept, at most.
 _MOST_ALTERNATIVES = 36
-# Rényi divergences of parts are added at these orders where none are given.
+# Rényi orders at which divergences of parts are added where none are given.
 _ORDERS = tuple(float(1 + step) for step in np.geomspace(0.05, 1000.0, 40))
 # A bound on the relative rounding of a closed form.
 _RELATIVE_ROUNDING = 1e-9
@@ -276,7 +276,7 @@ class Loss:
 
     @property
     def _by_renyi(self) -> bool:
-        """True if Rényi divergences tell something that the pairs do not."""
+        """True if Rényi divergences give bounds that the pairs do not."""
         return bool(self.renyi) or (bool(self.pairs) and self.rho < self.pure * self.pure / 2)
 
     @property

@@ -37,7 +37,7 @@ from dpgrain.accounting.losses.sequences import increasing
 
 #: The largest shift, or loss of one response, that is put on a grid.
 LARGEST_SHIFT = 2.0**13
-# Odds e^loss are computed only for losses up to this one.
+# Largest loss for which the odds e^loss are computed.
 _LARGEST_ODDS_LOSS = 690.0
 # Standard deviations between places from which moments are computed, and the number of these, at
 # most.
