@@ -100,8 +100,8 @@ class Correlated:
     Args:
         bands: the matrix.
 
-    It keeps what the last ``bands − 1`` rounds had, which nobody may see: with the published sums it
-    tells the sums without noise.
+    It keeps what the last ``bands − 1`` rounds had, which nobody may see: with the published sums
+    it gives away the sums without noise.
     """
 
     def __init__(self, bands: Bands) -> None:

@@ -413,7 +413,7 @@ def _publish(problem: Problem, mean: ClippedMean, vectors: Vectors, source: Sour
 
 
 def _for_users(problem: Problem) -> Candidate:
-    # The sum does not depend on the number of users, which it tells itself.
+    # The sum does not depend on the number of users, which it gives by itself.
     mean = ClippedMean.calibrate(
         **{**problem.calibration, "n_users": 1},
         clip=clip_of(problem),

@@ -23,7 +23,7 @@ _STEPS_PER_CLIP = 2.0**24
 _LARGEST_NOISE_STEPS = MAX_SCALE / 4
 # Entries of blocks that an exact sum holds at a time, which stay in the cache.
 _BATCH_ENTRIES = 1 << 17
-# Whole numbers below this, and their sums, are exact in floating point.
+# Size below which whole numbers, and their sums, are exact in floating point.
 _EXACT_BELOW = 2**53
 
 

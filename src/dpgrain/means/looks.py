@@ -15,7 +15,7 @@ from dpgrain.means.recentred import Recentred
 from dpgrain.means.total_error import Number, upper
 from dpgrain.noise import Source
 
-# Recentring goes on only where the noise of a look around is at most this share of its radius.
+# Largest ratio of the noise of a look around to its radius with which recentring goes on.
 _NOISE_PER_RADIUS = 0.25
 # The first look takes at least the first share of the budget; all looks together take at most the
 # second.
@@ -24,7 +24,7 @@ _FIRST_LOOK_SHARE, _LOOKS_SHARE = 0.0025, 0.16
 _MOST_LOOKS = 4
 # The share of users that the last look leaves outside is the first number times its noise ÷ radius,
 # so that what is cut off is about as large as the noise. It is at least the second number times the
-# noise of a choice of a radius, in users: fewer could not be told from noise.
+# noise of a choice of a radius, in users: fewer could not be distinguished from noise.
 _OUTSIDE_PER_NOISE, _LEAST_OUTSIDE_SCALES = 40.0, 8.0
 # Bounds from a centre within which about all users lie.
 _FAR_IN_BOUNDS = 1.5
@@ -156,7 +156,7 @@ def _with_outside(problem: Problem, mean: Recentred) -> Recentred:
 
 
 def _least_outside(problem: Problem, mean: Recentred) -> float:
-    """Return the least share of users that can be told to be outside of a radius."""
+    """Return the least share of users outside of a radius that noise does not hide."""
     return _LEAST_OUTSIDE_SCALES * mean.choice_scale / problem.n
 
 

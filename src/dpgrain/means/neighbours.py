@@ -17,16 +17,16 @@ from numpy.typing import NDArray
 
 from dpgrain._types import FloatArray, IntArray
 
-# Each coordinate saturates at this many steps.
+# Steps at which each coordinate saturates.
 _LARGEST_STEPS = 2.0**60
 # Products are exact for vectors whose squared norms from the centre are at most this, in squared
 # steps: 2·‖a‖‖b‖ + ‖a‖² + ‖b‖² ≤ 2^52.
 _EXACT_SQUARE = 2.0**50
-# A difference of this many steps is farther than any distance that is asked for.
+# Steps of a difference that is farther than any distance that is asked for.
 _FAR_STEPS = 1 << 26
 # Rows of a tile, and entries of pairs that are left open at a time.
 _TILE_ROWS, _OPEN_ENTRIES = 2048, 1 << 21
-# The centre is chosen among this many rows; at least one row in the second number has to be near it.
+# Rows among which the centre is chosen; at least one row in the second number has to be near it.
 _SAMPLE_ROWS, _FEW_OF_ROWS = 64, 8
 
 

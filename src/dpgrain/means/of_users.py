@@ -62,8 +62,8 @@ class MeanOfUsers:
         n_users: the number of users that sums were divided by: the stated roster, unless clearly
             fewer or more have records; or their number, as released with noise.
         error: how far the whole vector is at most, in l2 norm, from the mean of users who have
-            records, shortened to the bound, with at least 95% confidence. Where nothing that is
-            published tells, it is as far as the bound allows.
+            records, shortened to the bound, with at least 95% confidence. Where nothing published
+            bounds it, it is as far as the bound allows.
         covers: what that error covers, in words.
 
     >>> found = mean_of_users(np.ones((100, 2)), bound=2.0, epsilon=1.0, delta=1e-6, method="clip")
@@ -191,8 +191,9 @@ def mean_of_users(
             have records than a stated roster holds, where the method compares them.
 
     Recentring draws in the share :attr:`MeanOfUsers.outside` of the users, who lie farthest, unless
-    the noise of taking all in full is less than what that costs, as far as a noisy excess tells.
-    :attr:`MeanOfUsers.error` covers it; where it is much larger than the noise, an outlier may hide.
+    the noise of taking all in full is less than what that costs, as far as a noisy excess shows.
+    :attr:`MeanOfUsers.error` covers it; where it is much larger than the noise, an outlier may
+    hide.
 
     Formal guarantee: (ε, δ)-DP for users, whatever their records are. Users' vectors that lie close
     together have less noise (Levy et al. 2021, Asi & Liu 2024): about 1/√m of the clipped mean's for m

@@ -113,7 +113,7 @@ class Found:
         radius: the distance from the centre up to which users count in full.
         n_users: the number that sums were divided by.
         error: how far the mean is off at most, as :data:`~dpgrain.means.total_error.CONFIDENCE` says;
-            infinite where nothing that is published tells.
+            infinite where nothing published bounds it.
         covers: what the error covers, in words.
         outside: about the share of users who are drawn in to the radius.
     """
@@ -181,7 +181,7 @@ class Candidate:
 
     @property
     def weight(self) -> float:
-        """The expected error as it is weighed in a choice: more where nothing would tell of it."""
+        """The expected error as weighed in a choice: more where nothing published bounds it."""
         return self.expected * (_UNTOLD if self.publish is None else 1.0)
 
     @property

@@ -202,7 +202,7 @@ class Mean(Protocol):
 
     @property
     def reach(self) -> float:
-        """The length, roughly, of vectors that the mean tells apart."""
+        """The length, roughly, of vectors that the mean distinguishes."""
 
     @property
     def noise_sd(self) -> float:

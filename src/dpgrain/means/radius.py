@@ -25,7 +25,7 @@ _STEP_BITS = 10
 # Radii are 2^{k/2} times the smallest one, so that their squares are whole numbers of squared steps;
 # k is at most this, so that squared distances are at most 2^51.
 _MOST_HALF_OCTAVES = 51 - 2 * (_STEP_BITS + 1)
-# Noise is larger by this factor than formulas say, which covers their rounding.
+# Factor by which noise is larger than in formulas, which covers their rounding.
 _RELATIVE_ROUNDING = 2.0**-48
 
 

@@ -34,7 +34,7 @@ _RADII_PER_OCTAVE, _OCTAVES = 32, 16
 # half of the rest with every second radius more, over the second number of radii to either side. So
 # any share of the users can be outside, even where all are equally far away.
 _PARTS_PER_USER, _REACH_RADII = 1024, 22
-# Choices of radii take at most this share of the budget (of μ², of zCDP).
+# Largest share of the budget (of μ², of zCDP) for choices of radii.
 _CHOICES_SHARE = 0.03
 # The excess takes this share of what noisy sums have of the budget (of μ²).
 _EXCESS_SHARE = 0.1
