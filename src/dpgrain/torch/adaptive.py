@@ -11,7 +11,7 @@ from dpgrain import _validate
 from dpgrain._types import FloatArray
 from dpgrain.errors import ParameterError
 
-# Bounds stay between these, where squares in single precision neither overflow nor vanish.
+# Ends of the range of bounds, where squares in single precision neither overflow nor vanish.
 SMALLEST_BOUND, LARGEST_BOUND = 1e-9, 1e9
 # A count of 1 has this share of the bound in the vector of which a block's gradient is the rest.
 _COUNT_SHARE = 1 / 8

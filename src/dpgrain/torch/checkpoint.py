@@ -24,7 +24,7 @@ from dpgrain.torch.adaptive import AdaptiveNorm
 from dpgrain.torch.library import torch
 from dpgrain.units import Level
 
-# Files are written in this version of their format.
+# Version of the format of files.
 _FORMAT = 2
 
 

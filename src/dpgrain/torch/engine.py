@@ -1,4 +1,4 @@
-"""The engine that makes a network, an optimizer and a data set private, and tells the promise."""
+"""The engine that makes a network, an optimizer and a data set private, and reports the promise."""
 
 from __future__ import annotations
 
@@ -274,9 +274,9 @@ class PrivacyEngine:
 
         The file of a private run holds what was published, and nothing that only the curator may know.
         The journal has a hash of users and elements, by which :meth:`resume` knows them; its key is in
-        the checkpoint. Neither file alone tells anything of the data; both together show whether a
-        guess of all labels is right, so the journal stays with whoever holds the data.
-        Of several processes the first one writes.
+        the checkpoint. Neither file alone says anything of the data; both together show whether a
+        guess of all labels is right, so the journal stays with whoever holds the data. Of several
+        processes the first one writes.
         """
         run = self._begun()
         with run.between():

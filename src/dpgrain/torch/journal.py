@@ -14,7 +14,7 @@ from dpgrain._files import on_disk
 from dpgrain.errors import DataError, ParameterError
 
 _FIRST = "Steps of the run {run}, one dot for each, before its noise is drawn.\n"
-# Whose records the run reads: a hash, whose key is in the checkpoint alone.
+# Line for the people whose records the run reads: a hash, whose key is in the checkpoint alone.
 _PEOPLE = "Its records: {people}\n"
 # The owner alone reads the file, since with a checkpoint it tests a guess of all records.
 _MODE = 0o600

@@ -10,7 +10,7 @@ from dpgrain.torch.library import torch
 from dpgrain.torch.recurrent import Recurrent
 
 nn = torch.nn
-#: What stands for each layer that hides its maps.
+#: Replacement of each layer that hides its maps.
 OPENED: Mapping[type, Callable[[Any], Any]] = {
     nn.MultiheadAttention: MultiheadAttention,
     nn.LSTM: Recurrent,

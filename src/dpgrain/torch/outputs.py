@@ -29,7 +29,7 @@ _REMEDY = (
 )
 # Labels that cross-entropy leaves out where nothing else is stated.
 _LEFT_OUT = -100
-# What reads the node of the graph behind a tensor, at which gradients can be changed.
+# Reader of the node of the graph behind a tensor, at which gradients can be changed.
 _READS_NODE = torch.Tensor.grad_fn.__get__
 
 

@@ -110,7 +110,7 @@ class Processes:
         """Put into each tensor of a sum the sum of all processes' tensors.
 
         Args:
-            found: a sum of blocks, which tells its tensors.
+            found: a sum of blocks, which has the tensors.
 
         Raises:
             DpgrainError: if a process is gone.

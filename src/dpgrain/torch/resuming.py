@@ -119,7 +119,7 @@ def save(
 def _people(held: Held, plan: Plan) -> str:
     """Return the hash of labels and blocks, which is in the journal, while its key is in checkpoints.
 
-    So neither file alone tells anything of the data.
+    So neither file alone says anything of the data.
     """
     return held.hash(bytes.fromhex(plan.key))
 
@@ -170,7 +170,7 @@ def load(checkpoint: Checkpoint, module: Any, optimizer: Any) -> None:
 
 
 def check_alike(plan: Plan, guarantee: Guarantee, users: Any, elements: Any) -> None:
-    """Refuse to go on about other people, or by another partition, as far as names tell.
+    """Refuse to go on about other people, or by another partition, as far as names show.
 
     Args:
         plan: what was public about the run.

@@ -64,7 +64,8 @@ class Steps(ABC):
         """Return what is kept from step to step.
 
         Args:
-            secret: True to add what nobody may see: past noise, which tells sums without noise.
+            secret: True to add what nobody may see: past noise, which gives away sums without
+                noise.
 
         Raises:
             ParameterError: if the run cannot go on elsewhere.
@@ -228,11 +229,11 @@ class Draws(Protocol):
     """The draws of each step's blocks."""
 
     def draw(self, blocks: int) -> Drawn | None:
-        """Return the sorted indices of the blocks of the next step, of so many; None for all."""
+        """Return the sorted indices of the next step's blocks, out of ``blocks``; None for all."""
 
 
 class Everybody:
-    """The draws of a mean that is told of all blocks, and draws by itself."""
+    """The draws of a mean that is given all blocks, and draws by itself."""
 
     def draw(self, _blocks: int) -> None:
         """Draw all blocks."""

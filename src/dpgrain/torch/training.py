@@ -31,11 +31,11 @@ from dpgrain.units import Relation, Unit
 # many steps noise is then hardly more than with all blocks, and a step is much cheaper.
 _SHARE, _FEWEST_BLOCKS, _MOST_BLOCKS = 0.1, 64, 2048
 _EVALUATIONS = 20
-# By default weights are averaged with weights that grow like this power of the step.
+# Power of the step in proportion to which weights count in their average, by default.
 _POWER = 8.0
 _LEARNING_RATE = 0.01
 _ERROR_LETTERS = 300
-# These options of the engine are taken, too; the second ones say how a process reads the data.
+# Options of the engine that are taken, too; the second ones say how a process reads the data.
 _OPTIONS = (
     "noise_multiplier",
     "sampling",
@@ -217,7 +217,7 @@ def train(
 
 @dataclass
 class _Checkpoints:
-    """Where a training is saved every so many steps.
+    """Where a training is saved, from step to step.
 
     Args:
         engine: the engine of the run.

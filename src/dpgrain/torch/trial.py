@@ -26,7 +26,8 @@ SEEDS = 40
 # Numbers of the same record may differ by this share of the largest, from rounding.
 _ROUNDING: Mapping[Any, float] = {torch.float64: 1e-9, torch.float32: 1e-4}
 _ROUNDING_IN_HALF = 0.05
-# Where a number is a sum that cancels, it is compared with this share of the longest in the run.
+# Share of the longest number in the run with which a number is compared where it is a sum that
+# cancels.
 _OF_THE_LONGEST = 0.01
 
 
