@@ -1,4 +1,4 @@
-"""The labels of a classifier: stated, told by the type of the targets, or selected privately.
+"""The labels of a classifier: stated, given by the type of the targets, or selected privately.
 
 A label that is found in the targets is not public: one person may be the only one who has it.
 """
@@ -34,7 +34,7 @@ else:
     pd = later("pandas")
 
 
-#: Selecting labels takes these shares of the budget: of μ², and of δ for a label of only one unit.
+#: Shares of the budget for selecting labels: of μ², and of δ for a label of only one unit.
 SHARE, LEAK = 0.03, 0.1
 
 
@@ -182,7 +182,7 @@ def selected(
         (C,) the labels in their order, and (m,) the places; NaN for a row that is left out.
 
     Raises:
-        ParameterError: if fewer than two labels are selected: this is after the charge, and tells
+        ParameterError: if fewer than two labels are selected: this is after the charge, and says
             nothing but that.
 
     Formal guarantee: ``event``. Each block counts for one label, which one of its rows that is drawn at

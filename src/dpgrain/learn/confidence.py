@@ -42,9 +42,10 @@ COVERED = (
 NOT_KNOWN = "there are no intervals"
 # The bounds, the curvature and the scores get these shares of μ².
 _BOUNDS, _CURVATURE, _SCORES = 0.1, 0.2, 0.7
-# Thresholds on a user's vector, in clipping bounds, are more than 1 apart, so a block crosses only one.
+# Thresholds on a user's vector, in clipping bounds; they are more than 1 apart, so a block crosses
+# only one.
 _LENGTHS = 1.25 * 2.0 ** np.arange(10)
-# Bins of a block's curvature have these edges, in units of the largest curvature of a standard row.
+# Edges of the bins of a block's curvature, in units of the largest curvature of a standard row.
 _CURVATURES = 2.0 ** np.arange(-6, 9)
 # Largest share of the blocks that may be shortened where intervals are stated …
 _SHORTENED = 0.2
@@ -344,7 +345,7 @@ def intervals(
         level: the nominal coverage.
         sampled: blocks were drawn, so that the noise of a round is more than the Gaussian's.
         shortened: the largest share of blocks that may be longer than the clipping bound, as far as
-            noise tells; 0 where it is not known.
+            noise shows; 0 where it is not known.
         blocks: about how many blocks there are, by the number that sums are divided by.
 
     Source: docs/theory, "Intervals", (5) and (8); element-level paper, Theorem 1 and Proposition 3.
@@ -404,7 +405,7 @@ def intervals(
 
 
 def _repaired(evidence: Evidence) -> tuple[FloatArray, bool]:
-    """Return the curvature of the data, with no direction flatter than its noise can tell."""
+    """Return the curvature of the data, with no direction flatter than its noise can show."""
     matrix, sd = evidence.curvature, evidence.curvature_sd
     width = len(matrix)
     skew = matrix - matrix.T

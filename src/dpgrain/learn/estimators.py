@@ -131,7 +131,7 @@ class LinearSVC(_Classifier):
     """A linear support vector machine (hinge loss) for two labels, under differential privacy.
 
     Args:
-        classes: the two labels; by default public or selected as :class:`LogisticRegression` tells.
+        classes: the two labels; by default public or selected as :class:`LogisticRegression` says.
 
     Other arguments, ``fit``, errors, guarantee and source: :class:`LinearModel`.
 

@@ -175,7 +175,7 @@ class Known:
         return min(self.lipschitz / math.sqrt(self.records) * spread, self.lipschitz)
 
 
-#: Recipes take one of these as known unless told otherwise.
+#: Known properties of a loss: a recipe assumes one of these unless others are stated.
 ANY, SMOOTH, STRONG = Known(), Known(smoothness=1.0), Known(strength=1.0)
 
 

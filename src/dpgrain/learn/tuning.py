@@ -41,7 +41,7 @@ Model = TypeVar("Model", bound="LinearModel")
 
 # Mean number of runs of a setting, and the share of a run's μ² that scoring takes.
 _RUNS, _SCORE = 3.0, 0.1
-# Parameters that say what is promised, or what is estimated, are not tuned.
+# Parameters that are not tuned, since they say what is promised or what is estimated.
 _FIXED = frozenset(
     (
         *(
