@@ -30,7 +30,7 @@ INK, FAINT = "#1f2429", "#c9ced4"
 # A line beside others has this colour, which is seen well enough on paper and on a dark page.
 GREY = "#828c96"
 
-# Ticks stand at these multiples of each power of ten.
+# Multiples of each power of ten at which ticks stand.
 STEPS = (1, 2, 5)
 # A narrower figure, in inches, has room for half a line.
 NARROW = 5.5

@@ -22,7 +22,7 @@ _FEW_UNITS = (1, 2, 5, 10, 20, 50, 100)
 
 @dataclass(frozen=True)
 class CurveRow:
-    """One line of the table: what is promised to so many units.
+    """One line of the table: what is promised to a number of units.
 
     Args:
         units: the number of units.

@@ -10,7 +10,7 @@ from dpgrain.report.page import Page
 from dpgrain.report.plots import plot_curve
 from dpgrain.report.promises import grains_of
 
-# No estimates are on this page, so it cannot decide what keeps them from being right.
+# Words for what distorts estimates, on a page without estimates, which cannot say more.
 _DISTORTED = "noise, clipping and whatever else was done"
 
 

@@ -37,7 +37,7 @@ class Held:
 
     @property
     def told(self) -> dict[int, str]:
-        """A number of elements → the share of users with at most so many; none if noise drowns it."""
+        """A number of elements → the share of users with no more; none if noise drowns it."""
         return {} if self.drowned else dict(self.shares)
 
     @property
@@ -61,7 +61,7 @@ def check_holdings(release: Release, holdings: Any) -> None:
 
 
 def held_of(release: Release, known: Holdings | None) -> Held | None:
-    """Return how much users hold, told by a second release or by the release itself."""
+    """Return how much users hold, from a second release or from the release itself."""
     if known is None or not len(known):
         return None
     mine, theirs = release.guarantee, known.guarantee

@@ -169,7 +169,7 @@ def four_sentences(guarantee: Guarantee, *, of_devices: bool = False) -> tuple[s
 
 
 def of_a_person(guarantee: Guarantee) -> str:
-    """Say what is promised to a whole person, with all that is told apart by one id together.
+    """Say what is promised to a whole person, with all data of one id together.
 
     Args:
         guarantee: the promise.

@@ -62,7 +62,7 @@ _MORE = {
     "count": "Records (noisy)",
     "count_error": "Their std. error",
 }
-# Some lines have these names where groups are no items.
+# Names of some lines where groups are no items.
 _ASKED_OF: dict[Noun, dict[str, str]] = {
     "item": {},
     "group": {"item": "Grouped by", "domain": "Groups", "weight": "What is measured"},

@@ -116,7 +116,7 @@ def _places_in(
 
 
 def _names(release: Release, other: Release) -> tuple[str, str]:
-    """Return words that tell two releases apart: their promises, or else which is which."""
+    """Return words that distinguish two releases: their promises, or else which is which."""
     names = [
         f"{one.guarantee.level}, ε = {rounded_up(one.guarantee.epsilon(), 3)}"
         for one in (release, other)

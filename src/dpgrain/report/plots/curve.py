@@ -50,7 +50,7 @@ def plot_curve(
     Args:
         guarantee: the promise of a release.
         ax: axes to draw on; new ones by default.
-        max_units: the last number of units; fewer where no person can hold so many.
+        max_units: the last number of units; fewer where no person can hold that number.
         holdings: how much users hold; drawn beside the curve, on an axis of its own to the right.
 
     Raises:

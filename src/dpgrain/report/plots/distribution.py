@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 
     from dpgrain._types import FloatArray
 
-# Groups are drawn in these colours, one each; more would not be distinguished.
+# Colours of groups, one each; more would not be distinguished.
 _COLOURS = (BLUE, ORANGE, "#009e73", "#cc79a7", GREY)
 MOST_GROUPS = len(_COLOURS)
-# Bands are so opaque, and those of several groups a third of it, so that lines are seen through them.
+# Opacity of bands; those of several groups have a third of it, so that lines are seen through them.
 _SHADE = 0.18
 # Points between bars of groups at one threshold.
 _ASIDE_POINTS = 4.0

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _EPOCH, _DAY = datetime(1970, 1, 1), timedelta(days=1)
 # Its functions have no types.
 _dates: Any = matplotlib.dates
-# Windows that are narrower than this share of the axes could not be seen.
+# Share of the axes below which the width of a window could not be seen.
 _NARROWEST_SHARE = 0.004
 
 
