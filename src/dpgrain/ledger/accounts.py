@@ -223,7 +223,7 @@ def divided(
     everywhere = [(START, END)]
     side = None if axis is None else region.side(axis.column)
     if axis is None and window is not None:
-        # A stretch of time holds records of many labels, which tell no two stretches apart.
+        # A stretch of time holds records of many labels, which distinguish no two stretches.
         return _without(region, window.column), everywhere
     if axis is None or side is None:
         return region, everywhere

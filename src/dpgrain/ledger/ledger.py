@@ -30,7 +30,7 @@ from dpgrain.publishing.prices import Price
 from dpgrain.publishing.receipt import Receipt
 from dpgrain.regions import EVERYTHING, Region
 
-# Lines are written in this version of their language.
+# Version of the language in which lines are written.
 _LANGUAGE = 1
 
 
@@ -474,7 +474,7 @@ class Ledger(ShownLedger):
         return tuple(self._charges(number, self._in_force(number), guarantees))
 
     def holds(self, receipt: Receipt) -> bool:
-        """Tell whether a release was charged in a line of this ledger.
+        """Return whether a release was charged in a line of this ledger.
 
         Args:
             receipt: what the release carries of its line.

@@ -29,7 +29,8 @@ _WHOSE = {
     "user": "one user's records",
 }
 
-# Caps beside a plan are this much smaller, so that a machine that rounds otherwise finds them kept.
+# Factor by which caps beside a plan are smaller, so that a machine with other rounding finds them
+# kept.
 _LESS = 1 - 1e-6
 
 
@@ -181,7 +182,7 @@ class LastingPromise:
         Args:
             scope: the region of the records that the release reads.
 
-        Sides of columns that do not tell promised units apart are left out: a unit has records on
+        Sides of columns that do not distinguish promised units are left out: a unit has records on
         both sides.
         """
         if self.level == "record":

@@ -14,7 +14,7 @@ def registry_entry(ledger: Ledger, *, decided_by: str = "") -> dict[str, Any]:
 
     Args:
         ledger: the ledger.
-        decided_by: who decides on the promises and answers for them; nothing in a ledger tells.
+        decided_by: who decides on the promises and answers for them; no ledger records it.
 
     Returns:
         Unit, relation, ε and δ, accountant, mechanisms and window of each promise; who decides; how

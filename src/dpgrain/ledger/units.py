@@ -15,7 +15,7 @@ WHOLE = 1 << 60
 # Units by which sums may exceed a cap, less than 10^-9 of it: caps are lower than what the promise
 # allows by more than that, so that shares of 1/365 fit 365 times.
 _SPARE = 1 << 30
-# What does not fit is not counted farther than this.
+# Largest count; what does not fit is not counted farther.
 _TOO_MUCH = 1 << 61
 
 

@@ -59,7 +59,7 @@ class Window:
 
 @dataclass(frozen=True)
 class AnyDays(Window):
-    """Any so many days in a row: a promise holds for what a person has in each such window.
+    """Any window of a stated number of days: a promise for what a person has in each such window.
 
     Args:
         days: the number of days, w.
@@ -135,7 +135,7 @@ class AnyDays(Window):
 
 @dataclass(frozen=True)
 class AnyHours(Window):
-    """Any so many hours in a row, which may start at any time: a promise for what a person has in each.
+    """Any window of a stated number of hours: a promise for what a person has in each such window.
 
     Args:
         hours: the number of hours.

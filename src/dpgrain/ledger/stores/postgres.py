@@ -15,7 +15,7 @@ from dpgrain.ledger.stores.protocol import Page
 from dpgrain.ledger.stores.sql import TABLES, SqlPage
 
 _SCHEME = "postgresql://"
-# Only one transaction at a time has this lock on the lines; others read them meanwhile.
+# Lock on the lines that only one transaction at a time has; others read them meanwhile.
 _LOCK = "LOCK TABLE lines IN EXCLUSIVE MODE"
 # A commit returns when it is on the server's disk, and texts are Unicode, whatever the server does by
 # default.

@@ -12,7 +12,8 @@ from dpgrain.ledger.units import Units
 
 # The cells of accounts are numbered from START on, and before END.
 START, END = -(1 << 62), 1 << 62
-# What is kept beside the lines has this format; it is made again from the lines where it is older.
+# Version of the format of what is kept beside the lines; it is made again from the lines where it
+# is older.
 FORMAT = 4
 
 

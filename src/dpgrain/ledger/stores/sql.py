@@ -38,7 +38,7 @@ TABLES = (
 _LINE = "SELECT number, hash, body FROM lines"
 # The account that a cell lies in begins at the last first cell that is not above it.
 _AT = "(SELECT max(first) FROM accounts WHERE promise = ? AND class = ? AND first <= ?)"
-# What is read at once of the lines.
+# Lines that are read at once.
 _LINES_AT_ONCE = 1000
 
 
