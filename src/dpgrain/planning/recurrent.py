@@ -23,7 +23,7 @@ from dpgrain.planning.plan import checked_promise
 
 #: Who is counted: each person once a release, or once for each period in which they come.
 Counting: TypeAlias = Literal["people", "visits"]
-#: Whose data the promise is for: one period of a person, any so many periods in a row, or all.
+#: Data that the promise is for: one period of a person, any number of periods in a row, or all.
 Promised: TypeAlias = Literal["period", "within", "person"]
 
 _COLUMNS = ("", "releases", "noise sd", "of total", "ε, period", "ε, person")
@@ -44,7 +44,7 @@ class Schedule:
         total: the standard deviation of the noise of all windows added up; of the last release where
             each is of all periods so far.
         epsilon_of_period: ε for one person's data of one period.
-        epsilon_of_person: ε for all data of a person who returns so often.
+        epsilon_of_person: ε for all data of a person who returns as often as stated.
 
     >>> plan = plan_recurrent(1.0, 1e-6, periods=28, returns=5, every=[1, 7])
     >>> daily, weekly = plan.schedules[:2]
@@ -184,7 +184,7 @@ def plan_recurrent(
         returns: the number of periods in which a person comes, at most ``periods``.
         every: the periods of a window, one schedule each; by default 1, 7 and all.
         counting: whether each person counts once a release, or once for each period in it.
-        within: also plan a promise for a person's data in any so many periods in a row.
+        within: also plan a promise for a person's data in any such number of periods in a row.
 
     Raises:
         ParameterError: if a number is out of range.
@@ -236,7 +236,7 @@ def plan_recurrent(
 
 @dataclass(frozen=True)
 class _Whose:
-    """The data of one person that a promise is for: so many visits within so many periods in a row."""
+    """The data of one person that a promise is for: visits within a number of periods in a row."""
 
     promised: Promised
     span: int

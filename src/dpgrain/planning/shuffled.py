@@ -19,7 +19,7 @@ from dpgrain.shuffle.device_noise import Arrivals, Coins, DeviceNoise
 from dpgrain.shuffle.protocol import ShuffledSum
 from dpgrain.units import RELATIONS, Relation
 
-# One ε takes up to a second to compute, so only these shares and numbers of users are asked about.
+# Shares of users that are asked about; only these, since one ε takes up to a second to compute.
 _FRACTIONS = (1.0, 0.9, 0.75, 0.5, 1 / 3, 0.2, 0.1, 0.05, 0.02, 0.01)
 _FEW_FRACTIONS = (1.0, 0.9, 0.75, 0.5, 0.2, 0.1)
 _USERS = (1, 2, 5, 10)
