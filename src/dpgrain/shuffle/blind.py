@@ -197,7 +197,7 @@ class BlindSum(SumOfVectors):
     """The sum of vectors through a shuffler that only mixes, and whose output anybody may read.
 
     A device splits its counts into additive shares, and sends each as a message of one length. All
-    messages together, mixed, tell the sum and, up to a statistical distance η, nothing else; δ pays
+    messages together, mixed, show the sum and, up to a statistical distance η, nothing else; δ pays
     (1 + e^ε)·η for that. The analyzer never needs a trusted sum, but one device that leaves out a
     message spoils a coordinate.
 
@@ -219,8 +219,8 @@ class BlindSum(SumOfVectors):
         ParameterError: if a value is out of range, or ``beside`` is given.
 
     Formal guarantee: that of :class:`VectorSum`, for the view of all mixed messages, if the shuffler
-    does not tell the analyzer who sent what. Source: Ishai, Kushilevitz, Ostrovsky & Sahai 2006; Balle,
-    Bell, Gascón & Nissim 2020; docs/theory, "Sums through a blind shuffler".
+    does not reveal to the analyzer who sent what. Source: Ishai, Kushilevitz, Ostrovsky & Sahai
+    2006; Balle, Bell, Gascón & Nissim 2020; docs/theory, "Sums through a blind shuffler".
 
     >>> protocol = BlindSum(n_users=1000, dim=2, l2_bound=1.0, epsilon=1.0, delta=1e-6)
     >>> protocol.guarantee.epsilon() <= 1.0, protocol.shares().count
@@ -249,7 +249,7 @@ class BlindSum(SumOfVectors):
 
     @property
     def variation(self) -> float:
-        """η, which bounds what the messages of all rounds may tell besides their sums."""
+        """η, which bounds what the messages of all rounds may reveal besides their sums."""
         return self._variation(self.honest, self.rounds)
 
     def _variation(self, honest: int, rounds: int) -> float:

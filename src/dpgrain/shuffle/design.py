@@ -16,7 +16,7 @@ from dpgrain.units import Relation
 
 Kind: TypeAlias = Literal["binomial", "poisson"]
 
-#: This share of δ may be leaked outright.
+#: Share of δ that may be leaked outright.
 LEAK = 0.01
 # Rounding lets one user move a sum by √d more steps. The grid is so fine that the user's own vector
 # moves it by 50 times as many, up to 2500 coordinates. Beyond, where a fine grid takes long to account

@@ -165,8 +165,9 @@ class Shares:
         Args:
             devices: the number of devices that follow the protocol and are heard, in every round.
             rounds: the number of rounds.
-            colluding: the number of the ``count`` shufflers that may tell the analyzer who sent what,
-                where each share has a shuffler of its own. The first of them costs nothing.
+            colluding: the number of the ``count`` shufflers that may reveal to the analyzer who
+                sent what, where each share has a shuffler of its own. The first of them costs
+                nothing.
 
         Raises:
             ParameterError: if a value is out of range.
@@ -179,7 +180,7 @@ class Shares:
         if self.count - told < 2:
             return 1.0
         one = distance(devices, self.modulus, self.count - told, self.width)
-        # The shares of a single device tell its number, which is the sum, so that η is 0.
+        # The shares of a single device show its number, which is the sum, so that η is 0.
         return min(math.nextafter(self.pieces * rounds * one, 1.0), 1.0) if one else 0.0
 
     def split(self, values: ArrayLike, source: Source) -> NDArray[np.uint64]:
@@ -232,8 +233,8 @@ class Shares:
             devices: the number of devices that the shuffler says it heard.
 
         Returns:
-            The sums, and marks of those that are worth nothing. A surplus message of a slot cannot be
-            told from the others, so none is left out.
+            The sums, and marks of those that are worth nothing. A surplus message of a slot cannot
+            be distinguished from the others, so none is left out.
 
         Raises:
             ParameterError: if ``devices`` is not a whole number of at least 1.
@@ -303,7 +304,7 @@ def modulus_above(largest_sum: int, spare_bits: int = 0) -> int:
 
 
 def distance(devices: int, modulus: int, count: int, width: int = 1) -> float:
-    """Bound the distance of one piece's shuffled shares from a view that tells only its sum.
+    """Bound the distance of one piece's shuffled shares from a view that shows only its sum.
 
     Args:
         devices: N, the number of devices that follow the protocol and are heard.
