@@ -1,10 +1,11 @@
 """Accelerated stochastic approximation (AC-SA): rate 1/k² on smooth losses, and the best with noise.
 
 The steps printed in the shuffle paper are longer than its proof allows: L_t has β where Lan's theorem
-needs at least 2(t + 1)/(t + 2)·β. Inside of the paper's bounded domain no quadratic of 1,200 told them
-apart from the promised rate, though 2β erred far less; without a domain they diverge. Here L_t has 2β.
-The paper counts rounds from 1. Here they count from 0, so that α_0 = 1: otherwise a share of the start
-stays in the solution, which costs more than βD² where the minimum is on the border of the domain.
+needs at least 2(t + 1)/(t + 2)·β. Inside of the paper's bounded domain no quadratic of 1,200
+distinguished them from the promised rate, though 2β erred far less; without a domain they diverge.
+Here L_t has 2β. The paper counts rounds from 1. Here they count from 0, so that α_0 = 1: otherwise
+a share of the start stays in the solution, which costs more than βD² where the minimum is on the
+border of the domain.
 """
 
 from __future__ import annotations

@@ -29,9 +29,9 @@ from dpgrain.units import Element, Law, Relation
 
 Norm: TypeAlias = Literal["l2", "l1"]
 
-# The grid: the stated sensitivity is this many steps.
+# Steps of the grid in the stated sensitivity.
 _STEPS = 2.0**28
-# Per-user values saturate here, in grid steps; sums wrap modulo 2^64, which is post-processing.
+# Grid steps at which per-user values saturate; sums wrap modulo 2^64, which is post-processing.
 _LARGEST = 2.0**62
 
 

@@ -28,10 +28,10 @@ from dpgrain.units import Level, Relation, Trust
 
 FORMAT, VERSION = "dpgrain pan-private stream", 1
 
-# The grid has this many steps to the clipping bound, unless the noise would then have more steps
-# than the second number.
+# Steps of the grid in the clipping bound, unless the noise would then have more steps than the
+# second number.
 _STEPS_PER_CLIP, _STEPS_PER_NOISE = 2.0**24, 2.0**38
-# No integer of a state is larger than this, which is far above what any roster adds up to.
+# Largest integer of a state, which is far above what any roster adds up to.
 _LARGEST_INTEGER = 2**62
 
 

@@ -31,7 +31,7 @@ _STEP_BITS = 16
 _CLOSE_SQUARE = 4 ** (_STEP_BITS + 1)
 # The noise has at least 2 to this power steps of its own, finer grid.
 _NOISE_BITS = 30
-# Noise of a larger multiple of the radius than this leaves nothing of the mean.
+# Noise, as a multiple of the radius, beyond which it leaves nothing of the mean.
 _LARGEST_NOISE_PER_RADIUS = 2.0**20
 # The search for a test tries these points of an interval, in half widths from its middle, and halves
 # the interval this many times.
@@ -233,7 +233,8 @@ class SoftCoreRounds(CountedRounds):
         super().__init__(mean)
         self.mean, self.source = mean, source
         self._event, self._ended = mean.event, ""
-        # This noise is drawn once for all rounds: drawn anew, it would let each round tell something.
+        # This noise is drawn once for all rounds: drawn anew, it would let each round reveal
+        # something.
         self._lowered = self._tested(0, mean.threshold_scale)
 
     def estimate(self, contributions: Contributions) -> FloatArray:

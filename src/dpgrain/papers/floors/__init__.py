@@ -6,11 +6,11 @@ and whose outputs share mass. *Fingerprints* uses that a good mean of many coord
 in it (after Bun, Ullman & Vadhan 2014, Dwork et al. 2015).
 
 Other arguments are about users with many independent records of one law. *Two worlds* compares laws
-that few users can tell apart; where each user may have any number of records, what is left is the floor
-of a fixed number of users. *Many hypotheses* has one world for each hypothesis. *Clipped sums* is about
-Gaussian noise on contributions of bounded norm, wherever their centre is. The lower bounds of the
-papers are orders, without constants and logarithms. Proofs: docs/theory, "How little error there
-can be".
+that few users can distinguish; where each user may have any number of records, what is left is the
+floor of a fixed number of users. *Many hypotheses* has one world for each hypothesis. *Clipped
+sums* is about Gaussian noise on contributions of bounded norm, wherever their centre is. The lower
+bounds of the papers are orders, without constants and logarithms. Proofs: docs/theory, "How little
+error there can be".
 """
 
 from __future__ import annotations

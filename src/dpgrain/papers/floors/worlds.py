@@ -1,4 +1,4 @@
-"""Floors by two worlds: laws of records that few users can tell apart."""
+"""Floors by two worlds: laws of records that few users can distinguish."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ from dpgrain.units import RELATIONS, Relation
 
 Penalty: TypeAlias = Literal["squared", "absolute"]
 PENALTIES: tuple[Penalty, ...] = ("squared", "absolute")
-# Longer chains of neighbours are walked in groups, which gives a valid floor, next to no smaller.
+# Steps of a chain of neighbours above which it is walked in groups: a valid floor, next to no
+# smaller.
 _MOST_STEPS = 1 << 14
-# Two worlds more than this ε apart share less than the smallest float.
+# Distance in ε beyond which two worlds share less than the smallest float.
 _APART_EPSILON = 1400.0
-# Smaller differences of probabilities are bounded instead of computed.
+# Difference of probabilities below which it is bounded instead of computed.
 CLOSE = 1e-7
 
 
@@ -33,7 +34,7 @@ def least_error_of_worlds(
     relation: Relation = "zero_out",
     penalty: Penalty = "squared",
 ) -> float:
-    """A floor under the error of telling two worlds apart that no number of records takes away.
+    """A floor under the error of distinguishing two worlds that no number of records takes away.
 
     Args:
         epsilon: the promised ε for one user.
@@ -151,7 +152,7 @@ def _chain(epsilon: float, delta: float, steps: int) -> tuple[FloatArray, FloatA
 
 
 def _unsure(epsilon: float, delta: float, steps: int, penalty: Penalty) -> float:
-    """Return the least error of telling two worlds apart, in the mean over both."""
+    """Return the least error of distinguishing two worlds, in the mean over both."""
     if steps == 0:
         return 0.25 if penalty == "squared" else 0.5
     if steps * epsilon > _APART_EPSILON:
@@ -198,8 +199,8 @@ def chances_of_sizes(sizes: NDArray[np.int64], n: int, apart: FloatArray) -> Flo
 
 def _told_apart(records: int, gaps: FloatArray) -> FloatArray:
     """Return the total variation between records that are 1 with chance (1 + gap)/2 or (1 − gap)/2."""
-    # An even number of records tells no more than the odd number before it. The best test asks whether
-    # more than half of them are 1.
+    # An even number of records shows no more than the odd number before it. The best test asks
+    # whether more than half of them are 1.
     half = (records - 1) // 2
     more, fewer = (betainc(half + 1, half + 1, (1 + sign * gaps) / 2) for sign in (1, -1))
     # The total variation is concave in the gap; C(2h, h)/4^h is at most 1/√(π(h + ¼)).

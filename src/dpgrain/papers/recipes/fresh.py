@@ -21,11 +21,11 @@ from dpgrain.means import Mean
 from dpgrain.optimize.localisation import Localisation, Restarts
 from dpgrain.papers import AcSa
 
-# There are at most this many batches, and phases, unless more are asked for.
+# Batches, and phases, at most, unless more are asked for.
 MOST_BATCHES, _MOST_PHASES = 10_000, 8
-# About this many numbers of rounds are compared: all small ones, then some a percent or two apart.
+# Numbers of rounds that are compared, about: all small ones, then some a percent or two apart.
 _COMPARED_ROUNDS = 500
-# Coin betting with fresh users makes this many rounds: with a few more mostly noise is left.
+# Rounds of coin betting with fresh users: with a few more mostly noise is left.
 FEW_ROUNDS = 10
 
 
@@ -89,7 +89,7 @@ class FreshSteps:
         )
 
     def _at(self, rounds: int, users: int, distance: float) -> _Choice:
-        """Bound the excess of the loss after this many rounds."""
+        """Bound the excess of the loss after a number of rounds."""
         known, batch = self.known, max(users // rounds, 1)
         smoothness, changed = known.smoothness, 0.0
         if self.smoothed:

@@ -16,9 +16,9 @@ from dpgrain.errors import ParameterError
 from dpgrain.noise import Source
 from dpgrain.noise.choice import choose_scores, uniform_below
 
-# There are at most this many bins, so that their numbers are exact as floats, with room for sums.
+# Bins, at most, so that their numbers are exact as floats, with room for sums.
 _MOST_BINS = 2**50
-# This many bins of users are held at a time, which takes 8 MB.
+# Bins of users that are held at a time, which take 8 MB.
 _BATCH_ENTRIES = 1 << 20
 
 

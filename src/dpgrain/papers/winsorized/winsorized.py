@@ -34,14 +34,13 @@ from dpgrain.papers.winsorized.ranges import PrivateRange, range_event
 from dpgrain.papers.winsorized.rotation import Rotation, padded
 from dpgrain.units import RELATIONS, Level, Relation
 
-# At most this share of the users may lie on one side of an interval's middle, and far from it.
+# Largest share of the users that may lie on one side of an interval's middle, and far from it.
 _TAIL_SHARE = 1 / 16
 # The width of a bin is this share of the concentration radius of a coordinate.
 _BIN_PER_RADIUS = 1 / 8
-# Clipped values are whole steps, this many to the half width, so that floating point adds them
-# exactly.
+# Steps in the half width: clipped values are whole steps, so that floating point adds them exactly.
 _STEPS_PER_HALF_WIDTH = 2.0**20
-# This many values are clipped at a time, which takes 8 MB.
+# Values that are clipped at a time, which take 8 MB.
 _BATCH_ENTRIES = 1 << 20
 
 
