@@ -22,7 +22,7 @@ from dpgrain.noise.sources import Source, SystemSource
 
 Words: TypeAlias = NDArray[np.uint64]
 
-# Up to this total, sizes and their sums are exact as floats.
+# Total up to which sizes and their sums are exact as floats.
 _LARGEST_TOTAL = 2**52
 # Weights of a batch of rows (8 MB), at most, to bound the memory.
 _BATCH_WEIGHTS = 1 << 20

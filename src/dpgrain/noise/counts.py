@@ -23,7 +23,7 @@ from dpgrain.errors import ParameterError
 from dpgrain.noise.precision import arithmetic
 from dpgrain.noise.sources import Source, SystemSource
 
-#: The largest count at which floating point still tells neighbouring counts apart.
+#: The largest count at which floating point still distinguishes neighbouring counts.
 LARGEST_COUNT = 1 << 52
 # Count from which on the remainder of Stirling's formula is computed by its series.
 _SERIES_FROM_COUNT = 16
@@ -34,7 +34,7 @@ _BLOCK_ENTRIES, _MOST_ENTRIES = 1 << 11, 1 << 22
 # The error of the table is at most this for each addition, and as much again for each unit of the
 # standard deviation, by which the error of ln P grows.
 _ABSOLUTE_ERROR = 2.0**-50
-# Tables with more entries than this have exact sums at the ends of blocks, which have 320 bits.
+# Entries above which a table has exact sums at the ends of blocks, and bits of such a sum.
 _ANCHORED_ENTRIES, _ANCHOR_BITS = 1 << 14, 320
 # Bits of exact sums beyond those that are known of U.
 _GUARD_BITS = 192

@@ -20,7 +20,7 @@ from dpgrain.noise.inversion import RELATIVE_ERROR
 from dpgrain.noise.precision import arithmetic
 from dpgrain.noise.sources import Source, SystemSource
 
-# Up to this size, scores are exact as floats, and so are their differences.
+# Size up to which scores, and their differences, are exact as floats.
 _LARGEST_SCORE = 2**52
 
 
