@@ -39,10 +39,10 @@ from dpgrain.gradients.tiles import TILE_ROWS, LinearBlocks, Places, Tile
 from dpgrain.means.protocol import Drawn
 from dpgrain.optimize.losses import MarginLoss
 
-# Blocks with fewer bytes of features are gathered: a product takes a call for each of them, which was
-# measured to be longer than what it saves.
+# Bytes of features below which a block is gathered: a product takes a call for each block, which
+# was measured to be longer than what it saves.
 _SMALL_BYTES = 1600
-# Outside of this range the squares of clipping bounds lose digits in single precision, and then
+# Range outside of which the squares of clipping bounds lose digits in single precision, and then
 # vanish or overflow.
 _SINGLE_CLIPS = 1e-10, 1e10
 # Tiles that are added up one after the other, whatever the number of threads, so that the sum does

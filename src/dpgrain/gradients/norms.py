@@ -15,7 +15,8 @@ from dpgrain.means.protocol import DistributedGradients
 from dpgrain.noise import Source
 from dpgrain.noise.sums import noised
 
-# Bins are half octaves from 2^-12 to 2^12; the first and the last hold all shorter and longer norms.
+# Edges of bins: half octaves from 2^-12 to 2^12; the first and the last bin hold all shorter and
+# longer norms.
 _BIN_EDGES = 2.0 ** np.arange(-12, 12.5, 0.5)
 #: The number of bins.
 BINS = len(_BIN_EDGES) + 1

@@ -32,7 +32,7 @@ _COPIED_BYTES = 1 << 19
 _FEWEST_TILE_ROWS = 64
 # Most rows of a block whose products XX' are used, and bytes of products that are kept.
 MOST_KEPT_ROWS, _KEPT_BYTES = 128, 1 << 25
-# Features and targets are kept in a public range of sizes, by the bytes of their type.
+# Range of sizes, public, in which features and targets are kept, by the bytes of their type.
 _NUMBER_RANGE = {4: (1e-30, 1e30), 8: (1e-100, 1e100)}
 
 #: The places of the blocks of a tile: a slice where they follow each other.
