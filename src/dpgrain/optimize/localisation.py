@@ -1,7 +1,7 @@
 """Localisation: one solver run after another, each on users of its own and nearer to the solution.
 
 The roster index alone decides a user's phase, before anything is read, so that phases compose in
-parallel. If the order of the roster tells something about people, shuffle it first, blindly.
+parallel. If the order of the roster says something about people, shuffle it first, blindly.
 """
 
 from __future__ import annotations

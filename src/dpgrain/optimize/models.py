@@ -23,11 +23,12 @@ from dpgrain.errors import ParameterError
 from dpgrain.optimize.domains import EVERYWHERE, Domain, Everywhere
 from dpgrain.optimize.losses import Loss, MarginLoss, Regularised
 
-# A share of a step is halved this often, which finds it up to rounding.
+# Halvings of a share of a step, which find it up to rounding.
 _HALVINGS = 60
-# Splitting ends after at most 2,000 rounds; every twentieth of them adapts the penalties.
+# Rounds after which splitting ends at the latest, and rounds from one change of the penalties to
+# the next.
 _MOST_ROUNDS, _ADAPTING_PERIOD_ROUNDS = 2000, 20
-# Splitting ends when each miss is below this multiple of 1 + the size that it belongs to.
+# Miss at which splitting ends, as a multiple of 1 + the size that it belongs to.
 _RELATIVE_TOLERANCE = 1e-9
 # Ratio of a round's way to that of plain splitting (over-relaxation).
 _OVER_RELAXATION = 1.6
