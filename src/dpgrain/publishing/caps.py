@@ -12,7 +12,7 @@ from dpgrain.accounting.losses.gaussian import bisect, gaussian_mu
 from dpgrain.errors import ParameterError
 from dpgrain.publishing.prices import SUMMING, Price
 
-# Leaks may have this share of δ, unless the caller states another.
+# Largest share of δ for the delta mass of events, unless the caller states another.
 _LEAK_SHARE = 0.1
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-# Each word says what the error is a multiple of, where that is not known beforehand.
+# Words for what the error is a multiple of, where that is not known beforehand.
 _TIMES = {
     "": "",
     "bounds": " clipping bounds",

@@ -32,7 +32,7 @@ class Charging(Protocol):
         """Charge releases durably, or refuse them."""
 
     def holds(self, receipt: Receipt) -> bool:
-        """Tell whether a release was charged in a line of this ledger."""
+        """Return whether a release was charged in a line of this ledger."""
 
 
 class _Slot:

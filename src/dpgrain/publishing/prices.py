@@ -27,9 +27,9 @@ _CURVE_POINTS = 64
 # Shares of the budget's leak: a curve is looked up to the ε at which its δ is the first of them for
 # which ε is not too large.
 _LEAST_LEAK_SHARES = (1e-3, 1e-2, *(part / 20 for part in range(2, 21)))
-# Beyond this ε a curve has no price.
+# Largest ε at which a curve has a price.
 _LARGEST_CURVE_EPSILON = 300.0
-# Prices are rounded up by this much, which covers the rounding of the special functions.
+# Share by which prices are rounded up, which covers the rounding of the special functions.
 _RELATIVE_ROUNDING = 1e-9
 # Parts with two prices of which every combination is tried, at most.
 _COMBINED_PARTS = 6

@@ -30,7 +30,7 @@ _process = _Process()
 
 
 def mark_open() -> str:
-    """Tell processes that are started from now on that a budget is open here, and return the mark."""
+    """Mark, for processes started from now on, that a budget is open here, and return the mark."""
     mark = f"{os.getpid()}-{secrets.token_hex(8)}"
     _process.marks.add(mark)
     _process.open += 1

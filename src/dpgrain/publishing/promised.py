@@ -17,7 +17,7 @@ from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.prices import Price, price
 from dpgrain.units import OWN_UNIT, Element, Level, Relation, User
 
-# An exchanged record may leave one account and enter another.
+# Accounts of an exchanged record: it may leave one and enter another.
 _ACCOUNTS_OF_A_RECORD = 2
 
 
