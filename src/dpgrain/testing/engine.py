@@ -106,7 +106,7 @@ RELEASES: dict[str, Callable[[UserTable], Any]] = {
     ),
 }
 
-# What is stated of a region, and the rows inside by the definition.
+# Stated regions, each with its rows inside by the definition.
 REGIONS: list[tuple[dict[str, Any], Callable[[Any], bool]]] = [
     (
         {"day": ("2024-05-02", None), "code": [0, 2, None]},
@@ -311,7 +311,7 @@ class EngineContract:
         }
 
     def test_the_names_of_users_do_not_matter(self) -> None:
-        """Users are told apart, be they far apart, or named by text in place of numbers."""
+        """Users are distinguished, be they far apart, or named by text in place of numbers."""
         rows = some_rows(self.users)
         far = [
             row if row.who is None else row._replace(who=2**61 * (row.who % 3 - 1) + row.who)

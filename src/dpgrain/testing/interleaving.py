@@ -85,7 +85,7 @@ class Interleaving:
 
     @contextmanager
     def in_force(self) -> Iterator[None]:
-        """Have the locks of the rooms tell who waits; what makes locks of its own is made inside."""
+        """Have the rooms' locks show who waits; make objects with locks of their own inside."""
         changed: list[tuple[Any, str, Any]] = []
         for module in self._modules():
             made = [value for value in vars(module).values() if not isinstance(value, ModuleType)]
@@ -172,7 +172,7 @@ class Interleaving:
         ]
 
     def _threading(self) -> SimpleNamespace:
-        """Return the library of threads with locks that tell who waits."""
+        """Return the library of threads with locks that show who waits."""
         made = SimpleNamespace(**vars(threading))
         made.Lock = lambda: _Lock(self, threading.Lock())
         made.RLock = lambda: _Lock(self, threading.RLock())

@@ -21,7 +21,8 @@ BLOCKS, DIMENSION = 12, 3
 # Users of the roster, each of whom holds two blocks.
 USERS = BLOCKS // 2
 OWNERS = np.arange(BLOCKS) // 2
-# Each assertion on noise fails by chance with probability of about 1e-7.
+# Bound, in standard deviations, of assertions on noise: each fails by chance with probability of
+# about 1e-7.
 SURE = 5.3
 
 

@@ -1,4 +1,4 @@
-"""Asked and told: whatever publishes promises what it was asked for, no more and hardly less."""
+"""Promises against requests: what is promised is what was asked for, no more and hardly less."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class Draw:
         return f"{self.law} of {scale} on {np.shape(self.sums)}"
 
     def lost(self, other: Draw) -> tuple[float, float]:
-        """Return what two runs' sums tell apart: (move ÷ sd)² of normal noise, and ε of other laws.
+        """Return how far two runs' sums differ: (move ÷ sd)² of normal noise, and ε of other laws.
 
         Args:
             other: the same draw of a run on other rows.

@@ -28,7 +28,7 @@ Row = tuple[int, str, str, float]  # who, item, cell, x
 Pair = tuple[list[Row], list[Row]]
 
 ITEMS, CELLS = ("a", "b", "c"), ("p", "q")
-# Statistics of numbers have these bounds.
+# Bounds of statistics of numbers.
 LOW, HIGH = -4.0, 4.0
 UNITS: dict[str, Unit] = {
     "record": Record(),
@@ -37,7 +37,7 @@ UNITS: dict[str, Unit] = {
     "user": User(),
 }
 _ROUNDING = 1e-9
-# Requests with these options must be refused.
+# Options with which requests must be refused.
 _REFUSED: tuple[dict[str, Any], ...] = (
     {"epsilon": -1.0},
     {"delta": 2.0},

@@ -44,12 +44,12 @@ else:
 UNITS: Mapping[str, int] = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 #: Zones of columns of moments.
 ZONES = ("UTC", "Europe/Paris", "+05:30")
-# Polars panics on these, or makes other values of them: it has no seconds.
+# Types on which Polars panics, or of which it makes other values: it has no seconds.
 _NOT_IN_POLARS = (
     *("decimal256", "list_view", "run_end_encoded", "month_day_nano", "map"),
     *("date64", "timestamp[s", "duration[s", "time32[s"),
 )
-# No number here has more digits.
+# Context with more digits than any number here.
 _WIDE = Context(prec=100)
 
 

@@ -86,7 +86,7 @@ def _functions() -> Iterator[tuple[str, Callable[..., Any]]]:
     yield "mean of columns", _mean_of_columns
 
 
-#: What publishes something of a table.
+#: Functions that publish something of a table.
 FUNCTIONS: Mapping[str, Callable[..., Any]] = dict(_functions())
 #: Use → the meanings of types that suit it.
 ROLES: Mapping[str, tuple[str, ...]] = {
