@@ -11,7 +11,7 @@ from dpgrain._types import FloatArray
 _TILE_ENTRIES = 1 << 16
 # A row whose squared norm is at most this share of the bound's is certainly short, despite rounding.
 _CERTAINLY_SHORT_SHARE = 1 - 2.0**-16
-# Between these squares of norms no square of an entry that counts has overflowed or vanished.
+# Squares of norms between which no square of an entry that counts has overflowed or vanished.
 _SAFE_SQUARES = 1e-200, 1e200
 
 

@@ -118,7 +118,7 @@ class Progress:
 
 
 def step(text: str) -> None:
-    """Tell the line that is shown, if there is one, what is being done now."""
+    """Show on the progress line, if there is one, what is being done now."""
     progress = _in_force.get()
     if progress is not None:
         progress.step(text)

@@ -2,7 +2,7 @@
 
 Releases, models, shuffled sums and ledgers offer `plot` and `report` where people look for them, but
 how a page is written is no business of theirs. So the classes below carry the two methods, and load
-`report/` only when one of them is called. `report/` tells by these classes which page a thing has,
+`report/` only when one of them is called. By these classes `report/` knows which page a thing has,
 which spares it from importing every room that has one.
 """
 

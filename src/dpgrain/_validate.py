@@ -61,7 +61,7 @@ def _real(name: str, value: object) -> float:
         raise wrong(name, "must be a number below 10^308.") from None
 
 
-# Whole numbers up to this size are close enough to floats for every use.
+# Size up to which whole numbers are close enough to floats for every use.
 _LARGEST_INTEGER = 10**18
 
 

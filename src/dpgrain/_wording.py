@@ -16,10 +16,11 @@ if TYPE_CHECKING:
 else:
     np = later("numpy")
 
-#: Guarantees of means whose sums are not made of whole numbers say this.
+#: Words in the guarantees of means whose sums are not made of whole numbers.
 FLOATING_SUMS = "sums are made in floating point, whose rounding is left out"
 
-# These joiners change how the letters beside them are written; they are not printable, but harmless.
+# Joiners, which change how the letters beside them are written; they are not printable, but
+# harmless.
 _JOINERS = "\u200c\u200d"
 # Columns that a message lists; the nearest ones to a wrong name, and the share of letters that they
 # have in common with it at least.

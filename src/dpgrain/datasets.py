@@ -16,7 +16,7 @@ else:
 
 __all__ = ["catalogue", "loans"]
 
-# How often a subject is borrowed, beside a novel, and a few of its titles, the most popular first.
+# Loans of a subject, relative to those of a novel, and a few of its titles, the most popular first.
 SUBJECTS: dict[str, tuple[float, tuple[str, ...]]] = {
     "Novels": (
         1.0,
@@ -42,9 +42,10 @@ SUBJECTS: dict[str, tuple[float, tuple[str, ...]]] = {
 }
 BRANCHES = ("Central", "Harbour", "Hillside", "Riverside", "Station", "University")
 _BRANCH_SHARES = (0.34, 0.2, 0.14, 0.14, 0.1, 0.08)
-# Readers' numbers of loans are spread like this around their middle: most borrow little, few much.
+# Spread of readers' numbers of loans around their middle: most borrow little, few much.
 _SPREAD = 1.1
-# Readers differ in what they like: the smaller, the fewer subjects most of them borrow.
+# Measure of how readers differ in what they like: the smaller, the fewer subjects most of them
+# borrow.
 _TASTE = 0.35
 _FIRST_DAY, _DAYS = "2025-01-01", 365
 _USUAL_DAYS = 14

@@ -26,7 +26,7 @@ from dpgrain.zones import midnight
 Kind: TypeAlias = Literal["label", "day", "week", "month", "year", "bins", "stated", "any"]
 _PERIODS = ("day", "week", "month", "year")
 
-# How many periods of a kind one period meets at most, where these are whole, …
+# Periods of a kind that one period meets, at most, where these are whole, …
 _WHOLE = {
     ("week", "day"): 7,
     ("month", "day"): 31,
@@ -41,7 +41,7 @@ _SHORTEST = {"day": 1, "week": 7, "month": 28, "year": 365}
 _MORE_OF_ANOTHER_ZONE = 2
 # A region in which a rule has more cells than this has no useful number of them.
 _MOST_CELLS = 1_000_000
-# What is no day lies in up to three cells: without a value, before all days, and after them.
+# Cells of values that are no day, at most: without a value, before all days, and after them.
 _CELLS_WITHOUT_A_DAY = 3
 
 
@@ -127,7 +127,7 @@ class Rule:
         return Overlap(cells, whole=pair in _WHOLE or self.kind == promised.kind)
 
     def _any(self, days: int, zone: str) -> Overlap:
-        """Return how any so many days in a row lie in the periods of this rule."""
+        """Return how windows of a number of days lie in the periods of this rule."""
         shortest = _SHORTEST[self.kind]
         # The stretch is longest in periods where one day lies in the first of them.
         cells = (days + shortest - 2) // shortest + 1
@@ -137,7 +137,7 @@ class Rule:
         return Overlap(cells, whole=self.kind == "day")
 
     def _any_hours(self, hours: int) -> Overlap:
-        """Return how any so many hours in a row lie in the periods of this rule: in parts of two."""
+        """Return how windows of some hours lie in the periods of this rule: in parts of two."""
         cells = -(-hours // (24 * _SHORTEST[self.kind])) + 1
         # Clocks that are put forward make days shorter.
         return Overlap(cells + (_MORE_OF_ANOTHER_ZONE if self.zone else 0), whole=False)

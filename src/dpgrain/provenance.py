@@ -9,9 +9,9 @@ from typing import Literal, TypeAlias
 Provenance: TypeAlias = Literal["table", "checked", "as given"]
 #: What a guarantee states; nothing in those of version 0.1, and where no rows come together.
 Stated: TypeAlias = Literal["", Provenance]
-# From what needs no assumption to what needs one.
+# Kinds of provenance, from what needs no assumption to what needs one.
 _BY_ASSUMPTION: tuple[Stated, ...] = ("table", "checked", "", "as given")
-#: What each means, in words for a page.
+#: Words on a page for each kind of provenance.
 IN_WORDS: dict[Stated, str] = {
     "table": "a table, as it stands",
     "checked": "made of a table by dpgrain, row by row or person by person",

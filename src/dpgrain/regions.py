@@ -361,7 +361,7 @@ class Region:
         return Region(tuple(side for side in self.sides if side.column in columns))
 
     def comparable(self, other: Region) -> bool:
-        """Return True if every column that both name is told apart in the same way."""
+        """Return True if both divide the values of every column that both name in the same way."""
         pairs = ((side, other.side(side.column)) for side in self.sides)
         return all(two is None or one.comparable(two) for one, two in pairs)
 
@@ -439,7 +439,7 @@ EVERYTHING = Region()
 
 
 def atoms(regions: Sequence[Region]) -> dict[Region, frozenset[int]]:
-    """Divide all records into the classes that some regions tell apart.
+    """Divide all records into the classes that some regions distinguish.
 
     Args:
         regions: the regions. Where a column is read in two ways, such as text and numbers, its sides

@@ -13,11 +13,11 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from dpgrain import _validate
 from dpgrain.regions import microseconds
 
-# No zone was stated before the first of these years. From the second on clocks follow a rule for all
-# years, which comes again with the calendar, every 400 years.
+# Year before which no zone was stated; year from which on clocks follow a rule for all years; and
+# the year in which that rule comes again with the calendar, 400 years later.
 _FIRST, _RULE, _AGAIN = 1800, 2200, 2600
-# Time between two looks at clocks, between which they change once at most; and, by a rule, with which
-# they change at most twice in a year, weeks apart.
+# Time between two looks at clocks, in which they change once at most; and the same under a rule,
+# where they change at most twice in a year, weeks apart.
 _STATED, _RULED = timedelta(days=1), timedelta(days=7)
 
 

@@ -23,7 +23,8 @@ from dpgrain.publishing.promise import Promise
 
 #: The share of the budget (of μ²) that publishes the number of users where it is not stated.
 SHARE = 0.03
-#: Each user adds one to that number: whichever records of one person change, it moves by one at most.
+#: Contribution to that number: each user adds one, and whichever records of one person change, it
+#: moves by one at most.
 ENROLLED = Contribution(block="user", layout="shared", coordinates="one")
 # The number saturates here, so that it stays a whole number in floating point.
 _LARGEST_USERS = 2**53

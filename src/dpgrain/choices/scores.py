@@ -13,7 +13,7 @@ from dpgrain.inputs.numbers import numbers, vector
 
 # Steps of the largest loss of a block.
 STEPS = 2**24
-# Totals saturate here; saturating never makes one unit move a total farther.
+# Largest total, at which sums saturate; saturating never makes one unit move a total farther.
 _LARGEST_TOTAL = 2**52
 
 

@@ -41,9 +41,9 @@ __all__ = [
 # The arrays that were passed and their tokens, by the identity of the array.
 _tokens: dict[int, tuple[weakref.ref[Any], str]] = {}
 _lock = threading.Lock()
-# Equal values of these types have equal keys, so that each needs to be looked at only once.
+# Types whose equal values have equal keys, so that each needs to be looked at only once.
 _SIMPLE_TYPES = (str, bytes, bool, int)
-# Few whole numbers below this share a hash; of longer ones any number may.
+# Size below which few whole numbers share a hash; of longer ones any number may.
 _HASHED_BELOW = 2**63
 
 

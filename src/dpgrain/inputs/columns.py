@@ -127,7 +127,7 @@ def types_of(X: Any) -> list[tuple[Any, Any]]:
 
 
 def kind_of(kind: Any) -> str:
-    """Name a type in words that do not tell the length of the longest cell.
+    """Name a type in words that do not show the length of the longest cell.
 
     >>> kind_of(np.dtype("U12")), kind_of(np.dtype("M8[ns]")), kind_of(np.dtype("i4"))
     ('text', 'times', 'int32')

@@ -42,7 +42,7 @@ BITS = 1 << 15
 _MOST_DIGITS = math.ceil(BITS * math.log10(2))
 # Digits of a text that matches a stated number, at most; floats have fewer before the point.
 _WRITTEN_DIGITS = 400
-# Tuples may be nested this deep.
+# Levels to which tuples may be nested, at most.
 _MOST_LEVELS = 4
 _WHOLE = re.compile(rf"0|-?[1-9][0-9]{{0,{_WRITTEN_DIGITS - 1}}}")
 _fraction = Fraction
@@ -381,7 +381,7 @@ def _of_decimal(value: Decimal) -> Fraction | float | None:
 
 
 def _decimal(number: Fraction) -> str | None:
-    """Write a number in decimal digits, the fewest that tell a float; None if there are too many."""
+    """Write a number in the fewest decimal digits that identify a float; None if too many."""
     if number.denominator == 1:
         short = number.numerator.bit_length() <= _WRITTEN_DIGITS * 3
         return str(number.numerator) if short else None

@@ -27,7 +27,7 @@ else:
 
 #: The texts that stand for truths, and their numbers.
 TRUTHS = {"True": 1, "False": 0, "true": 1, "false": 0}
-# NumPy reads cells of these types as numbers without changing one for the sake of another.
+# Types of cells that NumPy reads as numbers without changing one for the sake of another.
 _PLAIN = frozenset(
     (bool, int, float, np.bool_, np.float64, np.float32, np.int64, np.int32, np.int16, np.int8)
 )
