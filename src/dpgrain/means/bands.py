@@ -1,4 +1,4 @@
-"""Noise that cancels over rounds: a banded matrix, the same in every round, and the noise it makes.
+"""Noise with cancellation over rounds: a banded matrix, the same in every round, and its noise.
 
 What is published of all rounds is X + C⁻¹Z, row by row, for the sums X and independent noise Z. C is
 lower triangular, its columns are one column that is shifted down, and only b entries of it are not 0.

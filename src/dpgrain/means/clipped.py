@@ -200,7 +200,7 @@ class ClippedMean(Central):
 
     @property
     def facts(self) -> tuple[str, ...]:
-        """The public facts that it rests on, in words."""
+        """The public facts behind the mean, in words."""
         drawn = (
             "with all users"
             if self.sampling_rate == 1

@@ -1,4 +1,4 @@
-"""Means of users whose rows stay on a cluster: sums and counts of whole numbers come from there.
+"""Means of users with rows on a cluster: sums and counts of whole numbers come from there.
 
 Each user's vector is made once, where that user's rows were brought together, and is kept there. All
 that is sent are public numbers; noise, budgets and ledgers stay where the mean was asked for. Sums do
@@ -36,7 +36,7 @@ VECTORS = pa.schema({"vectors": pa.binary()})
 
 @dataclass(frozen=True, eq=False)
 class RecordsThere(Records):
-    """Records of users that stay on a cluster.
+    """Records of users on a cluster, where they stay.
 
     Args:
         table: the table.
@@ -148,7 +148,7 @@ class VectorsThere:
     blocks: int = 0
 
     def count(self) -> int:
-        """Return the number of users who have records, which is private."""
+        """Return the number of users with records, which is private."""
         return int(self.kept.sums(Number(self.width), (1,))[0])
 
     @property
@@ -182,7 +182,7 @@ def _made(vectors: FloatArray, made: tuple[Rule, ...]) -> FloatArray:
 
 @dataclass(frozen=True)
 class Average:
-    """Make the vectors of the users of a share, which holds all rows of each.
+    """Make the vectors of the users of a share with all rows of each.
 
     Args:
         dimension: the length of a record.
@@ -311,7 +311,7 @@ class InSteps:
 
 @dataclass(frozen=True, eq=False)
 class ByRadius:
-    """The numbers of vectors by the first radius that holds them.
+    """The numbers of vectors by the first radius around each.
 
     Args:
         centre: a public point.

@@ -1,4 +1,4 @@
-"""The gap that two geometric noises together reach only with a small probability."""
+"""The gap of two geometric noises together, reached only with a small probability."""
 
 from __future__ import annotations
 

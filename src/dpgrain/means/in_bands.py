@@ -1,4 +1,4 @@
-"""Clipped means with one promise and several numbers of bands, of which the best is chosen."""
+"""Clipped means with one promise and several numbers of bands, for a choice of the best."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MOST_BANDS = 256
 
 
 def in_bands(*, most: int = MOST_BANDS, **promise: Any) -> list[ClippedMean]:
-    """Return clipped means that keep a promise, for numbers of bands that are powers of 2, from 1 on.
+    """Return clipped means under one promise, for numbers of bands from 1 on that are powers of 2.
 
     Args:
         most: the most bands.

@@ -1,4 +1,4 @@
-"""``dg.mean_of_users``: the mean of one vector per user, by the private mean that suits it best."""
+"""``dg.mean_of_users``: the mean of one vector per user, by the most suitable private mean."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ NOTHING = (
 
 @dataclass(frozen=True)
 class MeanOfUsers:
-    """The mean of the vectors of users who have records, as it is published.
+    """The published mean of the vectors of users with records.
 
     Args:
         value: (d,) the mean; not a number where users did not agree, as "softcore" and a search for a
@@ -217,7 +217,7 @@ def mean_of_users(
 
 @dataclass(frozen=True, eq=False, repr=False)
 class MeanQuery(Query[MeanOfUsers]):
-    """A mean of users' vectors that is asked for.
+    """A query for a mean of users' vectors.
 
     Args:
         promise: what is promised.

@@ -72,12 +72,12 @@ class Problem:
 
     @property
     def people(self) -> str:
-        """How many users there are, or about how many, in words."""
+        """The number of users, or about that number, in words."""
         return ("" if self.stated else "about ") + counted(self.n, "user")
 
     @property
     def space(self) -> str:
-        """How many dimensions there are, in words."""
+        """The number of dimensions, in words."""
         return counted(self.d, "dimension")
 
     def finder(self) -> tuple[Radius | None, dict[str, Any]]:
@@ -94,7 +94,7 @@ class Problem:
         return finder, {**self.calibration, "beside": finder.event}
 
     def near(self, finder: Radius | None) -> str:
-        """Where the concentration radius comes from, in words."""
+        """The source of the concentration radius, in words."""
         if finder is None:
             return f"a concentration radius of {self.radius:g}, which only accuracy rests on"
         return (
@@ -105,7 +105,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class Found:
-    """A mean that was made, and how far it may be off.
+    """A mean, and how far it may be off.
 
     Args:
         value: (d,) the mean; not a number where there is none.

@@ -34,7 +34,7 @@ Rule: TypeAlias = Callable[[FloatArray], FloatArray]
 
 
 class Contributions(Protocol):
-    """The vectors that blocks would add to one round, not yet clipped.
+    """The blocks' vectors for one round, not yet clipped.
 
     A block is the data of one privacy unit. A block whose vector is not finite counts as zero.
     """
@@ -64,7 +64,7 @@ class Contributions(Protocol):
 
 @runtime_checkable
 class Distributed(Protocol):
-    """Contributions of blocks that lie on many machines, of which sums of whole numbers come here."""
+    """Contributions of blocks on many machines, from which sums of whole numbers come here."""
 
     def in_steps(self, clip: float, step: float, centre: FloatArray | None = None) -> IntArray:
         """Add up the clipped vectors of all blocks, each truncated to a grid, (dimension,).
@@ -78,7 +78,7 @@ class Distributed(Protocol):
 
 @runtime_checkable
 class DistributedGradients(Distributed, Protocol):
-    """Gradients of blocks on many machines, of which a fit also asks how long they are."""
+    """Gradients of blocks on many machines, with their lengths for a fit."""
 
     def in_bins(self) -> IntArray:
         """Count the blocks by the lengths of their vectors, as a histogram of norms does."""
@@ -86,7 +86,7 @@ class DistributedGradients(Distributed, Protocol):
 
 @runtime_checkable
 class DistributedVectors(Distributed, Protocol):
-    """Vectors of users on many machines, of which looks also ask how far they lie from a centre."""
+    """Vectors of users on many machines, with their distances from a centre for looks."""
 
     def mapped(self, rule: Rule) -> Contributions:
         """Return what a rule makes of the vectors, which stay where they are.
@@ -108,7 +108,7 @@ class DistributedVectors(Distributed, Protocol):
 
 
 class Rounds(Protocol):
-    """One run of a mean, which counts rounds and keeps what they share."""
+    """One run of a mean, with a count of rounds and what they share."""
 
     @property
     def noise_sd(self) -> float:
@@ -128,7 +128,7 @@ class Rounds(Protocol):
 
 
 class CountedRounds(ABC):
-    """A run that refuses more rounds than were accounted for; a mean says how one round goes.
+    """A run with a limit on rounds, as accounted for; a mean says how one round goes.
 
     Args:
         mean: its public numbers.
@@ -190,7 +190,7 @@ class Mean(Protocol):
 
     @property
     def rounds(self) -> int:
-        """The largest number of means that are published."""
+        """The largest number of published means."""
 
     @property
     def n_users(self) -> int:
@@ -210,7 +210,7 @@ class Mean(Protocol):
 
     @property
     def trust(self) -> Trust:
-        """The party that sees data."""
+        """The party with access to data."""
 
     @property
     def fresh(self) -> bool:
@@ -222,7 +222,7 @@ class Mean(Protocol):
 
     @property
     def facts(self) -> tuple[str, ...]:
-        """The public facts that the mean rests on, in words."""
+        """The public facts behind the mean, in words."""
 
     def start(self, source: Source, owners: NDArray[Any] | None = None) -> Rounds:
         """Begin a run.
@@ -234,7 +234,7 @@ class Mean(Protocol):
 
 
 class Central:
-    """The common answers of a curator's means, which ask anybody in any round and compare nobody.
+    """The common answers of a curator's means: they ask anybody in any round and compare nobody.
 
     >>> Central().trust, Central().fresh, Central().compares
     ('central', False, False)
@@ -242,7 +242,7 @@ class Central:
 
     @property
     def trust(self) -> Trust:
-        """The party that sees data: a curator."""
+        """The party with access to data: a curator."""
         return "central"
 
     @property

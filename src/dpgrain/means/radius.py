@@ -1,4 +1,4 @@
-"""A concentration radius is found, where none is known: the first of a list at which users agree."""
+"""A private concentration radius, where none is known: the first of a list at which users agree."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ class Radius:
 
     @property
     def radii(self) -> tuple[float, ...]:
-        """The radii that are tried, in order."""
+        """The radii to try, in order."""
         return _radii(self.smallest, self.largest)
 
     @property

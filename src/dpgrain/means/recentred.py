@@ -44,7 +44,7 @@ _SURE_SDS = 2.0
 
 @dataclass(frozen=True)
 class Recentred(Central):
-    """The mean of one vector per user, clipped around the centre that earlier rounds have published.
+    """The mean of one vector per user, clipped around the published centre of earlier rounds.
 
     A round publishes centre + Σ clip(x − centre, r)/n + noise, n being the size of the roster: users
     without data count as the centre. The centre then moves there, or a share of the way.
@@ -217,7 +217,7 @@ class Recentred(Central):
 
     @property
     def level(self) -> Level:
-        """The level that is protected: users."""
+        """The protected level: users."""
         return "user"
 
     @property
@@ -245,7 +245,7 @@ class Recentred(Central):
 
     @property
     def facts(self) -> tuple[str, ...]:
-        """The public facts that it rests on, in words."""
+        """The public facts behind the mean, in words."""
         how = "at most" if self.choice_scale else "of"
         last = self.radius_of(self.rounds - 1)
         return (

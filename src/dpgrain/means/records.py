@@ -1,4 +1,4 @@
-"""Records of users become one vector for each user: the mean of what that user's records hold."""
+"""One vector for each user from the user's records: their mean."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _in_order(rows: Rows, records: FloatArray) -> Rows:
 
 
 class Records(ABC):
-    """Records of users that lie somewhere, of which nothing is read before they are charged for.
+    """Records of users in some place; nothing is read before they are charged for.
 
     Attributes:
         distributed: whether they stay on a cluster.

@@ -1,4 +1,4 @@
-"""A roster gives each block its user's place, so that rounds can ask users of their own."""
+"""A roster with the place of each block's user, so that rounds can ask users of their own."""
 
 from __future__ import annotations
 

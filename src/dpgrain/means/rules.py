@@ -35,7 +35,7 @@ def by_radius(contributions: Contributions, centre: FloatArray, radii: FloatArra
 
 @dataclass(frozen=True)
 class Weighted:
-    """The rule that shortens vectors, and gives each a coordinate more, a public weight.
+    """The rule for shortening vectors, with a public weight as one more coordinate of each.
 
     Args:
         bound: the length that a vector has at most.
@@ -56,7 +56,7 @@ class Weighted:
 
 @dataclass(frozen=True, eq=False)
 class Beyond:
-    """The rule that makes of each vector how far it lies beyond a radius from a centre.
+    """The rule for the distance of each vector beyond a radius from a centre.
 
     Args:
         centre: (d,) a public point.

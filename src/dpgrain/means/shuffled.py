@@ -32,7 +32,7 @@ _PROTOCOLS: dict[str, type[VectorSum] | type[PoissonSum]] = {
 
 @dataclass(frozen=True)
 class Shuffled:
-    """The mean of one vector per user, added up from shuffled messages that are noisy themselves.
+    """The mean of one vector per user, added up from shuffled messages with noise of their own.
 
     Args:
         protocol: the sum of one round, made for the users of a round; see :meth:`calibrate`.
@@ -145,7 +145,7 @@ class Shuffled:
 
     @property
     def level(self) -> Level:
-        """The level that is protected: users."""
+        """The protected level: users."""
         return "user"
 
     @property
@@ -168,7 +168,7 @@ class Shuffled:
 
     @property
     def trust(self) -> Trust:
-        """The party that sees data: nobody, as messages are noisy and shuffled."""
+        """The party with access to data: nobody, as messages are noisy and shuffled."""
         return "shuffle"
 
     @property
@@ -183,7 +183,7 @@ class Shuffled:
 
     @property
     def facts(self) -> tuple[str, ...]:
-        """The public facts that it rests on, in words."""
+        """The public facts behind the mean, in words."""
         if self.interaction == "full":
             return (f"{self.rounds:,} rounds with all users", *map(str, self.protocol.facts))
         left = self.n_users - self.batch * self.rounds
@@ -361,7 +361,7 @@ class FreshRun:
 
     @property
     def left(self) -> int:
-        """The number of users whom nobody has asked yet."""
+        """The number of users not yet asked."""
         return self.batches.n_users - sum(protocol.n_users for protocol in self.protocols)
 
     def next(self, contributions: Contributions, *, size: int, clip: float) -> FloatArray:

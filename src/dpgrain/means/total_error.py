@@ -1,4 +1,4 @@
-"""How far a published mean may be off: by noise, by users who are drawn in, and by their number."""
+"""The total error of a published mean: from noise, from users drawn in, and from their number."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _CLEAR_SDS = 2.0
 
 @dataclass(frozen=True)
 class Number:
-    """The number of users who have records, as it is known from a noisy one.
+    """The number of users with records, as known from a noisy one.
 
     Args:
         found: the number with noise.
