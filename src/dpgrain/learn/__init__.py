@@ -1,4 +1,4 @@
-"""Scikit-learn estimators that are fitted under differential privacy, at the unit you choose."""
+"""Scikit-learn estimators, fitted under differential privacy at the unit you choose."""
 
 from __future__ import annotations
 

@@ -149,7 +149,7 @@ def accuracy(
 
 @dataclass(frozen=True, eq=False, repr=False)
 class AccuracyQuery(Query[Accuracy]):
-    """An accuracy that is asked for.
+    """A query for an accuracy.
 
     Args:
         promise: what is promised.

@@ -36,7 +36,7 @@ _MOST_AXES = 100
 
 @dataclass(frozen=True)
 class Ask:
-    """The parameters of a fit, which are public; :class:`~dpgrain.learn.LinearModel` says what each is.
+    """The public parameters of a fit; :class:`~dpgrain.learn.LinearModel` says what each is.
 
     Args:
         promise: the unit, relation, ε and δ.
@@ -183,7 +183,7 @@ class Ask:
         return self.algorithm
 
     def after_warming_up(self, moved: FloatArray, noise: float) -> Solver[Any]:
-        """Return what makes the other rounds of a fit that warms up.
+        """Return the solver for the other rounds of a fit that warms up.
 
         Args:
             moved: (p,) how far the first rounds have led.

@@ -83,7 +83,7 @@ def plan(ask: Ask, form: Form, lot: int | None) -> Plan:
 
 
 def run(plan: Plan, data: Data, charge: Charge) -> Fitted:
-    """All that is released, for what was charged.
+    """Make the whole release, for what was charged.
 
     Args:
         plan: what may be published.

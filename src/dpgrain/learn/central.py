@@ -139,7 +139,7 @@ def planned(ask: Ask, *, names: bool = False) -> Plan:
 
 
 def run(plan: Plan, data: Readable, charge: Charge) -> Fitted:
-    """All that is released, for what was charged.
+    """Make the whole release, for what was charged.
 
     Args:
         plan: what may be published.
@@ -205,7 +205,7 @@ class _Run:
         self.looks: list[Norms] = []
 
     def fitted(self) -> Fitted:
-        """All that is released."""
+        """Make the whole release."""
         start: FloatArray = np.zeros(len(self.ridge))
         mean, start = self._warmed(replace(self.plan.mean, n_users=self.n), start)
         mean = self._scaled(mean, start)

@@ -57,7 +57,7 @@ class Targets:
 
 @dataclass(frozen=True, eq=False)
 class Labels:
-    """The rule by which labels become places among public ones; it is sent to where rows are.
+    """The rule from labels to places among public ones; it is sent to where rows are.
 
     Args:
         classes: the public labels.
@@ -70,7 +70,7 @@ class Labels:
 
     @staticmethod
     def of(stated: Any) -> Labels:
-        """Make the rule of labels that a caller states.
+        """Make the rule of a caller's labels.
 
         Args:
             stated: the labels, in any order.
@@ -97,7 +97,7 @@ class Labels:
 
 @dataclass(frozen=True)
 class Numbers:
-    """The rule by which targets become numbers; it is sent to where rows are.
+    """The rule from targets to numbers; it is sent to where rows are.
 
     Args:
         least: lower numbers count as this one.

@@ -1,4 +1,4 @@
-"""Fits of rows that stay on a cluster: each round sends a parameter there, and one sum comes back.
+"""Fits of rows on a cluster: each round sends a parameter there, and one sum comes back.
 
 Blocks are added up as whole numbers on the grid of ``exact=True``, whatever is asked for. So sums do
 not depend on how rows are shared out, tasks that are run again add once, and a fit is the exact one
@@ -57,7 +57,7 @@ else:
 
 @dataclass(frozen=True, eq=False)
 class RowsThere:
-    """Columns of a table whose rows stay on a cluster.
+    """Columns of a table on a cluster, where its rows stay.
 
     Args:
         table: the table.
@@ -188,7 +188,7 @@ def _named(column: str | None) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class KeptBlocks:
-    """Blocks of rows that are kept on a cluster.
+    """Blocks of rows on a cluster, where they stay.
 
     Args:
         kept: what an engine keeps of them.
@@ -198,7 +198,7 @@ class KeptBlocks:
 
     @property
     def users(self) -> int:
-        """The number of users who have rows, which is private."""
+        """The number of users with rows, which is private."""
         return int(self.kept.sums(users_of, (1,))[0])
 
     def of_records(
@@ -251,7 +251,7 @@ class SumsThere:
 
 @dataclass(eq=False)
 class DataThere:
-    """The rows of a fit of an estimator, which stay on a cluster; cf. :class:`Data`.
+    """The rows of a fit of an estimator, on a cluster; cf. :class:`Data`.
 
     Args:
         there: the columns.
@@ -282,7 +282,7 @@ class DataThere:
 
     @property
     def enrolled(self) -> int:
-        """The number of users who have rows, which is private."""
+        """The number of users with rows, which is private."""
         return self._open.users
 
     @property

@@ -55,7 +55,7 @@ class Added(Protocol):
 
 @dataclass(frozen=True)
 class Linear:
-    """The rule by which rows of a linear model are arranged, as the estimators' are.
+    """The rule for arranging rows of a linear model, as the estimators do.
 
     Args:
         bound: the public bound on the norm of a row; None where there is none.
@@ -74,7 +74,7 @@ class Linear:
 
 @dataclass(frozen=True)
 class AsRecords:
-    """The rule by which rows of any loss are arranged, as those of ``minimise`` are."""
+    """The rule for arranging rows of any loss, as ``minimise`` does."""
 
     def __call__(self, X: FloatArray, y: FloatArray, blocks: IntArray, count: int) -> Run:
         """Return rows by block; what is not finite counts 0, and a row without target is left out."""

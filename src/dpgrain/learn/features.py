@@ -1,4 +1,4 @@
-"""Columns of a table become features by public rules that are kept with the model."""
+"""Features made from columns of a table, by public rules in the model."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Number:
 
     @property
     def steps(self) -> list[str]:
-        """How far the column goes while the feature grows by 1, in words."""
+        """Changes of the column while the feature grows by 1, in words."""
         if self.bounds is None:
             return ["1"]
         low, high = self.bounds
@@ -84,7 +84,7 @@ class Category:
 
     @property
     def steps(self) -> list[str]:
-        """How far the column goes while a feature grows by 1, in words."""
+        """Changes of the column while a feature grows by 1, in words."""
         return ["from no to yes"] * len(self.levels)
 
     form: ClassVar[Form] = "text"
@@ -100,7 +100,7 @@ class Category:
 
 @dataclass(frozen=True)
 class Encoding:
-    """The rule by which columns become features.
+    """The rule from columns to features.
 
     Args:
         columns: the columns, in the order of the features.
@@ -142,7 +142,7 @@ class Encoding:
 
     @property
     def steps(self) -> list[str]:
-        """How far the columns go while each feature grows by 1, in words."""
+        """Changes of the columns while each feature grows by 1, in words."""
         return [step for column in self.columns for step in column.steps]
 
     @property
@@ -166,7 +166,7 @@ class Encoding:
 
     @staticmethod
     def from_dict(values: Sequence[dict[str, Any]]) -> Encoding:
-        """Return the encoding that :meth:`to_dict` described."""
+        """Return the encoding described by :meth:`to_dict`."""
         columns: list[Number | Category] = []
         for value in values:
             if "levels" in value:
@@ -208,7 +208,7 @@ def load_rows(
     keep: Sequence[str] = (),
     named: bool = False,
 ) -> Loaded:
-    """Read the columns that a model needs.
+    """Read a model's columns.
 
     Args:
         table: the table; its user column, if it has one, is read as well.
@@ -244,7 +244,7 @@ def load_rows(
 
 @dataclass(frozen=True)
 class Parts:
-    """The parts of rows that the columns of :func:`columns_for` become.
+    """The parts of rows made from the columns of :func:`columns_for`.
 
     Args:
         encoding: the rule by which columns become features.

@@ -1,4 +1,4 @@
-"""A model file is JSON that says what was fitted, how, and under which promise."""
+"""Model files in JSON: what was fitted, how, and under which promise."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def write(described: Described, path: str | Path, shown: Intervals | None = None
 
 
 def read(path: str | Path) -> Described:
-    """Read a file that :func:`write` wrote.
+    """Read a file of :func:`write`.
 
     Args:
         path: the file.
@@ -135,7 +135,7 @@ def read(path: str | Path) -> Described:
 
 
 def damaged(path: str | Path) -> ParameterError:
-    """Return the error for a file that was a model's."""
+    """Return the error for a damaged file of a model."""
     return ParameterError(
         f"The model {str(path)!r} is damaged: a part of it is missing or wrong; save it again."
     )

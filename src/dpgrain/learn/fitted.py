@@ -1,4 +1,4 @@
-"""Data of a fit, which are people's, and its published result."""
+"""The private data of a fit, and its published result."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Classes: TypeAlias = NDArray[Any] | None
 
 @dataclass(frozen=True, eq=False)
 class Form:
-    """The public form of the rows of a fit: all that its plan may know.
+    """The public form of the rows of a fit: all public facts for its plan.
 
     Args:
         targets: the targets of none of them, and what is public of all.
@@ -50,7 +50,7 @@ class Form:
 
 @dataclass(frozen=True, eq=False)
 class Data:
-    """The rows of a fit, and which block each is in.
+    """The rows of a fit, and the block of each.
 
     Args:
         X: (m, d) features, dense or CSR.
@@ -73,12 +73,12 @@ class Data:
 
     @property
     def enrolled(self) -> int:
-        """The number of users who have rows, which is private."""
+        """The number of users with rows, which is private."""
         return self.rows.users
 
     @property
     def owners(self) -> NDArray[Any] | None:
-        """The user whose data each block is."""
+        """The user of each block."""
         return self.rows.owners
 
     def arranged(self, ask: Ask) -> Gradients:
@@ -133,11 +133,11 @@ class Readable(Protocol):
 
     @property
     def enrolled(self) -> int:
-        """The number of users who have rows, which is private."""
+        """The number of users with rows, which is private."""
 
     @property
     def owners(self) -> NDArray[Any] | None:
-        """The user whose data each block is; None where none are drawn."""
+        """The user of each block; None where none are drawn."""
 
     def arranged(self, ask: Ask) -> Gradients:
         """Return the gradients of blocks.
@@ -205,7 +205,7 @@ class Planned(Protocol):
 
 
 class Unopened(Protocol):
-    """The rows of a fit, here or on a cluster, that nobody has read."""
+    """The unread rows of a fit, here or on a cluster."""
 
     @property
     def form(self) -> Form:
@@ -234,4 +234,4 @@ class Way(Protocol):
         """The plan, before anything is charged."""
 
     def run(self, plan: Any, data: Any, charge: Charge) -> Fitted:
-        """All that is released, for what was charged."""
+        """Make the whole release, for what was charged."""

@@ -95,7 +95,7 @@ def no_features(X: Any, width: int | None = None) -> Any:
 
 
 class Given(ABC):
-    """Rows of a fit that nobody has read."""
+    """Unread rows of a fit."""
 
     @property
     @abstractmethod
@@ -140,7 +140,7 @@ class Given(ABC):
 
 @dataclass(frozen=True, eq=False)
 class Read:
-    """Rows of a fit that are read.
+    """Rows of a fit, already read.
 
     Args:
         X: (m, d) features.
@@ -157,7 +157,7 @@ class Read:
 
 @dataclass(frozen=True, eq=False)
 class Passed(Given):
-    """Rows that were passed to a fit.
+    """Rows as passed to a fit.
 
     Args:
         X: (m, d) features.
@@ -199,7 +199,7 @@ class Passed(Given):
         Unread.of(count_of(self.X), self.users, self.elements, unit, places=places)
 
     def read(self, charge: Charge) -> Read:
-        """Return the rows, which are here already."""
+        """Return the rows, already here."""
         return charge.read(lambda: Read(self.X, self.y, self.users, self.elements))
 
 

@@ -1,4 +1,4 @@
-"""Any loss, any solver, any step: what the estimators do, for losses that are not theirs."""
+"""Any loss, any solver, any step: the estimators' methods for losses of one's own."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ _SHAPES = "X and y must be (m, d) and (m,): a row, and a target, for each record
 
 @dataclass(frozen=True)
 class Minimum:
-    """Where private steps have ended.
+    """The point where private steps have ended.
 
     Args:
         theta: (p,) the parameter.
@@ -206,7 +206,7 @@ def minimise(
 
 @dataclass(frozen=True, eq=False, repr=False)
 class MinimumQuery(Query[Minimum]):
-    """A minimum that is asked for; its parameters are those of :func:`minimise`.
+    """A query for a minimum; its parameters are those of :func:`minimise`.
 
     Args:
         promise: what is promised.

@@ -59,7 +59,7 @@ _OF_FEATURES = ("n_features_in_", "feature_names_in_")
 
 @dataclass(kw_only=True, repr=False, eq=False)
 class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
-    """A linear model that is fitted under differential privacy; subclasses name the loss.
+    """A linear model, fitted under differential privacy; subclasses name the loss.
 
     Args:
         unit: what is protected: ``User()``, ``User(max_elements=M)``, ``Element()`` or ``Record()``.
@@ -249,7 +249,7 @@ class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
         return query
 
     def promised(self, unit: Unit) -> Promise:
-        """The promise of a fit: the ε and δ that are stated, or those of a share of the open budget.
+        """The promise of a fit: the stated ε and δ, or those of a share of the open budget.
 
         Args:
             unit: the privacy unit.
@@ -406,7 +406,7 @@ class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
 
     @property
     def asked_(self) -> Ask:
-        """The parameters that the fit used."""
+        """The parameters used by the fit."""
         check_is_fitted(self)
         stated = self.parameters_["unit"]
         unit = OWN_UNIT[self.guarantee_.level] if stated is None else stated
@@ -495,7 +495,7 @@ class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
         return write(described, path, shown)
 
     def restored(self, described: Described) -> Self:
-        """Become the model that a file holds.
+        """Become the model in a file.
 
         Args:
             described: what it holds; the model has its parameters already.

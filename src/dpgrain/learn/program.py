@@ -29,7 +29,7 @@ MOST = 1000
 
 @dataclass(frozen=True)
 class Task:
-    """The promise that a program has to keep, and the size of its problem.
+    """The promise of a program, and the size of its problem.
 
     Args:
         n_users: n, the public size of the roster.
@@ -60,7 +60,7 @@ class Task:
         beside: Event | None = None,
         lot: int | None = None,
     ) -> Task:
-        """Make the task of a program that promises an ε and a δ for users.
+        """Make the task of a program with an ε and a δ for users.
 
         Args:
             n_users: n, the public size of the roster.
@@ -109,7 +109,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Known:
-    """Public knowledge of a problem, and a radius in which users' mean gradients lie.
+    """Public knowledge of a problem, and a radius for users' mean gradients.
 
     Args:
         distance: R, the largest distance of the solution from the start.
@@ -212,7 +212,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class Program:
-    """The program of a recipe for a task, which holds public numbers only.
+    """The program of a recipe for a task, in public numbers only.
 
     Args:
         stages: one stage for each phase.
@@ -260,7 +260,7 @@ class Program:
 
     @property
     def trust(self) -> Trust:
-        """The party that is trusted with data: a curator, unless all phases do without one."""
+        """The party trusted with data: a curator, unless all phases do without one."""
         kinds = {stage.mean.trust for stage in self.stages}
         return kinds.pop() if len(kinds) == 1 else "central"
 
@@ -272,7 +272,7 @@ class Program:
 
 @runtime_checkable
 class Recipe(Protocol):
-    """A rule that makes a program for a task."""
+    """A rule from tasks to programs."""
 
     def plan(self, task: Task) -> Program:
         """Make a program of rounds, noise, radii and steps, from public numbers.

@@ -1,4 +1,4 @@
-"""Fits of models that are asked for: what is public of the rows, and the noise of all rounds."""
+"""Queries for fits of models: the public facts of the rows, and the noise of all rounds."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ else:
 
 @dataclass(frozen=True, eq=False)
 class RowsHere:
-    """The rows of a fit that were passed, or that lie in a table; made by :meth:`of`.
+    """The rows of a fit, passed or in a table; made by :meth:`of`.
 
     Args:
         model: the model, which says how rows become numbers.
@@ -96,7 +96,7 @@ class RowsHere:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class FitQuery(Query["LinearModel"]):
-    """A fit that is asked for; made by :meth:`LinearModel.query`.
+    """A query for a fit; made by :meth:`LinearModel.query`.
 
     Args:
         promise: what is promised.
@@ -130,7 +130,7 @@ class FitQuery(Query["LinearModel"]):
 
     @property
     def plan(self) -> Planned:
-        """The noise of all that the fit publishes."""
+        """The noise of everything in the fit's release."""
         check_same(self.model, self.stated)
         guarantee = guarantee_of(
             self.promise,

@@ -36,7 +36,7 @@ At: TypeAlias = Callable[[FloatArray], Contributions]
 
 @dataclass(frozen=True)
 class History:
-    """The numbers that a fit published, round by round.
+    """The published numbers of a fit, round by round.
 
     Args:
         points: (rounds, p) the points at which gradients were asked for.
@@ -73,7 +73,7 @@ class History:
 
     @property
     def noise_norm(self) -> float:
-        """The rough norm of a gradient that is noise alone."""
+        """The rough norm of a gradient of noise alone."""
         return float(self.noise_sd * np.sqrt(self.gradients.shape[1]))
 
     def to_dict(self) -> dict[str, Any]:
@@ -97,7 +97,7 @@ def train(
     owners: NDArray[Any] | None = None,
     progress: Progress | bool | None = None,
 ) -> tuple[FloatArray, History]:
-    """Let a solver take the rounds that a private mean was calibrated for.
+    """Let a solver take the rounds of a calibrated private mean.
 
     Args:
         at: the function from θ to the blocks' mean gradients there.

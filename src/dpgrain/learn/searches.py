@@ -1,4 +1,4 @@
-"""Callers of scikit-learn around a fit: a closed list of those that may, the rest refused by name.
+"""Callers of scikit-learn around a fit: a closed list of allowed ones, the rest refused by name.
 
 An estimator cannot see what is done with it. It sees which functions are on the stack when it is copied
 and when it is fitted; a copy remembers the first, in other threads and processes, too. What is on the

@@ -204,7 +204,7 @@ def tuned_query(
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TunedQuery(Query[Model]):
-    """A tuned fit that is asked for; made by :func:`tuned_query`.
+    """A query for a tuned fit; made by :func:`tuned_query`.
 
     Args:
         promise: what all runs together promise.
