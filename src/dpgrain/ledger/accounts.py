@@ -61,7 +61,7 @@ class Charged:
 
     @staticmethod
     def from_dict(values: Any) -> Charged:
-        """Read the charge that :meth:`to_dict` described.
+        """Read the charge described by :meth:`to_dict`.
 
         Raises:
             ParameterError: if a field is missing, unknown or wrong.
@@ -296,7 +296,7 @@ def _region(text: str) -> Region:
 
 
 def made_again(page: Page, lines: Iterable[Line]) -> None:
-    """Make all that is kept beside the lines of a ledger from them.
+    """Make everything beside the lines of a ledger again from them.
 
     Args:
         page: the page to write to, which holds nothing of it.

@@ -1,4 +1,4 @@
-"""The lines of a ledger as frozen objects, for those who read it."""
+"""The lines of a ledger as frozen objects, for readers."""
 
 from __future__ import annotations
 
@@ -40,17 +40,17 @@ class Entry:
 
     @property
     def at(self) -> str:
-        """The time (UTC) by the clock of the machine that wrote the line; nothing depends on it."""
+        """The time (UTC) by the writing machine's clock; nothing depends on it."""
         return str(self.line.values["at"])
 
     @property
     def receipt(self) -> Receipt:
-        """The receipt that a release of this line carries."""
+        """The receipt carried by a release of this line."""
         return Receipt(self.ledger, self.name, self.line.number, self.line.hash)
 
     @cached_property
     def guarantees(self) -> tuple[Guarantee, ...]:
-        """The guarantees of the releases that the line charges; none for other lines."""
+        """The guarantees of the releases charged by the line; none for other lines."""
         return tuple(map(Guarantee.from_dict, self.line.values.get("releases", ())))
 
     @property
@@ -61,7 +61,7 @@ class Entry:
 
     @property
     def mark(self) -> str:
-        """The mark that the caller has given the line; empty without one."""
+        """The mark given to the line by the caller; empty without one."""
         return str(self.line.values.get("mark", ""))
 
     @cached_property

@@ -1,4 +1,4 @@
-"""``dg.Ledger``: one record of all that is published about some people, charged before it is read."""
+"""``dg.Ledger``: one record of all publications about some people, charged before data are read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The lines of a ledger, each of which holds the hash of the one before.
+"""The lines of a ledger, each with the hash of the one before.
 
 The lines are the ledger. All else in its file is made of them, and can be made again.
 """
@@ -32,7 +32,7 @@ class Line:
 
     @staticmethod
     def after(last: Line | None, at: str, kind: str, **noted: Any) -> Line:
-        """Make the line that follows another.
+        """Make the next line after another.
 
         Args:
             last: the line before; None for the first.
@@ -90,7 +90,7 @@ class Line:
 
 
 def checked(lines: Iterable[Line]) -> Iterator[Line]:
-    """Yield lines that follow each other from the first on.
+    """Yield lines in their order from the first on, each checked against the one before.
 
     Raises:
         DataError: if the chain breaks, with the number of the line where it does.

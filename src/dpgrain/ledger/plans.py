@@ -1,4 +1,4 @@
-"""The plan of a promise: releases that are fixed when it is made, composed exactly, each made once.
+"""The plan of a promise: releases fixed when it is made, composed exactly, each made once.
 
 A planned release that is made is taken out of the plan and takes nothing of the caps. Proof:
 docs/theory, "Budgets" and "Ledgers".

@@ -36,7 +36,7 @@ _LESS = 1 - 1e-6
 
 @dataclass(frozen=True)
 class LastingPromise:
-    """A promise for all releases that a ledger charges, whoever makes them and whenever.
+    """A promise for all releases charged by a ledger, whoever makes them and whenever.
 
     Args:
         level: the privacy unit, ``"record"``, ``"element"`` or ``"user"``.
@@ -115,7 +115,7 @@ class LastingPromise:
                 ``AnyDays(30, "day")`` or ``AnyHours(720, "at")``; by default all of it.
             pure: the part of ε that is kept for releases without Gaussian noise; by default none,
                 and all of ε where δ = 0.
-            leak: the part of δ that is kept for leaks; by default a tenth.
+            leak: the part of δ that is kept for delta mass; by default a tenth.
             plan: releases that are fixed beforehand, each as a query, as a function without arguments
                 that makes it, or as its guarantee; ``dg.plan_releases(path).guarantees`` are those of
                 a file. They are composed exactly, and may then be made once each, in any order, or
@@ -244,7 +244,7 @@ class LastingPromise:
 
     @staticmethod
     def from_dict(values: Any) -> LastingPromise:
-        """Read the promise that :meth:`to_dict` described.
+        """Read the promise described by :meth:`to_dict`.
 
         Raises:
             ParameterError: if a field is missing, unknown or wrong.

@@ -1,4 +1,4 @@
-"""Prices as whole numbers, which add up exactly in every order and in every database."""
+"""Prices as whole numbers, whose sums are exact in every order and in every database."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _TOO_MUCH = 1 << 61
 
 @dataclass(frozen=True)
 class Units:
-    """Units of the caps of a promise: of pure ε, of the square of μ, and of the leak.
+    """Units of the caps of a promise: of pure ε, of the square of μ, and of the delta mass.
 
     Args:
         pure: the units of E, the cap on pure ε.
         mu: the units of M², the cap on the square of μ.
-        leak: the units of D, the cap on leaks.
+        leak: the units of D, the cap on delta mass.
     """
 
     pure: int = 0

@@ -1,4 +1,4 @@
-"""Windows: the stretch of time of a person's records that one promise of a ledger is about."""
+"""Windows: the stretch of time of a person's records in one promise of a ledger."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Meeting: TypeAlias = Literal["any", "whole", "parts"]
 
 
 class Window:
-    """A stretch of time that one promise is about; each is known by where it starts."""
+    """A stretch of time of one promise; each is known by its start."""
 
     column: str
 
@@ -48,7 +48,7 @@ class Window:
 
     @staticmethod
     def from_dict(values: Any) -> Window:
-        """Read the window whose fields JSON holds.
+        """Read a window from its fields in JSON.
 
         Raises:
             ParameterError: if a field is missing, unknown or wrong.

@@ -1,4 +1,4 @@
-"""Where ledgers are kept: a file, or a database."""
+"""Stores of ledgers: a file, or a database."""
 
 from __future__ import annotations
 

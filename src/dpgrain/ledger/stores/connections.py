@@ -1,4 +1,4 @@
-"""One connection for each process: one that is forked begins without any.
+"""One connection for each process; a forked process begins without any.
 
 None is open while a process is forked. SQLite keeps in memory which locks a process holds: a forked one
 would take those of its parent for its own, and lose them, and what it writes, when the parent closes.

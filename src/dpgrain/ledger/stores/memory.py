@@ -1,4 +1,4 @@
-"""A page in memory, on which the accounts of a ledger are made anew to compare them."""
+"""A page in memory, for making the accounts of a ledger anew and comparing them."""
 
 from __future__ import annotations
 

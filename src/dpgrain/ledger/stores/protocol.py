@@ -1,4 +1,4 @@
-"""The protocol of stores: files and databases that keep a ledger."""
+"""The protocol of stores: the files and databases of ledgers."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ class Page(Protocol):
 
 
 class Store(Protocol):
-    """A file or a database, which all processes share.
+    """A file or a database, shared by all processes.
 
     A store may be used by several threads and after a fork, in which each process has a connection of
     its own.

@@ -1,4 +1,4 @@
-"""The tables of a ledger, in the SQL that SQLite and PostgreSQL have in common."""
+"""The tables of a ledger, in the common SQL of SQLite and PostgreSQL."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _LINES_AT_ONCE = 1000
 
 
 class SqlPage:
-    """A page of tables that a function reads and writes.
+    """A page of tables for a function to read and write.
 
     Args:
         execute: the function, inside a transaction.
