@@ -1,4 +1,4 @@
-"""The laws of additive noise that a release can name, each with all that follows from its name.
+"""The laws of additive noise, each with everything that follows from its name.
 
 A law is drawn exactly, on integers (``add_noise``); what is read off noisy numbers afterwards takes it
 for the continuous law of the same name, in standard deviations.

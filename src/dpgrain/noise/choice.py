@@ -1,4 +1,4 @@
-"""Exact choices among very many outcomes, of which whole groups have the same score.
+"""Exact choices among very many outcomes, in groups of the same score.
 
 A choice with probability ∝ e^{−rate·score} then needs the sizes of the groups only. A uniform number
 U, of which 64 bits are drawn first, falls between two sums of weights. Floating point decides which

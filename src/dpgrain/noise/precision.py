@@ -1,4 +1,4 @@
-"""Arithmetic in many digits that no other thread can change.
+"""Arithmetic in many digits, safe from changes by other threads.
 
 mpmath keeps its working precision in one object for the whole process: any thread and any library
 that sets it sets it for all. Exact computations therefore run in a context that belongs to one thread

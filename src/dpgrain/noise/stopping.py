@@ -1,4 +1,4 @@
-"""Exact laws of the number of times that a private candidate is run."""
+"""Exact laws of the number of runs of a private candidate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sums with noise: the one place where noise of a law meets what it hides.
+"""Sums with noise: the one place where noise of a law is added to what it hides.
 
 A release asks here for its noisy sums and never holds the noise itself, so that whoever watches these
 functions sees all noise that is added, each draw with its scale and the sums beneath it.
