@@ -1,1 +1,1 @@
-"""Clipped sums of gradients, which blocks of rows add to one round of a fit."""
+"""Clipped sums of gradients, from blocks of rows to one round of a fit."""

@@ -1,4 +1,4 @@
-"""A noisy histogram of the norms of gradients, from which a clipping bound is chosen."""
+"""A noisy histogram of the norms of gradients, for the choice of a clipping bound."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class Norms:
         return float(np.cumsum(self.counts)[-1])
 
     def share_beyond(self, edge: float) -> tuple[float, float]:
-        """Return the noisy share of blocks that are longer, and the standard deviation of its noise.
+        """Return the noisy share of longer blocks, and the standard deviation of its noise.
 
         Args:
             edge: the norm, which is an edge of a bin.

@@ -1,4 +1,4 @@
-"""Rows of linear models, arranged by block and cut into tiles that stay in the cache.
+"""Rows of linear models, arranged by block and cut into tiles of the size of the cache.
 
 Small blocks come first, so that equal blocks lie side by side. Features are copied once, a bounded
 number of rows at a time; all else that is kept is a number or two for each block, and the products
@@ -195,7 +195,7 @@ class LinearBlocks:
         return {}
 
     def cuts(self, drawn: Drawn | None, *, several: bool) -> list[Places]:
-        """Cut the blocks that are drawn into tiles, with bounded rows unless one block has more.
+        """Cut the drawn blocks into tiles, with bounded rows unless one block has more.
 
         Args:
             drawn: the indices of the blocks that count; all by default.
