@@ -1,4 +1,4 @@
-"""Averages, which make the solution from the points that were visited."""
+"""Averages: the solution as a mean of the visited points."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dpgrain import _validate
 
 
 class Average(Protocol):
-    """A rule that weighs each iterate against all before it."""
+    """A rule for the weight of each iterate against all before it."""
 
     def weight(self, k: int) -> float:
         """Return the share of iterate k = 1, 2, … in the average of the first k."""

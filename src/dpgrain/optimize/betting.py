@@ -1,4 +1,4 @@
-"""A solver whose steps are bets on the next gradient, so that no length need be chosen."""
+"""A solver with bets on the next gradient as steps, so that no length need be chosen."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Solvers that step against the gradient, by a public length or by one that gradients set."""
+"""Solvers with steps against the gradient, of a public length or of one set by gradients."""
 
 from __future__ import annotations
 

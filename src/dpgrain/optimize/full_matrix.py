@@ -1,4 +1,4 @@
-"""A solver that learns from gradients along which axes a problem is long, and goes by axis."""
+"""A solver with steps along the axes of a problem, learnt from its gradients."""
 
 from __future__ import annotations
 

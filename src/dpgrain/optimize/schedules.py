@@ -1,4 +1,4 @@
-"""Schedules, which give the length of each step."""
+"""Schedules: the length of each step."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dpgrain.errors import ParameterError
 
 
 class Schedule(Protocol):
-    """A function that gives the length of each step."""
+    """A function from steps to their lengths."""
 
     def __call__(self, k: int) -> float:
         """Return the length of step k = 1, 2, …"""

@@ -20,7 +20,7 @@ _Oracle: TypeAlias = Callable[[NDArray[np.float64]], NDArray[np.float64]]
 
 @runtime_checkable
 class Proximable(Protocol):
-    """A loss that has a proximal step, as every :class:`MarginLoss` has."""
+    """A loss with a proximal step, as every :class:`MarginLoss` has."""
 
     def value(self, theta: RealArray, X: Array, y: Array) -> RealArray:
         """Return (m,) the loss of each record."""
@@ -177,7 +177,7 @@ class RandomizedBall:
 
 @dataclass(frozen=True)
 class Around:
-    """A loss whose gradients are taken at random points around θ, one point for each record.
+    """A loss with gradients at random points around θ, one point for each record.
 
     Args:
         loss: the loss of a record.

@@ -20,13 +20,13 @@ State = TypeVar("State")
 
 
 class Solver(Protocol[State]):
-    """A rule that makes steps against gradients, one at a time."""
+    """A rule for steps against gradients, one at a time."""
 
     def init(self, theta: FloatArray) -> State:
         """Return the state before the first step, at θ, (p,)."""
 
     def point(self, state: State) -> FloatArray:
-        """Return the point at which the next gradient is wanted, (p,)."""
+        """Return the point of the next gradient, (p,)."""
 
     def step(self, state: State, gradient: FloatArray) -> State:
         """Return the state after a step against the gradient at :meth:`point`."""
