@@ -1,1 +1,1 @@
-"""People's rows in arrays: their users, the rows that are kept, and the number of people."""
+"""People's rows in arrays: their users, the kept rows, and the number of people."""

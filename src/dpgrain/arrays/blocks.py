@@ -104,7 +104,7 @@ def arrange(rows: int, users: Any, elements: Any, unit: Unit, *, places: bool = 
 
 @dataclass(frozen=True, eq=False)
 class Unread:
-    """Rows whose users and elements are labels that nobody has read; made by :meth:`of`.
+    """Rows with unread labels of users and elements; made by :meth:`of`.
 
     Args:
         rows: the number of rows.
@@ -122,7 +122,7 @@ class Unread:
 
     @staticmethod
     def of(rows: int, users: Any, elements: Any, unit: Unit, *, places: bool = False) -> Unread:
-        """Check all that public numbers say of rows; no label is read.
+        """Check rows against all public numbers; no label is read.
 
         Args:
             rows: the number of rows.

@@ -32,7 +32,7 @@ _LARGEST_USERS = 2**53
 
 @dataclass(frozen=True)
 class Roster:
-    """The public numbers that a release knows of the number of users.
+    """The public numbers about the number of users.
 
     Args:
         stated: the public size of the roster; None if it is not known.
@@ -92,7 +92,7 @@ class Roster:
         )
 
     def users(self, found: int, source: Source) -> int:
-        """Return the stated number of users, or the number with noise, which is then at least 1.
+        """Return the stated number of users, or the noisy number, at least 1.
 
         Args:
             found: the number of users who have records.

@@ -21,7 +21,7 @@ Batches: TypeAlias = Iterable[pa.RecordBatch]
 
 
 def tables_of(batches: Batches, *, users: bool) -> Iterator[pa.Table]:
-    """Yield the rows of a share in tables, each of which holds all rows of its users.
+    """Yield the rows of a share in tables, with all rows of a user in one table.
 
     Args:
         batches: the rows, of which those of one user may come in several batches.
