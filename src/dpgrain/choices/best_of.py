@@ -1,4 +1,4 @@
-"""A private candidate, run a random number of times, of which the best result is kept."""
+"""A private candidate, run a random number of times: the best result is kept."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def keep_best(
     source: Source,
     default: Result | None = None,
 ) -> Best[Result]:
-    """Run like :func:`best_of` for an event that is made already, and was charged.
+    """Run like :func:`best_of` for an event made and charged already.
 
     Args:
         run: a function that makes one run, which charges nothing, and returns its score and its result.

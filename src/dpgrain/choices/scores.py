@@ -1,4 +1,4 @@
-"""Losses of blocks as whole numbers, which a choice between candidates adds up."""
+"""Losses of blocks as whole numbers, to be added up in a choice between candidates."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LARGEST_TOTAL = 2**52
 
 @dataclass(frozen=True)
 class BlockLosses:
-    """A rule that makes of records' losses one whole number for each block, from 0 to 2^24.
+    """A rule from records' losses to one whole number for each block, from 0 to 2^24.
 
     Args:
         rows: the rows, which say in which block each record is.
@@ -61,7 +61,7 @@ class BlockLosses:
 
 
 def total(losses: IntArray) -> int:
-    """Return the sum over blocks, which saturates at 2^52.
+    """Return the sum over blocks, saturated at 2^52.
 
     >>> total(np.array([1, 2]))
     3

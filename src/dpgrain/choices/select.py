@@ -53,7 +53,7 @@ _LEAST_EPSILON = 1e-3
 
 @dataclass(frozen=True)
 class Choice:
-    """A candidate that was chosen privately.
+    """A privately chosen candidate.
 
     Args:
         index: the number of the candidate, from 0.
@@ -212,7 +212,7 @@ def select(
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SelectQuery(Query[Choice]):
-    """A choice among candidates that is asked for; its parameters are those of :func:`select`.
+    """A query for a choice among candidates; its parameters are those of :func:`select`.
 
     Args:
         promise: what is promised.
