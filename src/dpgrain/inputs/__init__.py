@@ -1,1 +1,1 @@
-"""The values that callers pass: each is read by itself, so that one odd value changes no other."""
+"""The values that callers pass, read one by one, so that an odd value changes no other."""

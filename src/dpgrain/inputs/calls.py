@@ -1,4 +1,4 @@
-"""Calls of a caller's function on records, which show nobody what it does on one of them."""
+"""Calls of a caller's function on records, which keep secret what it does on one of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Columns of labels, each cell of which is read by itself.
+"""Columns of labels, read cell by cell.
 
 An odd cell in a column of text, or a label of another type in a list, must not change the labels of
 others. So each label is compared by its own :func:`dpgrain.inputs.labels.key`.
@@ -65,7 +65,7 @@ def column(values: Any) -> NDArray[Any] | pd.Series:
 
 
 def ordered(name: str, stated: Any) -> NDArray[Any]:
-    """Sort the different labels that a caller states; labels without an order stay as written.
+    """Sort the different labels of a caller; labels without an order stay as written.
 
     Args:
         name: the name of the labels in messages.
@@ -188,7 +188,7 @@ def name_of(labels: Any) -> str | None:
 
 
 def token_of(labels: Any) -> str:
-    """Return a token that no other object has, since arrays have no names.
+    """Return a token for one object alone, since arrays have no names.
 
     Promises about different users or partitions do not compose, and tokens distinguish these. An array
     that is passed again has the same token, and any other array another. An object that cannot be

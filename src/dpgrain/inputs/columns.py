@@ -1,4 +1,4 @@
-"""Columns of Arrow, Polars and pandas as Python's values, each cell of which is read by itself.
+"""Columns of Arrow, Polars and pandas as Python's values, read cell by cell.
 
 Arrow stores values that Python lacks: days after the year 9999, nanoseconds of a day, text that is
 not UTF-8. One such cell would end the conversion of everybody's column, and the error would quote it.

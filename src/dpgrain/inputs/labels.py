@@ -1,4 +1,4 @@
-"""Labels of users, elements, classes and items: this module alone says which two are equal.
+"""Labels of users, elements, classes and items: this module alone decides which two are equal.
 
 * **Text** is equal to the same text and to nothing else: ``"007"``, ``"7"``, ``"7.0"`` and ``" 7"``
   are four labels. Bytes are the text that they encode.
@@ -105,7 +105,7 @@ def key(label: Any) -> Key | None:
 
 
 def label_of(name: Key) -> Any:
-    """Make a label that may be published, from its key alone.
+    """Make a publishable label from its key alone.
 
     People may write equal labels in different types, and the published label must not be that of one
     person's row. Numbers become whole numbers, floats, or exact decimals or fractions; moments and
@@ -212,7 +212,7 @@ def whole(label: Any) -> int | None:
 
 
 def exact(label: Any) -> Fraction | None:
-    """Return the value of a label that is a finite number, None for any other."""
+    """Return the value of a label if it is a finite number, None for any other."""
     value = _exact(label) if _is_number(label) else None
     return value if isinstance(value, Fraction) else None
 

@@ -1,4 +1,4 @@
-"""Cells of tables as numbers: each is read by itself, so that one odd cell changes no other."""
+"""Cells of tables as numbers, read one by one, so that an odd cell changes no other."""
 
 from __future__ import annotations
 
