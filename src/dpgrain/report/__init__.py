@@ -1,4 +1,4 @@
-"""Pages that explain themselves to whoever answers for the privacy of people, and plots.
+"""Self-explaining pages for those responsible for the privacy of people, and plots.
 
 :func:`report` writes whatever has a page, and :func:`plot` draws it; each page is a module of its own,
 which is loaded when a page of its kind is first written. A page loads nothing from anywhere: styles
@@ -159,7 +159,7 @@ def write_fit_report(model: LinearModel, path: str | Path) -> Path:
 
 @report.register(ShownTraining)
 def write_training_report(training: Training, path: str | Path) -> Path:
-    """Write a network that was trained privately as one self-contained HTML file.
+    """Write a privately trained network as one self-contained HTML file.
 
     Args:
         training: what :func:`dpgrain.torch.train` returns.
@@ -254,7 +254,7 @@ def write_releases_report(releases: Releases, path: str | Path) -> Path:
 
 @singledispatch
 def notebook_html(thing: object) -> str:
-    """Return a release or a promise as HTML that a notebook shows.
+    """Return a release or a promise as HTML for a notebook.
 
     Args:
         thing: the release or the promise.

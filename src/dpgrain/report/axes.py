@@ -58,7 +58,7 @@ def width_of(ax: Axes) -> float:
 
 
 def fitting(text: str, ax: Axes) -> str:
-    """Return a text cut to the letters that the name of an axis has room for."""
+    """Return a text cut to the letters with room for them on an axis."""
     return shorten(printed(text), max(14, int(_LETTERS_PER_INCH * width_of(ax))))
 
 
@@ -81,7 +81,7 @@ def plain(ax: Axes) -> None:
 
 
 def say(ax: Axes, text: str) -> Axes:
-    """Write a few words where there is nothing to draw."""
+    """Write a few words in place of a drawing."""
     ax.text(0.5, 0.5, text, transform=ax.transAxes, ha="center", va="center", color=INK)
     ax.set_xticks([])
     ax.set_yticks([])
@@ -188,7 +188,7 @@ def seen_from_zero(low: FloatArray, high: FloatArray) -> bool:
 
 
 def _begin(ax: Axes, least: float) -> str:
-    """Begin an axis at a tick, and return the words that say so where this is not 0."""
+    """Begin an axis at a tick, and return words about it where this is not 0."""
     begin = max((float(tick) for tick in ax.get_xticks() if tick <= least), default=0.0)
     if least <= 0 or begin <= 0:
         return ""

@@ -1,4 +1,4 @@
-"""Checks that a sheet speaks of a release: hashes, and how to compute them."""
+"""Checks that a sheet is of a release: hashes, and how to compute them."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ Check: TypeAlias = tuple[str, str, str]
 
 
 def check_of_release(name: str, release: Release) -> Check:
-    """Return the hash of a release of a table, which is on a page by a name."""
+    """Return the hash of a release of a table, named on a page."""
     return (name, release.hash, "dpgrain.Release.load(path).hash")
 
 
 def check_of_model(name: str, model: LinearModel) -> Check:
-    """Return the hash of the coefficients of a fitted model, which are on a page by a name."""
+    """Return the hash of the coefficients of a fitted model, named on a page."""
     how = "hashlib.sha256(numpy.append(model.coef_, model.intercept_).astype('<f8')).hexdigest()"
     return (name, _hash(np.append(model.coef_, model.intercept_)), how)
 
 
 def check_of_mean(name: str, mean: MeanOfUsers) -> Check:
-    """Return the hash of a mean of users, which is on a page by a name."""
+    """Return the hash of a mean of users, named on a page."""
     return (name, _hash(mean.value), "hashlib.sha256(mean.value.astype('<f8')).hexdigest()")
 
 

@@ -112,7 +112,7 @@ def _truncated_geometric(event: Any) -> str:
 
 
 def _known(promise: Callable[[Any], str]) -> Callable[[Any], str]:
-    """Return the words for a mechanism of which only its promise is known."""
+    """Return the words for a mechanism with only its promise known."""
 
     def told(event: Any) -> str:
         ran = "once" if event.count == 1 else f"{event.count:,} times"

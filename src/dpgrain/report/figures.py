@@ -26,7 +26,7 @@ _TOLD = re.compile(r'<g id="told (\d+)">')
 def figures(
     name: str, draw: Callable[[Axes], Axes], height: int, told: Sequence[str] = ()
 ) -> Markup:
-    """Draw one plot as two inline figures, of which the style sheet shows the one that fits.
+    """Draw one plot as two inline figures; the style sheet shows the one that fits.
 
     Args:
         name: a text that no other plot of the page has.

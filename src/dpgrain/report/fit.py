@@ -192,7 +192,7 @@ class _Limits:
 
 
 def _limits(model: LinearModel) -> _Limits | None:
-    """Return the limits where whole users were clipped; all from public numbers."""
+    """Return the limits of clipping whole users; all from public numbers."""
     guarantee, history = model.guarantee_, model.history_
     run = next((part for part in guarantee.event.parts if isinstance(part, SampledGaussian)), None)
     n = None if run is None or run.level != "user" else _users(model)
@@ -226,7 +226,7 @@ def _limits(model: LinearModel) -> _Limits | None:
 
 
 def _users(model: LinearModel) -> int | None:
-    """Return the number of users that sums were divided by; None where an older file has none."""
+    """Return the number of users in the divisor of sums; None where an older file has none."""
     known = getattr(model, "n_users_", model.asked_.n_users)
     if known is None and model.evidence_ is not None:
         known = model.evidence_.n_users

@@ -18,7 +18,7 @@ from dpgrain.statistics.release import Release
 
 @dataclass(frozen=True)
 class Held:
-    """The words of a release of holdings beside the curve."""
+    """The words of a contribution distribution beside the curve."""
 
     kind: str
     shares: tuple[tuple[int, str], ...]
@@ -42,7 +42,7 @@ class Held:
 
     @property
     def second(self) -> bool:
-        """Whether it is another release than the one that is reported."""
+        """True if it is another release than the reported one."""
         return bool(self.sentence)
 
 

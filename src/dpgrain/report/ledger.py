@@ -105,7 +105,7 @@ def ledger_page(ledger: Ledger) -> str:
 
 
 def plot_ledger(ledger: Ledger, ax: Axes | None = None) -> Axes:
-    """Draw when each release of a ledger was made, above the window that it read.
+    """Draw the times of a ledger's releases, above the windows that they read.
 
     Args:
         ledger: the ledger.

@@ -68,7 +68,7 @@ def _notes(release: Release) -> Markup:
 
 
 def _picture(draw: Callable[[Axes], Axes], height: int, what: str) -> Markup:
-    """Return a drawing as a picture on white, which every theme of a notebook leaves as it is."""
+    """Return a drawing as a picture on white, which no theme of a notebook changes."""
     drawing = svg(draw, _WIDTH, height, "notebook", paper="white")
     data = base64.b64encode(drawing.encode()).decode()
     return Markup('<img alt="{}" width="{}" src="data:image/svg+xml;base64,{}">').format(

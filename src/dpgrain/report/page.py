@@ -1,4 +1,4 @@
-"""The parts that all pages share: the promise, its curve, the public facts, the events, the file."""
+"""The common parts of all pages: the promise, its curve, the public facts, the events, the file."""
 
 from __future__ import annotations
 
@@ -98,18 +98,18 @@ class Page:
 
     @cached_property
     def curve(self) -> CurveTable:
-        """The granularity curve in numbers, over which the sliders move."""
+        """The granularity curve in numbers, for the sliders."""
         return curve_table(self.guarantee)
 
     @property
     def checks(self) -> list[tuple[str, str, str]]:
-        """The hashes by which the release and its promise are known again, and how to ask for each."""
+        """The hashes that identify the release and its promise, and how to ask for each."""
         own = ("The promise", self.guarantee.hash, "dpgrain.Guarantee.from_json(text).hash")
         return [*self.hashes, own]
 
     @property
     def receipts(self) -> list[str]:
-        """The lines of ledgers in which it was charged."""
+        """The lines of ledgers for its charge."""
         return [text(receipt) for receipt in self.guarantee.receipts]
 
     @property
@@ -119,7 +119,7 @@ class Page:
 
     @cached_property
     def odds(self) -> Odds:
-        """The odds that the promise leaves somebody."""
+        """The odds left to somebody by the promise."""
         return Odds(self.guarantee.epsilon(), self.guarantee.delta)
 
     @property
@@ -150,17 +150,17 @@ class Page:
 
     @property
     def public(self) -> list[str]:
-        """The facts that were taken as known to everybody."""
+        """The facts taken as publicly known."""
         return [text(fact) for fact in self.guarantee.public]
 
     @property
     def rows(self) -> str:
-        """Where the rows come from; empty where data lie on the devices of users."""
+        """The origin of the rows; empty where data lie on the devices of users."""
         return "" if self.of == "sum" else IN_WORDS[self.guarantee.provenance]
 
     @property
     def events(self) -> list[str]:
-        """The events that happened, each in a few sentences."""
+        """The events of the release, each in a few sentences."""
         return [text(told, _EVENT_LETTERS) for told in sentences(self.guarantee.event)]
 
     @property
@@ -170,7 +170,7 @@ class Page:
 
     @property
     def year(self) -> str:
-        """The year in which the page is written."""
+        """The year of the page."""
         return f"{self.today:%Y}"
 
     def html(self, template: str, **own: object) -> str:
@@ -202,7 +202,7 @@ def render(template: str, *, today: datetime | None = None, **values: object) ->
 
 @cache
 def _environment() -> Environment:
-    """Return what finds templates, and keeps those that were read."""
+    """Return the finder of templates, which keeps those already read."""
     return Environment(
         loader=PackageLoader("dpgrain.report", "templates"),
         autoescape=True,

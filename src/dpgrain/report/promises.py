@@ -58,7 +58,7 @@ def most_units(guarantee: Guarantee, most: int) -> int:
 
 @dataclass(frozen=True)
 class Odds:
-    """The meaning of an ε (with δ) to somebody who weighs the two neighbouring tables."""
+    """The meaning of an ε (with δ) for somebody's belief about two neighbouring tables."""
 
     epsilon: float
     delta: float

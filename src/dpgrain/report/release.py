@@ -79,7 +79,7 @@ _BLOCKS: dict[Level, str] = {
 
 @dataclass(frozen=True)
 class _Facts:
-    """The facts of a release, and of the events behind it, by which words are chosen."""
+    """The facts of a release, and of the events behind it, for the choice of words."""
 
     release: Release
 
@@ -298,7 +298,7 @@ def _asked_name(release: Release, key: str) -> str:
 
 
 def _clip(release: Release, events: set[str]) -> np.ndarray[Any, Any]:
-    """Return the clipping bounds, where a release has any."""
+    """Return the clipping bounds of a release, where it has any."""
     if (
         not isinstance(release, Histogram)
         or isinstance(release, Holdings)
@@ -310,7 +310,7 @@ def _clip(release: Release, events: set[str]) -> np.ndarray[Any, Any]:
 
 
 def _threshold(events: list[dict[str, Any]]) -> str:
-    """Say from which noisy count on an item is named; empty where none was selected."""
+    """Return in words the noisy count for naming an item; empty where none was selected."""
     for event in events:
         if event["event"] == "TruncatedGeometric":
             return f"a noisy count above {event['cutoff']:,}"

@@ -31,7 +31,7 @@ _SENTENCE_LETTERS = 2000
 
 @dataclass(frozen=True, kw_only=True)
 class _Page(Page):
-    """The page of all releases, whose promise leaves to each what was public for it.
+    """The page of all releases; its promise leaves to each what was public for it.
 
     Args:
         short: the promise without these facts.
@@ -77,7 +77,7 @@ def releases_page(releases: Releases) -> str:
 
 
 def _check(name: str, release: Any) -> Check:
-    """Return the hash by which a release is known again."""
+    """Return the hash that identifies a release."""
     if isinstance(release, LinearModel):
         return check_of_model(name, release)
     if isinstance(release, MeanOfUsers):

@@ -1,4 +1,4 @@
-"""The words for a release and its numbers, and the choice of the numbers that are shown."""
+"""The words for a release and its numbers, and the choice of the shown numbers."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def words_of(release: Release) -> Words:
 
 
 def value_of(release: Release) -> str:
-    """Return the column of numbers that were measured, or what counts in place of one."""
+    """Return the column of measured numbers, or what counts in place of one."""
     return release.statistic.value_of(release.asked.value)
 
 
@@ -76,14 +76,14 @@ def ranks(release: Release) -> list[float]:
 
 
 def groups_of(release: Release) -> int:
-    """Count the groups of a release, of which quantiles and distributions have several rows each."""
+    """Count the groups of a release; each quantile or distribution has several rows."""
     if not release.statistic.pointwise:
         return len(release)
     return len(release) // max(len(release.groups.columns[-1].unique()), 1)
 
 
 def label(keys: Sequence[str], letters: int) -> str:
-    """Join keys to a label of at most ``letters`` letters, of which each key gets a share."""
+    """Join keys to a label of at most ``letters`` letters, with a share for each key."""
     whole = " · ".join(keys)
     if len(keys) == 1 or shorten(whole, letters) == whole:
         return shorten(whole, letters)

@@ -29,7 +29,7 @@ _MANY_BOUNDS = 24
 
 
 def plot_bounds(release: Histogram, ax: Axes | None = None) -> Axes:
-    """Draw how many items have which clipping bound.
+    """Draw the number of items for each clipping bound.
 
     Args:
         release: a published histogram.

@@ -1,4 +1,4 @@
-"""A distribution: the share that is at least so large, step by step, with its band."""
+"""A distribution: the share at or above each number, step by step, with its band."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ def drawn(release: Release, top: int) -> int:
 
 
 def quantity(release: Release, ax: Axes) -> str:
-    """Say what an estimate is, and that it is capped where clipping may take something."""
+    """Return the name of an estimate, marked as capped where clipping may take something."""
     capped = " (records capped)" if release.statistic.ratio else ", capped"
     what = fitting(measured(release), ax)
     if release.statistic.stepped and len(release):

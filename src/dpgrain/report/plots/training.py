@@ -24,7 +24,7 @@ class Rounds(Protocol):
 
     @property
     def noise_norm(self) -> float:
-        """The rough norm of a gradient that is noise alone."""
+        """The rough norm of a gradient of noise alone."""
 
 
 def plot_training(history: Rounds, ax: Axes | None = None) -> Axes:

@@ -1,4 +1,4 @@
-"""A ledger over time: what was released about which window, and how full each window is."""
+"""A ledger over time: the releases about each window, and how full each window is."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _NARROWEST_SHARE = 0.004
 
 @dataclass(frozen=True)
 class Window:
-    """A stretch of the axis on which windows lie.
+    """A stretch of the axis of windows.
 
     Args:
         low: the first value; None if it has no beginning.
@@ -50,7 +50,7 @@ class Window:
 
 @dataclass(frozen=True)
 class Timeline:
-    """The releases of a ledger by the windows that they read, and what is used of a promise there.
+    """The releases of a ledger by the windows that they read, and the used part of a promise there.
 
     Args:
         column: the column on which windows lie; empty where no release was asked of a window.
@@ -75,7 +75,7 @@ class Timeline:
 
 
 def plot_used(timeline: Timeline, ax: Axes | None = None) -> Axes:
-    """Draw the share of a promise that is used in each window.
+    """Draw the used share of a promise in each window.
 
     Args:
         timeline: the windows.
@@ -98,7 +98,7 @@ def plot_used(timeline: Timeline, ax: Axes | None = None) -> Axes:
 
 
 def plot_timeline(timeline: Timeline, ax: Axes | None = None) -> Axes:
-    """Draw when each release was made, above the window that it read.
+    """Draw the time of each release, above the window that it read.
 
     Args:
         timeline: the releases.
@@ -130,7 +130,7 @@ def plot_timeline(timeline: Timeline, ax: Axes | None = None) -> Axes:
 
 
 def _along(ax: Axes, timeline: Timeline) -> None:
-    """Label the axis on which windows lie."""
+    """Label the axis of windows."""
     low, high = (_place(timeline.axis, end) for end in timeline.ends)
     ax.set_xlim(low, high)
     if timeline.axis == "whole":
