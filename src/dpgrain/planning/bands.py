@@ -1,4 +1,4 @@
-"""Which noise of gradient rounds pays: independent, or cancelling over rounds in bands."""
+"""The choice between kinds of noise of gradient rounds: independent, or cancelling in bands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The error to expect of counts, and of the names of items that nobody knew before."""
+"""The error to expect of counts, and of the names of previously unknown items."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def plan_counts(
     relation: Relation = "zero_out",
     unit: Unit | None = None,
 ) -> ErrorPlan:
-    """The error to expect of a histogram whose noise is known.
+    """The error to expect of a histogram with known noise.
 
     Args:
         sums: the noisy sums; :func:`dpgrain.plan_histogram` calibrates them.

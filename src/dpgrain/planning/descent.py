@@ -1,4 +1,4 @@
-"""The error to expect of gradients, and of losses that private descent minimises."""
+"""The error to expect of gradients, and of losses minimised by private descent."""
 
 from __future__ import annotations
 

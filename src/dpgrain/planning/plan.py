@@ -1,4 +1,4 @@
-"""Plans of the noise that a promise takes and of the error to expect, from public numbers alone.
+"""Plans of the noise for a promise and of the error to expect, from public numbers alone.
 
 Each plan also shows limits that no mechanism can pass: the lower bounds of the papers, which are orders
 (without constants and logarithms), and floors with numbers, which are proved in

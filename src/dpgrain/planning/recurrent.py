@@ -73,7 +73,7 @@ class Schedule:
 
 @dataclass(frozen=True)
 class RecurrentPlan:
-    """Costs and errors of schedules of releases, for each unit that can be promised.
+    """Costs and errors of schedules of releases, for each possible promised unit.
 
     Args:
         title: the releases, the promise and the person, in words.
@@ -107,7 +107,7 @@ class RecurrentPlan:
     notes: tuple[str, ...] = ()
 
     def heading(self, promised: Promised) -> str:
-        """Say what is promised, in the words that stand above its schedules.
+        """Return what is promised, in words for above its schedules.
 
         Args:
             promised: the data of one person that the promise is for.
@@ -244,7 +244,7 @@ class _Whose:
 
 
 def _promises(periods: int, returns: int, within: int | None) -> tuple[_Whose, ...]:
-    """Return the promises that a plan compares, from the least data of a person to the most."""
+    """Return the promises in a plan, from the least data of a person to the most."""
     slides = () if within is None else (_Whose("within", within, min(within, returns)),)
     return (_Whose("period", 1, 1), *slides, _Whose("person", periods, returns))
 

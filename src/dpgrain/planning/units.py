@@ -246,7 +246,7 @@ def plan_units(
 
 @dataclass(frozen=True)
 class _Data:
-    """The data that errors are computed for: blocks of one user in one cell, of lognormal size."""
+    """The data behind errors: blocks of one user in one cell, of lognormal size."""
 
     holders: float  # of each cell
     block: float  # the average size of a block
@@ -267,7 +267,7 @@ class _Data:
         return np.asarray(self.holders * np.maximum(each, 0.0))
 
     def bounds(self) -> FloatArray:
-        """Return the clipping bounds that are tried, (B,); one record is the smallest."""
+        """Return the clipping bounds to try, (B,); one record is the smallest."""
         farthest = max(self.block, 1.0) * math.exp(_FARTHEST_DEVIATIONS * self.spread)
         steps = math.ceil(_STEPS_PER_OCTAVE * math.log2(2 * farthest))
         return np.asarray(2.0 ** (np.arange(steps + 1) / _STEPS_PER_OCTAVE), dtype=np.float64)
