@@ -16,7 +16,7 @@ from dpgrain.errors import ParameterError
 
 @dataclass(frozen=True, eq=False)
 class Cover(Sequence[FloatArray]):
-    """Finitely many points of a ball, one of which lies near every point of the ball.
+    """Finitely many points of a ball, with one near every point of the ball.
 
     Args:
         points: (n, dimension) the points.

@@ -1,4 +1,4 @@
-"""The distances between samples that define neighbours."""
+"""The distances between samples in the definition of neighbours."""
 
 from __future__ import annotations
 

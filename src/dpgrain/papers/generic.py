@@ -112,7 +112,7 @@ def release_mean(
     elements: str = "the caller's partition",
     random_state: RandomState = None,
 ) -> Query[MeanRelease]:
-    """Publish the mean over users of a function whose element sensitivity is known.
+    """Publish the mean over users of a function with known element sensitivity.
 
     Args:
         values: (n,) or (n, d): f(x) of each user of the public roster; a user without data has a row.
@@ -171,7 +171,7 @@ def release_mean(
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ReleaseQuery(Query[MeanRelease]):
-    """A mean of users' values that is asked for.
+    """A query for a mean of users' values.
 
     Args:
         promise: what is promised.

@@ -1,4 +1,4 @@
-"""A solver for losses that need not be convex, which looks for a small gradient mapping."""
+"""A solver for a small gradient mapping, for losses that need not be convex."""
 
 from __future__ import annotations
 

@@ -125,7 +125,7 @@ class PanPrivate:
 
     @property
     def level(self) -> Level:
-        """The level that is protected: users."""
+        """The protected level: users."""
         return "user"
 
     @property
@@ -161,7 +161,7 @@ class PanPrivate:
 
     @property
     def facts(self) -> tuple[str, ...]:
-        """The public facts that it rests on, in words."""
+        """The public facts behind the mean, in words."""
         smallest, largest = self.n_users // self.rounds, -(-self.n_users // self.rounds)
         sizes = f"{smallest:,}" + (f" or {largest:,}" if largest > smallest else "")
         return (
@@ -208,7 +208,7 @@ class PanPrivate:
 
 
 class PanPrivateStream:
-    """A stream that takes users' vectors one at a time where they arrive, and keeps one noisy sum.
+    """A stream of users' vectors, taken one at a time on arrival, with one noisy sum as its state.
 
     Args:
         mean: its public numbers.
@@ -291,7 +291,7 @@ class PanPrivateStream:
         return result
 
     def to_json(self) -> str:
-        """Write all that is kept: public numbers, how many users have come, and the noisy sum."""
+        """Write the whole state: public numbers, how many users have come, and the noisy sum."""
         return json.dumps(
             {
                 "format": FORMAT,
@@ -304,7 +304,7 @@ class PanPrivateStream:
 
     @staticmethod
     def from_json(text: str, source: Source | None = None) -> PanPrivateStream:
-        """Read a stream that :meth:`to_json` wrote, to go on with it in another process for example.
+        """Read a stream from :meth:`to_json`, to go on with it in another process for example.
 
         Args:
             text: the JSON.

@@ -222,7 +222,7 @@ class SoftCore(Central):
 
 
 class SoftCoreRounds(CountedRounds):
-    """One run of a :class:`SoftCore`, which ends for good in the first round that fails.
+    """One run of a :class:`SoftCore`; it ends for good in the first round that fails.
 
     Args:
         mean: its public numbers.
@@ -344,7 +344,7 @@ class _Test:
 
 @dataclass(frozen=True)
 class _Search:
-    """A search for the test that leaves the mean the least noise."""
+    """A search for the test with the least noise in the mean."""
 
     delta: float
     users: int

@@ -94,7 +94,7 @@ def typical_records(
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TypicalQuery(Query[TypicalRecords]):
-    """A typical number of records that is asked for.
+    """A query for a typical number of records.
 
     Args:
         promise: what is promised.

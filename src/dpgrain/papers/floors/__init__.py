@@ -1,4 +1,4 @@
-"""Limits that no private mechanism can pass: floors with numbers, and the orders of the papers.
+"""Limits of every private mechanism: floors with numbers, and the orders of the papers.
 
 Two classical arguments are about the worst data set of a given number of units, and hold for every
 (ε, δ)-DP mechanism, whatever it computes. *Two points* compares data sets whose sums are far apart

@@ -1,4 +1,4 @@
-"""The lower bounds of the papers, which are orders, without constants and logarithms."""
+"""The lower bounds of the papers: orders, without constants and logarithms."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recipes that trust a curator: the user-level papers' algorithms, and ours."""
+"""Recipes with a curator: the user-level papers' algorithms, and ours."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Accelerated steps in which each round asks fresh users, so that more rounds mean smaller batches."""
+"""Accelerated steps with fresh users in each round, so that more rounds mean smaller batches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recipes for a stream of users whose state may be looked at once."""
+"""Recipes for a stream of users with a state that may be looked at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recipes of the shuffle paper, in which users send noisy messages through a shuffler.
+"""Recipes of the shuffle paper: users send noisy messages through a shuffler.
 
 Where each round asks fresh users, it has all of the promise to itself, but the batches are smaller the
 more rounds there are: acceleration needs only a few. Where all users are asked in every round, the

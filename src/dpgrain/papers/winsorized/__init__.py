@@ -1,1 +1,1 @@
-"""A mean of vectors that are rotated and cut to a private range, coordinate by coordinate."""
+"""A mean of vectors, rotated and cut to a private range, coordinate by coordinate."""

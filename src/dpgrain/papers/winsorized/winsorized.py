@@ -46,7 +46,7 @@ _BATCH_ENTRIES = 1 << 20
 
 @dataclass(frozen=True)
 class Winsorized(Central):
-    """The mean of one vector per user that lie close together, with noise for how close.
+    """The mean of one vector per user for vectors close together, with noise for how close.
 
     In each round vectors are clipped to l2 norm ``bound``, rotated at random, and each coordinate is
     clipped to an interval that is chosen privately among the data; the sum gets Gaussian noise.
@@ -197,7 +197,7 @@ class Winsorized(Central):
 
     @property
     def choices(self) -> int:
-        """The number of intervals that are chosen in all rounds: D·T."""
+        """The number of intervals chosen in all rounds: D·T."""
         return self.size * self.rounds
 
     @property
@@ -245,7 +245,7 @@ class Winsorized(Central):
 
     @property
     def reach(self) -> float:
-        """The bound that vectors are clipped to."""
+        """The clipping bound of vectors."""
         return self.bound
 
     @property
@@ -263,7 +263,7 @@ class Winsorized(Central):
 
     @property
     def by_chance(self) -> str:
-        """The number of users that the intervals need, in words."""
+        """The number of users for the intervals, in words."""
         return (
             f"intervals that lie anywhere where fewer than about {self.least_users:,} users have a "
             "vector"
@@ -323,7 +323,7 @@ class WinsorizedRounds(CountedRounds):
 
 @dataclass(frozen=True)
 class WinsorizedScalar:
-    """The mean of one number per user that lie close together, without any δ.
+    """The mean of one number per user for numbers close together, without any δ.
 
     Args:
         radius: τ: numbers are supposed to lie this near to one point. Only accuracy rests on it.
