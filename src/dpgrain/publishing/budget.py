@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 
 
 class Budget:
-    """One promise (ε, δ) for all releases that are made while it is open; :func:`budget` makes it.
+    """One promise (ε, δ) for all releases while it is open; :func:`budget` makes it.
 
     Args:
         epsilon: the promised ε of all releases together.
         delta: the promised δ of all releases together.
         pure: the cap E on the ε of releases that are charged as pure ε; by default 0, and all of ε
             where δ = 0.
-        leak: the cap D on leaks; by default a tenth of δ.
+        leak: the cap D on delta mass; by default a tenth of δ.
         plan: releases that are fixed beforehand, as queries or guarantees, and composed exactly.
 
     Raises:
@@ -89,12 +89,12 @@ class Budget:
 
     @property
     def caps(self) -> Caps:
-        """The prices that the budget holds, and its promise, fixed when it was made."""
+        """The prices within the budget, and its promise, fixed when it was made."""
         return self._caps
 
     @property
     def guarantee(self) -> Guarantee | None:
-        """A note: the guarantee that all releases so far would have if they were fixed beforehand.
+        """A note: the guarantee of all releases so far, as if they were fixed beforehand.
 
         Its ε is stated at the δ of the budget, so that it compares with the promise.
         """
@@ -104,7 +104,7 @@ class Budget:
 
     @property
     def spent(self) -> Price:
-        """A note: the prices that the releases so far have taken of the caps."""
+        """A note: the prices taken by the releases so far from the caps."""
         return self._spent
 
     def __enter__(self) -> Budget:
@@ -311,9 +311,9 @@ def budget(
         pure: the ε that is kept for releases without Gaussian noise, whose ε add up; by default none,
             and all of ε where δ = 0. Without it such a release is charged as Gaussian noise that is
             no better, which is cheaper for many small releases and dearer for a large one.
-        leak: the part of δ that is kept for names below a threshold and for the tails of noise that is
-            not Gaussian; by default a tenth. With 0 Gaussian releases have all of δ, and their noise
-            is .5% smaller.
+        leak: the part of δ that is kept as delta mass for names below a threshold and for the tails
+            of noise that is not Gaussian; by default a tenth. With 0 Gaussian releases have all of
+            δ, and their noise is .5% smaller.
         plan: releases that are fixed beforehand, each as a query (``count.query(…)``, which
             :func:`dpgrain.publish` makes a release of), as a function without arguments that returns
             one, so that noise and mechanism are chosen as inside the budget, or as its guarantee. They

@@ -1,4 +1,4 @@
-"""The privacy filter: the caps of a budget, and the promise that follows from them."""
+"""The privacy filter: the caps of a budget, and the promise from them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LEAK_SHARE = 0.1
 
 @dataclass(frozen=True)
 class Caps:
-    """The prices that a budget holds, fixed when it opens, and the promise that they keep.
+    """The prices of a budget, fixed when it opens, and the promise that they keep.
 
     Args:
         price: (E, M, D); a release is refused if the prices would add up to more.
@@ -43,7 +43,7 @@ class Caps:
             epsilon: the promised ε.
             delta: the promised δ.
             pure: E, the cap on ε of pure releases that are charged as such.
-            leak: D, the cap on leaks.
+            leak: D, the cap on delta mass.
             planned: the privacy loss of the releases that are fixed beforehand.
 
         Raises:
@@ -71,7 +71,7 @@ class Caps:
     def stated(
         epsilon: float, delta: float, pure: float | None, leak: float | None, planned: Loss
     ) -> Caps:
-        """Make the caps of a promise, of which the caller may state those on pure ε and on leaks.
+        """Make the caps of a promise; the caller may state those on pure ε and on delta mass.
 
         Args:
             epsilon: the promised ε.
@@ -137,7 +137,7 @@ def _rounded_down(pure: float, mu: float, leak: float, planned: Loss) -> Caps:
 
 
 def left_of(leak: float) -> str:
-    """Write what is left of a cap on leaks, which is all of it while nothing was taken.
+    """Write what is left of a cap on delta mass: all of it while nothing was taken.
 
     >>> left_of(Caps.of(1.0, 1e-6, 0.0, 1e-7, Loss()).price.leak), left_of(4.9e-8)
     ('10⁻⁷', '4.9·10⁻⁸')

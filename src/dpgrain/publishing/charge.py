@@ -41,7 +41,7 @@ Result = TypeVar("Result")
 
 
 class Rows(Protocol[Opened]):
-    """Rows that lie somewhere, such as a table."""
+    """Rows in some place, such as a table."""
 
     def open_engine(self) -> AbstractContextManager[Opened]:
         """Open them for reading."""
@@ -84,12 +84,12 @@ class Charge:
 
     @property
     def guarantee(self) -> Guarantee:
-        """The guarantee that was charged, and is to be published."""
+        """The charged guarantee, which is to be published."""
         return self._guarantee
 
     @property
     def left(self) -> Counter[Event]:
-        """The tickets that are left: part of the event → number of draws."""
+        """The tickets left: part of the event → number of draws."""
         return +self._left
 
     def __enter__(self) -> Self:
@@ -113,7 +113,7 @@ class Charge:
         return rows.open_engine()
 
     def read(self, read: Callable[[], Result]) -> Result:
-        """Read rows that a caller holds, such as labels of an array.
+        """Read a caller's rows, such as labels of an array.
 
         Args:
             read: the function that reads them.
@@ -138,7 +138,7 @@ class Charge:
     def named(
         self, part: Selection, sums: IntArray, radius: float, step: float
     ) -> tuple[IntArray, BoolArray]:
-        """Add noise to weighted counts of holders, and say which items may be named.
+        """Add noise to weighted counts of holders, and return which items may be named.
 
         Args:
             part: the part of the event.
@@ -159,7 +159,7 @@ class Charge:
         return noisy, (sums > 0) & (noisy >= threshold)
 
     def truncated(self, part: TruncatedGeometric, counts: IntArray) -> tuple[IntArray, BoolArray]:
-        """Add truncated geometric noise to counts of holders, and say which items may be named.
+        """Add truncated geometric noise to counts of holders, and return which items may be named.
 
         Args:
             part: the part of the event.
@@ -198,7 +198,7 @@ class Charge:
         return permute_and_flip(scores, float(raised(raised(scale * radius))), source=self._source)
 
     def lend(self, part: Event) -> Source:
-        """Return the source of noise for a mechanism that draws by itself.
+        """Return the source of noise for a mechanism with its own draws.
 
         Args:
             part: the part of the event, or several parts composed, which is the mechanism's own: it
@@ -222,7 +222,7 @@ class Charge:
     def best_of(
         self, part: SelectBest, count: int, run: Callable[[int, Charge], tuple[float, Result]]
     ) -> Result:
-        """Run candidates that are drawn at random, a random number of times; keep the best result.
+        """Run random candidates a random number of times; keep the best result.
 
         Args:
             part: the part of the event, which says what one run draws.
@@ -280,7 +280,7 @@ class Charge:
 
 
 class _Lent:
-    """The source of noise of a mechanism that draws by itself, in the process of its charge alone.
+    """The source of noise of a mechanism with its own draws, in the process of its charge alone.
 
     Args:
         source: where noise comes from.

@@ -14,14 +14,14 @@ _collections: list[list[Receipt]] = []
 
 
 def collect(receipt: Receipt) -> None:
-    """Show the receipt of a line that was charged now to whoever collects them."""
+    """Show the receipt of a newly charged line to whoever collects receipts."""
     for each in _collections:
         each.append(receipt)
 
 
 @contextmanager
 def collected() -> Iterator[list[Receipt]]:
-    """Yield a list that gets the receipts of all lines that are charged inside.
+    """Yield a list for the receipts of all lines charged inside.
 
     >>> from dpgrain.publishing.receipt import Receipt
     >>> with collected() as receipts:

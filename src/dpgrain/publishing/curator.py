@@ -1,4 +1,4 @@
-"""The curator's own reading of rows: checks and predictions, of which nothing is released."""
+"""The curator's own reading of rows: checks and predictions, none of them released."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Opened = TypeVar("Opened", covariant=True)
 
 
 class Curator:
-    """The right to open rows where nothing is charged; it draws no noise, and makes no release.
+    """The right to open rows without a charge; it draws no noise, and makes no release.
 
     >>> import pyarrow as pa
     >>> from dpgrain import read

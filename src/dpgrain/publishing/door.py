@@ -1,4 +1,4 @@
-"""Doors: public functions that publish what a query asks for."""
+"""Doors: public functions for publishing what a query asks for."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Published = TypeVar("Published", covariant=True)
 
 
 class Door(Protocol[Parameters, Published]):
-    """A function that publishes, and gives the query that it would publish."""
+    """A publishing function, with the query for what it would publish."""
 
     __name__: str
 
@@ -29,7 +29,7 @@ class Door(Protocol[Parameters, Published]):
 
 
 def publishes(query: Callable[Parameters, Query[Made]]) -> Door[Parameters, Made]:
-    """Make a door of a function that checks parameters and returns a query.
+    """Make a door from a function of parameters that returns a query.
 
     Args:
         query: the function; its docstring is the door's.
@@ -55,7 +55,7 @@ def publishes(query: Callable[Parameters, Query[Made]]) -> Door[Parameters, Made
 def published(
     query: Callable[Concatenate[Whose, Parameters], Query[Made]], name: str
 ) -> Callable[Concatenate[Whose, Parameters], Made]:
-    """Make a method that publishes what another method of the class asks for.
+    """Make a publishing method from another method of the class, which asks for the release.
 
     Args:
         query: the other method; its docstring is the method's.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Fact:
-    """One thing that a promise takes as public; two are the same if kind and numbers are.
+    """One public fact of a promise; two are the same if kind and numbers are.
 
     Args:
         kind: the sentence, with places for the numbers as :meth:`str.format` has them.

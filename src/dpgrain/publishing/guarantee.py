@@ -177,7 +177,7 @@ class Guarantee(ShownGuarantee):
 
     @property
     def _parts(self) -> tuple[_Part, ...]:
-        """The events with the regions of the units that each may concern, and their numbers."""
+        """The events with the regions of their units, and their numbers."""
         if isinstance(self.event, Scoped):
             return tuple(zip(self.event.events, self.event.regions, self.event.most, strict=True))
         return ((self.event, self.region_of_units, self._most),)
@@ -206,7 +206,7 @@ class Guarantee(ShownGuarantee):
 
     @property
     def brief(self) -> str:
-        """The promise in one line, as it stands below a release that is printed.
+        """The promise in one line, as printed below a release.
 
         >>> from dpgrain.accounting import ApproximateDP
         >>> print(Guarantee("record", "", "zero_out", 0.0, ApproximateDP(0.5), private=False).brief)
@@ -281,7 +281,7 @@ differential privacy, ε = 1, δ = 0 (zero_out). print(….guarantee) says what 
 
     @property
     def hash(self) -> str:
-        """The SHA-256 hash of the promise, by which it is known again; the same after reading it back.
+        """The SHA-256 hash that identifies the promise; the same after reading it back.
 
         >>> from dpgrain.accounting import Contribution, Gaussian
         >>> event = Gaussian(5.0, Contribution(block="user"))
@@ -294,7 +294,7 @@ differential privacy, ε = 1, δ = 0 (zero_out). print(….guarantee) says what 
 
     @staticmethod
     def from_dict(values: dict[str, Any]) -> Guarantee:
-        """Read the guarantee that :meth:`to_dict` described.
+        """Read the guarantee described by :meth:`to_dict`.
 
         Raises:
             ParameterError: if a field is missing, unknown or wrong.
@@ -303,7 +303,7 @@ differential privacy, ε = 1, δ = 0 (zero_out). print(….guarantee) says what 
 
     @staticmethod
     def from_json(text: str) -> Guarantee:
-        """Read the guarantee that :meth:`to_json` wrote, or that stood beside an output.
+        """Read the guarantee from :meth:`to_json`, or from beside an output.
 
         Raises:
             ParameterError: if the text does not describe a guarantee.
@@ -317,7 +317,7 @@ differential privacy, ε = 1, δ = 0 (zero_out). print(….guarantee) says what 
 
     @staticmethod
     def beside(path: str | Path) -> Guarantee:
-        """Read the guarantee that stands beside an output of a file of releases.
+        """Read the guarantee beside an output of a file of releases.
 
         Args:
             path: the output, such as ``pages.csv``, beside which is ``pages.csv.guarantee.json``.

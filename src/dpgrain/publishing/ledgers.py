@@ -1,4 +1,4 @@
-"""The ledger that is open in this process, or was open where the process was started.
+"""The open ledger of this process, or of the place where the process was started.
 
 A ledger is a file or a database, so that all processes share it. One that is started while a ledger is
 open inherits its place by an environment variable, and charges what it publishes as well.
@@ -56,7 +56,7 @@ os.register_at_fork(after_in_child=_renew_lock)
 
 
 def enter(ledger: Charging) -> None:
-    """Charge all releases of this process, and of those that it starts, to a ledger from now on.
+    """Charge all releases of this process, and of processes started by it, to a ledger from now on.
 
     Raises:
         ParameterError: if another ledger is open, here or where this process was started.
@@ -95,7 +95,7 @@ def open_place() -> str | None:
 
 
 def open_ledger() -> Charging | None:
-    """Return the ledger that is open, None if none is.
+    """Return the open ledger, None if none is open.
 
     Raises:
         DpgrainError: if the ledger that was open where this process was started cannot be opened.

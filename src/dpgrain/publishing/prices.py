@@ -1,4 +1,4 @@
-"""The price that a release takes from a budget, in three currencies.
+"""The price of a release in a budget, in three currencies.
 
 A release has price (e, m, ℓ) if for all neighbours, in both orders, H_γ ≤ H_γ(N(m, 1) ⊗ RR_e) + ℓ at
 every γ ≥ 0, where N(m, 1) is a Gaussian mechanism, RR_e randomised response, and H_γ the hockey-stick
@@ -24,8 +24,8 @@ from dpgrain.units import Relation, Unit
 
 # Points at which a curve is looked up; between them it lies below its chords.
 _CURVE_POINTS = 64
-# Shares of the budget's leak: a curve is looked up to the ε at which its δ is the first of them for
-# which ε is not too large.
+# Shares of the budget's delta mass: a curve is looked up to the ε at which its δ is the first of
+# them for which ε is not too large.
 _LEAST_LEAK_SHARES = (1e-3, 1e-2, *(part / 20 for part in range(2, 21)))
 # Largest ε at which a curve has a price.
 _LARGEST_CURVE_EPSILON = 300.0
@@ -37,12 +37,12 @@ _COMBINED_PARTS = 6
 
 @dataclass(frozen=True)
 class Price:
-    """The price that a release takes from a budget.
+    """The price of a release in a budget.
 
     Args:
         pure: e, the ε of randomised response.
         mu: m, the μ of a Gaussian mechanism.
-        leak: ℓ, the probability with which something is shown outright.
+        leak: ℓ, the delta mass: the probability with which something is shown outright.
 
     >>> Price(mu=3.0) + Price(mu=4.0, leak=1e-7)
     Price(pure=0.0, mu=5.0, leak=1e-07)
@@ -56,7 +56,7 @@ class Price:
         return Price(self.pure + other.pure, math.hypot(self.mu, other.mu), self.leak + other.leak)
 
     def times(self, count: int) -> Price:
-        """Return the price of ``count`` releases that each have this price."""
+        """Return the price of ``count`` releases of this price each."""
         return Price(self.pure * count, self.mu * math.sqrt(count), self.leak * count)
 
     def rest_of(self, whole: Price) -> Price:
@@ -66,11 +66,11 @@ class Price:
         return Price(max(pure, 0.0), math.sqrt(max(square, 0.0)), max(leak, 0.0))
 
     def part(self, share: float) -> Price:
-        """Return a share of this price: of ε and of the leak in proportion, of μ in its square."""
+        """Return a share of this price: of ε and delta mass in proportion, of μ in its square."""
         return Price(self.pure * share, self.mu * math.sqrt(share), self.leak * share)
 
     def share_of(self, whole: Price) -> float:
-        """Return the largest share that this takes of any currency of ``whole``; of μ, of its square.
+        """Return the largest share of any currency of ``whole`` in this price; of μ, of its square.
 
         >>> Price(mu=0.1, leak=1e-8).share_of(Price(mu=0.2, leak=1e-7))
         0.25
@@ -100,7 +100,7 @@ def price(
     *,
     units: int = 1,
 ) -> Price:
-    """Return the price of an event with which it takes the smallest share of a budget.
+    """Return the price of an event: the one with the smallest share of a budget.
 
     The pure ε that the budget keeps for such releases is used first, as nothing else can use it.
 
@@ -211,7 +211,7 @@ def _beside(others: Price, curve: _Curve | None, caps: Price) -> Iterable[Price]
 
 
 def _as_gaussian(others: Price, curve: _Curve, caps: Price) -> Price:
-    """Price a curve as a Gaussian mechanism and a leak that together lie above it."""
+    """Price a curve as a Gaussian mechanism and delta mass that together lie above it."""
 
     def room(share: float) -> tuple[float, float]:
         square = share * caps.mu * caps.mu - others.mu * others.mu
@@ -239,7 +239,7 @@ def _as_pure(others: Price, curve: _Curve, caps: Price) -> Price:
 
 @dataclass(frozen=True, eq=False)
 class _Curve:
-    """Points of a privacy curve; the curve is convex in e^ε, so that it lies below their chords.
+    """Points of a privacy curve; the curve is convex in e^ε, and so below their chords.
 
     Args:
         epsilons: (n,) ε from 0 on, growing.

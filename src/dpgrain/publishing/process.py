@@ -12,7 +12,7 @@ _MARK_VARIABLE = "DPGRAIN_BUDGET_OPEN"
 
 
 class _Process:
-    """The facts that this process knows of itself.
+    """The facts about this process.
 
     Attributes:
         open: the number of budgets that are open here, one or none.
@@ -46,7 +46,7 @@ def mark_closed(mark: str) -> None:
 
 
 def check_process(opened_by: int | None) -> None:
-    """Refuse to publish in a process that was started while a budget was open elsewhere.
+    """Refuse to publish in a process started while a budget was open elsewhere.
 
     Args:
         opened_by: the process that opened the budget in force here; None if none is.
@@ -65,7 +65,7 @@ def check_process(opened_by: int | None) -> None:
 
 
 def check_maker(made_by: int) -> None:
-    """Refuse a budget that is a copy of one in another process, open or closed.
+    """Refuse a budget copied from another process, open or closed.
 
     Args:
         made_by: the process that made the budget.

@@ -20,7 +20,7 @@ from dpgrain.units import OWN_UNIT, RELATIONS, Element, Level, Record, Relation,
 
 @dataclass(frozen=True)
 class Promise:
-    """The unit that a release protects, the relation, and the ε and δ that it may spend.
+    """The protected unit of a release, the relation, and the ε and δ that it may spend.
 
     Args:
         unit: the privacy unit.
@@ -60,7 +60,7 @@ class Promise:
         relation: Relation,
         share: float | None = None,
     ) -> Promise:
-        """Make the promise that a caller states: an ε and a δ, or a share of the open budget.
+        """Make a caller's promise: an ε and a δ, or a share of the open budget.
 
         Args:
             unit: the privacy unit.
@@ -113,11 +113,11 @@ class Promise:
             raise ParameterError(sentence, name="delta")
 
     def pure(self) -> Promise:
-        """Return the stronger promise with δ = 0, which noise that needs no δ keeps."""
+        """Return the stronger promise with δ = 0, for noise that needs no δ."""
         return replace(self, delta=0.0)
 
     def under(self, noise: str) -> Promise:
-        """Return the promise that noise of this law keeps, which has δ = 0 under Laplace noise.
+        """Return the promise under noise of this law, with δ = 0 under Laplace noise.
 
         Args:
             noise: ``"gaussian"`` or ``"laplace"``.
@@ -134,7 +134,7 @@ class Promise:
         return self
 
     def settled(self, event_of: Callable[[Promise], Event]) -> Promise:
-        """Find an ε at which the release takes nearly all of its share; keep an ε that is stated.
+        """Find an ε at which the release takes nearly all of its share; keep a stated ε.
 
         Args:
             event_of: makes the event of a release that keeps a promise, from public numbers alone.

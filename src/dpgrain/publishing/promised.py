@@ -1,4 +1,4 @@
-"""The price of a release for a promised unit that is not the one which the release protects.
+"""The price of a release for a promised unit other than the unit of the release.
 
 A ledger promises something to one unit, such as a user's day, and releases protect others: a user's
 week, or a whole user. What a release costs the promised unit follows from how that unit lies in the
@@ -29,7 +29,7 @@ def price_for(
     caps: Price,
     room: Price | None = None,
 ) -> Price:
-    """Return what a release takes of the caps of each promised unit that it meets.
+    """Return the price of a release in the caps of each promised unit that it meets.
 
     Args:
         guarantee: what the release promises.
@@ -135,7 +135,7 @@ def _of_whole_users(guarantee: Guarantee, relation: Relation) -> Asked | None:
 
 
 def _accounts(guarantee: Guarantee, level: Level, relation: Relation) -> int:
-    """Return how many accounts one promised unit may have that such a release meets."""
+    """Return the number of accounts of one promised unit that such a release may meet."""
     moves = level == "record" and relation == "replace" and not guarantee.scope.everything
     return _ACCOUNTS_OF_A_RECORD if moves else 1
 

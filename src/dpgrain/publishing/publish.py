@@ -20,7 +20,7 @@ from dpgrain.publishing.share import Share
 
 
 def publish(query: Query[Made]) -> Made:
-    """Make the release that a query asks for: settle its share, warn, charge, and only then read.
+    """Make the release of a query: settle its share, warn, charge, and only then read.
 
     Args:
         query: what is asked for.
@@ -101,7 +101,7 @@ def before_publishing(
 
 
 def before_resuming(guarantee: Guarantee, *, n_users: int | None = None) -> Guarantee:
-    """Charge a release that was begun before and goes on now, unless the open ledger holds its line.
+    """Charge a resumed release, unless the open ledger holds its line.
 
     Args:
         guarantee: what the release promises, with the receipts that it had when it was begun.
@@ -156,7 +156,7 @@ def reserved(
 
 @contextmanager
 def told_if_interrupted(what: str) -> Iterator[None]:
-    """Say in an interrupt from the keyboard what it leaves of a release that was charged.
+    """Add to an interrupt from the keyboard what it leaves of a charged release.
 
     Args:
         what: the release, such as ``"the fit"``.

@@ -1,4 +1,4 @@
-"""Queries: releases that are asked for, as values of public numbers."""
+"""Queries: requests for releases, as values of public numbers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Made = TypeVar("Made")
 
 
 class Query(ABC, Generic[Made]):
-    """A release that is asked for: a frozen value of public numbers, and of where its rows lie.
+    """A request for a release: a frozen value of public numbers, and of the place of its rows.
 
     Attributes:
         promise: what the release is asked to keep, or the share of a budget that decides it.
@@ -61,7 +61,7 @@ class Query(ABC, Generic[Made]):
 
     @abstractmethod
     def run(self, charge: Charge) -> Made:
-        """Make the release, which was charged.
+        """Make the charged release.
 
         Args:
             charge: the right to open rows and to draw what the plan says.
@@ -136,7 +136,7 @@ class Query(ABC, Generic[Made]):
             sent.check()
 
     def settled(self) -> Self:
-        """Return the query with the ε at which it takes its share of a budget, if it was given one.
+        """Return the query with the ε for its share of a budget, if it was given one.
 
         A share is arithmetic on plans: those of the same query at other ε are asked for their events.
 

@@ -1,4 +1,4 @@
-"""Receipts: the line of a ledger in which a release was charged."""
+"""Receipts: the line of a ledger with the charge of a release."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dpgrain import _fields, _validate
 
 @dataclass(frozen=True)
 class Receipt:
-    """The line of a ledger in which a release was charged, by which anybody can find it again.
+    """The line of a ledger with the charge of a release, by which anybody can find it again.
 
     Args:
         ledger: the id of the ledger, which a renamed file keeps.

@@ -1,4 +1,4 @@
-"""Runs of a private candidate, of which there are a random number and the best is kept."""
+"""Runs of a private candidate: a random number of them, with the best result kept."""
 
 from __future__ import annotations
 

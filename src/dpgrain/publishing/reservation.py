@@ -1,4 +1,4 @@
-"""Reservations: releases that were charged together, before any of them read anything."""
+"""Reservations: releases charged together, before any of them reads anything."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dpgrain.publishing.scope import Origin, arrays_of
 
 
 class Reservation:
-    """Releases that were charged together; each is then made at most once, and not charged again.
+    """Releases charged together; each is then made at most once, and not charged again.
 
     Args:
         charged: the guarantee of all of them, with the lines of ledgers in which they were charged.
@@ -34,7 +34,7 @@ class Reservation:
 
     @property
     def charged(self) -> Guarantee:
-        """The guarantee of all releases, with the lines of ledgers in which they were charged."""
+        """The guarantee of all releases, with the lines of ledgers for their charges."""
         return self._charged
 
     def publish(self, query: Query[Made]) -> Made:

@@ -14,7 +14,7 @@ from dpgrain.regions import EVERYTHING, Region
 
 @dataclass(frozen=True)
 class Origin:
-    """The public facts of the rows that arrays hold.
+    """The public facts about the rows of arrays.
 
     Args:
         scope: the region of the records that were read.
@@ -31,13 +31,13 @@ _origin: ContextVar[Origin] = ContextVar("origin", default=Origin())  # noqa: B0
 
 
 def origin() -> Origin:
-    """Return where the arrays come from that this thread publishes something of."""
+    """Return the origin of the arrays in the release of this thread."""
     return _origin.get()
 
 
 @contextmanager
 def arrays_of(facts: Origin) -> Iterator[None]:
-    """Let guarantees of releases inside say where the rows that arrays hold come from.
+    """Let guarantees of releases inside state the origin of the rows in arrays.
 
     Args:
         facts: what is public of these rows.

@@ -1,4 +1,4 @@
-"""The mark of a copy for another process: a budget or ledger was open where it was made.
+"""The mark of a copy for another process: a budget or ledger was open at its origin.
 
 Pools keep their processes, so that one may have been started before a budget was opened, of which its
 environment shows nothing. A copy that was sent there does.
@@ -19,7 +19,7 @@ _REMEDY = "use it where it was made, as with n_jobs=None or in threads, or make 
 
 @dataclass(frozen=True)
 class Sent:
-    """Where a copy was made, and what had to be charged there.
+    """The origin of a copy, and the charges due there.
 
     Args:
         process: the number of the process.
@@ -38,7 +38,7 @@ class Sent:
 
     @staticmethod
     def from_here(before: Sent | None = None) -> Sent | None:
-        """Return what a copy takes along that is made now.
+        """Return the mark of a copy made now.
 
         Args:
             before: what the copied has taken along, which is kept where nothing is open.
@@ -70,6 +70,6 @@ class Sent:
 
 
 def _name() -> str | None:
-    """Return a hash of the place of the ledger that is open; None if none is."""
+    """Return a hash of the place of the open ledger; None if none is open."""
     place = open_place()
     return None if place is None else hashlib.sha256(place.encode()).hexdigest()

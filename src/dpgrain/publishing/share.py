@@ -1,4 +1,4 @@
-"""A share of the open budget, in place of ε and δ, and the ε at which a release takes it."""
+"""A share of the open budget, in place of ε and δ, and the ε for it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _SMALLEST_EPSILON_FACTOR = 1e-3
 
 @dataclass(frozen=True)
 class Share:
-    """A share of a budget that one release takes.
+    """A share of a budget, for one release.
 
     Args:
         part: the share, in (0, 1].
@@ -46,7 +46,7 @@ class Share:
 
     @staticmethod
     def of(share: float, *, epsilon: float | None = None) -> Share:
-        """Read the share of the open budget that a caller states in place of ε and δ.
+        """Read a caller's share of the open budget, stated in place of ε and δ.
 
         Args:
             share: the share, in (0, 1].
@@ -70,7 +70,7 @@ class Share:
         return Share(float(share), budget)
 
     def of_gaussian_noise(self) -> tuple[float, float]:
-        """Return the ε and δ with which Gaussian noise takes the share; for a pure budget, its ε."""
+        """Return the ε and δ of Gaussian noise for the share; for a pure budget, its ε."""
         part = self.budget.caps.price.part(self.part)
         if part.mu == 0:
             return part.pure, part.leak
@@ -121,7 +121,7 @@ class Share:
 
 
 def stated_of(share: Share, query: Callable[[float, float], Query[Any]]) -> tuple[float, float]:
-    """Return the ε and δ at which a release takes a share; nothing is read or charged.
+    """Return the ε and δ of a release for its share; nothing is read or charged.
 
     Args:
         share: the share.
