@@ -1,4 +1,4 @@
-"""A clipping bound that follows the norms of blocks, which each step counts beside their sum."""
+"""An adaptive clipping bound, which follows the norms of blocks counted beside their sum."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LARGEST_RATE = 10.0
 
 @dataclass(frozen=True)
 class AdaptiveNorm:
-    """A clipping bound that follows a quantile of the norms of blocks' gradients.
+    """An adaptive clipping bound, which follows a quantile of the norms of blocks' gradients.
 
     Args:
         quantile: the share of blocks that should be shorter than the bound, in (0, 1).
@@ -60,7 +60,7 @@ class AdaptiveNorm:
 
     @property
     def stretch(self) -> float:
-        """The norm that a block's vector with its count has at most, in clipping bounds."""
+        """The largest norm of a block's vector with its count, in clipping bounds."""
         return math.nextafter(math.hypot(1.0, _COUNT_SHARE), math.inf)
 
     @property

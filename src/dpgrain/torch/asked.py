@@ -26,7 +26,7 @@ Noise = Literal["independent", "banded"]
 
 @dataclass(frozen=True)
 class Numbers:
-    """The public numbers that a caller states of a run; None for those that are left out.
+    """A caller's public numbers for a run; None for those left out.
 
     Args:
         n_users: the size of the roster.
@@ -51,7 +51,7 @@ class Numbers:
 
 @dataclass(frozen=True)
 class Asked:
-    """A run that is asked for.
+    """A request for a run.
 
     Args:
         promise: what it is to keep.
@@ -88,7 +88,7 @@ def clipped_run(
     exact: bool,
     noise: Noise,
 ) -> Asked:
-    """Check what is asked of a run that clips blocks, and find its noise.
+    """Check the request for a run with clipped blocks, and find its noise.
 
     Args:
         promise: what it is to keep, whose ε is not used where noise is stated.
@@ -131,7 +131,7 @@ def clipped_run(
 
 
 def given_mean(promise: Promise, *, mean: Mean, numbers: Numbers, noise: Noise) -> Asked:
-    """Check that a private mean can be what a run publishes in each step.
+    """Check that a private mean can be published in each step of a run.
 
     Args:
         promise: the unit, relation and δ.

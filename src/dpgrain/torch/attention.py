@@ -1,4 +1,4 @@
-"""Attention whose weights are those of linear maps, in the place of PyTorch's own."""
+"""Attention with the weights of linear maps, in the place of PyTorch's own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The average of the weights that steps have visited, which is no look at the data."""
+"""The average of the weights after each step, which is no look at the data."""
 
 from __future__ import annotations
 

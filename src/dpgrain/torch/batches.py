@@ -1,4 +1,4 @@
-"""From the blocks that a step has drawn to batches of bounded size."""
+"""From the drawn blocks of a step to batches of bounded size."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dpgrain.torch.layout import Layout
 
 @dataclass(frozen=True)
 class Batch:
-    """Rows that the network reads at a time: whole blocks, or a part of one.
+    """Rows read together by the network: whole blocks, or a part of one.
 
     Args:
         rows: (rows,) their places in the data set, one block after the other.
@@ -56,7 +56,7 @@ class Blocks:
         return len(self.starts) - 1
 
     def by_size(self, drawn: IndexArray | None = None) -> IndexArray:
-        """Return blocks in the order in which batches hold them: small ones first.
+        """Return blocks in their order in batches: small ones first.
 
         Args:
             drawn: the blocks; all by default.

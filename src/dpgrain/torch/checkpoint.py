@@ -1,4 +1,4 @@
-"""Checkpoints: all that a private run needs to go on after its process has ended.
+"""Checkpoints: everything for a private run to go on after its process has ended.
 
 The file of a private run is made of public numbers and of what steps have published; nothing of the
 data is in it, and nothing of the noise. Beside it lies the journal of the run, which counts the steps
@@ -69,7 +69,7 @@ class Plan:
 
     @staticmethod
     def from_json(text: str) -> Plan:
-        """Read the plan that :meth:`to_json` wrote.
+        """Read a plan from :meth:`to_json`.
 
         Raises:
             ParameterError: if the text does not describe a plan.
@@ -102,7 +102,7 @@ class Checkpoint:
     extra: Mapping[str, Any]
 
     def write(self, path: Path) -> None:
-        """Write the file whole, or leave the one that is there.
+        """Write the file whole, or leave the old one.
 
         Raises:
             DataError: if it cannot be written.
@@ -118,7 +118,7 @@ class Checkpoint:
 
     @staticmethod
     def read(path: Path) -> Checkpoint:
-        """Read a file that :meth:`write` wrote; no code in it is run.
+        """Read a file of :func:`write`; no code in it is run.
 
         Raises:
             DataError: if the file cannot be read, is no checkpoint, or another version has written it.

@@ -244,7 +244,7 @@ class PrivacyEngine:
         source: Source,
         plan: Plan | None,
     ) -> None:
-        """Take a run that was charged as the engine's own.
+        """Take a charged run as the engine's own.
 
         Args:
             run: the run.

@@ -1,4 +1,4 @@
-"""Records and labels that a process holds of a run, and keyed hashes by which these are compared.
+"""A process's records and labels of a run, and keyed hashes for their comparison.
 
 Processes that train together, and one that goes on from a checkpoint, must read the same records under
 the same labels: a person who has one block here and another there adds two. What is compared is hashed
@@ -54,7 +54,7 @@ class Held:
 
     @staticmethod
     def key() -> bytes:
-        """Return a new key, which nobody can guess."""
+        """Return a new key, unknown to anybody."""
         return secrets.token_bytes(_BYTES)
 
     def hash(self, key: bytes) -> str:
@@ -66,7 +66,7 @@ class Held:
         return _hash(key, self._of_rows(), _of_labels(self.users), _of_labels(self.elements))
 
     def hashes(self, key: bytes) -> dict[str, str]:
-        """Return hashes of all that is held, by the name of the parameter that it follows from.
+        """Return hashes of all records and labels, by the name of the parameter behind each.
 
         Args:
             key: as in :meth:`hash`; it chooses which records are read, too.

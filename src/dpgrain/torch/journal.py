@@ -1,4 +1,4 @@
-"""The journal of a run: a file that gets a dot for each step, before the step's noise is drawn.
+"""The journal of a run: a file with a dot for each step, written before the step's noise is drawn.
 
 Steps that a kill takes from the weights are in the file all the same, so that whoever goes on from a
 checkpoint knows how many steps may have been seen.
@@ -21,7 +21,7 @@ _MODE = 0o600
 
 
 class Journal:
-    """The journal of one run, to which all processes append that go on from its checkpoints.
+    """The journal of one run, for all processes that go on from its checkpoints.
 
     Args:
         path: the file.
@@ -45,7 +45,7 @@ class Journal:
 
     @staticmethod
     def beside(checkpoint: Path, run: str) -> Path:
-        """Return where the journal of a run lies: in the folder of its checkpoints."""
+        """Return the place of the journal of a run: in the folder of its checkpoints."""
         return checkpoint.parent.resolve() / f"{run}.steps"
 
     @staticmethod
@@ -97,7 +97,7 @@ class Journal:
 
     @property
     def begun(self) -> int:
-        """How many steps were begun by now, in this process and in others.
+        """The number of steps begun by now, in this process and in others.
 
         It never falls, also where the file was cut.
         """

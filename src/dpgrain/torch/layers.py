@@ -1,4 +1,4 @@
-"""The layers that can be clipped block by block: what each of their calls adds to their parameters."""
+"""Layers with clipping by block: what each of their calls adds to their parameters."""
 
 from __future__ import annotations
 

@@ -61,11 +61,11 @@ class PrivateLoader:
         self._pending: deque[Batch] = deque()
 
     def __len__(self) -> int:
-        """Return the number of steps that are left."""
+        """Return the number of steps left."""
         return self._run.left
 
     def __iter__(self) -> Iterator[Any]:
-        """Hand out the batches of the steps that are left.
+        """Hand out the batches of the steps left.
 
         Raises:
             ParameterError: if no step is left, or one was skipped.
@@ -91,11 +91,11 @@ class PrivateLoader:
 
     @property
     def published(self) -> Mapping[str, Any]:
-        """The public numbers that have changed since the first step, such as an adaptive bound."""
+        """The changed public numbers since the first step, such as an adaptive bound."""
         return self._run.steps.published()
 
     def abandon(self) -> None:
-        """Take the hooks off the network, with which no other step is made."""
+        """Take the hooks off the network, for good."""
         self._run.abandon()
 
     def _drawn(self) -> Iterator[Batch]:

@@ -1,4 +1,4 @@
-"""The records of a batch, and the loss of each, which is made from the record alone."""
+"""The records of a batch, and the loss of each, made from the record alone."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def inputs_and_target(batch: Any) -> tuple[tuple[Any, ...], Any]:
 
 
 def moved(batch: Any, module: Any) -> Any:
-    """Return a batch where the network's parameters are."""
+    """Return a batch on the devices of the network's parameters."""
     device = next(iter(module.parameters())).device
     if isinstance(batch, tuple | list):
         return tuple(p.to(device) if isinstance(p, torch.Tensor) else p for p in batch)

@@ -1,4 +1,4 @@
-"""Layers of PyTorch that hide their linear maps, in a form in which blocks can be clipped."""
+"""Layers of PyTorch with hidden linear maps, in a form with clipping by block."""
 
 from __future__ import annotations
 

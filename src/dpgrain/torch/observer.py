@@ -23,7 +23,7 @@ Evaluate = Callable[[Any], "float | Mapping[str, float]"]
 
 
 class Observer:
-    """An observer of a network after each step, which sees nothing but what is published.
+    """An observer of a network after each step, with nothing in sight but what is published.
 
     Args:
         module: the network, as it is before the first step.
@@ -48,7 +48,7 @@ class Observer:
 
     @property
     def done(self) -> int:
-        """The number of steps that were seen."""
+        """The number of steps seen."""
         return len(self._norms)
 
     def state(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The optimizer of a private run: the caller's own, which sees noisy gradients alone."""
+"""The optimizer of a private run: the caller's own, with noisy gradients alone."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dpgrain.torch.run import Run
 
 
 class PrivateOptimizer(torch.optim.Optimizer):
-    """An optimizer that steps against noisy gradients; ``PrivacyEngine.make_private`` makes it.
+    """An optimizer for steps against noisy gradients; ``PrivacyEngine.make_private`` makes it.
 
     Args:
         run: the run whose steps it makes.
@@ -82,7 +82,7 @@ class PrivateOptimizer(torch.optim.Optimizer):
         self._own.load_state_dict(state_dict)
 
     def add_param_group(self, param_group: Any) -> NoReturn:  # noqa: ARG002 - as PyTorch has it
-        """Refuse another group, whose gradients would not be clipped.
+        """Refuse another group, with gradients that would not be clipped.
 
         Raises:
             ParameterError: always.

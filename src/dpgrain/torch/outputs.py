@@ -1,4 +1,4 @@
-"""Outputs of a network in a private run, which know their records on the way to a loss.
+"""Outputs of a network in a private run, with their records on the way to a loss.
 
 A block's gradient is its own only if the loss adds up, over records, what depends on each record alone.
 So what a network returns is an :class:`Output`. The functions that keep its records apart are a closed
@@ -35,7 +35,7 @@ _READS_NODE = torch.Tensor.grad_fn.__get__
 
 @dataclass(eq=False)
 class Pass:
-    """One forward pass over a batch, from which one backward pass may start.
+    """One forward pass over a batch, for at most one backward pass.
 
     Args:
         records: the number of records of the batch.
@@ -86,7 +86,7 @@ class Pass:
             raise half_mean(f"layer {layer!r} returns {gradient.dtype}")
 
     def output(self, tensor: Any, form: Form, why: str = "", total: Any = None) -> Output:
-        """Return a tensor that knows what it is made of.
+        """Return a tensor with the knowledge of what it is made of.
 
         Args:
             tensor: the tensor.
@@ -149,7 +149,7 @@ _NONE = Pass(0, "sum")
 
 
 class Output(torch.Tensor):
-    """A tensor that a network has made of a batch, or that was made of such."""
+    """A tensor made by a network from a batch, or made of such tensors."""
 
     origin: Origin | None = None
 
@@ -184,7 +184,7 @@ class Output(torch.Tensor):
 
 
 class _MixesError(Exception):
-    """A function is called so that it may mix records; it says how."""
+    """A call of a function so that it may mix records; the message says how."""
 
 
 def _origin_of(output: Output) -> Origin:
@@ -222,7 +222,7 @@ def _backward(
     create_graph: bool = False,
     inputs: Any = None,
 ) -> None:
-    """Run the one backward pass of a batch, from a loss that keeps records apart."""
+    """Run the one backward pass of a batch, from a loss with records kept apart."""
     if gradient is not None or retain_graph or create_graph or inputs is not None:
         raise ParameterError(
             "loss.backward() must be called without gradient, retain_graph, create_graph and inputs: "
@@ -386,7 +386,7 @@ def _check_constant(tensor: Any) -> None:
 
 
 def _first(args: Any) -> Any:
-    """Return the output that a function is called on."""
+    """Return the output passed as a function's first argument."""
     if not args or not isinstance(args[0], Output) or args[0].origin is None:
         raise _MixesError("must have the output as its first argument")
     if args[0].origin.form != "rows":

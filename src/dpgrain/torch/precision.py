@@ -1,4 +1,4 @@
-"""The precision in which gradients of blocks are made, whatever the caller's loop computes in."""
+"""The precision of blocks' gradients, whatever the caller's loop computes in."""
 
 from __future__ import annotations
 

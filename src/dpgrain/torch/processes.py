@@ -38,7 +38,7 @@ class Processes:
 
     @staticmethod
     def of(module: Any) -> tuple[Any, Processes]:
-        """Return the network itself, and the processes that train it.
+        """Return the network itself, and the processes of its training.
 
         Args:
             module: a network, which this process trains alone; or one in ``DistributedDataParallel``,
@@ -56,11 +56,11 @@ class Processes:
 
     @property
     def first(self) -> bool:
-        """True in the process that charges, draws and writes."""
+        """True in the process for charges, draws and files."""
         return self.rank == 0
 
     def told(self, say: Callable[[], Said]) -> Said:
-        """Return in all processes what a function returns in the first, the only one that calls it.
+        """Return in all processes the result of a function, called in the first alone.
 
         Args:
             say: what is called; its result, or its error, must be one that can be pickled.
@@ -85,7 +85,7 @@ class Processes:
         return result
 
     def check_alike(self, **values: Any) -> None:
-        """Refuse values that are not the same in all processes.
+        """Refuse values that differ between processes.
 
         Args:
             values: what is compared, by the name of the parameter that it follows from.
@@ -142,7 +142,7 @@ class Processes:
         return torch.device("cuda", torch.cuda.current_device())
 
     def share(self, things: IndexArray) -> IndexArray:
-        """Return the things that are this process's own, of which no other has any.
+        """Return the things of this process alone.
 
         >>> import numpy as np
         >>> [Processes(None, rank, 2).share(np.arange(5)).tolist() for rank in range(2)]

@@ -1,4 +1,4 @@
-"""Training runs that are asked for: their noise from public numbers, and what reads records."""
+"""Queries for training runs: their noise from public numbers, and the reading of records."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Made: TypeAlias = tuple[Any, PrivateOptimizer, PrivateLoader]
 
 @dataclass(frozen=True, eq=False)
 class Passed:
-    """Records and labels as a caller passes them, which nobody has read.
+    """Records and labels as passed by a caller, not yet read.
 
     Args:
         dataset: the records by place.
@@ -86,7 +86,7 @@ class Passed:
         return draws
 
     def loader(self, run: Run, draws: Draws) -> PrivateLoader:
-        """Return what hands out the batches of a run that has begun.
+        """Return the loader of the batches of a begun run.
 
         Args:
             run: the run.
@@ -99,7 +99,7 @@ class Passed:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class RunQuery(Query[Made]):
-    """A training run that is asked for; made by :meth:`PrivacyEngine.query`.
+    """A query for a training run; made by :meth:`PrivacyEngine.query`.
 
     Args:
         promise: what the whole run promises.
@@ -160,7 +160,7 @@ class RunQuery(Query[Made]):
 
 
 def check_processes(run: Run, asked: Asked, held: Held) -> None:
-    """Refuse a run whose processes do not hold the same records and numbers.
+    """Refuse a run if its processes do not hold the same records and numbers.
 
     Args:
         run: the run, of several processes.
@@ -182,7 +182,7 @@ def check_processes(run: Run, asked: Asked, held: Held) -> None:
 
 
 def charged_once(processes: Processes, charge: Callable[[], Guarantee]) -> Guarantee:
-    """Charge a run in the first of its processes, and the budgets that are open in the others.
+    """Charge a run in the first of its processes, and the open budgets in the others.
 
     Args:
         processes: the processes of the run.

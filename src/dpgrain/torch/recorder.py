@@ -1,4 +1,4 @@
-"""Hooks that turn what goes into layers, and the gradients by what comes out, into uses of parameters.
+"""Hooks that turn inputs of layers, and gradients by their outputs, into uses of parameters.
 
 While a layer runs its parameters ask for no gradient, so that a backward pass makes none of them: it
 hands the gradients by outputs to :class:`_Tap`, from which everything is made that blocks add, at
@@ -59,7 +59,7 @@ class Call:
     of: Pass
 
     def arrive(self, x: Any, gradient: Any) -> None:
-        """Leave what blocks add to the parameters of the layer that are trained.
+        """Leave the blocks' additions to the trained parameters of the layer.
 
         Args:
             x: (rows, …) what went in.
@@ -150,7 +150,7 @@ def _nothing(*_inputs: Any, **_keywords: Any) -> None:
 
 
 class Recorder:
-    """The hooks on one module, which record the calls of one forward pass.
+    """The hooks on one module, for recording the calls of one forward pass.
 
     Args:
         module: the module.
@@ -191,7 +191,7 @@ class Recorder:
         self.hook()
 
     def hook(self) -> None:
-        """Put the hooks on, which are there from the start."""
+        """Put on the hooks that are there from the start."""
         module, enter = self.module, _Hook(self._enter)
         self._hooks = [module.register_forward_pre_hook(enter, with_kwargs=True)]
         for layer, (name, rule) in self._layers.items():

@@ -1,4 +1,4 @@
-"""Recurrent layers whose weights are those of linear maps, in the place of PyTorch's own."""
+"""Recurrent layers with the weights of linear maps, in the place of PyTorch's own."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ CELLS: Mapping[str, Cell] = {
 
 
 class Recurrent(torch.nn.Module):
-    """``torch.nn.LSTM``, ``GRU`` or ``RNN`` with its own parameters, which can be clipped by block.
+    """``torch.nn.LSTM``, ``GRU`` or ``RNN`` with its own parameters, for clipping by block.
 
     Args:
         layer: the layer whose parameters it has, with ``batch_first=True``. They are shared, so that an

@@ -40,7 +40,7 @@ def plan_of(
     users: Any,
     elements: Any,
 ) -> Plan | None:
-    """Return what is public about a run that begins; None of one that cannot go on elsewhere.
+    """Return the public plan of a new run; None of one that cannot go on elsewhere.
 
     Args:
         asked: what is asked for.
@@ -216,7 +216,7 @@ def check_there(processes: Processes, checkpoint: Checkpoint, path: Path) -> Non
 
 
 def go_on(run: Run, held: Held, draws: Any, checkpoint: Checkpoint, path: Path) -> None:
-    """Let a run stand where a checkpoint left it, and count what was made since.
+    """Put a run where a checkpoint left it, and count the steps made since.
 
     Args:
         run: the run, of which no step was made.

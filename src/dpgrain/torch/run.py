@@ -30,7 +30,7 @@ from dpgrain.torch.steps import Steps
 
 
 class Run:
-    """The state of a training run, which :meth:`start` begins once it is charged.
+    """The state of a training run, begun by :meth:`start` once it is charged.
 
     Args:
         module: the network.
@@ -94,7 +94,7 @@ class Run:
         return self._begun if self.journal is None else self.journal.begun
 
     def stand(self, done: int, begun: int) -> None:
-        """Go on from where a checkpoint was written.
+        """Go on from the place of a checkpoint.
 
         Args:
             done: how many steps the parameters have made.
@@ -104,13 +104,13 @@ class Run:
 
     @property
     def left(self) -> int:
-        """The number of steps that are paid for and not yet begun; none of a run that has ended."""
+        """The number of steps paid for and not yet begun; none of an ended run."""
         if self.ended:
             return 0
         return max(self.mean.rounds - self.begun, 0) + self._ahead
 
     def abandon(self) -> None:
-        """Take the hooks off the module, with which no other step is made."""
+        """Take the hooks off the module, for good."""
         self.ended = True
         self._recorder.remove()
 
@@ -170,12 +170,12 @@ class Run:
             randomness_that_nobody_knows()
 
     def forget_gradients(self) -> None:
-        """Forget the gradients of all that the optimizer may change."""
+        """Forget the gradients of everything that the optimizer may change."""
         for _name, parameter in self._held():
             parameter.grad = None
 
     def _held(self) -> Iterator[tuple[str, Any]]:
-        """Yield all parameters that the network and the optimizer hold now, with words for them."""
+        """Yield all parameters now in the network and the optimizer, with words for them."""
         for name, parameter in self.module.named_parameters():
             yield f"parameter {name!r} of the network", parameter
         for group in self.optimizer.param_groups:
@@ -283,7 +283,7 @@ class Run:
         return batch.last and self.publish()
 
     def publish(self) -> bool:
-        """Step against the noisy gradient of all blocks that were added, also if there were none.
+        """Step against the noisy gradient of all added blocks, also if there were none.
 
         Returns:
             True if the optimizer has made its step; False if the mean has ended the run instead.

@@ -1,4 +1,4 @@
-"""Steps of a run: sums of blocks, and the noisy gradients that are published of them."""
+"""Steps of a run: sums of blocks, and their published noisy gradients."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ class Steps(ABC):
         """
 
     def published(self) -> dict[str, Any]:
-        """Return the public numbers that have changed since the first step."""
+        """Return the changed public numbers since the first step."""
         return {}
 
     def follow(self, published: dict[str, Any]) -> None:
-        """Take up public numbers that another process has published."""
+        """Take up public numbers published by another process."""
         assert not published  # noqa: S101 - whoever publishes numbers takes them up
 
     @abstractmethod
@@ -233,7 +233,7 @@ class Draws(Protocol):
 
 
 class Everybody:
-    """The draws of a mean that is given all blocks, and draws by itself."""
+    """The draws of a mean with all blocks as its input and draws of its own."""
 
     def draw(self, _blocks: int) -> None:
         """Draw all blocks."""
@@ -269,7 +269,7 @@ def steps_of(
     places: IndexArray,
     owners: IndexArray,
 ) -> tuple[ClippedSteps | MeanSteps, Draws]:
-    """Return the steps of a run that is asked for, and what draws their blocks.
+    """Return the steps of a requested run, and the draws of their blocks.
 
     Args:
         asked: the run.

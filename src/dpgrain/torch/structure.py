@@ -1,4 +1,4 @@
-"""The structure that decides what a network does with records: one that has changed is tried anew."""
+"""The structure behind a network's treatment of records: after a change it is tried anew."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PLAIN = (bool, int, str, bytes, type(None), torch.dtype, torch.device)
 
 @dataclass(frozen=True, eq=False)
 class _Same:
-    """An object that equals itself alone.
+    """An object equal to itself alone.
 
     Args:
         thing: the object, which is held so that no other one gets its place in memory.

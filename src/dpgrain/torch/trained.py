@@ -16,7 +16,7 @@ from dpgrain.publishing.guarantee import Guarantee
 
 @dataclass(frozen=True)
 class TrainingHistory:
-    """The numbers that are known of each step, all made of what was published.
+    """The known numbers of each step, all made of what was published.
 
     Args:
         norms: (steps,) the norms of the noisy gradients.
@@ -51,7 +51,7 @@ class TrainingHistory:
 
 @dataclass(frozen=True)
 class Training(ShownTraining):
-    """A network that was trained privately; :func:`dpgrain.torch.train` makes it.
+    """A privately trained network; :func:`dpgrain.torch.train` makes it.
 
     Args:
         module: the network, in evaluation mode, without hooks.
@@ -81,7 +81,7 @@ class Training(ShownTraining):
 
     @property
     def weights(self) -> int:
-        """The number of weights that were trained."""
+        """The number of trained weights."""
         return sum(p.numel() for p in self.module.parameters() if p.requires_grad)
 
     def __str__(self) -> str:

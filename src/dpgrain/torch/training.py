@@ -1,4 +1,4 @@
-"""One call that trains a network privately, with defaults for what the promise does not state."""
+"""Private training of a network in one call, with defaults for what the promise does not state."""
 
 from __future__ import annotations
 
@@ -217,7 +217,7 @@ def train(
 
 @dataclass
 class _Checkpoints:
-    """Where a training is saved, from step to step.
+    """Saving of a training, from step to step.
 
     Args:
         engine: the engine of the run.
@@ -274,7 +274,7 @@ def _as_it_ended(mean: Any, loader: PrivateLoader) -> ClippedMean:
 def _follow(
     module: Any, loss: Loss, optimizer: Any, loader: PrivateLoader, keep: _Checkpoints
 ) -> None:
-    """Make the steps that are left, if any are."""
+    """Make the remaining steps, if any."""
     module.train()
     for batch in loader if len(loader) else ():
         inputs, target = inputs_and_target(moved(batch, module))
@@ -285,7 +285,7 @@ def _follow(
 
 
 def _check_options(options: dict[str, Any]) -> None:
-    """Refuse options that nobody knows."""
+    """Refuse unknown options."""
     for name in options:
         if name not in _OPTIONS:
             raise ParameterError(
@@ -329,7 +329,7 @@ def _check_evaluation(evaluate: object, every: object) -> None:
 
 
 def _rate(blocks: float) -> float:
-    """Return the default rate at which a public number of blocks is drawn.
+    """Return the default rate of drawing a public number of blocks.
 
     >>> [_rate(blocks) for blocks in (20, 200, 2_000, 200_000)]
     [1.0, 0.32, 0.1, 0.01024]
@@ -356,7 +356,7 @@ def _check_module(module: Any) -> None:
 
 
 def _adam(module: Any) -> Any:
-    """Return the optimizer that is taken where none is stated."""
+    """Return the default optimizer."""
     return torch.optim.Adam([p for p in module.parameters() if p.requires_grad], lr=_LEARNING_RATE)
 
 
@@ -367,7 +367,7 @@ def _try(
     example: Any,
     collate: Callable[[list[Any]], Any] | None,
 ) -> None:
-    """Let network and loss read a record that was made up, before anything is charged or read.
+    """Let network and loss read a made-up record, before anything is charged or read.
 
     Raises:
         ParameterError: if they cannot.

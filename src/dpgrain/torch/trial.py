@@ -55,14 +55,14 @@ class Seen:
 
 
 class Runner(Protocol):
-    """The function that runs the network on records, and returns what was seen."""
+    """The function for running the network on records; it returns what was seen."""
 
     def __call__(self, inputs: Any, records: int, *, seed: int = 0, training: bool = True) -> Seen:
         """Return what was seen of these inputs, with all randomness from a seed."""
 
 
 def made_up(inputs: Any, rows: int, records: int = FEW_RECORDS, whole: int = 2) -> Any:
-    """Return inputs of a few records that nobody holds, in the shapes and types of those of a batch.
+    """Return inputs of a few made-up records, in the shapes and types of those of a batch.
 
     Args:
         inputs: tensors, in tuples and mappings. All are made up; those with a row for each record of
@@ -187,7 +187,7 @@ def _differing(one: Seen, other: Seen, rows: Any, places: Any, half: bool) -> st
 
 
 def _same(one: Any, other: Any, longest: float, half: bool) -> bool:
-    """Whether two tensors are the same but for rounding; what is not finite is not compared."""
+    """Return whether two tensors are the same but for rounding; values not finite are left out."""
     if one.shape != other.shape:
         return False
     if not one.is_floating_point():

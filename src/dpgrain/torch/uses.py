@@ -93,7 +93,7 @@ Uses: TypeAlias = dict[Any, list[Use]]
 
 
 class Kept(Use):
-    """A use whose sums over blocks are kept.
+    """A use with kept sums over blocks.
 
     Args:
         layout: the blocks.
@@ -213,7 +213,7 @@ class Outer(Use):
 
 
 class Lookup(Use):
-    """The use of a table of vectors: gradients are added to the rows that were looked up.
+    """The use of a table of vectors: gradients are added to the rows looked up.
 
     Args:
         layout: the blocks.

@@ -1,4 +1,4 @@
-"""The vectors of all blocks of one step, side by side, for means that compare them."""
+"""The vectors of all blocks of one step, side by side, for means with comparisons."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MOST_PARAMETERS = 2**16
 
 
 def check_small(parameters: Sequence[Any]) -> None:
-    """Refuse a network that has too many parameters for a vector of each block.
+    """Refuse a network with too many parameters for a vector of each block.
 
     Raises:
         ParameterError: if it has.
@@ -35,7 +35,7 @@ def check_small(parameters: Sequence[Any]) -> None:
 
 
 class VectorSum:
-    """The mean gradients of the blocks of one step, which are read one by one.
+    """The mean gradients of the blocks of one step, read one by one.
 
     Args:
         parameters: what is trained.
