@@ -1,4 +1,4 @@
-"""Shuffled sums for shufflers that only mix: the shares of one device hide among those of others."""
+"""Shuffled sums with blind shufflers: the shares of one device hide among those of others."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _LARGEST_EPSILON = 500
 
 @dataclass(frozen=True)
 class BlindRandomizer:
-    """The program of a device: a :class:`Randomizer`, whose counts are then split into shares.
+    """The program of a device: a :class:`Randomizer` with counts split into shares.
 
     Args:
         plain: makes the counts.
@@ -59,7 +59,7 @@ class BlindRandomizer:
         *,
         device: Device = None,
     ) -> list[bytes]:
-        """Make the messages that the device sends, of one length, each to be shuffled on its own.
+        """Make the messages of the device, of one length, each to be shuffled on its own.
 
         Args:
             vector: (d,) the device's vector; None, or one that is not finite, for no data.
@@ -72,7 +72,7 @@ class BlindRandomizer:
 
 
 class BlindShuffler(Intake):
-    """A middle that mixes the messages of a batch, all together, and need not read or add them.
+    """A middle for mixing the messages of a batch, all together; it need not read or add them.
 
     It reads the tags alone, of which a foreign one would single its device out in the mix. A device's
     own tags become those of the round, so that all messages that are handed on begin alike.
@@ -194,7 +194,7 @@ class BlindAnalyzer:
 
 @dataclass(frozen=True, kw_only=True)
 class BlindSum(SumOfVectors):
-    """The sum of vectors through a shuffler that only mixes, and whose output anybody may read.
+    """The sum of vectors through a mixing-only shuffler, whose output anybody may read.
 
     A device splits its counts into additive shares, and sends each as a message of one length. All
     messages together, mixed, show the sum and, up to a statistical distance η, nothing else; δ pays
@@ -257,7 +257,7 @@ class BlindSum(SumOfVectors):
         return min(self.shares().variation(honest, rounds=rounds), math.nextafter(1.0, 0.0))
 
     def shares(self, round: int = 0) -> Shares:  # noqa: A002
-        """Return the shares into which counts are split in one round."""
+        """Return the shares of counts in one round."""
         packing = self._packing(round)
         return Shares.within(
             _LEAK_OF_SHARES * self.delta / (1 + math.exp(self.epsilon)),
@@ -279,7 +279,7 @@ class BlindSum(SumOfVectors):
         return Fact("a shuffler that mixes all messages of a batch and tells nobody who sent what")
 
     def randomizer(self, round: int = 0) -> BlindRandomizer:  # noqa: A002
-        """Make the program that each device runs in one round."""
+        """Make the program of each device for one round."""
         return BlindRandomizer(self._randomizer(round), self.shares(round))
 
     def shuffler(

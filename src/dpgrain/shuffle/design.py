@@ -1,4 +1,4 @@
-"""The numbers of a protocol: the least noise that keeps a promise, or those that a paper prints."""
+"""The numbers of a protocol: the least noise for a promise, or the numbers printed in a paper."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _KINDS: dict[Kind, type[Coins] | type[Arrivals]] = {"binomial": Coins, "poisson"
 
 @dataclass(frozen=True)
 class Design:
-    """The numbers that a protocol is made of.
+    """The numbers behind a protocol.
 
     Args:
         grid: g, the number of steps in which a device counts.
@@ -61,7 +61,7 @@ def least_noise(
     rounds: int,
     beside: Event | None,
 ) -> Design:
-    """Find the least noise that keeps a promise, on a grid whose rounding adds little to it.
+    """Find the least noise for a promise, on a grid whose rounding adds little to it.
 
     Args:
         kind: the kind of noise.
@@ -119,7 +119,7 @@ def least_noise(
 def gaussian_mu_for(
     epsilon: float, delta: float, relation: Relation, beside: Event | None
 ) -> float:
-    """Return the μ of the Gaussian mechanism that keeps a promise.
+    """Return the μ of the Gaussian mechanism for a promise, beside another event.
 
     Args:
         epsilon: the promised ε.

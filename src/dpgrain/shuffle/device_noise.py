@@ -1,4 +1,4 @@
-"""The share of the noise that each device adds, and the law of all shares together."""
+"""The share of each device in the noise, and the law of all shares together."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Coins:
         return BinomialLaw(devices * self.count, self.probability)
 
     def largest(self, grid: int) -> int:
-        """Return g + b, the largest count that a device can send for a coordinate."""
+        """Return g + b, the largest count of a device for a coordinate."""
         return grid + self.count
 
     def messages(self, grid: int) -> float:

@@ -77,7 +77,7 @@ class Encoding:
 
     @property
     def step(self) -> float:
-        """The amount for which one step stands."""
+        """The amount of one step."""
         return (2 if self.centred else 1) * self.bound / (self.grid * _FLOATING_ROOM)
 
     @property
@@ -231,7 +231,7 @@ def tag_of(tag: bytes, device: Device) -> bytes:
 
 @dataclass(frozen=True)
 class Packing:
-    """The bytes of a report: a tag, a number that no other report has, and integers of fixed length.
+    """The bytes of a report: a tag, a number of its own, and integers of fixed length.
 
     Args:
         tag: some bytes, which name the protocol and round.
@@ -249,7 +249,7 @@ class Packing:
     largest: int
 
     def of(self, device: Device) -> Packing:
-        """Return the packing of one device's reports, whose tag is that device's own."""
+        """Return the packing of one device's reports, with a tag of that device alone."""
         return replace(self, tag=tag_of(self.tag, device))
 
     @property
@@ -283,7 +283,7 @@ class Packing:
         return self.tag + nonce + np.packbits(bits.astype(np.uint8).ravel()).tobytes()
 
     def nonce_of(self, report: bytes) -> bytes:
-        """Return the number that no other report has."""
+        """Return the report's own number."""
         return report[len(self.tag) : self._start]
 
     def unpack(self, report: bytes) -> IntArray | None:

@@ -1,4 +1,4 @@
-"""The three parties of a shuffled sum, and the reports, bags and estimates that they pass on."""
+"""The three parties of a shuffled sum, and the reports, bags and estimates between them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _LEAST_TAG, _MOST_TAG = 8, 32
 
 @dataclass(frozen=True)
 class Randomizer:
-    """The program of a device, which clips, rounds with secret bits, adds noise, and writes a report.
+    """The program of a device: it clips, rounds with secret bits, adds noise, and writes a report.
 
     Args:
         encoding: turns vectors into integers.
@@ -58,11 +58,11 @@ class Randomizer:
 
     @property
     def messages(self) -> float:
-        """The number of one-bit messages that a report stands for (for Poisson noise, the mean)."""
+        """The number of one-bit messages in a report (for Poisson noise, the mean)."""
         return self.encoding.dim * self.noise.messages(self.encoding.grid)
 
     def counts(self, vector: ArrayLike | None, source: Source) -> IntArray:
-        """Return (d,) the number of ones that this device sends for each coordinate.
+        """Return (d,) the number of ones from this device for each coordinate.
 
         Raises:
             ParameterError: if the vector has another shape.
@@ -83,7 +83,7 @@ class Randomizer:
         *,
         device: Device = None,
     ) -> bytes:
-        """Make the report that the device sends to the shuffler.
+        """Make the device's report to the shuffler.
 
         Args:
             vector: (d,) the device's vector; None, or one that is not finite, for no data.
@@ -100,7 +100,7 @@ class Randomizer:
 
 @dataclass(frozen=True)
 class Dropped:
-    """The numbers of reports or messages that were not counted, by the reason.
+    """The numbers of uncounted reports or messages, by the reason.
 
     Args:
         malformed: reports or messages that the device cannot have sent: they are of another length,
@@ -128,7 +128,7 @@ class Dropped:
 
 @dataclass(frozen=True, eq=False)
 class Bag:
-    """The bag of all one-bit messages of a batch, as its counts, which the shuffler hands on.
+    """The bag of all one-bit messages of a batch, as counts, from the shuffler.
 
     Args:
         ones: (d,) the number of ones for each coordinate.
@@ -157,7 +157,7 @@ class Bag:
 
     @staticmethod
     def from_bytes(data: bytes, *, dim: int, tag: bytes) -> Bag:
-        """Read the bag that :meth:`to_bytes` wrote.
+        """Read a bag from :meth:`to_bytes`.
 
         Args:
             data: the bytes of the bag.
@@ -180,7 +180,7 @@ class Bag:
 
     @staticmethod
     def of_messages(messages: ArrayLike, reports: int, *, most: int, dim: int, tag: bytes) -> Bag:
-        """Make the bag of single one-bit messages, which are those of the paper.
+        """Make the bag of single one-bit messages, those of the paper.
 
         Args:
             messages: (k, 2) labels of coordinates from 0, and bits, in any order.
@@ -282,12 +282,12 @@ class Intake:
 
     @property
     def reports(self) -> int:
-        """The number of reports that count, one of each device."""
+        """The number of counted reports, one of each device."""
         return self._reports
 
     @property
     def dropped(self) -> Dropped:
-        """The numbers of reports that do not count."""
+        """The numbers of uncounted reports."""
         return self._dropped
 
     def _counts(self, identity: bytes | None, device: Device) -> bool:
@@ -341,7 +341,7 @@ class Intake:
 
 
 class Shuffler(Intake):
-    """The trusted middle, which collects the reports of a batch and hands on nothing but their bag.
+    """The trusted middle: it collects the reports of a batch and hands on nothing but their bag.
 
     Args:
         packing: reads the bytes of reports.
@@ -409,7 +409,7 @@ def as_bytes(message: Any) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class Estimate:
-    """The estimate that the analyzer makes of a bag.
+    """The analyzer's estimate from a bag.
 
     Args:
         value: (d,) the sum over all devices, without bias.
@@ -437,7 +437,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Analyzer:
-    """The party that computes the sum, and is trusted with nothing but the bag.
+    """The party for computing the sum, trusted with nothing but the bag.
 
     Args:
         encoding: the encoding of vectors as integers.

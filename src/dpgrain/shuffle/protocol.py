@@ -94,7 +94,7 @@ class ShuffledSum(ShownSum, ABC):
             self._check_promise()
 
     def _with(self, epsilon: float, delta: float) -> Self:
-        """Return the protocol with another promise, and with the noise that this promise takes."""
+        """Return the protocol with another promise, and with the noise for it."""
         return replace(self, epsilon=epsilon, delta=delta, chosen=None)
 
     def _check_numbers(self) -> None:
@@ -132,7 +132,7 @@ class ShuffledSum(ShownSum, ABC):
 
     @staticmethod
     def from_json(text: str) -> ShuffledSum:
-        """The protocol that :meth:`to_json` wrote, with the same numbers, if they keep its promise.
+        """Read a protocol from :meth:`to_json`, with the same numbers, if they keep its promise.
 
         Args:
             text: the JSON text.
@@ -175,7 +175,7 @@ class ShuffledSum(ShownSum, ABC):
 
     @abstractmethod
     def _designed(self) -> Design:
-        """Return the numbers of the protocol that keep the promise."""
+        """Return the numbers of the protocol for the promise."""
 
     @property
     @abstractmethod
@@ -186,7 +186,7 @@ class ShuffledSum(ShownSum, ABC):
 
     @property
     def honest(self) -> int:
-        """The least number of devices of a batch that add noise."""
+        """The least number of noise-adding devices of a batch."""
         return self.devices_of(self.honest_fraction)
 
     def devices_of(self, honest_fraction: float) -> int:
@@ -243,7 +243,7 @@ class ShuffledSum(ShownSum, ABC):
 
     @property
     def facts(self) -> tuple[Fact, ...]:
-        """The facts that are public or assumed."""
+        """The public or assumed facts."""
         return self.facts_with(self.honest)
 
     def facts_with(self, honest: int) -> tuple[Fact, ...]:
@@ -306,7 +306,7 @@ class ShuffledSum(ShownSum, ABC):
         return Analyzer(self.encoding, self.design.noise, self._packing(of_round), self.n_users)
 
     def _counted(self, of_round: int, enrolment: Enrolment | None) -> None:
-        """Refuse a round that the promise does not count."""
+        """Refuse a round beyond those of the promise."""
         if enrolment is not None and not isinstance(enrolment, Enrolment):
             raise ParameterError(f"enrolment must be an Enrolment, not {enrolment!r}.")
         if enrolment is None and _validate.integer(minimum=0, round=of_round) >= self.rounds:
@@ -404,7 +404,7 @@ class ShuffledSum(ShownSum, ABC):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class RoundQuery(Query[Estimate]):
-    """One round of a sum that is asked for, over vectors in this process.
+    """A query for one round of a sum, over vectors in this process.
 
     Args:
         promise: what is promised.
@@ -425,7 +425,7 @@ class RoundQuery(Query[Estimate]):
     random_state: RandomState = None
 
     def _with(self, promise: Promise) -> RoundQuery:
-        """Return the same round with the noise that another promise takes."""
+        """Return the same round with the noise of another promise."""
         protocol = self.protocol._with(promise.epsilon, promise.delta)
         return replace(self, promise=promise, protocol=protocol)
 
@@ -443,7 +443,7 @@ class RoundQuery(Query[Estimate]):
 
     @cached_property
     def here(self) -> Here:
-        """The honest devices that report."""
+        """The honest devices with reports."""
         protocol, corrupt = self.protocol, len(self.messages)
         honest = protocol.n_users - corrupt
         if self.rows > honest:
@@ -467,7 +467,7 @@ class RoundQuery(Query[Estimate]):
         return Planned(self.protocol._promise(self.event, private=True), self.protocol.n_users)
 
     def run(self, charge: Charge) -> Estimate:
-        """Count the ones that devices send, and decode their sum."""
+        """Count the ones from devices, and decode their sum."""
         protocol, here = self.protocol, self.here
         vectors = charge.read(lambda: protocol.encoding.vectors(self.vectors))
         ones = protocol._ones([vectors[here.rows]], here.devices, charge.lend(self.event))
@@ -503,7 +503,7 @@ class Trusted(ShuffledSum, ABC):
 
 
 def exact_design(kind: Kind, protocol: ShuffledSum, delta: float | None = None) -> Design:
-    """The numbers with the least noise that keeps the promise of a protocol.
+    """Return the numbers with the least noise for the promise of a protocol.
 
     Args:
         kind: the kind of noise.

@@ -1,4 +1,4 @@
-"""Sums through a shuffler that is blind: additive shares, each slot of them shuffled on its own.
+"""Sums through a blind shuffler: additive shares, each slot of them shuffled on its own.
 
 Every device splits each integer into random shares that add up to it, modulo q, and sends each share as
 a message of its own. The analyzer adds up all messages, from which it learns, up to a small statistical
@@ -35,7 +35,7 @@ _RELATIVE_ROUNDING = 2.0**-48
 
 @dataclass(frozen=True, eq=False)
 class CombinedShares:
-    """The sums of one round that the analyzer computes.
+    """The sums of one round, computed by the analyzer.
 
     Args:
         total: (dim,) the sums modulo q, in 0 .. q−1, which are uniform noise where a slot is not
@@ -53,7 +53,7 @@ class CombinedShares:
 
 @dataclass(frozen=True)
 class Shares:
-    """The splitting of a device's integers into shares, from which the analyzer adds up the sum.
+    """The splitting of a device's integers into shares, for the analyzer to add up.
 
     The coordinates are cut into pieces; each piece is split into ``count`` shares. A message holds one
     share of one piece and the number of its slot (piece and share). Messages of one device must reach
@@ -137,7 +137,7 @@ class Shares:
         return Shares(dim, modulus, needed, width, tag)
 
     def of(self, device: Device) -> Shares:
-        """Return the shares of one device, whose messages begin with a tag of its own."""
+        """Return the shares of one device, in messages with a tag of its own."""
         return replace(self, tag=tag_of(self.tag, device))
 
     @property

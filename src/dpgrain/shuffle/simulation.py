@@ -1,4 +1,4 @@
-"""The devices of a simulated batch that report, and the messages of corrupt ones."""
+"""The reporting devices of a simulated batch, and the messages of corrupt ones."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Here:
 
 
 def here_of(dropped: int | ArrayLike, devices: int, rows: int) -> Here:
-    """Return the devices that report, out of some of which the first have rows."""
+    """Return the reporting devices, out of some of which the first have rows."""
     if isinstance(dropped, int | np.integer) and not isinstance(dropped, bool):
         if not 0 <= dropped <= devices:
             raise ParameterError(f"dropped must be between 0 and {devices:,}, not {dropped!r}.")
