@@ -1,4 +1,4 @@
-"""The facts of what a release was asked for, and the sentences that are made of them, in one place."""
+"""The facts of a request for a release, and the sentences made of them, in one place."""
 
 from __future__ import annotations
 
@@ -250,7 +250,7 @@ class Asked(Mapping[str, str]):
 
     @property
     def _over(self) -> str:
-        """The words for the rows that estimates are over."""
+        """The words for the rows of the estimates."""
         if self.over == "everyone" and self.n_users is not None:
             return f"all {self.n_users:,} people of the roster, 0 for those without records"
         return "people with a record" if self.over == "people" else self.rows
@@ -359,7 +359,7 @@ class Asked(Mapping[str, str]):
 
     @staticmethod
     def from_dict(values: Mapping[str, Any]) -> Asked:
-        """Read facts that :meth:`to_dict` described.
+        """Read facts from :meth:`to_dict`.
 
         Raises:
             ParameterError: if a fact is unknown or wrong.

@@ -1,4 +1,4 @@
-"""The counts nearest to noisy ones that are not negative and add up."""
+"""Non-negative counts nearest to noisy ones, with consistent totals."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dpgrain.statistics.noisy import finite_values, group_codes, values_and_sds
 
 
 def consistent(estimate: Any, std_error: Any, total: Any = None, groups: Any = None) -> FloatArray:
-    """Return the nearest counts that are not negative and add up to public totals.
+    """Return the nearest non-negative counts that add up to public totals.
 
     Args:
         estimate: (V,) the noisy counts.

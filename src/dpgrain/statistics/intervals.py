@@ -32,7 +32,7 @@ def quantile_of(noise: str, level: float) -> float:
 
 
 def tail_of(noise: Law, deviations: Any, terms: int = 1) -> FloatArray:
-    """Return the probability that noise passes so many standard deviations, of the same shape.
+    """Return the probability of noise of this shape beyond a number of standard deviations.
 
     Args:
         noise: the name of the law.
@@ -141,12 +141,12 @@ def ratio_interval(
 
 
 def blank(size: int) -> FloatArray:
-    """Return numbers of which none is known, (V,)."""
+    """Return blank numbers, none of them known, (V,)."""
     return np.full(size, np.nan)
 
 
 def as_column(values: FloatArray) -> Any:
-    """Return an Arrow column in which what is not known is null, so that files leave it blank."""
+    """Return an Arrow column with nulls for unknown numbers, so that files leave them blank."""
     import pyarrow as pa
 
     return pa.array(values, from_pandas=True)

@@ -122,7 +122,7 @@ def bins_in_words(release: Release, most: Sequence[int | None]) -> list[str]:
 
 
 def known_more(release: Release) -> list[str]:
-    """Return the names of the further columns of numbers of which any is known."""
+    """Return the names of the further columns with any known number."""
     return [name for name, column in release.more.items() if not np.isnan(column).all()]
 
 
@@ -200,7 +200,7 @@ def summary(release: Release) -> str:
 
 
 def _one_number(release: Release) -> str:
-    """Return the one estimate of a release with all that limits it."""
+    """Return the one estimate of a release with all its limits."""
     line = lines_of(release, np.arange(1), letters=_LETTERS)[0]
     more = dict(zip(release.more, line.more, strict=True))
     from_count = "from a capped count of about" if counts_capped(release) else "from about"

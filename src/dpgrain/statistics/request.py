@@ -1,4 +1,4 @@
-"""Request of one release: public parameters, checked, and the plan that follows from them."""
+"""Request of one release: public parameters, checked, and the plan made from them."""
 
 from __future__ import annotations
 
@@ -191,22 +191,22 @@ class Request:
 
     @property
     def norm(self) -> Literal["l2", "l1"]:
-        """The norm that is clipped."""
+        """The clipped norm."""
         return law_named(self.noise).norm
 
     @property
     def corners(self) -> int:
-        """How many coordinates each group has."""
+        """The number of coordinates of each group."""
         return 1 if self.measure is None else self.measure.corners
 
     @property
     def ratio(self) -> bool:
-        """Whether each group's sums are divided by its count."""
+        """True if each group's sums are divided by its count."""
         return self.measure is not None and self.measure.ratio
 
     @property
     def net(self) -> bool:
-        """Whether a group's second coordinate is subtracted from its first before noise is added."""
+        """True if a group's second coordinate is taken from its first before noise is added."""
         return self.measure is not None and self.measure.net
 
     def noisy_coordinates(self, sizes: IntArray) -> IntArray:
@@ -227,7 +227,7 @@ class Request:
 
     @property
     def takes(self) -> bool:
-        """Whether clipping may take anything: not where blocks are known to be within the bound."""
+        """True if clipping may take anything: not where blocks are known to be within the bound."""
         longest = math.inf
         if self.indicator and self.blocks.alone:
             longest = 1.0
@@ -261,7 +261,7 @@ class Request:
 
     @cached_property
     def contribution(self) -> Contribution:
-        """How blocks enter the sums."""
+        """The effect of blocks on the sums."""
         items, cells, single = None, None, self.blocks.alone
         # What was chosen is an outcome: nothing that is promised may depend on it.
         if self.public is not None and self.best is None:
@@ -456,7 +456,7 @@ class Request:
 
     @property
     def _over(self) -> Over:
-        """The rows that estimates are over."""
+        """The rows of the estimates."""
         if self.everyone is not None:
             return "everyone"
         return "records" if made_of_people(self.table) is None else "people"

@@ -1,4 +1,4 @@
-"""The five steps that every statistic takes, from a request to noisy sums."""
+"""The five common steps of statistics, from a request to noisy sums."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class Measured:
 
 @dataclass(frozen=True, repr=False)
 class SumsQuery(Query[Made]):
-    """A statistic that is asked for, and is made of noisy sums.
+    """A query for a statistic made of noisy sums.
 
     Args:
         request: what is asked for.
@@ -253,7 +253,7 @@ def _selected(
 def held_groups(
     engine: Engine, blocks: Blocks, keys: Sequence[str], value: str | None = None
 ) -> Groups:
-    """The groups that anybody may hold; private."""
+    """The groups with possible holders; private."""
     if blocks.elements is None or blocks.key is None:
         return candidates(engine, keys, value)
     # A partition is asked about items that occur, and no others.
@@ -284,7 +284,7 @@ def select(data: Contributions, event: Selection, charge: Charge) -> Groups:
 
 @dataclass(frozen=True)
 class _Range:
-    """A range of numbers that was found.
+    """A private range of numbers.
 
     Args:
         bounds: the range (low, high).

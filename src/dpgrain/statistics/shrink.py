@@ -1,4 +1,4 @@
-"""Estimates that are probably noise are pulled down; those that stand clear of it are left alone."""
+"""Shrinkage of estimates that are probably noise; those that stand clear of it are left alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The statistics that there are, each with its name and with words for its numbers.
+"""The statistics, each with its name and with words for its numbers.
 
 Whatever speaks of a release or draws it asks its :class:`Statistic`; nothing compares names. A new
 statistic is a value of this class, in its own module, and a line in :data:`STATISTICS` or a call of
@@ -18,7 +18,7 @@ Noun = Literal["item", "group", "bin"]
 
 @dataclass(frozen=True)
 class Statistic:
-    """One kind of statistic, in the words and with the traits that pages and plots need.
+    """One kind of statistic, in the words and with the traits for pages and plots.
 
     Args:
         name: the name, which saved files keep.
@@ -78,7 +78,7 @@ class Statistic:
 
     @property
     def of_items(self) -> bool:
-        """True where its groups are items that users hold."""
+        """True where its groups are items held by users."""
         return self.noun == "item"
 
     @property
@@ -234,7 +234,7 @@ STATISTICS: dict[str, Statistic] = {
 
 
 def register(statistic: Statistic) -> Statistic:
-    """Make a statistic known, so that a saved release of it is read as what it is.
+    """Register a statistic, so that a saved release of it can be read.
 
     Args:
         statistic: the statistic.
@@ -253,7 +253,7 @@ def register(statistic: Statistic) -> Statistic:
 
 
 def statistic_of(name: str) -> Statistic:
-    """Return the statistic of a name, or one that says little if nobody has registered it.
+    """Return the statistic of a name, or a plain one if nobody has registered it.
 
     Args:
         name: the name, as saved files have it.
