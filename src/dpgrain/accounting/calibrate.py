@@ -1,4 +1,4 @@
-"""The smallest noise that keeps a promise, rounded towards privacy."""
+"""The smallest noise for a promise, rounded towards privacy."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Made = TypeVar("Made", bound=Event)
 
 @dataclass(frozen=True)
 class Calibration(Generic[Made]):
-    """A parameter with which an event keeps a promise.
+    """A calibrated parameter, with which an event keeps a promise.
 
     Args:
         event: the event that has this parameter.
@@ -60,7 +60,7 @@ def calibrate(
     low: float | None = None,
     high: float | None = None,
 ) -> Calibration[Made]:
-    """Find the smallest noise, or the largest rate or number of rounds, that keeps a promise.
+    """Find the smallest noise, or the largest rate or number of rounds, for a promise.
 
     Args:
         make_event: a function that makes the event from the parameter.
@@ -132,7 +132,7 @@ def calibrate(
 def _boundary(
     excess: Callable[[float], float], low: float, high: float, *, rising: bool, integer: bool
 ) -> float | None:
-    """Return the last parameter that keeps the promise, coming from the side that keeps it.
+    """Return the last parameter under the promise, coming from the side that keeps it.
 
     None says that no parameter from ``low`` to ``high`` keeps it.
     """
@@ -223,7 +223,7 @@ def gaussian_multipliers(
     relation: Relation = "zero_out",
     unit: Unit | None = None,
 ) -> list[float]:
-    """Noise multipliers of several Gaussian releases that together are (ε, δ)-DP for one unit.
+    """Noise multipliers of several Gaussian releases, together (ε, δ)-DP for one unit.
 
     Args:
         epsilon: the promised ε.
@@ -313,7 +313,7 @@ def calibrate_additive(
     relation: Relation = "zero_out",
     unit: Unit | None = None,
 ) -> Additive:
-    """The event of a named law of noise with the least noise that keeps a promise to one unit.
+    """The event of a named law of noise with the least noise for a promise to one unit.
 
     Args:
         kind: the event of the law, from ``ADDITIVE``.

@@ -1,4 +1,4 @@
-"""The sensitivity of a clipped sum, for every unit of one person that may change.
+"""The sensitivity of a clipped sum, for every possible number of changed units of one person.
 
 A sum adds up *blocks*, each clipped to norm 1 (everything here is in units of the clipping bound).
 A block is the data of one privacy unit: one record, one element, or one whole user. How far the sum
@@ -39,7 +39,7 @@ _REPLACE_FACTORS = {
 
 @dataclass(frozen=True)
 class Contribution:
-    """The way in which one person's units enter a sum, in units of the clipping bound.
+    """The effect of one person's units on a sum, in units of the clipping bound.
 
     Args:
         block: the unit whose data makes one clipped block.
@@ -121,11 +121,11 @@ class Contribution:
 
     @property
     def replace_factor(self) -> float:
-        """The distance that a block moves at most when it is exchanged for another: 1, √2 or 2."""
+        """The largest move of a block when it is exchanged for another: 1, √2 or 2."""
         return _REPLACE_FACTORS[self.norm, self.coordinates]
 
     def _add(self, blocks: int) -> float:
-        """Return the norm of the sum of ``blocks`` blocks of norm 1 that one person holds."""
+        """Return the norm of the sum of one person's ``blocks`` blocks of norm 1."""
         if self.norm == "l1" or self.layout == "shared":
             return float(blocks)
         if self.per_coordinate is None:
@@ -136,7 +136,7 @@ class Contribution:
 
     @property
     def _moved(self) -> float:
-        """The distance that the sum moves when one block vanishes and another appears elsewhere."""
+        """The move of the sum when one block vanishes and another appears elsewhere."""
         if self.coordinates == "stated":
             return 2.0
         if self.layout == "shared":
@@ -206,7 +206,7 @@ class Contribution:
         return 2.0 * self._stretch
 
     def _record_moves(self, records: int, relation: Relation) -> float:
-        """Return the distance that some records of one block move it together."""
+        """Return the joint move of some records of one block."""
         if self.max_elements is not None:
             # A record that empties an element lets another element, of any size, be kept in its place.
             return math.inf

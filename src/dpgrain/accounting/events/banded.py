@@ -1,4 +1,4 @@
-"""Sums over samples of parts of the people in turn, under Gaussian noise that cancels over time."""
+"""Sums over samples of parts of the people in turn, under Gaussian noise with bands."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ROUNDING = 1e-12
 
 @dataclass(frozen=True)
 class BandedGaussian(Event):
-    """Clipped sums under banded Gaussian noise, each over a sample of the part whose turn it is.
+    """Clipped sums under banded Gaussian noise, each over a sample of the part in its turn.
 
     Args:
         noise_multiplier: sd of the noise before it is correlated ÷ clipping bound.
@@ -72,7 +72,7 @@ class BandedGaussian(Event):
 
     @property
     def of_a_part(self) -> SampledGaussian:
-        """The event of the people of one part, whose turn comes most often."""
+        """The event of the people of one part, the one with the most turns."""
         return SampledGaussian(
             self.noise_multiplier,
             self.part_rate,

@@ -52,7 +52,7 @@ _TOO_DEEP = f"events must be nested at most {_MOST_LEVELS} deep; put them beside
 
 @dataclass(frozen=True)
 class Asked:
-    """A question about ``units`` units of one person, which change in the stated way.
+    """A question about ``units`` changed units of one person.
 
     Args:
         units: how many records or elements of one person; how many users.
@@ -74,11 +74,11 @@ class Asked:
 
     @property
     def level(self) -> Level:
-        """The kind of unit that changes: records, elements or users."""
+        """The kind of the changed unit: records, elements or users."""
         return self.unit.level
 
     def move(self, contribution: Contribution) -> float:
-        """Return the distance that a sum moves, in clipping bounds."""
+        """Return the move of a sum, in clipping bounds."""
         return contribution.sensitivity(self.units, self.relation, self.unit)
 
     def steps(self, level: Level, relation: Relation) -> float:
@@ -106,7 +106,7 @@ class Asked:
 
 
 class Event(ABC):
-    """Something that was published, described by public numbers only.
+    """A publication, described by public numbers only.
 
     >>> from dpgrain.accounting import Gaussian, Laplace
     >>> event = Gaussian(5.0, count=3) + Laplace(10.0)
@@ -134,11 +134,11 @@ class Event(ABC):
     @property
     @abstractmethod
     def level(self) -> Level:
-        """The unit that the event protects, and that is asked about where none is named."""
+        """The protected unit of the event, which questions are about where none is named."""
 
     @property
     def parts(self) -> tuple[Event, ...]:
-        """The events that this one is made of: itself alone, unless it is composed."""
+        """The events in this one: itself alone, unless it is composed."""
         return (self,)
 
     @property
@@ -149,7 +149,7 @@ class Event(ABC):
 
     @abstractmethod
     def cost(self, asked: Asked) -> Loss:
-        """Return what the event costs the units that are asked about."""
+        """Return the cost of the event to the units in question."""
 
     def loss(
         self,
@@ -391,7 +391,7 @@ class Event(ABC):
 
     @staticmethod
     def from_dict(values: dict[str, Any]) -> Event:
-        """The event that :meth:`to_dict` described.
+        """Read the event described by :meth:`to_dict`.
 
         Raises:
             ParameterError: if no such kind of event is known, or a field is missing, unknown or wrong.
@@ -414,7 +414,7 @@ class Event(ABC):
 
     @staticmethod
     def from_json(text: str) -> Event:
-        """The event that :meth:`to_json` wrote.
+        """Read the event from :meth:`to_json`.
 
         Raises:
             ParameterError: if the text does not describe an event.

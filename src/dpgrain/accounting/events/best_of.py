@@ -1,4 +1,4 @@
-"""A private candidate, drawn again and again, of which the best result is kept."""
+"""The best result of a private candidate, drawn again and again."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _RELATIVE_ROUNDING = 2.0**-40
 
 @dataclass(frozen=True)
 class SelectBest(Event):
-    """The best of several runs of a private candidate, whose number is drawn at random.
+    """The best of a random number of runs of a private candidate.
 
     A run draws settings (which model, which step size) from a public law, does with the data what the
     candidate's events say, and ends with a result and a score. The number of runs is drawn from the
@@ -194,7 +194,7 @@ def _log_sum(one: float, two: float) -> float:
 
 
 def _bounds(run: Loss, shift: float, scale: float, divergence: Callable[[float], float]) -> Loss:
-    """Return the loss of the best of several runs, with all bounds that are known on it."""
+    """Return the loss of the best of several runs, with all known bounds on it."""
     curve: Invertible = _BestOf(run, shift, scale)
     others = [Loss.of(curve)]
     divergences = tuple((order, divergence(order) * (1 + _RELATIVE_ROUNDING)) for order in _ORDERS)

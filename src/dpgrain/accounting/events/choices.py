@@ -26,7 +26,7 @@ _RELATIVE_ROUNDING = 2.0**-36
 
 @dataclass(frozen=True)
 class AboveThreshold(Event):
-    """The first of many queries that passes a noisy threshold; nothing but its position is published.
+    """The first of many queries to pass a noisy threshold; nothing but its position is published.
 
     Noise is added to the threshold once, and to each query anew. The run ends with the first noisy
     query at or above the noisy threshold (or, just as well, below it). How many queries there are does
@@ -182,7 +182,7 @@ class BoundedRange(Event):
 
 @dataclass(frozen=True)
 class SoftCore(Event):
-    """Rounds that publish the mean of users close to most others, as long as there are enough.
+    """Rounds with the mean of users close to most others, as long as there are enough.
 
     In a round every user i has one vector x_i (or none). f_j is the number of vectors within 2τ of x_j,
     x_j included (0 for no vector); a user's weight is w_j = clip(κ(f_j − n/2 − 1), 0, 1), κ =
@@ -247,12 +247,12 @@ class SoftCore(Event):
 
     @property
     def slope(self) -> float:
-        """The slope κ: the weight that a user gains for one more user close by."""
+        """The slope κ: the weight gained by a user for one more user close by."""
         return 2 / (2 * self.core - self.users - 4)
 
     @property
     def threshold(self) -> float:
-        """The threshold θ that h has to reach, before noise."""
+        """The threshold θ for h, before noise."""
         return self.core - 1 + self.gap
 
     @property

@@ -1,4 +1,4 @@
-"""Mechanisms of which only the promise is known: (ε, δ), ρ, or Rényi divergences."""
+"""Mechanisms with only a known promise: (ε, δ), ρ, or Rényi divergences."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _RELATIVE_ROUNDING = 2.0**-36
 
 @dataclass(frozen=True)
 class ApproximateDP(Event):
-    """Any mechanism of which only (ε, δ) is known, run ``count`` times; δ = 0 is pure.
+    """Any mechanism with only (ε, δ) known, run ``count`` times; δ = 0 is pure.
 
     Args:
         guaranteed_epsilon: the ε of the mechanism for one unit.
@@ -76,7 +76,7 @@ class ApproximateDP(Event):
 def PureDP(  # noqa: N802 - the name of an event
     epsilon: float, *, level: Level = "user", relation: Relation = "zero_out"
 ) -> ApproximateDP:
-    """The event of an ε-DP mechanism of which nothing else is known.
+    """The event of an ε-DP mechanism with nothing else known.
 
     Args:
         epsilon: the ε of the mechanism for one unit.
@@ -91,7 +91,7 @@ def PureDP(  # noqa: N802 - the name of an event
 
 @dataclass(frozen=True)
 class ZCDP(Event):
-    """Any mechanism of which only ρ-zCDP is known, run ``count`` times.
+    """Any mechanism with only ρ-zCDP known, run ``count`` times.
 
     Args:
         rho: the ρ of the mechanism for one unit: all Rényi divergences have D_α ≤ αρ.
@@ -126,7 +126,7 @@ class ZCDP(Event):
 
 @dataclass(frozen=True)
 class RDP(Event):
-    """Any mechanism of which only Rényi divergences of some orders are known, run ``count`` times.
+    """Any mechanism with only Rényi divergences of some orders known, run ``count`` times.
 
     Args:
         orders: (n,) orders α, above 1.

@@ -1,4 +1,4 @@
-"""Events that name items which nobody knew before, where a noisy count passes a threshold."""
+"""Partition selection: events that name unknown items with a noisy count above a threshold."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def _stretches(most: int) -> tuple[tuple[int, int], ...]:
 
 @dataclass(frozen=True)
 class TruncatedGeometric(Event):
-    """Items published with their noisy counts, where these pass a cutoff that noise alone cannot pass.
+    """Items published with noisy counts above a cutoff, which noise alone cannot pass.
 
     Each block adds 1 to the counts of at most ``max_items`` items. The counts of the items that anybody
     holds get noise X in {−cutoff..cutoff}, P(X = x) ∝ e^{−rate·|x|}; items whose noisy count is above

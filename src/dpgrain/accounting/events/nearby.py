@@ -1,4 +1,4 @@
-"""Events whose output is only nearly that of something whose cost is known."""
+"""Events with an output close to that of something with a known cost."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _GRID_POINTS, _GOLDEN_STEPS, _BOUND_STEPS = 40, 60, 6
 
 @dataclass(frozen=True)
 class StatisticallyClose(Event):
-    """A view that is made from the output of other events, but for a small statistical distance.
+    """A view made from the output of other events, but for a small statistical distance.
 
     On every table the law of the view lies within total variation η of that of something computed from
     the outputs of the events alone. Examples are shares that hide all but their sum, and noise drawn

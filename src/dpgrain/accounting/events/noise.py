@@ -1,4 +1,4 @@
-"""Events that add noise to a clipped sum: Gaussian, Laplace, or two-sided geometric noise."""
+"""Events of noise on a clipped sum: Gaussian, Laplace, or two-sided geometric noise."""
 
 from __future__ import annotations
 

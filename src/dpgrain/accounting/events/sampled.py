@@ -89,7 +89,7 @@ class SampledGaussian(Event):
 
     @property
     def contribution(self) -> Contribution:
-        """The way in which one person's blocks enter the sum of a round that draws all of them."""
+        """The effect of one person's blocks on the sum of a round with all of them drawn."""
         return Contribution(self.level, self.blocks, "signed", max_elements=self.max_elements)
 
     def cost(self, asked: Asked) -> Loss:
@@ -198,7 +198,7 @@ class SampledGaussian(Event):
 
 @dataclass(frozen=True)
 class Participation(Event):
-    """Gaussian noise on clipped sums, where each person takes part in a known number of rounds.
+    """Gaussian noise on clipped sums, with a known number of rounds for each person.
 
     It is the event of passes over the data, shuffled or in order, and of batches of a fixed size.
     Nothing is gained by sampling, and nothing is assumed about who is in which batch.

@@ -1,4 +1,4 @@
-"""Events that each read the records of a public region alone."""
+"""Events on the records of a public region alone."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ class Scoped(Event):
 
 @dataclass(frozen=True)
 class _Division:
-    """How a question about several units is divided over regions.
+    """The division of a question about several units over regions.
 
     Args:
         asked: the question, whose unit is what lies in a region.
@@ -129,7 +129,7 @@ class _Division:
         return replace(self.asked, units=units)
 
     def room(self, most: Sequence[int | None]) -> int:
-        """Return how many units may lie in regions that hold at most so many of one person."""
+        """Return how many units may lie in regions with these limits for one person."""
         bounds = [number for number in most if number is not None] if self.capped else []
         return min([self.slots, *bounds])
 

@@ -19,9 +19,9 @@ from dpgrain.errors import ParameterError
 from dpgrain.noise.counts import LARGEST_COUNT, BinomialLaw, CountLaw, PoissonLaw
 from dpgrain.units import Level
 
-# The mass e^{−this}, relative to the leak, is left out of the sums.
+# Logarithm of the mass, relative to the delta mass, that is left out of the sums, negated.
 _LEFT_OUT_LOG_MASS = 50.0
-# Values of a law of which sums are made, at most.
+# Values of a law that are added up, at most.
 _MOST_VALUES = 1 << 22
 # Shift up to which every one is tried; of larger ones only some are.
 _EVERY_SHIFT = 2000
@@ -59,7 +59,7 @@ def _largest_ratio(noise: CountLaw, reach: int, leak: float) -> float:
 
 
 def _width(noise: CountLaw, leak: float) -> float:
-    """Return a distance from the mean beyond which lies next to nothing of the leak."""
+    """Return a distance from the mean beyond which lies next to nothing of the delta mass."""
     depth = _LEFT_OUT_LOG_MASS - math.log(leak)
     # By Bernstein's inequality less than e^{−depth} lies farther from the mean.
     return math.sqrt(2 * noise.variance * depth) + depth
@@ -163,7 +163,7 @@ class _Shifted(ABC):
 
 @dataclass(frozen=True)
 class Binomial(_Shifted, Event):
-    """Binomial noise on a sum of integer vectors, which users send as shuffled bits.
+    """Binomial noise on a sum of integer vectors, sent by users as shuffled bits.
 
     Every user rounds its vector at random to integers and adds, in each coordinate, that number of
     ones; each honest participant also adds Bin(b, p) ones. The analyzer sees the number of ones of
@@ -214,7 +214,7 @@ class Binomial(_Shifted, Event):
 
 @dataclass(frozen=True)
 class Poisson(_Shifted, Event):
-    """Poisson noise on a sum of integer vectors, made of parts that the participants add.
+    """Poisson noise on a sum of integer vectors, made of the participants' parts.
 
     It differs from :class:`Binomial` in that each of N honest participants adds Poisson(mean/N) ones in
     each coordinate; the mean is subtracted from the sum. Only ones are sent: messages of +1 and −1 that

@@ -179,7 +179,7 @@ def _infinite(laws: Sequence[tuple[Law, int]]) -> float:
 
 
 def _tail(pairs: Counted, log_delta: float) -> float:
-    """Return the mass of each part that may count as infinite loss."""
+    """Return the mass of each part to count as infinite loss."""
     total = sum(count for _, count in pairs)
     return math.exp(max(log_delta + _TAIL_LOG_MASS, -700.0)) / total
 
@@ -307,7 +307,7 @@ class _Sum:
         return first, second, error + _RELATIVE_ROUNDING * first
 
     def delta(self, epsilon: float) -> float:
-        """Return δ at the ε that the window was made for."""
+        """Return δ at the window's ε."""
         asked, values = epsilon - self.slip, self._values
         j = max(int(np.searchsorted(values, asked, side="right")) - 1, 0)
         first, second, error = (float(sums[j]) for sums in self._beyond)

@@ -1,4 +1,4 @@
-"""Privacy curves ε → δ(ε) that are known in closed form, or made from others."""
+"""Privacy curves ε → δ(ε), in closed form or made from others."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _MOST_EXACT_NUMBERS = 1 << 20
 
 
 class Curve(Protocol):
-    """A function that gives the promised δ at each ε ≥ 0."""
+    """A function from each ε ≥ 0 to the promised δ."""
 
     def delta(self, epsilon: float) -> float:
         """Return δ at ε."""
 
 
 class Invertible(Curve, Protocol):
-    """A curve that also gives the ε at a δ."""
+    """A curve with the ε at each δ as well."""
 
     def epsilon(self, delta: float) -> float:
         """Return the smallest ε ≥ 0 at δ."""
@@ -57,7 +57,7 @@ def inverse(curve: Curve, delta: float) -> float:
 
 @dataclass(frozen=True)
 class Worst:
-    """The largest of several curves, where it is not known in which part a person is.
+    """The largest of several curves, for a person in an unknown part.
 
     Args:
         curves: the curves of the parts, at least one.
@@ -122,7 +122,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Rounds:
-    """Gaussian rounds, each of which reveals whether a person takes part, at a public rate.
+    """Gaussian rounds that reveal, each at a public rate, whether a person takes part.
 
     Args:
         rate: the probability to take part in a round.

@@ -1,4 +1,4 @@
-"""The loss of an event: the part of the accountant that has numbers and no names."""
+"""The loss of an event: the part of the accountant with numbers and without names."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _RELATIVE_ROUNDING = 1e-9
 
 @dataclass(frozen=True)
 class Loss:
-    """An upper bound on a privacy loss, given by the parts that it is made of.
+    """An upper bound on a privacy loss, given by its parts.
 
     Args:
         mu: the Gaussian part (sensitivity ÷ noise sd); independent parts add their squares.
@@ -85,11 +85,11 @@ class Loss:
 
     @staticmethod
     def of(curve: Invertible) -> Loss:
-        """Return the loss that has a privacy curve, in both orders of the neighbours."""
+        """Return the loss with a privacy curve, in both orders of the neighbours."""
         return Loss(pairs=((FromCurve(curve), 1),))
 
     def or_else(self, *others: Loss) -> Loss:
-        """Return this loss with further bounds on it, of which the smallest counts."""
+        """Return this loss with further bounds on it; the smallest counts."""
         return replace(self, others=(*self.others, *others))
 
     def __add__(self, other: Loss) -> Loss:
@@ -138,7 +138,7 @@ class Loss:
         )
 
     def delta(self, epsilon: float) -> float:
-        """The smallest δ that this bound gives at ε."""
+        """The smallest δ at ε in this bound."""
         return min(loss._delta(epsilon) for loss in self._alternatives)
 
     def epsilon(self, delta: float) -> float:
@@ -234,7 +234,7 @@ class Loss:
 
     @property
     def _infinite(self) -> float:
-        """The mass that pairs have at infinite loss."""
+        """The mass of pairs at infinite loss."""
         return sum(count * pair.look().infinite for pair, count in self.pairs if pair.leaks)
 
     # The methods below are about one alternative; most of them leave out its leak.
@@ -353,7 +353,7 @@ class Loss:
 
 @dataclass(frozen=True)
 class _Composed:
-    """Several pairs together, and parts too large for a grid, which basic composition adds.
+    """Several pairs together, and parts too large for a grid, added by basic composition.
 
     Args:
         pairs: the pairs that are composed numerically.
@@ -393,7 +393,7 @@ class _Composed:
         return sum_up(epsilon, aside) if aside else epsilon
 
     def _tuned(self, rough: Callable[[Counted], float]) -> Counted:
-        """Replace each pair that stands for a family by its best member, one after the other."""
+        """Replace each pair of a family by the family's best member, one after the other."""
         pairs = self.pairs
         for i, (pair, count) in enumerate(pairs):
 

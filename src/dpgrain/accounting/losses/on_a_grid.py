@@ -16,7 +16,7 @@ from dpgrain.accounting.losses.sequences import increasing
 
 @dataclass(frozen=True, eq=False)
 class Law:
-    """A law of the privacy loss that bounds the true one from above.
+    """A law of the privacy loss, above the true one.
 
     Args:
         values: (n,) increasing losses.

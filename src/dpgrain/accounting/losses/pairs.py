@@ -229,7 +229,7 @@ class Mixtures(Pair):
 
 @dataclass(frozen=True)
 class Mixed(Pair):
-    """One of several pairs, which is drawn with public weights and revealed.
+    """One of several pairs, drawn with public weights and revealed.
 
     Args:
         pairs: the pairs, each its own mirror image.
@@ -280,7 +280,7 @@ def _look(pair: Mixtures) -> Law:
 
 @dataclass(frozen=True)
 class Null(Pair):
-    """The pair of two equal laws, from which nothing is learned."""
+    """The pair of two equal laws: nothing is learned from it."""
 
     def look(self) -> Law:
         """Return the law whose only loss is 0."""
@@ -352,7 +352,7 @@ class Revealed(Pair):
 
 @dataclass(frozen=True)
 class FromCurve(Pair):
-    """A pair that has a known privacy curve, in both orders of the neighbours.
+    """A pair with a known privacy curve, in both orders of the neighbours.
 
     Args:
         known: the privacy curve.

@@ -1,4 +1,4 @@
-"""Numbers that err on the side of privacy: rounded up, and infinite where arithmetic knows nothing.
+"""Numbers with errors on the side of privacy: rounded up, or infinite where arithmetic fails.
 
 Every comparison with NaN is false, so that a largest or a smallest value would pass over it in
 silence. Every function that computes a loss therefore goes through :func:`fails_closed`, which turns
@@ -28,7 +28,7 @@ def or_worst(value: float, worst: float = math.inf) -> float:
 
 
 def fails_closed(worst: float) -> Callable[[Callable[Asked, float]], Callable[Asked, float]]:
-    """Make a function answer with the worst there can be where arithmetic has no answer.
+    """Make a function answer with the worst possible value where arithmetic has no answer.
 
     Args:
         worst: the worst answer: infinity for an ε, 1 for a δ.
@@ -56,7 +56,7 @@ def fails_closed(worst: float) -> Callable[[Callable[Asked, float]], Callable[As
 
 
 def raised(exact: Fraction) -> float:
-    """Return the smallest float that is not below a fraction.
+    """Return the smallest float at or above a fraction.
 
     >>> raised(Fraction(1, 2)), raised(Fraction(1, 3)) > Fraction(1, 3)
     (0.5, True)

@@ -1,4 +1,4 @@
-"""Two operations on long sequences, which would else need whole libraries to be imported."""
+"""Two operations on long sequences, without the import of whole libraries."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _add_doubling(sums: FloatArray, rate: float) -> None:
 
 
 def increasing(values: FloatArray, weights: FloatArray) -> FloatArray:
-    """Return the sequence that never falls and is nearest in weighted squares.
+    """Return the never-falling sequence nearest in weighted squares.
 
     Args:
         values: (n,) the sequence that the answer is near to.

@@ -1,4 +1,4 @@
-"""Conversion of concentrated privacy, which bounds Rényi divergences by D_α ≤ αρ, to (ε, δ).
+"""Conversion of concentrated privacy, D_α ≤ αρ for all Rényi orders, to (ε, δ).
 
 δ(ε) = inf over α > 1 of e^{(α−1)(αρ−ε)}·(1−1/α)^{α−1}/α (Canonne, Kamath & Steinke 2020, Cor. 13).
 Every α gives a valid bound, so the search for the best one need not be exact.
@@ -17,7 +17,7 @@ _DELTA_ROUNDING, _EPSILON_ROUNDING = 2.0**-48, 2.0**-44
 
 
 def zcdp_delta(epsilon: float, rho: float) -> float:
-    """Return the δ that ρ-zCDP gives at ε ≥ 0, rounded up; it is 1 where ε is negative.
+    """Return the δ of ρ-zCDP at ε ≥ 0, rounded up; it is 1 where ε is negative.
 
     >>> zcdp_delta(1.0, 0.01) < 1e-8
     True
@@ -43,7 +43,7 @@ def _up(exponent: float) -> float:
 
 
 def zcdp_epsilon(delta: float, rho: float) -> float:
-    """Return the smallest ε ≥ 0 that ρ-zCDP gives at δ, rounded up.
+    """Return the smallest ε ≥ 0 of ρ-zCDP at δ, rounded up.
 
     >>> round(zcdp_epsilon(1e-6, 0.01), 3)
     0.622
@@ -64,7 +64,7 @@ def zcdp_epsilon(delta: float, rho: float) -> float:
 
 
 def renyi_delta(epsilon: float, orders: Sequence[tuple[float, float]]) -> float:
-    """Return the δ that Rényi divergences ((order, value), …) give at ε ≥ 0, rounded up.
+    """Return the δ of Rényi divergences ((order, value), …) at ε ≥ 0, rounded up.
 
     >>> round(renyi_delta(1.0, [(16.0, 0.08)]), 9)
     2.4e-08
@@ -80,7 +80,7 @@ def renyi_delta(epsilon: float, orders: Sequence[tuple[float, float]]) -> float:
 
 
 def renyi_epsilon(delta: float, orders: Sequence[tuple[float, float]]) -> float:
-    """Return the smallest ε ≥ 0 that Rényi divergences ((order, value), …) give at δ, rounded up.
+    """Return the smallest ε ≥ 0 of Rényi divergences ((order, value), …) at δ, rounded up.
 
     >>> round(renyi_epsilon(2.4e-8, [(16.0, 0.08)]), 2)
     1.0
