@@ -1,4 +1,4 @@
-"""Contracts that implementations from elsewhere inherit in their tests, and what these are made of."""
+"""Contracts for the tests of implementations from elsewhere, and their parts."""
 
 from __future__ import annotations
 

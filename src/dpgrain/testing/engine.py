@@ -130,7 +130,7 @@ class Row(NamedTuple):
 
 
 def topic_of(item: str) -> str:
-    """Return a public function of items, which fails on one of them."""
+    """Return a public function of items with a failure on one of them."""
     if item == "é":
         raise ValueError(item)
     return "early" if item < "b" else "late"
@@ -194,7 +194,7 @@ class EngineContract:
     one_in = 1
 
     def table(self, rows: Sequence[Row], **options: Any) -> UserTable:
-        """Return the table of these rows, with two columns of cells, for the engine that is tested."""
+        """Return the table of these rows, with two columns of cells, for the tested engine."""
         columns = list(zip(*rows, strict=True)) if rows else [()] * len(SCHEMA)
         made = [pa.array(column, kind) for column, kind in zip(columns, SCHEMA.types, strict=True)]
         source = pa.table(made, schema=SCHEMA)

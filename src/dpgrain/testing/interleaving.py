@@ -1,4 +1,4 @@
-"""Two actors whose interleaving is forced: one pauses at a line of the library, where the other runs.
+"""Two actors in a forced interleaving: one pauses at a line of the library, where the other runs.
 
 One of the two runs at a time, so that what happens follows from the line alone. Where an actor finds
 something held it waits, and the other one goes on. Lines are those of whole rooms: code that is new
@@ -40,7 +40,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Seam:
-    """A point at which an actor can pause.
+    """A point for an actor to pause.
 
     Args:
         line: the line, as file and number.
@@ -60,7 +60,7 @@ class Seam:
 
 
 class Interleaving:
-    """Runs two actors, of which the second begins where the first pauses.
+    """A run of two actors, with the second begun where the first pauses.
 
     Args:
         rooms: the names of packages and modules, whose lines are seams and whose locks are known.
@@ -180,7 +180,7 @@ class Interleaving:
 
 
 class _Actor:
-    """One of two, in a thread of its own, which runs when it is asked to and says when it pauses."""
+    """One of two, in a thread of its own; it runs on request and says when it pauses."""
 
     def __init__(self, act: Act, files: tuple[str, ...] = (), at: Seam | None = None) -> None:
         self._act, self._files = act, files

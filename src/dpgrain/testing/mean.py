@@ -1,4 +1,4 @@
-"""The contract of every private mean, :class:`MeanContract`, which a new mean's test inherits."""
+"""The contract of every private mean, :class:`MeanContract`, for a new mean's test to inherit."""
 
 from __future__ import annotations
 

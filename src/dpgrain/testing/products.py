@@ -1,4 +1,4 @@
-"""Covering arrays: a few cases of a product of options in which all pairs or triples of values meet."""
+"""Covering arrays: a few cases of a product of options, with all pairs or triples of values."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def covering(
     *,
     allowed: Callable[..., bool] | None = None,
 ) -> list[dict[str, Any]]:
-    """Return cases in which the values of each ``strength`` options meet in every combination.
+    """Return cases with every combination of the values of each ``strength`` options.
 
     Args:
         options: option → its values.

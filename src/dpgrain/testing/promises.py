@@ -21,7 +21,7 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True)
 class Publisher:
-    """A public function that publishes, with the options that it is asked with.
+    """A public function for publishing, with its options.
 
     Args:
         query: the function that asks for a release; it takes ``relation``, ``epsilon`` and ``delta`` or
@@ -35,7 +35,7 @@ class Publisher:
     units: Sequence[Unit] = (Record(), Element("cell"), User(), User(2, by="cell"))
 
     def product(self, promises: Sequence[Mapping[str, float]]) -> dict[str, Sequence[Any]]:
-        """Return all that it can be asked for: option → values.
+        """Return all possible requests: option → values.
 
         Args:
             promises: what is asked for: ``epsilon`` and ``delta``, or ``share``.
@@ -69,7 +69,7 @@ class Publisher:
 def share_of_asked(
     guarantee: Guarantee, *, unit: Unit, relation: Relation, promise: Mapping[str, float]
 ) -> float:
-    """Return the share of what was asked for that a release takes; above 1 the promise is false.
+    """Return the share of the request in a release; above 1 the promise is false.
 
     Args:
         guarantee: the guarantee of the release.

@@ -99,7 +99,7 @@ class StatisticContract:
     # -- sums --
 
     def exact_sums(self, rows: Sequence[Row], **options: Any) -> tuple[FloatArray, Release]:
-        """Return the sums that noise is added to, in its standard deviations, and the release.
+        """Return the sums before noise, in its standard deviations, and the release.
 
         Args:
             rows: the rows of the table.

@@ -1,4 +1,4 @@
-"""Odd tables: every type that a table may have, odd cells of each, and every way to give one."""
+"""Odd tables: every type of a table, odd cells of each, and every way to give one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The types of Arrow, and the ways in which a table of Arrow is given."""
+"""The types of Arrow, and the ways of giving a table of Arrow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cells of one type, with what each says in Python, and the tables that are made of them."""
+"""Cells of one type, with what each says in Python, and the tables made of them."""
 
 from __future__ import annotations
 

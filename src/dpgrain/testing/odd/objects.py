@@ -1,4 +1,4 @@
-"""Odd objects of Python, which lists, arrays and data frames can hold in any cell."""
+"""Odd objects of Python, for any cell of a list, an array or a data frame."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ else:
 
 
 class Hostile:
-    """An object that warns, and raises whatever it is asked.
+    """An object with a warning and an error for every request.
 
     >>> try:
     ...     with warnings.catch_warnings(action="ignore"):

@@ -1,4 +1,4 @@
-"""The types of pandas, and the ways in which a data frame is given."""
+"""The types of pandas, and the ways of giving a data frame."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The types of Polars, and the ways in which a data frame of Polars is given."""
+"""The types of Polars, and the ways of giving a data frame of Polars."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The types of DuckDB and of Spark, whose cells are expressions of SQL, and of columns of text."""
+"""The types of DuckDB and of Spark, with expressions of SQL as cells, and of columns of text."""
 
 from __future__ import annotations
 

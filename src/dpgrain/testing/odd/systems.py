@@ -1,4 +1,4 @@
-"""The systems of types whose tables are read in one process; a new one is a line here."""
+"""The systems of types to read tables of in one process; a new one is a line here."""
 
 from __future__ import annotations
 

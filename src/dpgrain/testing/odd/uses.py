@@ -1,4 +1,4 @@
-"""The uses of a column, in every statistic that there is, and their plain references."""
+"""The uses of a column, in every statistic, and their plain references."""
 
 from __future__ import annotations
 
