@@ -1,4 +1,4 @@
-"""The fields of frozen dataclasses, checked by the types with which they are declared.
+"""The fields of frozen dataclasses, checked by their declared types.
 
 A value that does not fit the type of its field (a number that is text, a truth that is a word, NaN) is
 refused here for all classes and fields, whether it comes from code or from JSON.
@@ -85,7 +85,7 @@ def _tuple(name: str, kind: Any, value: Any) -> tuple[Any, ...]:
 
 
 def _any_of(name: str, kinds: tuple[Any, ...], value: Any) -> Any:
-    """Return the value as the first of several types that fits it."""
+    """Return the value as the first fitting one of several types."""
     if value is None and type(None) in kinds:
         return None
     *others, last = (kind for kind in kinds if kind is not type(None))
@@ -162,7 +162,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def read(cls: Callable[..., Made], values: Any, what: str) -> Made:
-    """Make the object of a dataclass from fields that have been read from JSON.
+    """Make the object of a dataclass from fields read from JSON.
 
     Args:
         cls: the dataclass, which checks its own fields (:func:`check`).

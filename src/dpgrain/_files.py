@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, and the folder of public tables."""
+"""Files written whole or not at all, and the folder of public tables."""
 
 from __future__ import annotations
 
@@ -94,12 +94,12 @@ def _remove(*files: Path) -> None:
 
 
 def guarantee_beside(output: Path) -> Path:
-    """Return the file with the guarantee of an output, which stands beside it."""
+    """Return the file with the guarantee of an output, beside that output."""
     return output.with_name(f"{output.name}.guarantee.json")
 
 
 def promise_beside(path: Path) -> dict[str, Any] | None:
-    """Return the guarantee that stands beside a file, as JSON's values; None where none does.
+    """Return the guarantee beside a file, as JSON's values; None without one.
 
     Raises:
         DataError: if it is about other numbers than those in the file, or a file cannot be read.
@@ -170,7 +170,7 @@ def check_folder(path: Path) -> None:
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder where there is none, with those that it lies in.
+    """Make a folder, with its parents, unless it is there.
 
     Raises:
         DataError: if it cannot be made.
@@ -195,7 +195,7 @@ def check_writable(path: str | Path) -> None:
 
 @dataclass(frozen=True)
 class _Used:
-    """The files that a command has read so far, and those that it is to write."""
+    """The files read so far by a command, and those to be written by it."""
 
     read: set[_Known] = field(default_factory=set)
     written: set[_Known] = field(default_factory=set)
@@ -276,7 +276,7 @@ def _used_twice(path: Path) -> ParameterError:
 
 
 def data_folder(*names: str, stated: Path | None = None) -> Path:
-    """Return the folder of public tables, which the environment variable ``DPGRAIN_DATA`` names.
+    """Return the folder of public tables, named by the environment variable ``DPGRAIN_DATA``.
 
     Args:
         names: the files that the folder must hold.

@@ -1,4 +1,4 @@
-"""Modules and names that are loaded when they are first used, so that a process starts quickly."""
+"""Modules and names loaded at their first use, so that a process starts quickly."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 
 class _Later(ModuleType):
-    """A module that is imported when one of its names is first asked for."""
+    """A module imported when one of its names is first asked for."""
 
     def __getattr__(self, name: str) -> Any:
         if "_found" not in self.__dict__:
@@ -19,7 +19,7 @@ class _Later(ModuleType):
 
 
 def later(name: str) -> Any:
-    """Return a module that stands for another, which it imports when it is first used.
+    """Return a stand-in for a module, which is imported at its first use.
 
     Args:
         name: the full name of the module.
@@ -33,7 +33,7 @@ def later(name: str) -> Any:
 
 
 class _Face(ModuleType):
-    """A package whose public names are imported from its modules when they are first used."""
+    """A package with public names imported from its modules at their first use."""
 
     __all__: Sequence[str]
     _homes: Mapping[str, str]

@@ -1,4 +1,4 @@
-"""A line that shows what work of more than two seconds is at, and keeps no record.
+"""A line for the progress of work of more than two seconds; it keeps no record.
 
 It names stages and their steps, and counts stages. The number of rows that were read is private and is
 not shown.
@@ -18,7 +18,7 @@ _in_force: ContextVar[Progress | None] = ContextVar("_in_force", default=None)
 
 
 class Progress:
-    """A line of named stages that appears after two seconds, on a terminal or in a notebook.
+    """A line of named stages, shown after two seconds on a terminal or in a notebook.
 
     Args:
         stages: the number of stages that there will be.
@@ -64,7 +64,7 @@ class Progress:
             self._thread.join()
 
     def stage(self, text: str) -> None:
-        """Begin a stage, which ends the one before."""
+        """Begin a stage, and end the one before."""
         self._done += bool(self._text)
         self._text, self._step = text, ""
         self._tell()
@@ -80,7 +80,7 @@ class Progress:
 
     @property
     def turn(self) -> str:
-        """The number of the stage that comes next, of all."""
+        """The number of the next stage, of all."""
         return f"{self._done + bool(self._text) + 1:,} of {self._stages:,}"
 
     @property

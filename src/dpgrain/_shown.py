@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Shown:
-    """Something that can be drawn, and written as a page."""
+    """Something with a plot and a page."""
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draw it; needs matplotlib.
@@ -32,7 +32,7 @@ class Shown:
         return plot(self, ax)
 
     def report(self, path: str | Path) -> Path:
-        """Write one self-contained HTML file that explains it; returns its path.
+        """Write one self-contained HTML file about it; returns its path.
 
         Args:
             path: where to write.
@@ -71,7 +71,7 @@ class ShownRelease(Shown):
         return notebook_html(self)
 
     def report(self, path: str | Path, holdings: Holdings | None = None) -> Path:
-        """Write one self-contained HTML file that explains the release; returns its path.
+        """Write one self-contained HTML file about the release; returns its path.
 
         Args:
             path: where to write.
@@ -92,7 +92,7 @@ class ShownModel(Shown):
 
 
 class ShownTraining(Shown):
-    """A trained network: its plot is one of the measures that were made while it was trained."""
+    """A trained network: its plot is one of the measures made during training."""
 
     def plot(self, ax: Axes | None = None, *, measure: str | None = None) -> Axes:
         """Draw a measure, evaluation by evaluation; needs matplotlib.
@@ -115,14 +115,14 @@ class ShownSum(Shown):
 
 
 class ShownLedger(Shown):
-    """A ledger: its plot is when each release was made, above the window that it read."""
+    """A ledger: its plot is the time of each release, above the window that it read."""
 
 
 class ShownReleases:
     """The releases of a file: they have one page for all."""
 
     def report(self, path: str | Path) -> Path:
-        """Write one self-contained HTML file that explains them all; returns its path.
+        """Write one self-contained HTML file about them all; returns its path.
 
         Args:
             path: where to write.

@@ -1,4 +1,4 @@
-"""The arrays that the whole library passes, by what they hold."""
+"""The arrays of the whole library, by their contents."""
 
 from __future__ import annotations
 

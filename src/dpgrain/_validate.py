@@ -24,7 +24,7 @@ _SHOWN_CHARACTERS = 60
 
 
 def said(value: object) -> str:
-    """Write a wrong value for a message, also one that cannot be printed or is too long."""
+    """Write a wrong value for a message, even if it cannot be printed or is too long."""
     try:
         text = repr(value)
     except Exception:

@@ -163,7 +163,7 @@ def printed(item: Any) -> str:
 
 
 def shorten(text: str, letters: int) -> str:
-    """Cut a text to a number of letters, of which wide ones count two, with … at the end."""
+    """Cut a text to a number of letters, with … at the end; wide letters count two."""
     used = 0
     for place, letter in enumerate(text):
         used += 2 if unicodedata.east_asian_width(letter) in "WF" else 1
@@ -173,7 +173,7 @@ def shorten(text: str, letters: int) -> str:
 
 
 def aligned(rows: Sequence[Sequence[str]], *, left: bool = False) -> list[str]:
-    """Write a table as lines, whose columns are two spaces apart.
+    """Write a table as lines, with columns two spaces apart.
 
     Args:
         rows: the rows, all of one length; the first may hold headings.

@@ -1,4 +1,4 @@
-"""A table to try things on: the loans of a city library, which are generated."""
+"""A table for trying things: the generated loans of a city library."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _USUAL_DAYS = 14
 
 
 def loans(readers: int = 3000, *, typical: int = 9, seed: int = 0) -> pa.Table:
-    """Make the loans of a city library in 2025, of readers who do not exist.
+    """Make the loans of a city library in 2025, of invented readers.
 
     Args:
         readers: the number of readers.
@@ -102,7 +102,7 @@ def loans(readers: int = 3000, *, typical: int = 9, seed: int = 0) -> pa.Table:
 
 
 def catalogue() -> dict[str, str]:
-    """Return the library's catalogue: the subject of each title, which is public.
+    """Return the library's catalogue: the public subject of each title.
 
     >>> catalogue()["Moby-Dick"]
     'Novels'

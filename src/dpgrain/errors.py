@@ -17,7 +17,7 @@ from __future__ import annotations
 
 
 class DpgrainError(Exception):
-    """The base of all errors of dpgrain, whose messages say what is wrong and what to do.
+    """The base of all errors of dpgrain; their messages say what is wrong and what to do.
 
     >>> import dpgrain as dg
     >>> try:
@@ -29,7 +29,7 @@ class DpgrainError(Exception):
 
 
 class _NamedError(DpgrainError, ValueError):
-    """A wrong request, which may be about one parameter.
+    """A wrong request, possibly about one parameter.
 
     Args:
         message: the sentence, which begins with the name of the parameter where there is one.
@@ -53,7 +53,7 @@ class _NamedError(DpgrainError, ValueError):
 
 
 class ParameterError(_NamedError):
-    """A parameter has a value that no release can be made with; ``name`` says which parameter.
+    """An unusable value of a parameter; ``name`` says which parameter.
 
     >>> import dpgrain as dg
     >>> try:
@@ -65,7 +65,7 @@ class ParameterError(_NamedError):
 
 
 class RefusedError(ParameterError):
-    """A budget or a ledger refuses a release that is asked for as it should be; nothing is charged.
+    """A budget's or a ledger's refusal of a well-formed release; nothing is charged.
 
     It has no room for the release, or the same was published before.
 
@@ -91,7 +91,7 @@ class RefusedError(ParameterError):
 
 
 class SchemaError(_NamedError):
-    """A table lacks a column or a column has a type that the release cannot use.
+    """A missing column, or a column of a type that the release cannot use.
 
     >>> import dpgrain as dg
     >>> import pyarrow as pa
@@ -116,7 +116,7 @@ class DataError(DpgrainError, OSError):
 
 
 class DeltaWarning(UserWarning):
-    """δ is so large that publishing somebody's data outright would be allowed with real odds.
+    """A δ so large that publishing somebody's data outright would be allowed with real odds.
 
     >>> import warnings
     >>> import dpgrain as dg
@@ -131,7 +131,7 @@ class DeltaWarning(UserWarning):
 
 
 class EndedWarning(UserWarning):
-    """A fit has published that it stops before its rounds are over, which its model shows as well.
+    """An early end of a fit, published before its rounds are over, and shown by its model.
 
     >>> import warnings
     >>> import numpy as np
@@ -165,7 +165,7 @@ class ScoreWarning(UserWarning):
 
 
 class RunEnded(DpgrainError):  # noqa: N818 - it is no error: a run may end
-    """A run of private means has published that it stops; what it published before stands."""
+    """The published early end of a run of private means; what it published before stands."""
 
 
 def only_interrupts(error: BaseException) -> None:

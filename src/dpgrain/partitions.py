@@ -1,4 +1,4 @@
-"""Public partitions as facts: which cell a record lies in, and how two partitions lie in each other.
+"""Public partitions as facts: the cell of a record, and how two partitions lie in each other.
 
 A partition gives each record a cell by one rule for each of its columns. Two releases whose partitions
 are known as facts can be charged to a unit that is the cell of neither: a day is a part of a week, and
@@ -47,7 +47,7 @@ _CELLS_WITHOUT_A_DAY = 3
 
 @dataclass(frozen=True)
 class Rule:
-    """The rule by which one column gives the cell of a record.
+    """The rule from one column to the cell of a record.
 
     Args:
         column: the name of the column.
@@ -245,7 +245,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class Overlap:
-    """How one cell of a promised partition lies in the cells of another.
+    """The way in which one cell of a promised partition lies in the cells of another.
 
     Args:
         cells: the largest number of cells that it meets.

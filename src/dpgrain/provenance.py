@@ -1,4 +1,4 @@
-"""Where rows come from: a closed list, of which every guarantee states one."""
+"""The origin of rows: a closed list, of which every guarantee states one."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ IN_WORDS: dict[Stated, str] = {
 
 
 def checked(provenance: Provenance) -> Provenance:
-    """Return the provenance of rows that this library makes of others, each of one person's alone.
+    """Return the provenance of rows made here of others, each of one person's alone.
 
     >>> checked("table"), checked("as given")
     ('checked', 'as given')
@@ -33,7 +33,7 @@ def checked(provenance: Provenance) -> Provenance:
 
 
 def together(*parts: Stated) -> Stated:
-    """Return the provenance of several releases' rows: the one that assumes the most.
+    """Return the provenance of several releases' rows: the one with the most assumptions.
 
     >>> together("table", "checked"), together("table", ""), together("as given", "")
     ('checked', '', 'as given')

@@ -77,7 +77,7 @@ class Span:
         return Span(self.axis, max(lows, default=None), min(highs, default=None))
 
     def around(self, other: Span) -> Span:
-        """Return the smallest interval that holds both of the same axis."""
+        """Return the smallest interval around both of the same axis."""
         lows, highs = (self.low, other.low), (self.high, other.high)
         low = None if None in lows else min(end for end in lows if end is not None)
         high = None if None in highs else max(end for end in highs if end is not None)
@@ -206,7 +206,7 @@ def _without(span: Span, labels: Sequence[int | str]) -> tuple[Values, ...]:
 
 @dataclass(frozen=True)
 class Side:
-    """The values of one column that lie in a region.
+    """The values of one column inside a region.
 
     Args:
         column: the name of the column; of a column of cells also which partition it holds.
@@ -295,7 +295,7 @@ class Side:
 
     @staticmethod
     def from_dict(values: Any) -> Side:
-        """Read the side that :meth:`to_dict` described.
+        """Read the side described by :meth:`to_dict`.
 
         Raises:
             ParameterError: if a field is missing, unknown or wrong.

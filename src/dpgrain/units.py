@@ -99,7 +99,7 @@ OWN_UNIT: Mapping[Level, Unit] = {"record": Record(), "element": Element(), "use
 
 
 def unit_level(unit: Unit | None, default: Level) -> Level:
-    """Return the level of a unit, or the default where no unit is given.
+    """Return the level of a unit, or the default without a unit.
 
     Raises:
         ParameterError: if ``unit`` is not a privacy unit.

@@ -22,7 +22,7 @@ _STATED, _RULED = timedelta(days=1), timedelta(days=7)
 
 
 def check_zone(zone: str, *, name: str = "zone") -> str:
-    """Return the name of a zone that is known.
+    """Return the name of a known zone.
 
     Raises:
         ParameterError: if there is no such zone.
