@@ -429,7 +429,7 @@ class Rows:
 
 @dataclass(frozen=True)
 class _Form:
-    """How the keys of a column are written, by its type; labels in other forms match none of them.
+    """The form of the keys of a column, by its type; labels in other forms match none of them.
 
     Args:
         pattern: the pattern of the texts of all keys.
