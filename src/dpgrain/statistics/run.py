@@ -85,7 +85,7 @@ class Measured:
         """The request, with a caution where next to no numbers were seen.
 
         Args:
-            coordinates: the count of each group is the sum of its first so many coordinates.
+            coordinates: the number of first coordinates whose sum is the count of each group.
 
         Noisy numbers alone decide, which are released: a column of something else than numbers, or with
         another decimal mark, shows in that its count does not stand out from the noise.
@@ -408,7 +408,7 @@ def _alignment(
     blocks: float,
     charge: Charge,
 ) -> float:
-    """How long the sum of blocks of one size is, as a share of what it would be if they were alike.
+    """The length of the sum of blocks of one size, as a share of that of equal blocks.
 
     Args:
         data: the blocks.
