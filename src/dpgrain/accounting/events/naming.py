@@ -205,8 +205,9 @@ class TruncatedGeometric(Event):
         if math.isinf(changes):
             return Loss(pure=math.inf)
         piled = self._piled(asked, changes)
-        # An item that changes by j costs (j·rate, passes(j)). All items together leak at most the
-        # largest passes(j)/j for each change, and that is attained before the law of X ends.
+        # An item that changes by j costs (j·rate, passes(j)). All items together have a delta mass
+        # of at most the largest passes(j)/j for each change, and that is attained before the law of
+        # X ends.
         ends = min(piled, 2 * self.cutoff + 1)
         # A larger count passes more often, so the last one of a stretch bounds them all.
         leak = changes * max(self.passes(last) / first for first, last in _stretches(ends))

@@ -171,7 +171,7 @@ def _division(asked: Asked, levels: set[Level]) -> _Division | None:
 
 
 def _of_user(asked: Asked, unit: Unit, twice: int) -> _Division | None:
-    """Return how one user's elements are divided, if there are so many at most."""
+    """Return how one user's elements are divided, if there is a limit on their number."""
     if asked.units > 1 or not isinstance(unit, User) or unit.max_elements is None:
         return None
     # A replaced user leaves up to M cells and enters up to M others.

@@ -38,14 +38,14 @@ def _largest_ratio(noise: CountLaw, reach: int, leak: float) -> float:
         # The shift is farther than is looked at, or the law wider than any noise that is sampled.
         return math.inf
     rejected, accepted = _scores(noise, reach, leak)
-    # A test rejects from some t on. Nothing is asked of tests that reject, or accept, all but the leak:
-    # what remains are t from `start` to `end` + k, counted as places of the arrays.
+    # A test rejects from some t on. Nothing is asked of tests that reject, or accept, all but the
+    # delta mass: what remains are t from `start` to `end` + k, counted as places of the arrays.
     counted_left = np.flatnonzero(rejected > -math.inf)
     counted_right = np.flatnonzero(accepted < math.inf)
     start, end = int(counted_left[0]), int(counted_right[-1])
     if start - reach < 0 or end + reach >= rejected.size:
-        # The law starts, or ends, before all but the leak is rejected or accepted, so that the two
-        # data sets can be distinguished.
+        # The law starts, or ends, before all but the delta mass is rejected or accepted, so that
+        # the two data sets can be distinguished.
         return math.inf
     largest, before = 0.0, 0
     for k in _shifts(reach):
@@ -175,7 +175,7 @@ class Binomial(_Shifted, Event):
         grid: g, the distance in l2 norm, in steps of the integer grid, that a replaced user's
             vector may move before rounding; a removed one moves half as far.
         coordinates: d, the number of coordinates.
-        leak: δ₀, a probability given away for each coordinate in each round.
+        leak: δ₀, the delta mass: a probability given away for each coordinate in each round.
         rounds: T, the rounds in which a user takes part; 1 where each round has its own users.
         centred: whether a user without data lies in the middle of what users may add, so that a removed
             one moves half as far as a replaced one; otherwise it moves equally far.
@@ -225,7 +225,7 @@ class Poisson(_Shifted, Event):
         grid: g, the distance in l2 norm, in steps of the integer grid, that a replaced user's
             vector may move before rounding; a removed one moves half as far.
         coordinates: d, the number of coordinates.
-        leak: δ₀, a probability given away for each coordinate in each round.
+        leak: δ₀, the delta mass: a probability given away for each coordinate in each round.
         rounds: T, the rounds in which a user takes part; 1 where each round has its own users.
         centred: whether a user without data lies in the middle of what users may add, so that a removed
             one moves half as far as a replaced one; otherwise it moves equally far.

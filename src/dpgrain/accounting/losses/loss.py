@@ -46,7 +46,7 @@ class Loss:
     Args:
         mu: the Gaussian part (sensitivity ÷ noise sd); independent parts add their squares.
         pure: the ε of the pure part; parts add.
-        leak: the probability given away outright; parts add.
+        leak: the delta mass: the probability given away outright; parts add.
         rho: the zCDP of the pure part, where it is known to be less than pure²/2; parts add.
         pairs: ((dominating pair, count), …), which are composed numerically.
         renyi: ((order, value), …) of a part of which only Rényi divergences are known; parts add.
@@ -237,7 +237,7 @@ class Loss:
         """The mass of pairs at infinite loss."""
         return sum(count * pair.look().infinite for pair, count in self.pairs if pair.leaks)
 
-    # The methods below are about one alternative; most of them leave out its leak.
+    # The methods below are about one alternative; most of them leave out its delta mass.
 
     @fails_closed(1.0)
     def _delta(self, epsilon: float) -> float:
@@ -316,7 +316,7 @@ class Loss:
         return alone and self.pure > 0 and (self.mu > 0 or self.rho < self.pure * self.pure / 2)
 
     def _direct_delta(self, epsilon: float) -> float:
-        """Return δ of the direct curve, δ_G(ε − pure; mu), without the leak."""
+        """Return δ of the direct curve, δ_G(ε − pure; mu), without the delta mass."""
         if self.mu == 0:
             return self._pure_delta(epsilon)
         if self.pure == math.inf:
