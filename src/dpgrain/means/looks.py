@@ -17,7 +17,7 @@ from dpgrain.noise import Source
 
 # Largest ratio of the noise of a look around to its radius with which recentring goes on.
 _NOISE_PER_RADIUS = 0.25
-# The first look takes at least the first share of the budget; all looks together take at most the
+# Shares of the budget: the first look takes at least the first, all looks together at most the
 # second.
 _FIRST_LOOK_SHARE, _LOOKS_SHARE = 0.0025, 0.16
 # Looks, at most.

@@ -9,7 +9,7 @@ from dpgrain._later import later
 if TYPE_CHECKING:
     from dpgrain.means.problem import Method
 
-#: Each name with the module whose ``METHOD`` it is. All are tried where the best is asked for.
+#: Module of each name's ``METHOD``. All are tried where the best is asked for.
 METHODS = {
     "clip": "dpgrain.means.clipped",
     "recentred": "dpgrain.means.looks",

@@ -19,8 +19,8 @@ from dpgrain._types import FloatArray, IntArray
 
 # Steps at which each coordinate saturates.
 _LARGEST_STEPS = 2.0**60
-# Products are exact for vectors whose squared norms from the centre are at most this, in squared
-# steps: 2·‖a‖‖b‖ + ‖a‖² + ‖b‖² ≤ 2^52.
+# Largest squared norm from the centre, in squared steps, for which products are exact: 2·‖a‖‖b‖ +
+# ‖a‖² + ‖b‖² ≤ 2^52.
 _EXACT_SQUARE = 2.0**50
 # Steps of a difference that is farther than any distance that is asked for.
 _FAR_STEPS = 1 << 26

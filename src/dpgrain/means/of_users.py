@@ -98,7 +98,7 @@ class MeanOfUsers:
 
     @property
     def off(self) -> str:
-        """How far the whole vector is off at most, and what that covers, in words."""
+        """The largest error of the whole vector, and what that covers, in words."""
         return (
             f"at most {rounded_up(self.error, 3)} off in all from the mean of records shortened to the "
             f"bound, with {CONFIDENCE:.0%} confidence: this covers {self.covers}"

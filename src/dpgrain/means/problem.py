@@ -176,7 +176,7 @@ class Candidate:
 
     @property
     def compares(self) -> bool:
-        """Whether users are compared, so that the roster must hold all who are there."""
+        """True if users are compared, so that the roster must hold all who are there."""
         return self.mean.compares or self.finder is not None
 
     @property

@@ -20,10 +20,10 @@ from dpgrain.noise.laws import raised
 from dpgrain.noise.sums import with_laplace
 from dpgrain.units import Level, Relation
 
-# The smallest radius is 2 to this power steps of the grid.
+# Power of 2 of the smallest radius, in steps of the grid.
 _STEP_BITS = 10
-# Radii are 2^{k/2} times the smallest one, so that their squares are whole numbers of squared steps;
-# k is at most this, so that squared distances are at most 2^51.
+# Largest k of the radii, which are 2^{k/2} times the smallest one, so that their squares are whole
+# numbers of squared steps, and squared distances at most 2^51.
 _MOST_HALF_OCTAVES = 51 - 2 * (_STEP_BITS + 1)
 # Factor by which noise is larger than in formulas, which covers their rounding.
 _RELATIVE_ROUNDING = 2.0**-48

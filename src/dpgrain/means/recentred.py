@@ -36,7 +36,7 @@ _RADII_PER_OCTAVE, _OCTAVES = 32, 16
 _PARTS_PER_USER, _REACH_RADII = 1024, 22
 # Largest share of the budget (of μ², of zCDP) for choices of radii.
 _CHOICES_SHARE = 0.03
-# The excess takes this share of what noisy sums have of the budget (of μ²).
+# Share for the excess of what noisy sums have of the budget (of μ²).
 _EXCESS_SHARE = 0.1
 # Standard deviations of its noise above 0 from which on something is there.
 _SURE_SDS = 2.0

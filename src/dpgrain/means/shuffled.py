@@ -153,7 +153,7 @@ class Shuffled:
         """The accountant's event for all rounds together."""
         if self.interaction == "full" or self.rounds == 1:
             return self.protocol.event
-        # Several users may each be in another round, and then every round's leak counts.
+        # Several users may each be in another round, and then every round's delta mass counts.
         return Parallel((self.protocol.event,))
 
     @property
