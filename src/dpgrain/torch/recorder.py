@@ -407,7 +407,7 @@ class _State:
     contents: Any
 
     def differs(self, now: _State) -> bool:
-        """Whether the tensor was changed or replaced since."""
+        """Return whether the tensor was changed or replaced since."""
         if now.tensor is not self.tensor or now.version != self.version:
             return True
         return self.contents is not None and not torch.equal(self.contents, _bytes_of(now.tensor))

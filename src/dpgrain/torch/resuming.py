@@ -92,7 +92,7 @@ def save(
     """
     # Nothing that is secret is asked for where the run is private.
     steps = run.steps.state(secret=not source.private)
-    assert plan is not None  # noqa: S101 - a run without a plan has refused to tell its state
+    assert plan is not None  # noqa: S101 - a run without a plan has refused to give its state
     place = Journal.beside(path, plan.run)
     if run.journal is None and source.private:
         run.journal = Journal.create(place, plan.run, run.begun, _people(held, plan))

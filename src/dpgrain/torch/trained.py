@@ -42,7 +42,7 @@ class TrainingHistory:
 
     @property
     def ratio(self) -> float:
-        """How long gradients were in the last tenth of the steps, in lengths of noise (median)."""
+        """The length of gradients in the last tenth of the steps, in lengths of noise (median)."""
         if not len(self.norms):
             return float("nan")
         last = self.norms[-max(1, len(self.norms) // 10) :]

@@ -114,8 +114,8 @@ def train(
             without it, since their records are read after the charge alone.
         every: how many steps lie between two evaluations, and between two checkpoints; by default a
             twentieth of all.
-        checkpoint: a file that is written every so often, from which the same call goes on after the
-            process has ended; a training that is over is read from it.
+        checkpoint: a file that is written from time to time, from which the same call goes on after
+            the process has ended; a training that is over is read from it.
         max_rows: the most rows that the network reads at a time; None for any number.
         progress: True shows a bar, False does not; None shows one on a terminal.
         random_state: a seed for tests and research, which makes the training not private.
