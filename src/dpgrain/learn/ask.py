@@ -205,7 +205,7 @@ class Ask:
 
     @property
     def warms_up(self) -> bool:
-        """Whether the first rounds only look for the neighbourhood of the solution."""
+        """True if the first rounds only look for the neighbourhood of the solution."""
         return self.clipping == "auto" and self.algorithm == "auto"
 
     @property

@@ -110,7 +110,7 @@ class Given(ABC):
     @property
     @abstractmethod
     def list_of_rows(self) -> bool:
-        """Whether features are a list of rows, which does not say how long each is."""
+        """True if features are a list of rows, which does not say how long each is."""
 
     @abstractmethod
     def none(self, width: int | None) -> tuple[Any, Any]:
@@ -185,7 +185,7 @@ class Passed(Given):
 
     @property
     def list_of_rows(self) -> bool:
-        """Whether features are a list of rows."""
+        """True if features are a list of rows."""
         return isinstance(self.X, list | tuple)
 
     def none(self, width: int | None) -> tuple[Any, Any]:

@@ -587,7 +587,7 @@ class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
         """Targets as the loss takes them, or labels that are still to be selected."""
 
     def _rule(self, classes: Classes) -> TargetRule:  # noqa: ARG002 - others have one
-        """How rows that lie elsewhere get such targets, which a model of your own may not know."""
+        """The rule for such targets of rows elsewhere, which a model of your own may not know."""
         raise ParameterError(
             f"{type(self).__name__} is not fitted where rows lie on a cluster; use a model of "
             "dpgrain.learn, or minimise with its loss."

@@ -211,7 +211,7 @@ def _kept(value: Any) -> Any:
 
 
 def _is_same(now: Any, then: Any) -> bool:
-    """Whether a parameter is what it was; an object of the caller's own, if it is that object."""
+    """Return whether a parameter is what it was; an object of the caller's, if it is that one."""
     if now is then or type(now) is not type(then):
         return now is then
     if isinstance(then, np.ndarray):

@@ -383,7 +383,7 @@ def _planned(candidate: Ask, epsilon: float) -> Plan:
 
 
 def _contribution(unit: Unit) -> Contribution:
-    """How blocks enter a total of losses: each adds one number between 0 and 1."""
+    """The effect of blocks on a total of losses: each adds one number between 0 and 1."""
     kept = unit.max_elements if isinstance(unit, User) else None
     level: Level = "element" if kept is not None else unit.level
     return Contribution(level, "shared", "one", max_elements=kept)
