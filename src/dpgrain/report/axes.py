@@ -38,7 +38,7 @@ NARROW = 5.5
 # letters, at most.
 _LETTERS_PER_INCH = 4.0
 _MOST_LETTERS = 36
-# Rows are drawn from 0 on where their intervals reach over this share of the axis then.
+# Share of the axis: rows are drawn from 0 on where their intervals reach over more of it then.
 _SEEN_SHARE = 0.5
 
 

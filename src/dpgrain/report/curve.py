@@ -13,7 +13,7 @@ from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.report.promises import Odds, most_units
 from dpgrain.units import OWN_UNIT, Level
 
-# The table has these numbers of units and these δ; the δ of the promise is always among them.
+# Numbers of units in the table, and its δ; the δ of the promise is always among them.
 _UNITS = (1, 2, 3, 4, 5, 7, 10, 15, 20, 30, 50, 70, 100)
 _DELTAS = (1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8, 1e-9)
 # A curve that is composed numerically is asked at fewer points: each takes some hundredths of a second.

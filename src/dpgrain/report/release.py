@@ -55,7 +55,7 @@ _ASKED = {
     "left out": "Left out by clipping",
     "post-processing": "Afterwards",
 }
-# The further columns of numbers have these headings.
+# Headings of the further columns of numbers.
 _MORE = {
     "at_least": "At least (95%)",
     "up_to": "May be up to",

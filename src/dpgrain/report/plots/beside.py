@@ -28,7 +28,7 @@ from dpgrain.statistics.release import Histogram, Release
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# The two estimates of a group stand this far above and below the middle of its row.
+# Distance of the two estimates of a group above and below the middle of its row.
 _ASIDE = 0.16
 
 
