@@ -34,8 +34,8 @@ from dpgrain.regions import EVERYTHING, Region
 _LANGUAGE = 1
 
 
-class _TakenBack(Exception):  # noqa: N818 - it is no error: a rehearsal writes nothing
-    """A line was rehearsed, and its transaction is taken back."""
+class _TakenBack(Exception):  # noqa: N818 - it is no error: a dry run writes nothing
+    """The end of a dry run: the transaction with its line is taken back."""
 
 
 class _RenewedMeanwhile(Exception):  # noqa: N818 - it is no error: the charge is tried again
