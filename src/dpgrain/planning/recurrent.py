@@ -306,7 +306,7 @@ def _notes(counting: Counting) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class _Person:
-    """How far one person's data move the released counts at most, in the l2 norm."""
+    """The largest move of the released counts by one person's data, in the l2 norm."""
 
     counting: Counting
     periods: int
