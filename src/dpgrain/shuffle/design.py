@@ -26,7 +26,7 @@ _FINE_STEPS_PER_ROUNDING, _COARSE_STEPS_PER_ROUNDING = 50.0, 10.0
 _NOISE_TO_ROUNDING_VARIANCE = 50.0
 # … unless there is little noise: for a μ above this one the grid becomes no finer.
 _LARGEST_MU = 100.0
-# The search for the least variance ends within this factor of one that is too small.
+# Factor of one that is too small within which the search for the least variance ends.
 _VARIANCE_RATIO = 1 + 2.0**-9
 # Steps of the grid that the noise has, at most, which keeps the tables of its law small.
 _MOST_NOISE_STEPS = 1e5
@@ -40,7 +40,7 @@ class Design:
     Args:
         grid: g, the number of steps in which a device counts.
         noise: the share of the noise that a device adds.
-        leak: δ₀, the probability that is leaked for each coordinate and round.
+        leak: δ₀, the delta mass for each coordinate and round.
     """
 
     grid: int

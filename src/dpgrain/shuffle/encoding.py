@@ -30,10 +30,10 @@ else:
 _FLOATING_ROOM = 1 - 2.0**-30
 # Entries of a piece in which vectors are encoded, at most, whose work space stays in the cache.
 _PIECE_ENTRIES = 1 << 17
-# Steps of a grid, of which there are fewer.
+# Steps of a grid, always fewer than this number.
 _MOST_STEPS = 1 << 40
 _THREADS, _UNTHREADED_PIECES = 4, 4
-#: The bytes of the number that no other report has.
+#: Bytes of a report's own number.
 NONCE = 16
 #: The identifier of a device: 7 and "7" are one; None where nobody says who sends.
 Device: TypeAlias = str | bytes | int | None

@@ -26,7 +26,7 @@ else:
     numbers = later("dpgrain.inputs.numbers")
 
 _WORD_BYTES = 8
-# The bytes of a tag: fewer would fit by chance, and a hash has no more.
+# Bytes of a tag, at least and at most: fewer would fit by chance, and a hash has no more.
 _LEAST_TAG, _MOST_TAG = 8, 32
 
 

@@ -23,7 +23,7 @@ from dpgrain.noise import Source
 from dpgrain.shuffle.encoding import Device, tag_of
 from dpgrain.shuffle.parties import Dropped
 
-# The modulus is at most this, since sums are int64, and whole numbers at most 10^18.
+# Largest modulus, since sums are int64, and whole numbers at most 10^18.
 _LARGEST_MODULUS = 1 << 59
 # Bytes of a message that the number of the slot takes.
 _LABEL_BYTES = 4
