@@ -84,7 +84,7 @@ def ball_cover(
     points = np.zeros((1, 0))
     left = np.array([reach**2])
     for _ in range(d):
-        # The coordinate goes this many steps to either side: |z| − ½ is the distance from the cell.
+        # Number of steps of the coordinate to either side: |z| − ½ is the distance from the cell.
         sides = np.floor(np.sqrt(left) + 0.5)
         # Every point goes on by at least the coordinate 0, so that the number never falls again.
         if not (count := float((2 * sides + 1).sum())) <= most:

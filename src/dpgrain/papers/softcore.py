@@ -33,8 +33,8 @@ _CLOSE_SQUARE = 4 ** (_STEP_BITS + 1)
 _NOISE_BITS = 30
 # Noise, as a multiple of the radius, beyond which it leaves nothing of the mean.
 _LARGEST_NOISE_PER_RADIUS = 2.0**20
-# The search for a test tries these points of an interval, in half widths from its middle, and halves
-# the interval this many times.
+# Points of an interval that the search for a test tries, in half widths from its middle, and the
+# number of times that it halves the interval.
 _CUTS, _SEARCHES = (-1.0, -0.5, 0.0, 0.5, 1.0), 7
 
 _Point: TypeAlias = tuple[float, float, float]
