@@ -42,7 +42,8 @@ class AdditiveLaw:
         draw: the function that draws numbers of a shape at scale 1 in floating point, for simulation
             alone.
         quantile: the quantile of a level in (0, 1), in standard deviations.
-        tail: the probability that the sum of so many draws passes so many of its standard deviations.
+        tail: the probability that the sum of a number of draws passes a number of its standard
+            deviations.
         density: the density, in standard deviations.
         partial: the integrals of f, vf and v²f over v < u, for the density f.
     """

@@ -27,12 +27,14 @@ from dpgrain.noise.sources import Source, SystemSource
 LARGEST_COUNT = 1 << 52
 # Count from which on the remainder of Stirling's formula is computed by its series.
 _SERIES_FROM_COUNT = 16
-# The table leaves out less than the mass e^-45 on each side; draws from there are decided exactly.
+# Nats of the mass that the table leaves out on each side, less than e^-45; draws from there are
+# decided exactly.
 _TAIL_NATS = 45.0
-# Masses are added in blocks. A table has at most 2^22 entries (32 MB), and eight tables are kept.
+# Entries of a block in which masses are added, and of a table, at most: 2^22 take 32 MB, and eight
+# tables are kept.
 _BLOCK_ENTRIES, _MOST_ENTRIES = 1 << 11, 1 << 22
-# The error of the table is at most this for each addition, and as much again for each unit of the
-# standard deviation, by which the error of ln P grows.
+# Error of the table, at most, for each addition, and as much again for each unit of the standard
+# deviation, by which the error of ln P grows.
 _ABSOLUTE_ERROR = 2.0**-50
 # Entries above which a table has exact sums at the ends of blocks, and bits of such a sum.
 _ANCHORED_ENTRIES, _ANCHOR_BITS = 1 << 14, 320

@@ -23,7 +23,7 @@ from dpgrain.noise.inversion import RELATIVE_ERROR
 from dpgrain.noise.precision import arithmetic
 from dpgrain.noise.sources import Source, SystemSource
 
-# Up to this size, scores are exact as floats, and so are their differences.
+# Size up to which scores, and their differences, are exact as floats.
 _LARGEST_SCORE = 2**52
 # Steps of 2^-64 from 0 or 1 within which the key changes too much over one step of V for its
 # derivative to bound the change: such keys are decided exactly.

@@ -26,7 +26,7 @@ RELATIVE_ERROR = 2.0**-47
 # Steps of U from 0 below which the inverse changes too much over one step for its derivative to bound
 # the change: such draws are decided exactly.
 _RARE_STEPS = 1 << 12
-# Samples are drawn in chunks whose work space stays in the cache.
+# Samples of a chunk, whose work space stays in the cache.
 _CHUNK_SAMPLES = 1 << 15
 _PRECISION_BITS = 160
 

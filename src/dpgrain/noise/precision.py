@@ -15,7 +15,7 @@ from dpgrain._later import later
 
 mpmath = later("mpmath")
 
-# The constants behind the functions are kept to this precision, far more than anything asks for.
+# Bits to which the constants behind the functions are kept, far more than anything asks for.
 _CONSTANT_BITS = 1 << 12
 
 _preparing = threading.Lock()
