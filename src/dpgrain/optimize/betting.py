@@ -10,7 +10,7 @@ from dpgrain import _validate
 from dpgrain._types import FloatArray
 from dpgrain.optimize.averages import Average, Weighted
 
-# Later points, which are better, count for more.
+# Average in which later points, which are better, count for more.
 _LATE_MORE = Weighted(3.0)
 
 

@@ -14,7 +14,7 @@ from dpgrain.optimize.domains import EVERYWHERE, Domain
 from dpgrain.optimize.schedules import Schedule
 
 _ALL_ALIKE = Uniform()
-# Later points, which are better, count for more.
+# Average in which later points, which are better, count for more.
 _LATE_MORE = Weighted(3.0)
 
 

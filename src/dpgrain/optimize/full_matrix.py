@@ -11,7 +11,7 @@ from dpgrain import _validate
 from dpgrain._types import FloatArray
 from dpgrain.optimize.averages import Average, Weighted
 
-# Later points, which are better, count for more.
+# Average in which later points, which are better, count for more.
 _LATE_MORE = Weighted(2.0)
 # Ratio of gradients along an axis to those along the longest, below which the axis is rounding.
 _ROUNDING = 1e-9

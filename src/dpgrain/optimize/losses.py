@@ -20,7 +20,7 @@ from dpgrain import _validate
 from dpgrain._rows import products, squares
 from dpgrain._types import Array, RealArray
 
-# Poisson margins saturate here, where e^30 is about 10^13, so that nothing overflows.
+# Margin at which Poisson losses saturate: e^30 is about 10^13, so that nothing overflows.
 _SATURATED_MARGIN = 30.0
 # Newton steps in which proximal slopes are solved, at most.
 _MOST_NEWTON_STEPS = 60
