@@ -35,7 +35,7 @@ def price_for(
         guarantee: what the release promises.
         level: the promised unit.
         cells: the partition into promised elements; None for records and users. A user's records in
-            any so many days are an element of such a rule.
+            any window of days are an element of such a rule.
         relation: the neighbouring relation of the promise.
         caps: the prices that the whole promise holds.
         room: the prices that are left for this release; by default all of the caps.

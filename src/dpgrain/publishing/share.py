@@ -24,7 +24,7 @@ Parameters = ParamSpec("Parameters")
 
 # The search for ε ends when the release takes this part of its share.
 _ENOUGH_OF_SHARE = 0.995
-# The search tries at most this many ε, …
+# Values of ε that the search tries, at most, …
 _MOST_TRIALS = 14
 # … and changes ε by at most this factor at a time.
 _LARGEST_STEP_FACTOR = 4.0
@@ -74,7 +74,7 @@ class Share:
         part = self.budget.caps.price.part(self.part)
         if part.mu == 0:
             return part.pure, part.leak
-        # Without a cap on leaks a release leaks nothing, and this δ only says at which δ its ε is
+        # Without a cap on delta mass a release has none, and this δ only says at which δ its ε is
         # stated.
         delta = part.leak if part.leak > 0 else self.budget.delta * self.part
         return gaussian_epsilon(delta, part.mu), delta
