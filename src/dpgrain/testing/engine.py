@@ -334,7 +334,7 @@ class EngineContract:
                 assert np.array_equal(result[what], integers), what
 
     def test_some_of_the_groups_have_the_same_sums(self) -> None:
-        """What was read of many groups serves for some of them, or is read again."""
+        """Results of many groups serve for some of them, or are read again."""
         with self.table(some_rows(self.users)).open_engine() as engine:
             blocks = Blocks("user")
             held = engine.distinct(["item"])

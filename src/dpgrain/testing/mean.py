@@ -68,7 +68,7 @@ class MeanContract:
 
     @property
     def units(self) -> int:
-        """How many units :meth:`changed` knows."""
+        """The number of units of :meth:`changed`."""
         return BLOCKS
 
     def estimate(self, mean: Mean, vectors: Array, seed: int = 1) -> Array:
