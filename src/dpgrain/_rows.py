@@ -51,10 +51,11 @@ def products(rows: Array, weights: Array) -> Array:
 def grouped_products(rows: Array, weights: Array) -> Array:
     """Return the same products, rounded in another way, which takes a fraction of the time.
 
-    Groups of so many rows that it follows from their length are multiplied one by one, the last of
-    them filled up with zeros, so that BLAS is called alike whatever rows there are. That a row's place
-    in its group does not matter either is tried once, on made-up rows; where it does matter, classes
-    are multiplied one by one, or as :func:`products` does it. Called with one thread for BLAS.
+    Groups of rows, whose number follows from the length of a row, are multiplied one by one, the
+    last of them filled up with zeros, so that BLAS is called alike whatever rows there are. That a
+    row's place in its group does not matter either is tried once, on made-up rows; where it does
+    matter, classes are multiplied one by one, or as :func:`products` does it. Called with one
+    thread for BLAS.
 
     Args:
         rows: (m, p) numbers, row by row in memory.
