@@ -319,7 +319,7 @@ class Filters(Use):
 
     @property
     def _places(self) -> float:
-        """How much longer products may be, since an entry of x meets each place of the filter once."""
+        """The growth of products in length, since an entry of x meets each place of a filter once."""
         return float(torch.Size(self.shape[2:]).numel() ** 0.5)
 
     @cached_property
