@@ -165,7 +165,7 @@ def noise_sd(event: Additive) -> float:
 
 
 def one_bound(contribution: Contribution) -> bool:
-    """Whether all blocks share one bound: there is one cell, or the cell is not shown by the item."""
+    """Whether all blocks share one bound: there is one cell, or the cell is not given by the item."""
     in_cells = contribution.block == "element" and contribution.layout == "disjoint"
     return not in_cells or contribution.cells == 1
 
