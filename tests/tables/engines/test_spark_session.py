@@ -212,6 +212,27 @@ def test_a_session_at_another_address_is_refused(spark: Any) -> None:
 
 
 @pytest.mark.search(seconds=0)
+def test_a_thread_without_a_session_of_its_own_is_refused_another_address(spark: Any) -> None:
+    """Which session is active is known to each thread, and there is one for all of them."""
+    said: list[str] = []
+
+    def other() -> None:
+        # As in a thread in which nobody has begun one.
+        spark._jvm.SparkSession.clearActiveSession()
+        try:
+            Session.at("local[7]")
+        except ParameterError as error:
+            said.append(str(error))
+        said.append(str(Session.at(spark.sparkContext.master).spark.sparkContext.master))
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    thread.join()
+    assert said[0].startswith("engine is 'local[7]', but this process has a session at 'local")
+    assert said[1:] == [spark.sparkContext.master]
+
+
+@pytest.mark.search(seconds=0)
 def test_a_small_frame_is_kept_in_few_parts(spark: Any) -> None:
     """Without being told, Spark keeps as many parts as its settings say, which are three here."""
     from pyspark.sql import functions

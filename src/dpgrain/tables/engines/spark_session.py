@@ -110,12 +110,15 @@ class Session:
                 known._require(address)
                 return known
             try:
-                return Session(_builder(address).getOrCreate())
+                made = Session(_builder(address).getOrCreate())
             except (errors.PySparkException, py4j.Py4JError, OSError, RuntimeError) as error:
                 raise DataError(
                     f"Spark does not start at {address!r}; check the address, and that Java 17 or "
                     "later is installed (java -version)."
                 ) from error
+            # Spark gives the session of the process where this thread has none of its own.
+            made._require(address)
+            return made
 
     def _require(self, address: str) -> None:
         if address == "spark" or self.remote:
