@@ -532,7 +532,8 @@ def test_it_prints_what_was_found_and_promised() -> None:
         "bound, with 95% confidence: this covers noise, and the "
         "number of users with records (clip)."
     )
-    assert promise == found.guarantee.brief
+    assert promise == str(found.guarantee)
+    assert "as no users were passed" in promise, "who forgets users must read what is protected"
     drawn = cases.mean(method="recentred", random_state=1)
     assert drawn.outside > 0
     assert f"about {drawn.outside:.2g} of the users lie farther than" in str(drawn)

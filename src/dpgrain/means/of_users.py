@@ -90,10 +90,10 @@ class MeanOfUsers:
     def __str__(self) -> str:
         if not np.isfinite(self.value).all():
             found = f"no mean of {counted(len(self.value), 'number')}: users did not agree"
-            return f"{found} ({self.method}).\n{self.guarantee.brief}"
+            return f"{found} ({self.method}).\n{self.guarantee}"
         return (
             f"mean {shown(self.value)} ± {rounded_up(self.std_error, 3)} each by noise and "
-            f"{self.off} ({self.method}{self._drawn_in}).\n{self.guarantee.brief}"
+            f"{self.off} ({self.method}{self._drawn_in}).\n{self.guarantee}"
         )
 
     @property
