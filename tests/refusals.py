@@ -6,8 +6,10 @@ and what tells it from others about the same: a value, or a word that a reader n
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -75,3 +77,25 @@ def in_sentences(error: BaseException) -> None:
     assert said.endswith("."), said
     assert not re.search(r"\n|Traceback|<.* object at 0x| {2}", said), said
     assert len(said) <= _LONGEST, said
+
+
+def refused_when_forked(act: Callable[[], object], *words: str) -> None:
+    """Ask that a process which is forked now is refused what it does.
+
+    Args:
+        act: what it does.
+        words: what stands in the sentence.
+    """
+    with warnings.catch_warnings():
+        # Later Pythons warn of a fork beside threads, which is what is asked for.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child = os.fork()
+    if child == 0:
+        said = "nothing was refused"
+        try:
+            act()
+        except ParameterError as error:
+            said = str(error)
+        finally:
+            os._exit(0 if all(word in said for word in words) else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0, f"not refused with {words!r}"

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import copy
 import math
-import os
 import pickle
 import threading
 from collections.abc import Callable
@@ -12,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from tests.charges import charge_of
+from tests.refusals import refused_when_forked
 
 import dpgrain as dg
 from dpgrain.accounting import (
@@ -225,27 +225,21 @@ def test_a_count_at_the_threshold_of_the_grid_is_not_named(monkeypatch: pytest.M
         assert named.tolist() == [False, False, True]
 
 
-@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
-@pytest.mark.parametrize("at", ["open", "draw", "lent", "end"])
-def test_a_process_that_is_forked_in_a_release_makes_none(at: str) -> None:
+@pytest.mark.parametrize(("part", "draw"), PARTS)
+def test_a_process_that_is_forked_in_a_release_makes_none(
+    part: Event, draw: Callable[[Charge, Any], Any]
+) -> None:
     """One was charged: the child's noise would be another's, independent of the parent's."""
-    part, lent = Gaussian(3.0), ApproximateDP(0.4)
-    charge = charge_of(part + lent, SystemSource())
-    with charge:
+    lent = ApproximateDP(0.3)
+    with charge_of(part + lent, SystemSource()) as charge:
         source = charge.lend(lent)
-        if (child := os.fork()) == 0:
-            try:
-                if at == "open":
-                    charge.read(lambda: 1)
-                elif at == "draw":
-                    charge.noisy(part, SUMS, 2.0**20)
-                elif at == "lent":
-                    source.words(1)
-                else:
-                    charge.__exit__(None)
-            except dg.ParameterError as error:
-                os._exit(7 if "was forked" in str(error) else 1)
-            os._exit(0)
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+        acts: list[Callable[[], object]] = [
+            lambda: draw(charge, part),
+            lambda: source.words(1),
+            lambda: charge.read(lambda: 1),
+            lambda: charge.__exit__(None),
+        ]
+        for act in acts:
+            refused_when_forked(act, "charge of a release", "another process")
         assert source.words(1).size == 1
-        charge.noisy(part, SUMS, 2.0**20)
+        draw(charge, part)

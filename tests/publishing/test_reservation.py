@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +11,7 @@ from typing import Any
 
 import pytest
 from tests.publishing import cases
-from tests.refusals import refuses
+from tests.refusals import refused_when_forked, refuses
 
 import dpgrain as dg
 from dpgrain.publishing.reservation import Reservation
@@ -77,15 +76,7 @@ def test_a_release_is_made_once() -> None:
         held.publish(dg.count.query(cases.unread(), **asked))
 
 
-@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
 def test_a_copy_in_another_process_is_refused() -> None:
     held = _held(promise := _guarantee())
-    child = os.fork()
-    if child == 0:
-        try:
-            held.take(promise)
-        except dg.ParameterError as error:
-            os._exit(7 if "another process" in str(error) else 1)
-        os._exit(0)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    refused_when_forked(lambda: held.take(promise), "another process")
     held.take(promise)

@@ -34,10 +34,14 @@ from dpgrain.noise.gumbel import gumbel_order
 from dpgrain.noise.laws import raised
 from dpgrain.noise.sums import with_gaussian, with_truncated_geometric
 from dpgrain.publishing.guarantee import Guarantee
+from dpgrain.publishing.process import check_maker
 from dpgrain.publishing.repeated import best_run
 
 Opened = TypeVar("Opened", covariant=True)
 Result = TypeVar("Result")
+
+# Words for a charge in the refusal of a forked process.
+_CALLED = "charge of a release"
 
 
 class Rows(Protocol[Opened]):
@@ -205,7 +209,7 @@ class Charge:
                 answers for its draws, as an estimate of the caller's does, or a run of many rounds.
         """
         self._take(part)
-        return _Lent(self._source, self._check_process) if self._source.private else self._source
+        return _Lent(self._source, self._made_by) if self._source.private else self._source
 
     def one_of(self, part: Event, event: Event) -> Charge:
         """Return a charge for one of the mechanisms of which a part bills the worst.
@@ -254,11 +258,7 @@ class Charge:
             self._left -= wanted
 
     def _check_process(self) -> None:
-        if self._made_by != os.getpid():
-            raise ParameterError(
-                "this process was forked while a release was made, which its parent makes: each copy "
-                "would make one, and one was charged; leave the process with os._exit()."
-            )
+        check_maker(self._made_by, _CALLED)
 
     def _check_open(self) -> None:
         self._check_process()
@@ -284,18 +284,17 @@ class _Lent:
 
     Args:
         source: where noise comes from.
-        check: refuses a process that was forked from that of the charge.
+        made_by: the process of the charge.
     """
 
     private = True
 
-    def __init__(self, source: Source, check: Callable[[], None]) -> None:
-        self._source = source
-        self._check = check
+    def __init__(self, source: Source, made_by: int) -> None:
+        self._source, self._made_by = source, made_by
 
     def words(self, size: int) -> NDArray[np.uint64]:
         """Draw ``size`` independent uniform 64-bit words."""
-        self._check()
+        check_maker(self._made_by, _CALLED)
         return self._source.words(size)
 
 

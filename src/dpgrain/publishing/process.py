@@ -64,18 +64,19 @@ def check_process(opened_by: int | None) -> None:
         )
 
 
-def check_maker(made_by: int) -> None:
-    """Refuse a budget copied from another process, open or closed.
+def check_maker(made_by: int, what: str = "budget") -> None:
+    """Refuse a copy, in another process, of what may be spent once.
 
     Args:
-        made_by: the process that made the budget.
+        made_by: the process that made it.
+        what: its name, in words; a budget may be open or closed.
 
     Raises:
         ParameterError: in another process.
     """
     if made_by != os.getpid():
         raise ParameterError(
-            "this budget was made in another process, of which this one is a copy: each would spend "
+            f"this {what} was made in another process, of which this one is a copy: each would spend "
             "all of it; publish in the process that made it, in as many threads as you like."
         )
 
