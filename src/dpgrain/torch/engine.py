@@ -27,7 +27,7 @@ from dpgrain.torch.loader import PrivateLoader
 from dpgrain.torch.optimizer import PrivateOptimizer
 from dpgrain.torch.precision import check_precise
 from dpgrain.torch.processes import Processes
-from dpgrain.torch.query import Made, Passed, RunQuery, charged_once, check_processes
+from dpgrain.torch.query import Made, Passed, RunQuery, charged_once
 from dpgrain.torch.run import Run
 from dpgrain.torch.steps import Draws, check_vectors
 from dpgrain.units import OWN_UNIT, Relation, Unit, User
@@ -380,10 +380,8 @@ class PrivacyEngine:
         with run.hooked():
             # Labels are people's: they are compared with those of the run only when it is charged.
             resuming.check_there(processes, checkpoint, path)
-            if not processes.alone:
-                check_processes(run, asked, passed.held)
             guarantee = charged_once(
-                processes, lambda: before_resuming(guarantee, n_users=plan.mean.n_users)
+                run, asked, passed, lambda: before_resuming(guarantee, n_users=plan.mean.n_users)
             )
             draws = passed.started(run, asked, source)
             resuming.go_on(run, passed.held, draws, checkpoint, path)

@@ -19,7 +19,6 @@ from dpgrain.torch.batches import Blocks
 from dpgrain.torch.held import Held
 from dpgrain.torch.loader import PrivateLoader
 from dpgrain.torch.optimizer import PrivateOptimizer
-from dpgrain.torch.processes import Processes
 from dpgrain.torch.run import Run
 from dpgrain.torch.steps import Draws, owners_of, steps_of
 
@@ -142,10 +141,7 @@ class RunQuery(Query[Made]):
         Raises:
             ParameterError: if processes do not hold the same records, which are read for this.
         """
-        network, passed = self.network, self.passed
-        if not network.processes.alone:
-            check_processes(network, self.asked, passed.held)
-        return charged_once(network.processes, charge)
+        return charged_once(self.network, self.asked, self.passed, charge)
 
     def run(self, charge: Charge) -> Made:
         """Put people's records into blocks, and let the network be trained."""
@@ -159,7 +155,7 @@ class RunQuery(Query[Made]):
         return network.module, PrivateOptimizer(network), passed.loader(network, draws)
 
 
-def check_processes(run: Run, asked: Asked, held: Held) -> None:
+def _check_alike(run: Run, asked: Asked, held: Held) -> None:
     """Refuse a run if its processes do not hold the same records and numbers.
 
     Args:
@@ -171,8 +167,6 @@ def check_processes(run: Run, asked: Asked, held: Held) -> None:
         ParameterError: in all processes, if something is not the same in all.
     """
     processes = run.processes
-    if processes.alone:
-        return
     # The key is kept nowhere, so that hashes show nothing when the run has begun.
     processes.check_alike(
         module=[tuple(parameter.shape) for parameter in run.parameters],
@@ -181,13 +175,23 @@ def check_processes(run: Run, asked: Asked, held: Held) -> None:
     )
 
 
-def charged_once(processes: Processes, charge: Callable[[], Guarantee]) -> Guarantee:
+def charged_once(
+    run: Run, asked: Asked, passed: Passed, charge: Callable[[], Guarantee]
+) -> Guarantee:
     """Charge a run in the first of its processes, and the open budgets in the others.
 
     Args:
-        processes: the processes of the run.
+        run: the run.
+        asked: the public numbers.
+        passed: the records of this process, which are read before only to compare several processes.
         charge: the function that charges.
+
+    Raises:
+        ParameterError: in all processes, if they do not hold the same records.
     """
+    processes = run.processes
+    if not processes.alone:
+        _check_alike(run, asked, passed.held)
     charged = processes.told(charge)
     if not processes.first and (budget := open_budget()) is not None:
         budget.charge(charged)
