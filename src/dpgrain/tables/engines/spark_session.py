@@ -104,21 +104,17 @@ class Session:
                 name="engine",
             )
         with quiet():
-            active = sql.SparkSession.getActiveSession()
-            if active is not None:
-                known = Session(active)
-                known._require(address)
-                return known
             try:
-                made = Session(_builder(address).getOrCreate())
+                # Where this thread has begun none of its own, Spark gives that of the process.
+                spark = sql.SparkSession.getActiveSession() or _builder(address).getOrCreate()
             except (errors.PySparkException, py4j.Py4JError, OSError, RuntimeError) as error:
                 raise DataError(
                     f"Spark does not start at {address!r}; check the address, and that Java 17 or "
                     "later is installed (java -version)."
                 ) from error
-            # Spark gives the session of the process where this thread has none of its own.
-            made._require(address)
-            return made
+            session = Session(spark)
+            session._require(address)
+            return session
 
     def _require(self, address: str) -> None:
         if address == "spark" or self.remote:
