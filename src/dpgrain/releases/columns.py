@@ -114,8 +114,7 @@ class ColumnsQuery(Query[LinearModel]):
 
     def run(self, charge: Charge) -> LinearModel:
         """Fit, and say in the promise which columns it is of."""
-        with arrays_of(_origin(self.table, self.element)):
-            model = self.fit.run(charge)
+        model = self.fit.run(charge)
         return _told(model, self.table, self.encoding, self.target)
 
 
