@@ -382,7 +382,7 @@ class Histogram(Release):
 
         Returns:
             This release and the totals, each with smaller standard errors than before, and with the
-            guarantee of both releases together: no more is spent, but each now reveals both.
+            guarantee of both releases together: no more is spent, but each now says something of both.
 
         Raises:
             ParameterError: if the keys do not fit, a group is missing, or the two guarantees are for
