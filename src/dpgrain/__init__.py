@@ -20,6 +20,7 @@ from dpgrain.errors import (
     SchemaError,
     ScoreWarning,
 )
+from dpgrain.statistics import OFFERED
 from dpgrain.units import Element, Record, User
 
 if TYPE_CHECKING:
@@ -143,14 +144,10 @@ face(
         "dpgrain.choices.best_of": ("best_of",),
         "dpgrain.choices.select": ("Choice", "select"),
         "dpgrain.statistics.bounds": ("AutoClip",),
-        "dpgrain.statistics.distribution": ("distribution",),
-        "dpgrain.statistics.histogram": ("count", "histogram", "sum"),
-        "dpgrain.statistics.holdings": ("Holdings", "elements_per_user"),
-        "dpgrain.statistics.moments": ("mean", "variance"),
+        "dpgrain.statistics.holdings": ("Holdings",),
         "dpgrain.statistics.plan": ("Plan", "plan_histogram"),
-        "dpgrain.statistics.quantiles": ("quantile", "quantiles"),
+        "dpgrain.statistics.quantiles": ("quantile",),
         "dpgrain.statistics.release": ("Estimates", "Histogram", "Release"),
-        "dpgrain.statistics.top": ("top",),
         "dpgrain.statistics.values": ("AutoRange",),
     },
     modules=(
@@ -164,4 +161,5 @@ face(
         "shuffle",
         "torch",
     ),
+    named=OFFERED,
 )

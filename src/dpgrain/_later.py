@@ -58,15 +58,22 @@ class _Face(ModuleType):
         return sorted(self.__all__)
 
 
-def face(package: str, homes: Mapping[str, Sequence[str]], modules: Sequence[str] = ()) -> None:
+def face(
+    package: str,
+    homes: Mapping[str, Sequence[str]],
+    modules: Sequence[str] = (),
+    named: Mapping[str, str] | None = None,
+) -> None:
     """Let a package import its public names when they are first used.
 
     Args:
         package: the name of the package, which calls this function while it is imported.
         homes: the public names of each module, by the module's full name.
         modules: the modules of the package that are public names themselves.
+        named: further public names, each with the full name of its module.
     """
     module = sys.modules[package]
-    module.__dict__["_homes"] = {name: home for home, names in homes.items() for name in names}
+    listed = {name: home for home, names in homes.items() for name in names}
+    module.__dict__["_homes"] = {**listed, **(named or {})}
     module.__dict__["_modules"] = modules
     module.__class__ = _Face

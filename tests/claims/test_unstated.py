@@ -542,7 +542,11 @@ def test_the_command_line_tells_no_number(tmp_path: Path) -> None:
         averaged = ["--columns", "a,b", "--bound", "2", "--output", str(mean)]
         for arguments in (
             ["fit", "logistic", *common, *fitted],
-            ["mean", *common, *averaged],
+            [
+                "mean-of-users",
+                *(word for word in common if word not in ("--unit", "user")),
+                *averaged,
+            ],
         ):
             result = CliRunner().invoke(app, arguments)
             assert result.exit_code == 0, result.output

@@ -20,7 +20,7 @@ RUNS = {
     "sum": (*OF_USERS, *NUMBERS),
     "mean": (*OF_USERS, *NUMBERS),
     "variance": (*OF_USERS, *NUMBERS),
-    "quantile": (*OF_USERS, *NUMBERS),
+    "quantiles": (*OF_USERS, *NUMBERS),
     "elements-per-user": (*PROMISE, "--element", "page"),
 }
 
@@ -102,7 +102,7 @@ def test_debug_shows_the_traceback(visits: Path, process: Command) -> None:
 def test_a_wrong_word_is_told_with_the_usage(command: Command) -> None:
     for words, sentence in (
         (("nothing",), "No such command 'nothing'"),
-        (("quantiles",), "No such command 'quantiles'. Did you mean 'quantile'?"),
+        (("quantile",), "No such command 'quantile'. Did you mean 'quantiles'?"),
         (("plan", "unit"), "Did you mean 'units'?"),
         (("plan", "nothing"), "No such command 'nothing'"),
         (("count",), "Missing argument 'TABLE'"),

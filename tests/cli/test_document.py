@@ -34,7 +34,19 @@ RUNS: dict[str, tuple[str, ...]] = {
     "sum": NUMBERS,
     "mean": NUMBERS,
     "variance": NUMBERS,
-    "quantile": NUMBERS,
+    "quantiles": NUMBERS,
+    "mean-of-users": (
+        "VISITS",
+        "--user",
+        "who",
+        "--n-users",
+        "600",
+        *PROMISE,
+        "--columns",
+        "seconds,age",
+        "--bound",
+        "300",
+    ),
     "distribution": (*OF_USERS, "--value", "seconds", "--at", "10,50"),
     "elements-per-user": (*OF_USERS, "--element", "topic", "--save", "OUT.parquet"),
     "run": ("FILE",),
@@ -60,7 +72,6 @@ RUNS: dict[str, tuple[str, ...]] = {
 }
 # Other documents of the same commands.
 VARIANTS: dict[str, tuple[str, ...]] = {
-    "mean --columns": (*OF_USERS, "--columns", "seconds,age", "--bound", "300"),
     "run --dry-run": ("FILE", "--dry-run", "--ledger", "LEDGER"),
     "guarantee RELEASE": ("SAVED",),
     "count --check": (*OF_USERS, "--by", "topic", "--check"),

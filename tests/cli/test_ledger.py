@@ -264,7 +264,7 @@ def test_days_of_times_are_elements_and_windows(tmp_path: Path, command: Command
 
 
 RUNS: dict[str, tuple[str, ...]] = {
-    "mean": ("mean", "--columns", "paid", "--bound", "1"),
+    "mean": ("mean-of-users", "--columns", "paid", "--bound", "1"),
     "fit": ("fit", "linear", "--target", "paid", "--features", "day", "--range", "day=0:30",
             "--rounds", "3", "--n-users", "300"),
     "top": ("top", "--item", "day"),
@@ -278,7 +278,8 @@ def test_every_command_that_publishes_charges(
     kind, *words = RUNS[name]
     words = [*words[:1], str(visits), *words[1:]] if kind == "fit" else [str(visits), *words]
     out = ("--output", str(tmp_path / "m.json")) if kind == "fit" else ()
-    promise = ("--user", "who", "--unit", "user", "--epsilon", "0.3", "--delta", "1e-7")
+    unit = () if kind == "mean-of-users" else ("--unit", "user")
+    promise = ("--user", "who", *unit, "--epsilon", "0.3", "--delta", "1e-7")
     done = command(kind, *words, *promise, *out, "--ledger", place)
     assert done.returncode == 0, done.stderr
     (guarantee,) = dg.Ledger(place).entries[-1].guarantees

@@ -1,4 +1,4 @@
-"""`dpgrain mean --columns`, the mean of users' vectors, as a person runs it."""
+"""`dpgrain mean-of-users`, the mean of users' vectors, as a person runs it."""
 
 from __future__ import annotations
 
@@ -41,11 +41,10 @@ def words(table: Path, **options: str | None) -> list[str]:
         "columns": "steps,sleep",
         "bound": "100",
         "user": "person",
-        "unit": "user",
         "epsilon": "1",
         "delta": "1e-6",
     }
-    listed = ["mean", str(table)]
+    listed = ["mean-of-users", str(table)]
     for name, value in (base | {key.replace("_", "-"): v for key, v in options.items()}).items():
         listed += [f"--{name}", value] if value is not None else []
     return listed
@@ -135,22 +134,9 @@ def test_an_empty_table_is_a_neighbour_like_any_other(
 
 
 WRONG = [
-    ({"columns": None, "bound": None}, 2, "Give --value, a column of numbers; or --columns and"),
-    ({"value": "steps"}, 2, "--value goes with"),
+    ({"columns": None}, 2, "Give --columns, the columns of vectors"),
     ({"bound": None}, 2, "Give --bound"),
-    ({"columns": None, "value": "steps"}, 2, "--bound goes with --columns, not with --value."),
-    (
-        {"columns": None, "bound": None, "value": "steps", "method": "auto"},
-        2,
-        "--method goes with --columns, not with --value.",
-    ),
-    ({"by": "city"}, 2, "--by goes with --value, not with --columns."),
-    ({"clip": "auto"}, 2, "--clip goes with --value, not with --columns."),
-    ({"max_items": "5"}, 2, "--max-items goes with --value"),
-    ({"report": "r.html"}, 2, "--report goes with --value"),
-    ({"unit": "record"}, 2, "--columns goes with --unit user"),
-    ({"unit": None}, 2, "--columns goes with --unit user"),
-    ({"user": None}, 2, "--unit user needs --user"),
+    ({"user": None}, 2, "Give --user: the column"),
     ({"user": "nobody"}, 1, "user 'nobody' is not a column"),
     ({"columns": "steps,person"}, 2, "--columns 'person' is the column of --user"),
     ({"columns": "steps,steps"}, 2, "--columns 'steps' is given twice"),
@@ -194,15 +180,8 @@ def test_nothing_is_overwritten(days: Path, tmp_path: Path, command: Command) ->
     assert same.read_bytes() == days.read_bytes()
 
 
-def test_the_mean_of_one_column_is_as_before(days: Path, command: Command) -> None:
-    listed = ["mean", str(days), "--value", "sleep", "--bounds", "0", "20", "--user", "person"]
-    done = command(*listed, "--unit", "user", "--epsilon", "1", "--delta", "1e-6")
-    assert done.returncode == 0, done.stderr
-    assert "The estimate\n" in done.stdout
-    assert "Method:" not in done.stdout
-
-
-def test_help_has_an_example_of_each(command: Command) -> None:
-    text = " ".join(command("mean", "--help").stdout.split())
-    assert "dpgrain mean scores.parquet --user student --value score" in text
-    assert "dpgrain mean days.parquet --user person --columns steps,sleep,pulse" in text
+def test_options_of_other_commands_are_none_of_this_one(days: Path, command: Command) -> None:
+    for option in ("--by", "--clip", "--unit", "--value"):
+        done = command(*words(days), option, "city")
+        assert done.returncode == 2
+        assert f"No such option: {option}" in done.stderr

@@ -30,8 +30,8 @@ COMMANDS = {
     f"{COUNT} --cells shelf=page:shelves.csv --save": ["visits.parquet", "shelves.csv", "l"],
     f"histogram visits*.parquet {PROMISE} --user who --item page --unit element --element "
     "shelves.csv --ledger l --report": ["visits.parquet", "shelves.csv", "l"],
-    f"mean visits.parquet {USER} --columns age,seconds --bound 100 --n-users 600 --ledger "
-    "visits.json --output": ["visits.json"],
+    f"mean-of-users visits.parquet {PROMISE} --user who --columns age,seconds --bound 100 --n-users "
+    "600 --ledger visits.json --output": ["visits.json"],
     f"{FIT} --ledger visits.json --output": ["visits.json"],
     f"{FIT} --output new.json --report": ["visits.parquet", "new.json"],
     "predict model.json visits.parquet --output": ["visits.parquet"],

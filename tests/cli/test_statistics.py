@@ -188,7 +188,7 @@ PROMISE = ("--user", "person", "--epsilon", "2", "--delta", "1e-4")
         ),
         (("variance", "--element", "topic", "--value", "seconds"), "Element-level"),
         (
-            ("quantile", "--unit", "user", "--value", "seconds", "--q", "0.1", "--q", "0.9"),
+            ("quantiles", "--unit", "user", "--value", "seconds", "--q", "0.1", "--q", "0.9"),
             "First 2 of 2 estimates",
         ),
         (("top", "--element", "page", "--item", "page", "--k", "3"), "Largest 3 of 3 estimates"),
@@ -213,7 +213,7 @@ def test_each_statistic_has_a_command(
 
 def test_help_tells_of_every_command(command: Command) -> None:
     shown = command("--help").stdout
-    for name in ("histogram", "top", "count", "sum", "mean", "variance", "quantile", "guarantee"):
+    for name in ("histogram", "top", "count", "sum", "mean", "variance", "quantiles", "guarantee"):
         assert name in shown
         assert "Example" in command(name, "--help").stdout
 
@@ -279,7 +279,7 @@ PEOPLE = ["--user", "person", "--unit", "user", "--epsilon", "2", "--delta", "1e
     [
         (["mean", "--value", "n", "--n-users", "400"], "over all 400 people of the roster"),
         (["variance", "--value", "spent"], "over people with a record"),
-        (["quantile", "--value", "n"], "quantiles of n between"),
+        (["quantiles", "--value", "n"], "quantiles of n between"),
         (["distribution", "--value", "n", "--at", "1,10,20"], "distribution of n"),
         (["histogram", "--item", "n", "--edges", "5,10,20"], "people by n"),
         (["histogram", "--item", "spent", "--edges", "auto"], "people by spent"),

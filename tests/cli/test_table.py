@@ -44,7 +44,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ("words", "sentence"),
     [
         (
-            ("quantile", *USERS, *EPSILON, "--value", "amount"),
+            ("quantiles", *USERS, *EPSILON, "--value", "amount"),
             "Give --delta, such as --delta 1e-6; or --noise laplace, which needs none.",
         ),
         (
@@ -66,8 +66,8 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "Give --element, the column of cells, such as --element page.",
         ),
         (
-            ("elements-per-user", *USERS, *EPSILON),
-            "Give --element, the column of cells, such as --element page.",
+            ("elements-per-user", *USERS, *EPSILON, *DELTA),
+            "--by must be given: the column whose values are the elements, such as --by page.",
         ),
         (
             ("count", "--user", "who", "--element", "no.csv", *EPSILON),
@@ -102,8 +102,8 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "that.",
         ),
         (
-            ("quantile", *USERS, *EPSILON, *DELTA, "--value", "amount", "--q", "0.5,half"),
-            "--q must be numbers such as 0.25,0.5,0.75, not 'half'.",
+            ("quantiles", *USERS, *EPSILON, *DELTA, "--value", "amount", "--q", "0.5,half"),
+            "--q must be numbers such as 1,2,5,10, not 'half'.",
         ),
     ],
 )
@@ -186,7 +186,7 @@ def test_of_many_columns_schema_and_names_are_gone_through_once(
 
 
 def test_several_ranks_are_one_text(path: Path, command: Command) -> None:
-    words = ("quantile", path, *USERS, *EPSILON, *DELTA, "--value", "amount", "--bounds", "0", "9")
+    words = ("quantiles", path, *USERS, *EPSILON, *DELTA, "--value", "amount", "--bounds", "0", "9")
     assert command(*words, "--q", "0.25,0.5", "--q", "0.9").stdout.count("│ 0.") == 3
 
 
@@ -263,7 +263,7 @@ def test_elements_are_counted_of_users(path: Path, command: Command) -> None:
     words = ("elements-per-user", path, "--element", "page", "--unit", "record", *EPSILON, *DELTA)
     done = command(*words)
     assert done.stderr == (
-        "Error: Give --user, the column of whose a record is: elements are counted by it.\n"
+        "Error: --user must be given, the column of whose a record is: elements are counted by it.\n"
     )
 
 

@@ -49,7 +49,7 @@ def test_the_curator_is_told_of_the_region(visits: Path, command: Command) -> No
 
 def test_means_and_fits_say_their_region(visits: Path, tmp_path: Path, command: Command) -> None:
     done = command(
-        "mean", visits, "--user", "who", "--unit", "user", *PROMISE, "--columns", "x", "--bound", "7",
+        "mean-of-users", visits, "--user", "who", *PROMISE, "--columns", "x", "--bound", "7",
         "--n-users", "40", "--type", "x=double", "--where", "country=FR",
     )  # fmt: skip
     assert "Only records of this region are read: country FR." in done.stdout, done.stderr

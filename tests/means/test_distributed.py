@@ -342,8 +342,8 @@ def test_the_command_line_averages_on_spark(spark: Any, command: Any, tmp_path: 
     import pyarrow.parquet as pq
 
     pq.write_table(ROWS, tmp_path / "rows.parquet")
-    words = ["mean", tmp_path / "rows.parquet", "--columns", "a,b,late", "--bound", "10"]
-    promise = ["--user", "who", "--unit", "user", "--epsilon", "4", "--delta", "1e-6"]
+    words = ["mean-of-users", tmp_path / "rows.parquet", "--columns", "a,b,late", "--bound", "10"]
+    promise = ["--user", "who", "--epsilon", "4", "--delta", "1e-6"]
     more = ["--method", "clip", "--engine", "spark", "--json"]
     found = command(*words, *promise, *more)
     assert found.returncode == 0, found.stderr

@@ -146,15 +146,15 @@ WRONG: list[Any] = [
     (TOP, ([],), {}, "item must name at least one column"),
     (TOP, ("item",), {"delta": 0.0}, "delta"),
     (TOP, ("item",), {"delta": 0.0, "domain": cases.ITEMS, "method": "gaussian"}, "delta"),
-    (HELD, (), {}, "elements_per_user needs a partition: the column"),
+    (HELD, (), {}, "by must be (given: )?the column"),
     (HELD, ("nothing",), {}, "'nothing' is not a column"),
     (
         HELD,
         (),
         {"unit": dg.Element(cases.MAPPING)},
-        "elements_per_user needs a partition: the column",
+        "by must be (given: )?the column",
     ),
-    (HELD, (cases.MAPPING,), {}, "elements_per_user needs a partition: the column"),
+    (HELD, (cases.MAPPING,), {}, "by must be (given: )?the column"),
     (HELD, ("item",), {"edges": [3, 2]}, "increasing"),
     (HELD, ("item",), {"edges": []}, "edges must be"),
     (HELD, ("item",), {"edges": [0]}, "edges must be"),
@@ -190,7 +190,7 @@ def test_a_wrong_question_gets_one_sentence_before_anything_is_read(number: int)
 )
 def test_a_table_without_users_has_records_only(ask: Any) -> None:
     for unit in (dg.User(), dg.Element("item")):
-        with pytest.raises(dg.ParameterError, match=r"give user= to dg\.read"):
+        with pytest.raises(dg.ParameterError, match=r"give user= to dg\.read|user must be given"):
             ask(unread(user=None), **{**GOOD, "unit": unit})
     with refuses("table", "come"):
         ask({}, **GOOD)

@@ -124,8 +124,6 @@ def select(
             left out.
         epsilon: the promised ε; by default 1.
         delta: the promised δ; the choice itself is pure, and 0 is the default.
-        share: the share of the open budget, such as 0.5, in place of ε and δ; see
-            :func:`dpgrain.budget`.
         lower: the loss that counts as none; smaller losses count as this one.
         bound: the distance above ``lower`` from which a loss counts most; NaN counts most, too.
         method: ``"permute_and_flip"``, the least error for an ε; ``"exponential"``, the exponential
@@ -136,7 +134,6 @@ def select(
             where users are passed, and a record otherwise. A unit's loss is the mean over its records,
             and candidates are compared by the sum over units.
         elements: (m,) the cell of each record, by a public partition, for ``Element()``.
-        relation: the neighbouring relation.
         n_users: the public size of the roster, if it is known. The choice does not depend on it; a mean
             loss is divided by it, or else by a number of units that is part of the release.
         score: whether to publish the winner's mean loss also, with a fifth of ε. With ``"repeat"``
@@ -147,7 +144,6 @@ def select(
             returns an ε-DP estimate of the mean of losses in [0, 1], (loss − lower)/bound, one for
             each unit that has records. By default it is the mean over the roster with Laplace
             noise. Where it raises, the candidate counts as the worst.
-        random_state: a seed, for tests and research: it makes the choice not private.
 
     Raises:
         ParameterError: if a parameter is out of range or lengths differ.

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import dpgrain as dg
+from dpgrain import statistics
 from dpgrain.cli.command import group
 from dpgrain.cli.printing import console, errors
 from dpgrain.cli.spelling import spelled_inside
@@ -25,15 +26,11 @@ app = group(
     {
         "Begin here": {"demo": "dpgrain.cli.demo:demo"},
         "Publish from a table": {
-            "count": "dpgrain.cli.statistics:count",
-            "sum": "dpgrain.cli.statistics:total",
-            "mean": "dpgrain.cli.statistics:mean",
-            "variance": "dpgrain.cli.statistics:variance",
-            "quantile": "dpgrain.cli.statistics:quantile",
-            "distribution": "dpgrain.cli.statistics:distribution",
-            "histogram": "dpgrain.cli.statistics:histogram",
-            "top": "dpgrain.cli.statistics:top",
-            "elements-per-user": "dpgrain.cli.statistics:elements_per_user",
+            **{
+                name.replace("_", "-"): f"dpgrain.cli.statistics:{name}"
+                for name in statistics.OFFERED
+            },
+            "mean-of-users": "dpgrain.cli.means:mean_of_users",
             "run": "dpgrain.cli.run:run",
         },
         "Learn from a table": {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
@@ -13,15 +13,18 @@ from dpgrain import learn
 from dpgrain._files import check_outputs
 from dpgrain._later import later
 from dpgrain.cli import options as given
-from dpgrain.cli.command import PROMISE, RESULTS, TABLE, command, seldom
+from dpgrain.cli.command import PROMISE, RESULTS, TABLE, seldom
+from dpgrain.cli.declared import declared
 from dpgrain.cli.document import model_as_json, tell_json
-from dpgrain.cli.options import clip_of, columns_of, level_of, number
+from dpgrain.cli.doors import Option, made_of, options_of
+from dpgrain.cli.options import columns_of, level_of, number
 from dpgrain.cli.printing import console, grid, plain, say, written
 from dpgrain.cli.spelling import spelled_inside
 from dpgrain.cli.table import People, Publishing, tell_curator
 from dpgrain.errors import ParameterError
 from dpgrain.learn.kinds import KINDS
-from dpgrain.units import OWN_UNIT, Trust, Unit, User
+from dpgrain.publishing.parameters import Parameter
+from dpgrain.units import OWN_UNIT, Unit, User
 
 if TYPE_CHECKING:
     from dpgrain import report as pages
@@ -42,48 +45,11 @@ Kind: TypeAlias = Literal["logistic", "linear", "huber", "quantile", "svm", "poi
 # The groups of options that only this command has.
 _FEATURES, _TRAINING, _OF_KIND = "Features", "Training", "Of one kind of model"
 _CLASSIFIERS = ("logistic", "svm")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Promise:
-    """The options that say what is promised, and to whom."""
-
-    user: given.User = None
-    epsilon: given.Epsilon[float | None] = None
-    delta: given.Delta[float | None] = None
-    unit: given.ProtectedOrElement = None
-    element: Annotated[
-        str | None,
-        typer.Option(metavar="COLUMN", help="Column of cells.", rich_help_panel=PROMISE),
-    ] = None
-    max_elements: given.MaxElements = None
-    relation: given.Neighbours = "zero_out"
-
-    def protected(self) -> Unit:
-        """Return the privacy unit.
-
-        Raises:
-            ParameterError: if options are missing, or do not go together.
-        """
-        level = level_of(self.unit, self.element, self.max_elements)
-        if level != "record" and self.user is None:
-            raise ParameterError(f"--unit {level} needs --user: the column of whose a row is.")
-        if self.element is None and (level == "element" or self.max_elements is not None):
-            raise ParameterError("Give --element: the column of cells.")
-        if self.element is not None and level != "element" and self.max_elements is None:
-            raise ParameterError(
-                f"--element goes with --unit element or --max-elements, not {level}."
-            )
-        return User(self.max_elements) if level == "user" else OWN_UNIT[level]
-
-    def parameters(self) -> dict[str, Any]:
-        """Return the parameters of an estimator that these options state."""
-        return {
-            "unit": self.protected(),
-            "relation": self.relation,
-            "epsilon": self.epsilon,
-            "delta": self.delta,
-        }
+# Parameters of estimators that the command asks for in other words, or decides.
+_ELSEWHERE = ("unit", "share", "n_features", "tune", "verbose")
+# The groups of help of parameters that a fit shares with other commands, or that are asked for first.
+_GROUPS = {"epsilon": PROMISE, "delta": PROMISE, "relation": seldom(PROMISE), "n_users": TABLE}
+_GROUPS |= {"intervals": ""}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,216 +136,195 @@ def _category(text: str) -> Category:
     return learn_features.Category(column, tuple(levels.split("|")))
 
 
+def _parameters() -> dict[str, dict[str, Parameter]]:
+    """Return the parameters of the estimator of each kind, by name."""
+    return {kind: declared("dpgrain.learn.estimators", name) for kind, name in KINDS.items()}
+
+
+def _options() -> list[Option]:
+    """Return the options that are parameters of estimators; those of few kinds say of which."""
+    of = _parameters()
+    every: dict[str, Parameter] = {}
+    for parameters in of.values():
+        every = {**parameters, **every}
+    options = list[Option]()
+    for name, one in every.items():
+        if name in _ELSEWHERE:
+            continue
+        kinds = [kind for kind, parameters in of.items() if name in parameters]
+        group = _GROUPS.get(name, seldom(_TRAINING))
+        if len(kinds) < len(of):
+            group = seldom(_OF_KIND)
+            one = replace(one, text=f"With {' and '.join(kinds)}: {one.text}")
+        if len(kinds) < len(of) or name in ("epsilon", "delta"):
+            # Those of another kind must not be stated; ε and δ must, but for --check.
+            one = replace(one, default=None)
+        options += options_of([one], group=group)
+    return options
+
+
 @dataclass(frozen=True, kw_only=True)
-class Training:
-    """The options that are parameters of estimators, by the same names."""
+class Asked(Publishing, People, Features):
+    """The options beside the parameters of an estimator: the rows, and where the model goes."""
 
-    trust: Annotated[
-        Trust,
-        typer.Option(
-            help="Who sees data: a curator; none but a shuffler of noisy messages; or a stream whose "
-            "state may be seen once (users are then places in a roster, from 0).",
-            rich_help_panel=seldom(_TRAINING),
-        ),
-    ] = "central"
-    clip: Annotated[
-        str | None,
-        typer.Option(
-            metavar="BOUND",
-            help="Clipping bound of a unit's mean gradient: a number, or auto (the default with a "
-            "curator), which finds one that few pass inside the budget.",
-            rich_help_panel=seldom(_TRAINING),
-        ),
-    ] = None
-    rounds: Annotated[
-        int | None,
-        typer.Option(
-            help="Noisy gradients; by default 50 passes, or 100 where the clipping bound is stated.",
-            min=1,
-            rich_help_panel=seldom(_TRAINING),
-        ),
-    ] = None
-    sampling_rate: Annotated[
-        float | None,
-        typer.Option(
-            help="Probability to be in a round's sample.", rich_help_panel=seldom(_TRAINING)
-        ),
-    ] = None
-    feature_bound: Annotated[
-        float | None,
-        typer.Option(
-            help="Public bound on the norm of a row; longer ones are cut.",
-            rich_help_panel=seldom(_TRAINING),
-        ),
-    ] = None
-    l2: Annotated[
-        float, typer.Option(help="Strength of the ridge.", rich_help_panel=seldom(_TRAINING))
-    ] = 0.0
-    n_users: Annotated[
-        int | None,
-        typer.Option(
-            help="Public number of users; released roughly without it.",
-            min=1,
-            rich_help_panel=TABLE,
-        ),
-    ] = None
-    intervals: Annotated[
-        float, typer.Option(help="Share of the budget for intervals, such as 0.2.")
-    ] = 0.0
-    random_state: Annotated[
-        int | None,
-        typer.Option(
-            "--seed",
-            help="For tests and research: makes the fit NOT private.",
-            rich_help_panel=seldom(_TRAINING),
-        ),
-    ] = None
-
-    def parameters(self) -> dict[str, Any]:
-        """Return the parameters of an estimator that these options state."""
-        clip = None if self.clip is None else clip_of(self.clip)
-        return {**vars(self), "clip": clip}
-
-
-@command(
-    "dpgrain fit logistic visits.parquet --target bought --features pages,minutes "
-    "--range 'pages=0:50' --range 'minutes=0:60' --categories 'device=phone|tablet' --user person "
-    "--element week --epsilon 1 --delta 1e-6 --intervals 0.2 --output model.json",
-    "dpgrain fit linear sales.parquet --per-user spent=amount:sum --per-user days=day:nunique "
-    "--target spent --features days --range 'days=0:30' --user customer --unit user --epsilon 1 "
-    "--delta 1e-6 --output model.json",
-    name="fit",
-)
-def fit(
     kind: Annotated[
         Kind,
         typer.Argument(
             help="What is fitted: logistic, linear, huber, quantile, svm or poisson.",
             metavar="KIND",
         ),
-    ],
-    table: given.Table,
+    ]
+    source: given.Table
     target: Annotated[
         str, typer.Option(metavar="COLUMN", help="Column to predict: labels, or numbers.")
-    ],
-    columns: Features,
-    promise: Promise,
-    reading: Publishing,
-    people: People,
-    training: Training,
-    classes: Annotated[
+    ]
+    user: given.User = None
+    unit: given.ProtectedOrElement = None
+    element: Annotated[
         str | None,
-        typer.Option(
-            metavar="LABELS",
-            help="With logistic and svm: all labels, as a,b; those that enough people have are "
-            "selected privately without it, with 3% of the budget.",
-            rich_help_panel=seldom(_OF_KIND),
-        ),
-    ] = None,
-    quantile: Annotated[
-        float | None,
-        typer.Option(
-            help="With quantile: which one; the median without it.",
-            rich_help_panel=seldom(_OF_KIND),
-        ),
-    ] = None,
-    threshold: Annotated[
-        float | None,
-        typer.Option(
-            help="With huber: the error beyond which the loss is a line.",
-            rich_help_panel=seldom(_OF_KIND),
-        ),
-    ] = None,
+        typer.Option(metavar="COLUMN", help="Column of cells.", rich_help_panel=PROMISE),
+    ] = None
+    max_elements: given.MaxElements = None
     output: Annotated[
         Path | None,
         typer.Option(help="Where the model goes (.json).", rich_help_panel=RESULTS),
-    ] = None,
-    report: given.Report = None,
+    ] = None
+    report: given.Report = None
     top: Annotated[
         int, typer.Option(help="Coefficients to print.", min=1, rich_help_panel=RESULTS)
-    ] = 40,
-) -> None:
-    """Fit a model: a logistic, a linear or another regression.
+    ] = 40
 
-    What is not a number counts 0, a row without target or user is left out: --check counts them. Give
-    --range: features on one scale are learned best. Each user, element or record counts once.
-    """
-    if not reading.check:
+    def run(self, stated: dict[str, Any]) -> None:
+        """Fit a model, write it and print it; or, with ``--check``, show the curator bad values.
+
+        Args:
+            stated: the parameters of the estimator that are stated, by name.
+
+        Raises:
+            ParameterError: if options are missing, or do not go together.
+        """
+        if not self.check:
+            self._require(stated)
+        rows = self.read(self.source, user=self.user, n_users=stated.get("n_users"))
+        table = self.of(rows)
+        encoding = self.encoding(list(table.schema))
+        if self.target in [column.column for column in encoding.columns]:
+            raise ParameterError(
+                f"--target {self.target!r} is also a feature; leave it out of one of them."
+            )
+        classes = stated.get("classes")
+        if self.check or self.output is None:
+            _check(self, table, encoding, classes)
+            return
+        parameters = {**self._of_kind(stated), "unit": self.protected()}
+        if classes is not None:
+            parameters["classes"] = _labels(classes, self.target, table)
+        check_outputs([self.output, self.report])
+        estimator: LinearModel = getattr(learn, KINDS[self.kind])(**parameters)
+        with self.charging():
+            model = columns_of_tables.fit_columns(
+                estimator, table, encoding, self.target, self.element
+            )
+        model.save(self.output)
+        if self.report is not None:
+            pages.write_fit_report(model, self.report)
+        if self.as_json:
+            told = {"kind": self.kind, "target": self.target, **model_as_json(model)}
+            tell_json(told, self.output, self.report)
+            return
+        tell_model(model, self.top)
+        written(self.output, self.report)
+
+    def _require(self, stated: dict[str, Any]) -> None:
+        """Refuse a fit of which something is not stated that has no default."""
         for option, value, such in (
-            ("--output", output, "model.json"),
-            ("--epsilon", promise.epsilon, "1"),
-            ("--delta", promise.delta, "1e-6"),
+            ("--output", self.output, "model.json"),
+            ("--epsilon", stated.get("epsilon"), "1"),
+            ("--delta", stated.get("delta"), "1e-6"),
         ):
             if value is None:
                 raise ParameterError(f"Give {option}, such as {option} {such}.")
-        if output is not None and output.suffix.lower() != ".json":
-            raise ParameterError(f"--output must end in .json, not {str(output)!r}.")
-    data = people.of(reading.read(table, user=promise.user, n_users=training.n_users))
-    encoding = columns.encoding(list(data.schema))
-    if target in [column.column for column in encoding.columns]:
-        raise ParameterError(f"--target {target!r} is also a feature; leave it out of one of them.")
-    if reading.check or output is None:
-        _check(reading, kind, data, encoding, target, promise.element, classes)
+        if self.output is not None and self.output.suffix.lower() != ".json":
+            raise ParameterError(f"--output must end in .json, not {str(self.output)!r}.")
+
+    def _of_kind(self, stated: dict[str, Any]) -> dict[str, Any]:
+        """Return the parameters of this kind of model; those of another kind are refused."""
+        of = _parameters()
+        for name in stated:
+            if name not in of[self.kind]:
+                kinds = " and ".join(kind for kind in of if name in of[kind])
+                raise ParameterError(f"--{name} goes with {kinds}, not {self.kind}.")
+        return stated
+
+    def protected(self) -> Unit:
+        """Return the privacy unit.
+
+        Raises:
+            ParameterError: if options are missing, or do not go together.
+        """
+        level = level_of(self.unit, self.element, self.max_elements)
+        if level != "record" and self.user is None:
+            raise ParameterError(f"--unit {level} needs --user: the column of whose a row is.")
+        if self.element is None and (level == "element" or self.max_elements is not None):
+            raise ParameterError("Give --element: the column of cells.")
+        if self.element is not None and level != "element" and self.max_elements is None:
+            raise ParameterError(
+                f"--element goes with --unit element or --max-elements, not {level}."
+            )
+        return User(self.max_elements) if level == "user" else OWN_UNIT[level]
+
+
+class _FitCommand:
+    """The command of a fit."""
+
+    summary = "Fit a model: a logistic, a linear or another regression."
+
+    def made(self) -> Any:
+        """Return the command as the parser of options knows it."""
+        return made_of(
+            "fit",
+            f"{self.summary}\n\nWhat is not a number counts 0, a row without target or user is left "
+            "out: --check counts them. Give --range: features on one scale are learned best.",
+            Asked,
+            _options(),
+            Asked.run,
+            "dpgrain fit logistic visits.parquet --target bought --features pages,minutes --range "
+            "'pages=0:50' --range 'minutes=0:60' --categories 'device=phone|tablet' --user person "
+            "--element week --epsilon 1 --delta 1e-6 --intervals 0.2 --output model.json",
+            "dpgrain fit linear sales.parquet --per-user spent=amount:sum --per-user days=day:nunique "
+            "--target spent --features days --range 'days=0:30' --user customer --unit user --epsilon "
+            "1 --delta 1e-6 --output model.json",
+        )
+
+
+fit = _FitCommand()
+
+
+def _check(asked: Asked, table: UserTable, encoding: Columns, classes: list[str] | None) -> None:
+    """Show the curator cells that are no numbers, and targets that count for nothing."""
+    cells = [] if asked.element is None else [asked.element]
+    if asked.kind not in _CLASSIFIERS:
+        values = [*encoding.numbers, asked.target]
+        tell_curator(table, as_json=asked.as_json, items=cells, values=values)
         return
-    own = {"classes": classes, "quantile": quantile, "threshold": threshold}
-    parameters = {**promise.parameters(), **training.parameters(), **_own(kind, own)}
+    stated = None
     if classes is not None:
-        parameters["classes"] = _labels(classes, target, data)
-    check_outputs([output, report])
-    estimator: LinearModel = getattr(learn, KINDS[kind])(**parameters)
-    with reading.charging():
-        model = columns_of_tables.fit_columns(estimator, data, encoding, target, promise.element)
-    model.save(output)
-    if report is not None:
-        pages.write_fit_report(model, report)
-    if reading.as_json:
-        tell_json({"kind": kind, "target": target, **model_as_json(model)}, output, report)
-        return
-    tell_model(model, top)
-    written(output, report)
-
-
-def _check(
-    reading: Publishing,
-    kind: Kind,
-    table: UserTable,
-    encoding: Columns,
-    target: str,
-    element: str | None,
-    classes: str | None,
-) -> None:
-    """Tell the curator of cells that are no numbers, and of targets that count for nothing."""
-    cells = [] if element is None else [element]
-    if kind not in _CLASSIFIERS:
-        values = [*encoding.numbers, target]
-        tell_curator(table, as_json=reading.as_json, items=cells, values=values)
-        return
-    stated = None if classes is None else {target: _labels(classes, target, table)}
-    items = list(dict.fromkeys([*cells, target]))
+        stated = {asked.target: _labels(classes, asked.target, table)}
+    items = list(dict.fromkeys([*cells, asked.target]))
     told: dict[str, Any] = {"items": items, "values": encoding.numbers, "domain": stated}
-    tell_curator(table, as_json=reading.as_json, **told)
+    tell_curator(table, as_json=asked.as_json, **told)
 
 
-def _own(kind: Kind, options: dict[str, Any]) -> dict[str, Any]:
-    """Return the options of one kind of model; those of another are refused."""
-    of = {"classes": _CLASSIFIERS, "quantile": ("quantile",), "threshold": ("huber",)}
-    stated = {name: value for name, value in options.items() if value is not None}
-    for name in stated:
-        if kind not in of[name]:
-            raise ParameterError(f"--{name} goes with {' and '.join(of[name])}, not {kind}.")
-    return stated
-
-
-def _labels(text: str, target: str, table: UserTable) -> list[Any]:
+def _labels(names: list[str], target: str, table: UserTable) -> list[Any]:
     """Return the labels, as the target column has them."""
     table.require(target, "target")
-    names = [label.strip() for label in text.split(",")]
     if not table.is_integer(target):
         return names
     result = [labels.whole(name) for name in names]
     if None in result:
         raise ParameterError(
-            f"--classes must be whole numbers, as the column {target!r} is, not {text!r}."
+            f"--classes must be whole numbers, as the column {target!r} is, not "
+            f"{','.join(names)!r}."
         )
     return result
 

@@ -1,22 +1,26 @@
-"""``dpgrain mean --columns`` publishes the mean of users' vectors."""
+"""``dpgrain mean-of-users`` publishes the mean of users' vectors."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dpgrain._files import check_outputs
 from dpgrain._later import later
 from dpgrain._wording import first_repeated
+from dpgrain.cli import options as given
+from dpgrain.cli.declared import declared
 from dpgrain.cli.document import mean_as_json, tell_json
+from dpgrain.cli.doors import made_of, options_of
 from dpgrain.cli.options import columns_of
 from dpgrain.cli.printing import console, grid, plain, say, written
-from dpgrain.cli.table import tell_curator
+from dpgrain.cli.table import Publishing, tell_curator
 from dpgrain.errors import ParameterError
+from dpgrain.publishing.parameters import Parameter
 
 if TYPE_CHECKING:
-    from dpgrain.cli.statistics import OfNumbers
     from dpgrain.means import methods
     from dpgrain.means.of_users import MeanOfUsers
     from dpgrain.releases import columns as of_columns
@@ -26,121 +30,106 @@ else:
     of_columns, writing = later("dpgrain.releases.columns"), later("dpgrain.releases.writing")
     methods = later("dpgrain.means.methods")
 
-# Parameters of ``dpgrain mean`` for ``--columns`` only; those after them go with it as well.
-_OWN = ("columns", "bound", "radius", "method")
-_SHARED = (
-    "source",
-    "epsilon",
-    "delta",
-    "user",
-    "unit",
-    "relation",
-    "n_users",
-    "delimiter",
-    "types",
-    "decimal",
-    "where",
-    "engine",
-    "master",
-    "check",
-    "ledger",
-    "top",
-    "output",
-    "as_json",
+# Parameters that the table states, or that a command does not take.
+_ELSEWHERE = ("X", "users", "share", "n_users", "dimension", "random_state")
+_COLUMNS = Parameter(
+    "columns", list[str] | str, None, "the columns of vectors, as a,b,c: one for each number."
 )
 _ENDINGS = (".json", ".csv", ".parquet")
 # Digits after the point that are shown, at most; smaller numbers are written with powers of ten.
 _MOST_DIGITS = 12
 
 
-def check_options(given: Sequence[str]) -> None:
-    """Refuse options of ``--columns`` without it, and others with it.
+@dataclass(frozen=True, kw_only=True)
+class Asked(Publishing):
+    """The options beside the parameters of a mean: the rows, and where the release goes."""
 
-    Args:
-        given: the names of the parameters that were stated.
+    source: given.Table
+    user: given.User = None
+    n_users: given.Users = None
+    top: given.Top = 20
+    output: given.Output = None
 
-    Raises:
-        ParameterError: if options do not go together.
-    """
-    if "columns" not in given and "value" not in given:
-        raise ParameterError(
-            "Give --value, a column of numbers; or --columns and --bound, for the mean of vectors."
+    def run(self, stated: dict[str, Any]) -> None:
+        """Publish the mean of users' vectors; or, with ``--check``, show the curator bad values.
+
+        Args:
+            stated: the parameters, as options state them.
+
+        Raises:
+            ParameterError: if options are missing, or a value is out of range.
+        """
+        table = self.read(self.source, user=self.user, n_users=self.n_users)
+        columns = stated.pop("columns", [])
+        names = _named([columns] if isinstance(columns, str) else columns, table)
+        if self.check:
+            tell_curator(table, as_json=self.as_json, values=names)
+            return
+        self._check(table, stated)
+        table.require_numbers(names, "--columns", also=["BOOLEAN"])
+        with self.charging():
+            result = of_columns.mean_of_columns(table, names, n_users=self.n_users, **stated)
+        if self.output is not None:
+            writing.write_mean(result, names, self.output)
+        if self.as_json:
+            tell_json(mean_as_json(result, names), self.output)
+            return
+        _tell(result, names, self.top)
+        written(self.output)
+
+    def _check(self, table: UserTable, stated: dict[str, Any]) -> None:
+        """Refuse options that are missing, before rows are read."""
+        if table.user is None:
+            raise ParameterError("Give --user: the column of whose a row is.")
+        if "bound" not in stated:
+            raise ParameterError(
+                "Give --bound: a public bound on the norm of a row of --columns, such as --bound 10."
+            )
+        if "epsilon" not in stated:
+            raise ParameterError("Give --epsilon, such as --epsilon 1.")
+        if not stated["delta"]:
+            raise ParameterError("Give --delta, such as --delta 1e-6.")
+        if self.output is not None and self.output.suffix.lower() not in _ENDINGS:
+            raise ParameterError(
+                f"--output must end in {', '.join(_ENDINGS)}, not {str(self.output)!r}."
+            )
+        check_outputs([self.output])
+
+
+class _MeanCommand:
+    """The command of a mean of users."""
+
+    summary = "Publish the mean of users' vectors."
+
+    def made(self) -> Any:
+        """Return the command as the parser of options knows it."""
+        known = [
+            # --check needs no bound.
+            Parameter(one.name, one.hint, None if one.needed else one.default, one.text)
+            for one in declared("dpgrain.means.of_users", "mean_of_users").values()
+            if one.name not in _ELSEWHERE
+        ]
+        return made_of(
+            "mean-of-users",
+            self.summary,
+            Asked,
+            options_of([_COLUMNS, *known]),
+            Asked.run,
+            "dpgrain mean-of-users days.parquet --user person --columns steps,sleep,pulse --bound "
+            "20000 --epsilon 1 --delta 1e-6 --output mean.json",
         )
-    if "columns" not in given:
-        if wrong := [name for name in given if name in _OWN]:
-            raise ParameterError(f"{_option(wrong[0])} goes with --columns, not with --value.")
-        return
-    if wrong := [name for name in given if name not in (*_OWN, *_SHARED)]:
-        raise ParameterError(f"{_option(wrong[0])} goes with --value, not with --columns.")
-    if "bound" not in given and "check" not in given:
-        raise ParameterError(
-            "Give --bound: a public bound on the norm of a row of --columns, such as --bound 10."
-        )
 
 
-def _option(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
-
-
-def run(asked: OfNumbers, table: UserTable, columns: Sequence[str], **options: Any) -> None:
-    """Publish the mean of users' vectors; or, with ``--check``, tell the curator of bad values.
-
-    Args:
-        asked: the options of every statistic.
-        table: the table, whose user column says whose the rows are.
-        columns: the names of columns, some of them several with commas in between.
-        options: the options of :func:`~dpgrain.mean_of_users`.
-
-    Raises:
-        ParameterError: if options do not go together, or a value is out of range.
-    """
-    names = _named(columns, table)
-    if asked.check:
-        tell_curator(table, as_json=asked.as_json, values=names)
-        return
-    _check(asked, table)
-    table.require_numbers(names, "--columns", also=["BOOLEAN"])
-    with asked.charging():
-        result = of_columns.mean_of_columns(
-            table,
-            names,
-            epsilon=asked.epsilon,
-            delta=asked.delta,
-            relation=asked.relation,
-            n_users=asked.n_users,
-            **options,
-        )
-    if asked.output is not None:
-        writing.write_mean(result, names, asked.output)
-    if asked.as_json:
-        tell_json(mean_as_json(result, names), asked.output)
-        return
-    _tell(result, names, asked.top)
-    written(asked.output)
-
-
-def _check(asked: OfNumbers, table: UserTable) -> None:
-    """Refuse options that are missing, or do not go with ``--columns``, before rows are read."""
-    if asked.unit != "user":
-        raise ParameterError(
-            "--columns goes with --unit user: each user has one vector in the mean."
-        )
-    if table.user is None:
-        raise ParameterError("--unit user needs --user: the column of whose a row is.")
-    if asked.epsilon is None:
-        raise ParameterError("Give --epsilon, such as --epsilon 1.")
-    if not asked.delta:
-        raise ParameterError("Give --delta, such as --delta 1e-6.")
-    if asked.output is not None and asked.output.suffix.lower() not in _ENDINGS:
-        raise ParameterError(
-            f"--output must end in {', '.join(_ENDINGS)}, not {str(asked.output)!r}."
-        )
-    check_outputs([asked.output])
+mean_of_users = _MeanCommand()
 
 
 def _named(columns: Sequence[str], table: UserTable) -> list[str]:
     """Return the columns that ``--columns`` names, each once, that of users not among them."""
     names = columns_of(columns, list(table.schema))
+    if not names:
+        raise ParameterError(
+            "Give --columns, the columns of vectors, such as --columns steps,sleep."
+        )
     if (twice := first_repeated(names)) is not None:
         raise ParameterError(f"--columns {twice!r} is given twice; leave one of them out.")
     for name in names:

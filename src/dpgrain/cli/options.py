@@ -72,13 +72,6 @@ Noise: TypeAlias = Annotated[
     Law,
     typer.Option(help="Law of the noise.", rich_help_panel=seldom(PROMISE)),
 ]
-AnyNoise: TypeAlias = Annotated[
-    Literal["auto", Law],
-    typer.Option(
-        help="Law of the noise; auto takes Laplace where that is known to be less.",
-        rich_help_panel=seldom(PROMISE),
-    ),
-]
 
 # -------------------------------------------------------------------------------------- the table
 
@@ -198,18 +191,6 @@ Memory: TypeAlias = Annotated[
     ),
 ]
 
-# ---------------------------------------------------------------------------------- the statistic
-
-Item: TypeAlias = Annotated[
-    list[str], typer.Option(metavar="COLUMN …", help="Column of what is counted, again for more.")
-]
-Value: TypeAlias = Annotated[str, typer.Option(metavar="COLUMN", help="Column of numbers.")]
-By: TypeAlias = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="COLUMN …", help="Column to group by, again for more; one number without it."
-    ),
-]
 Cell: TypeAlias = Annotated[
     str | None,
     typer.Option(
@@ -218,21 +199,18 @@ Cell: TypeAlias = Annotated[
         rich_help_panel=PROMISE,
     ),
 ]
-Bounds: TypeAlias = Annotated[
-    tuple[float, float] | None,
-    typer.Option(metavar="LOW HIGH", help="Numbers beyond are cut off; found privately without."),
-]
-Domain: TypeAlias = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="FILE …",
-        help="Public list of items, one a line; or COLUMN=FILE for each column.",
-        rich_help_panel=CLIPPING,
-    ),
-]
 
 # --------------------------------------------------------------------------------------- the ends
 
+TopOrAll: TypeAlias = Annotated[
+    int | None,
+    typer.Option(
+        "--top",
+        help="Estimates to print; 20 without it, and 40 of a distribution or of quantiles.",
+        min=1,
+        rich_help_panel=RESULTS,
+    ),
+]
 Top: TypeAlias = Annotated[
     int, typer.Option("--top", help="Estimates to print.", min=1, rich_help_panel=RESULTS)
 ]

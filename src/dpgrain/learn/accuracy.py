@@ -108,11 +108,7 @@ def accuracy(
         elements: (m,) the cell of each row, by a public partition, for ``Element()``.
         unit: the privacy unit, ``User()``, ``Element()`` or ``Record()``; by default ``User()`` where
             users are passed, and ``Record()`` where they are not.
-        epsilon: the promised ε.
         delta: the promised δ; the release itself is pure, and 0 is the default.
-        share: the share of the open budget, such as 0.5, in place of ε and δ.
-        relation: the neighbouring relation.
-        random_state: a seed, for tests and research: it makes the release not private.
 
     Raises:
         ParameterError: if a value is out of range, or there are not as many labels as predictions.

@@ -90,7 +90,8 @@ class LogisticRegression(_Classifier):
     ``Record()``. A ``clip`` below the usual length of gradients makes coefficients too large.
 
     Args:
-        classes: the labels. By default (None) False and True for targets of truths; otherwise those
+        classes: all labels; those that enough people have are selected privately without it. By default
+            (None) False and True for targets of truths; otherwise those
             that enough people have are selected privately, with 3% of the budget and a tenth of δ
             (about 130 users each at ε = 1, δ = 1e-6), and rows with others are left out. Those are
             published as their value alone says, whatever type rows have: 1 for ``True`` and 1.0.

@@ -128,11 +128,7 @@ def minimise(
             are for whole users.
         elements: (m,) the cell of each record, by a public partition.
         unit: what is protected; by default ``User()`` where users are passed, ``Record()`` otherwise.
-        relation: the neighbouring relation.
         epsilon: the promised ε; by default 1.
-        delta: the promised δ.
-        share: the share of the open budget, such as 0.5, in place of ε and δ; see
-            :func:`dpgrain.budget`.
         clip: the clipping bound of a block's step; not used by recipes, as what follows.
         rounds: how many noisy gradients.
         sampling: ``"pairs"``, ``"users"`` or ``"full"``.
@@ -144,7 +140,6 @@ def minimise(
         exact: add blocks up as integers, as is done of frames of Spark in any case; that nothing of
             floating point is left then needs a loss that computes each record's gradient apart from
             other records, to the last bit.
-        random_state: a seed, which makes the result not private.
 
     Raises:
         ParameterError: if a parameter is out of range or shapes do not fit.

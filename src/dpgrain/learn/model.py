@@ -65,54 +65,56 @@ class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
         unit: what is protected: ``User()``, ``User(max_elements=M)``, ``Element()`` or ``Record()``.
             By default (None) a user where users are passed to the fit, and a record, one row,
             otherwise; the others need users. Elements come with ``fit(…, elements=…)``.
-        relation: the neighbouring relation, ``"zero_out"`` or ``"replace"``.
-        epsilon: the promised ε.
-        delta: the promised δ.
+        relation: what neighbours differ by: a unit removed, ``zero_out``, or exchanged for another,
+            ``replace``.
+        epsilon: the promised ε, such as 1; less hides more.
+        delta: the promised δ, in (0, 1), such as 1e-6.
         share: the share of the budget that is open at the fit, in place of ε and δ; see
             :func:`dpgrain.budget`.
-        clip: the clipping bound ρ of a block's mean gradient, l2, or ``"auto"``, which chooses it
-            inside the budget, at a tenth of it: near the solution, the bound beyond which no gradients
-            stand out from noise, or the median norm where noise hides all others. So fewer and fewer
-            are clipped as users become more or ε larger. By default (None) ``"auto"`` for
-            ``algorithm="auto"``, and otherwise 1. A number is the bound whatever ε is: where many
-            gradients are longer, coefficients are biased (with squares towards medians, with whole
-            users towards those with many records), however many users there are.
-        rounds: how many noisy gradients; by default 50 passes, or 100 where ``clip`` is
-            stated.
-        sampling_rate: the probability to be in a round's sample; by default 1, but for a stated roster
+        clip: the clipping bound of a block's mean gradient, a number or ``auto``. It bounds the l2
+            norm. ``"auto"`` chooses it inside the budget, at a tenth of it: near the solution, the
+            bound beyond which no gradients stand out from noise, or the median norm where noise hides
+            all others. So fewer and fewer are clipped as users become more or ε larger. By default
+            (None) ``"auto"`` for ``algorithm="auto"``, and otherwise 1. A number is the bound whatever
+            ε is: where many gradients are longer, coefficients are biased (with squares towards
+            medians, with whole users towards those with many records), however many users there are.
+        rounds: the number of noisy gradients; 50 passes without it, or 100 where ``clip`` is stated.
+        sampling_rate: the probability to be in a round's sample; 1 without it, but for a stated roster
             of more than 50,000 users.
-        sampling: ``"pairs"``: each block is drawn on its own; ``"users"``: users are drawn with all
-            their blocks, which costs more; ``"full"``: everybody is in every round.
+        sampling: who is drawn for a round: each block on its own, ``pairs``; users with all their
+            blocks, ``users``; or everybody, ``full``. Drawing users costs more.
         algorithm: ``"auto"`` for coin betting, which needs no step size, and from where it has led in a
             fifth of the rounds :class:`~dpgrain.optimize.FullMatrixAdagrad`; where ``clip`` is stated,
             or there are more than 100 coefficients, coin betting alone. Or a solver of
             :mod:`dpgrain.optimize`, such as ``Sgd(Power(0.5, 0.6))``; or, for ``User()``, a recipe of
             :mod:`dpgrain.papers`, which brings its own mean, radius, rounds and steps.
-        trust: who sees data, for ``User()``: ``"central"``: whoever fits; ``"shuffle"``: nobody, as
-            devices add noise and a trusted shuffler mixes what they send; by default all of them in
-            every round, :class:`~dpgrain.papers.ShuffleConcentrated` with the clipping bound, the
-            rounds and the solver that are stated; ``"pan"``: whoever fits, of users who come one after
-            the other, and the state may be seen once; by default
-            :class:`~dpgrain.papers.PanPrivateConcentrated`, likewise. A recipe must be of the kind
-            that is stated.
+        trust: who sees data: whoever fits, ``central``; none but a shuffler of noisy messages,
+            ``shuffle``; or a stream whose state may be seen once, ``pan``. The last two are for
+            ``User()``. ``"shuffle"``: devices add noise and a trusted shuffler mixes what they send; by
+            default all of them in every round, :class:`~dpgrain.papers.ShuffleConcentrated` with the
+            clipping bound, the rounds and the solver that are stated; ``"pan"``: whoever fits, of users
+            who come one after the other, places in a roster from 0; by default
+            :class:`~dpgrain.papers.PanPrivateConcentrated`, likewise. A recipe must be of the kind that
+            is stated.
         l2: the public strength λ of the ridge λ/2·‖coef‖².
-        fit_intercept: whether there is an intercept.
-        feature_bound: a public bound B on the l2 norm of a row: longer rows are shortened to it, and
-            rows are divided by it before the fit, so that ``clip=1.0`` suits them. None: as they are.
+        fit_intercept: fit an intercept.
+        feature_bound: the public bound on the l2 norm of a row; longer ones are shortened to it. Rows
+            are divided by it before the fit, so that ``clip=1.0`` suits them. None: as they are.
         n_features: the public number of features. An array has it; of a list it is the length of most
             rows, and whoever passes the list vouches for it, as the guarantee says: state it where few
             rows could decide, or none.
-        n_users: the public size of the roster. If it is not known (None), about how many users have
-            records is released first, with 3% of the budget, and sums are divided by that. Recipes, and
-            fits without a curator, need it.
-        elements_per_user: the public number of blocks per user that sums are divided by; ``"auto"``
-            chooses it inside the budget, with ``clip="auto"`` at no further cost. ``algorithm="auto"``
-            does not depend on it.
-        intervals: the share of the budget kept for :meth:`confidence_intervals`; 0 for none.
-        exact: add blocks up as integers (slower), the rows of each in the order of their values, so
-            that the order in which rows are listed moves nothing; otherwise sums are made in floating
-            point. Of a frame of Spark blocks are added up as integers in any case.
-        random_state: a seed, for tests and research: it makes the fit not private.
+        n_users: the public number of users; released roughly without it. That is about how many have
+            records, with 3% of the budget, and sums are divided by it. Recipes, and fits without a
+            curator, need it.
+        elements_per_user: the blocks per user that sums are divided by, a public number or ``auto``.
+            That chooses it inside the budget, with ``clip="auto"`` at no further cost.
+            ``algorithm="auto"`` does not depend on it.
+        intervals: the share of the budget kept for intervals, such as 0.2. They are those of
+            :meth:`confidence_intervals`; 0 for none.
+        exact: add blocks up as integers, so that the order of rows moves nothing; slower. The rows of
+            each are in the order of their values; otherwise sums are made in floating point. Of a frame
+            of Spark blocks are added up as integers in any case.
+        random_state: a seed, for tests and research: it makes the fit NOT private.
         tune: parameters to choose inside the promise, as a mapping of names to lists of values, or a
             list of settings: the best of a random number of fits, each with a part of the budget. What
             ``GridSearchCV`` chooses has no promise: folds are warned of, its last fit is refused.

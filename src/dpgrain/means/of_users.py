@@ -151,7 +151,9 @@ def mean_of_users(
     dimension: int | None = None,
     random_state: RandomState = None,
 ) -> Query[MeanOfUsers]:
-    """Publish the mean of users' vectors, each the mean of a user's records.
+    """Publish the mean of users' vectors.
+
+    Each vector is the mean of a user's records.
 
     Args:
         X: (m, d) records: an array, a data frame, an Arrow table; or a list of rows. What is not
@@ -160,20 +162,16 @@ def mean_of_users(
         users: (m,) whose each record is; None states that each record is all that one user has, as
             the guarantee then says. A record without user is left out. Of a data frame of Spark, the
             name of that column; all others are the record.
-        bound: the public bound B on the l2 norm of a record; longer ones are shortened to it.
-        epsilon: the promised ε.
-        delta: the promised δ.
-        share: the share of the open budget, such as 0.5, in place of ε and δ; see
-            :func:`dpgrain.budget`.
-        radius: the concentration radius τ: nearly all users' vectors lie within it of their common
-            mean, as is known beforehand; None if it is not. Only accuracy rests on it.
-        method: ``"clip"``: clip to the bound; ``"recentred"``: several looks, each around what the
-            last one has found; ``"softcore"``: the mean of the users close to most others, for few
-            users; ``"winsorized"``: an interval for every coordinate; ``"auto"``: what is expected to
-            err least, from n, d, ε, δ, the bound and the radius. A :class:`~dpgrain.means.Method`
-            of your own is possible, too. Rows on Spark take "clip", "recentred" and, as the better
-            of these, "auto".
-        relation: the neighbouring relation.
+        bound: the public bound on the l2 norm of a record. Longer ones are shortened to it.
+        delta: the promised δ, in (0, 1), such as 1e-6. The normal noise of these means needs one.
+        radius: the distance from their mean within which nearly all users' vectors lie, if it is known.
+            Only accuracy rests on this concentration radius τ.
+        method: which private mean; ``auto`` takes what is expected to err least. That is found from n,
+            d, ε, δ, the bound and the radius. ``"clip"``: clip to the bound; ``"recentred"``: several
+            looks, each around what the last one has found; ``"softcore"``: the mean of the users close
+            to most others, for few users; ``"winsorized"``: an interval for every coordinate. A
+            :class:`~dpgrain.means.Method` of your own is possible, too. Rows on Spark take "clip",
+            "recentred" and, as the better of these, "auto".
         n_users: the public size of the roster, from which a method is chosen. The mean is of those
             who have records in any case: "clip" releases their number with the sum, "recentred"
             before, with 3% of the budget, and both divide by it where clearly fewer than the roster
@@ -183,7 +181,6 @@ def mean_of_users(
             are possible.
         dimension: the public d. An array, a frame or a table has it; of a list it must be stated: to
             take it from the rows would let one of them decide the shape of what is published.
-        random_state: a seed, for tests and research: it makes the release not private.
 
     Raises:
         ParameterError: if a value is out of range, d is not stated for a list, there are too few

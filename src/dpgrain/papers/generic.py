@@ -121,14 +121,9 @@ def release_mean(
         sensitivity: the element sensitivity of f under the relation: l2, or l1 for Laplace noise.
         dimension: the public d, which must be stated for a list: to take it from the values would let
             one of them decide the shape of what is published.
-        epsilon: the promised ε.
-        delta: the promised δ; 0 is right only for Laplace noise.
-        share: the share of the open budget, such as 0.5, in place of ε and δ; see
-            :func:`dpgrain.budget`.
         relation: the relation that the sensitivity was computed for.
         noise: ``"gaussian"`` or ``"laplace"``.
         elements: the partition in words.
-        random_state: a seed, which marks the release as not private.
 
     Raises:
         ParameterError: if a parameter is out of range.

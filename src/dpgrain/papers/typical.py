@@ -60,11 +60,7 @@ def typical_records(
     Args:
         users: (m,) the user of each record; a record without a user is left out.
         epsilon: the promised ε; there is no δ.
-        share: the share of the open budget, such as 0.5, in place of ε; see
-            :func:`dpgrain.budget`.
         n_users: the public size of the roster, if it is known; nothing depends on it.
-        relation: the neighbouring relation.
-        random_state: a seed, which makes the release not private.
         largest: the largest number of records that may be published.
 
     Raises:

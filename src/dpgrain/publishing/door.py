@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast
 
+from dpgrain.publishing.parameters import described
 from dpgrain.publishing.publish import publish
 from dpgrain.publishing.query import Query
 
@@ -32,7 +33,7 @@ def publishes(query: Callable[Parameters, Query[Made]]) -> Door[Parameters, Made
     """Make a door from a function of parameters that returns a query.
 
     Args:
-        query: the function; its docstring is the door's.
+        query: the function; its docstring is the door's, with those of shared parameters.
 
     >>> import pyarrow as pa
     >>> from dpgrain import User, count, read
@@ -48,6 +49,7 @@ def publishes(query: Callable[Parameters, Query[Made]]) -> Door[Parameters, Made
 
     made: Any = door
     made.query = query
+    made.__doc__ = described(query.__doc__, list(inspect.signature(query).parameters))
     made.__signature__ = _published(inspect.signature(query))
     return cast("Door[Parameters, Made]", made)
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
 import types
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Union, get_args, get_origin
 
 from dpgrain._validate import said
+from dpgrain.publishing.parameters import parameters_of
 from dpgrain.releases.mistakes import Mistakes
 
 _SIMPLE: dict[Any, tuple[str, tuple[type, ...]]] = {
@@ -56,11 +56,10 @@ def keys_of(function: Callable[..., Any], *, without: Sequence[str] = ()) -> dic
         function: the function, or the dataclass.
         without: the names of parameters that the file states elsewhere.
     """
-    hints = get_type_hints(function)
     keys = (
-        Key(name, hints.get(name, Any), one.default is inspect.Parameter.empty)
-        for name, one in inspect.signature(function).parameters.items()
-        if name not in without and one.kind is not inspect.Parameter.VAR_KEYWORD
+        Key(one.name, one.hint, one.needed)
+        for one in parameters_of(function).values()
+        if one.name not in without
     )
     return {key.name: key for key in keys if key.stated}
 

@@ -14,6 +14,7 @@ from dpgrain._later import later
 from dpgrain.errors import DpgrainError, ParameterError
 from dpgrain.learn.kinds import KINDS as FITS
 from dpgrain.publishing import Query
+from dpgrain.publishing.parameters import COLUMNS
 from dpgrain.releases.keys import Key, keys_of
 from dpgrain.tables.listed import listed_in
 from dpgrain.tables.table import UserTable
@@ -86,7 +87,6 @@ class Kind:
         name: its name there, which is that of the function, or of the fit on the command line.
         parameters: returns the function or class whose parameters are its keys.
         query: asks for the release with an ε and a δ; nothing is read.
-        columns: the keys whose values name columns.
         endings: the endings that its output may have.
         own: further keys, which belong to the file alone.
     """
@@ -95,7 +95,6 @@ class Kind:
     name: str
     parameters: Callable[[], Callable[..., Any]]
     query: Callable[[Asked, float, float], Query[Any]]
-    columns: tuple[str, ...]
     endings: tuple[str, ...] = _TABLES
     own: tuple[Key, ...] = ()
 
@@ -108,7 +107,7 @@ class Kind:
     def named(self, own: Mapping[str, Any]) -> list[tuple[str, str]]:
         """Return the columns that values name, each with its key."""
         result = []
-        for key in self.columns:
+        for key in COLUMNS:
             value = own.get(key, ())
             result += [(key, name) for name in ([value] if isinstance(value, str) else value)]
         return result
@@ -134,7 +133,7 @@ class Kind:
             column: the column that stands in where one is needed.
         """
         made = dict(own)
-        for name in set(self.columns) & set(made):
+        for name in set(COLUMNS) & set(made):
             made[name] = _among(made[name], known)
             if not made[name]:
                 del made[name]
@@ -160,7 +159,7 @@ def _among(value: Any, known: Container[str]) -> Any:
     return [name for name in value if name in known]
 
 
-def _statistic(name: str, *columns_: str) -> Kind:
+def _statistic(name: str) -> Kind:
     """Make the kind of a statistic of :mod:`dpgrain.statistics`."""
 
     def query(asked: Asked, epsilon: float, delta: float) -> Query[Any]:
@@ -181,7 +180,7 @@ def _statistic(name: str, *columns_: str) -> Kind:
         )
         return made
 
-    return Kind("statistic", name, lambda: getattr(statistics, name), query, columns_)
+    return Kind("statistic", name, lambda: getattr(statistics, name), query)
 
 
 @contextmanager
@@ -263,7 +262,6 @@ def _fit(name: str) -> Kind:
         name,
         estimator,
         query,
-        ("target", "features", "categories", "range"),
         _MODELS,
         _FIT_OWN,
     )
@@ -303,21 +301,12 @@ def _encoding(own: Mapping[str, Any]) -> encodings.Encoding:
 
 
 _STATISTICS = (
-    _statistic("histogram", "item", "weight"),
-    _statistic("top", "item"),
-    _statistic("count", "value", "by"),
-    _statistic("sum", "value", "by"),
-    _statistic("mean", "value", "by"),
-    _statistic("variance", "value", "by"),
-    _statistic("quantiles", "value", "by"),
-    _statistic("distribution", "value", "by"),
-    _statistic("elements_per_user", "by"),
+    *map(_statistic, statistics.OFFERED),
     Kind(
         "statistic",
         "mean_of_users",
         _parameters_of_means,
         _mean_of_users,
-        ("columns",),
         _VECTORS,
         (Key("columns", Sequence[str], needed=True),),
     ),

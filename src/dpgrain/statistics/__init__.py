@@ -39,18 +39,29 @@ __all__ = [
     "variance",
 ]
 
+#: The statistics by name, each with its module: a line here makes a function of ``dpgrain``, a command,
+#: and a name for files of releases.
+OFFERED = {
+    "count": "dpgrain.statistics.histogram",
+    "sum": "dpgrain.statistics.histogram",
+    "mean": "dpgrain.statistics.moments",
+    "variance": "dpgrain.statistics.moments",
+    "quantiles": "dpgrain.statistics.quantiles",
+    "distribution": "dpgrain.statistics.distribution",
+    "histogram": "dpgrain.statistics.histogram",
+    "top": "dpgrain.statistics.top",
+    "elements_per_user": "dpgrain.statistics.holdings",
+}
+
 face(
     __name__,
     {
         "dpgrain.statistics.bounds": ("AutoClip",),
-        "dpgrain.statistics.distribution": ("distribution",),
-        "dpgrain.statistics.histogram": ("count", "histogram", "sum"),
-        "dpgrain.statistics.holdings": ("Holdings", "elements_per_user"),
-        "dpgrain.statistics.moments": ("mean", "variance"),
+        "dpgrain.statistics.holdings": ("Holdings",),
         "dpgrain.statistics.plan": ("Plan", "plan_histogram"),
-        "dpgrain.statistics.quantiles": ("quantile", "quantiles"),
+        "dpgrain.statistics.quantiles": ("quantile",),
         "dpgrain.statistics.release": ("Estimates", "Histogram", "Release"),
-        "dpgrain.statistics.top": ("top",),
         "dpgrain.statistics.values": ("AutoRange",),
     },
+    named=OFFERED,
 )

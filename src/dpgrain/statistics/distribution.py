@@ -60,27 +60,12 @@ def distribution(
     random_state: RandomState = None,
     progress: bool | None = None,
 ) -> Query[Estimates]:
-    """Publish the share of numbers that are at least so large, overall or by group.
+    """Publish the share of numbers at or above each threshold.
 
     Args:
         table: from :func:`dpgrain.read`; or of people, from :meth:`~dpgrain.UserTable.per_user`.
-        value: the column of numbers; rows without a finite one are left out.
-        at: increasing thresholds; public. Without them a range is found privately with 15% of the
-            budget, and thresholds are round numbers in it: 1, 2, 5, 10 and so on.
-        by: a column or several to group by; one distribution over all without it.
-        unit: what is protected.
-        epsilon: the promised ε.
-        delta: the promised δ.
-        share: the share of the open budget, such as 0.5, in place of ε and δ; see
-            :func:`dpgrain.budget`.
-        relation: ``"zero_out"`` or ``"replace"``.
-        clip: the norm to which each unit's counts are clipped; arguments not named here are as for
-            :func:`dpgrain.histogram`.
-        domain: the public groups.
-        noise: the law of the noise; ``"auto"`` takes Laplace where that is known to be less.
-        max_items: where groups are selected privately.
-        random_state: a seed, for tests and research.
-        progress: show progress.
+        at: the public thresholds, increasing; round ones in a range found privately without it. Finding
+            the range takes 15% of the budget; round numbers are 1, 2, 5, 10 and so on.
 
     Returns:
         An :class:`~dpgrain.Estimates` with a row for each group and threshold; the key ``at_least`` is

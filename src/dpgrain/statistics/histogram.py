@@ -48,32 +48,20 @@ def histogram(
     random_state: RandomState = None,
     progress: bool | None = None,
 ) -> Query[Histogram]:
-    """Publish how much of each item the users hold, at the granularity of a privacy unit.
+    """Publish how often people have each item, or how much.
 
     Args:
-        table: from :func:`dpgrain.read`.
         item: the column of items, or several: then each combination is an item.
-        unit: what is protected: ``Record()``, ``Element(by)`` or ``User()``.
-        epsilon: the promised ε, above 0; left out where ``share`` is given.
-        delta: the promised δ, in (0, 1); 0 is right only for Laplace noise.
-        share: the share of the open budget, such as 0.5, in place of ε and δ; see
-            :func:`dpgrain.budget`.
-        relation: ``"zero_out"`` or ``"replace"``.
-        clip: the norm to which each unit's data are clipped (l2; l1 under Laplace noise): a public
-            number, or ``"auto"`` to choose one bound per cell privately with a share of the budget.
-        domain: the public list of items, each of which is published; by default the keys of a public
-            mapping given as the unit's partition; without one, items are first selected privately. For
+        domain: the public list of items, each of which is published. By default it is the keys of a
+            public mapping given as the unit's partition; without one, items are selected privately. Of
             several columns a mapping from column to its values (columns that it lacks are selected
             privately), or a list of tuples.
-        weight: a column of what each record counts; 1 by default. Negative weights count 0.
-        edges: where the item is a column of numbers, the public edges of bins to count in: a bin holds
-            its lower edge and not its upper one, and the first and the last have no end. ``"auto"``
-            finds round ones with 15% of the budget.
-        noise: ``"gaussian"``, or ``"laplace"`` for pure ε-DP.
-        nonnegative: set negative estimates to 0 (free post-processing).
-        max_items: where items are selected privately: at most so many items of one unit take part.
-        random_state: a seed, for tests and research: the release is then *not private*.
-        progress: show progress; by default on a terminal, after two seconds.
+        weight: the column of what each record counts; 1 without it. Negative weights count 0.
+        edges: the public edges of bins, of an item that is a number; ``auto`` finds round ones. A bin
+            holds its lower edge and not its upper one, and the first and the last have no end. Finding
+            edges takes 15% of the budget.
+        noise: the law of the noise; ``laplace`` needs no δ.
+        nonnegative: set negative estimates to 0. This is free: post-processing.
 
     Returns:
         A :class:`~dpgrain.Histogram`: item, estimate, standard error and 95% interval for the sum of
@@ -157,21 +145,7 @@ def count(
     """Publish the number of records, overall or by group.
 
     Args:
-        table: from :func:`dpgrain.read`.
-        value: count only records with a finite number in this column.
-        by: a column or several to group by; one number over all without it.
-        unit: what is protected.
-        epsilon: the promised ε.
-        delta: the promised δ.
-        share: the share of the open budget, such as 0.5, in place of ε and δ; see
-            :func:`dpgrain.budget`.
-        relation: ``"zero_out"`` or ``"replace"``.
-        clip: as for :func:`dpgrain.histogram`, as are the arguments not named here.
-        domain: the public groups.
-        noise: the law of the noise; ``"auto"`` takes Laplace where that is known to be less.
-        max_items: where groups are selected privately.
-        random_state: a seed, for tests and research.
-        progress: show progress.
+        value: the column in which a record must have a finite number to count.
 
     Raises:
         ParameterError, SchemaError, DataError: as :func:`dpgrain.histogram`.
@@ -219,27 +193,12 @@ def sum(  # noqa: A001 - the field's word; always called as dg.sum
     random_state: RandomState = None,
     progress: bool | None = None,
 ) -> Query[Histogram]:
-    """Publish the sum of a column of numbers, overall or by group.
+    """Publish the sum of a column, overall or by group.
 
     Args:
-        table: from :func:`dpgrain.read`.
-        value: the column of numbers; rows without a finite one are left out.
-        by: a column or several to group by; one number over all without it.
-        bounds: (low, high): numbers beyond count as the nearer one; public. Without them a range is
-            found privately with 15% of the budget.
-        unit: what is protected.
-        epsilon: the promised ε.
-        delta: the promised δ.
-        share: the share of the open budget, such as 0.5, in place of ε and δ; see
-            :func:`dpgrain.budget`.
-        relation: ``"zero_out"`` or ``"replace"``.
-        clip: as for :func:`dpgrain.histogram`, in units of the largest magnitude within bounds, as
-            are the arguments not named here.
-        domain: the public groups.
-        noise: the law of the noise; ``"auto"`` takes Laplace where that is known to be less.
-        max_items: where groups are selected privately.
-        random_state: a seed, for tests and research.
-        progress: show progress.
+        clip: the clipping bound of a unit's data, a number or ``auto``. It is in units of the largest
+            magnitude within bounds, for their l2 norm, or l1 under Laplace noise; by default one for
+            each cell is chosen privately with a share of the budget.
 
     Raises:
         ParameterError, SchemaError, DataError: as :func:`dpgrain.histogram`; also if the bounds are not

@@ -88,26 +88,18 @@ def elements_per_user(
     random_state: RandomState = None,
     progress: bool | None = None,
 ) -> Query[Holdings]:
-    """Publish how many elements, and how many records, the users hold.
+    """Publish how many records and elements people hold.
 
     A curve ε(k) says what a release promises to k elements of one person; this says how many people
     hold more than k.
 
     Args:
-        table: from :func:`dpgrain.read`.
-        by: the column whose values are the elements; by default that of the unit's partition. A
+        by: the column whose values are the elements; that of the unit's partition without it. A
             mapping or function becomes a column with :meth:`~dpgrain.UserTable.with_cells`. Rows
             without a value are left out.
-        unit: what is protected.
-        epsilon: the promised ε.
-        delta: the promised δ.
-        share: the share of the open budget, such as 0.5, in place of ε and δ; see
-            :func:`dpgrain.budget`.
-        relation: ``"zero_out"`` or ``"replace"``.
-        edges: the largest number in each bin, increasing; public. A last bin takes what is larger.
-        noise: ``"gaussian"`` or ``"laplace"``.
-        random_state: a seed, for tests and research.
-        progress: show progress.
+        edges: the largest number in each bin, increasing; 1,2,5,10 and so on without it. They are
+            public, and a last bin takes what is larger.
+        noise: the law of the noise; ``laplace`` needs no δ.
 
     Raises:
         ParameterError, SchemaError: if a parameter or the schema is wrong, before anything is read.
@@ -130,7 +122,8 @@ def elements_per_user(
         raise ParameterError(f"table must come from dg.read, not {type(table).__name__}.")
     if table.user is None:
         raise ParameterError(
-            "elements_per_user needs to know whose a record is; give user= to dg.read."
+            "user must be given, the column of whose a record is: elements are counted by it.",
+            name="user",
         )
     column = _element_column(by, unit)
     require_whole_users(table, unit)
@@ -250,11 +243,16 @@ def _element_column(by: str | None, unit: Any) -> str:
     if not isinstance(unit, Record | Element | User):
         raise ParameterError(f"unit must be Record(), Element(by) or User(), not {unit!r}.")
     column = by if by is not None or isinstance(unit, Record) else unit.by
+    if column is None:
+        raise ParameterError(
+            "by must be given: the column whose values are the elements, such as by='page'.",
+            name="by",
+        )
     if not isinstance(column, str):
         raise ParameterError(
-            "elements_per_user needs a partition: the column whose values are the elements, as "
-            "unit=Element('page') or as its second argument; make one of a mapping or a function with "
-            "table.with_cells(…)."
+            "by must be the column whose values are the elements, such as by='page'; make one of a "
+            f"mapping or a function with table.with_cells(…), in place of {_validate.said(column)}.",
+            name="by",
         )
     return column
 

@@ -44,27 +44,9 @@ def mean(
     random_state: RandomState = None,
     progress: bool | None = None,
 ) -> Query[Estimates]:
-    """Publish the mean of a column of numbers, overall or by group.
+    """Publish the mean of a column, overall or by group.
 
     Args:
-        table: from :func:`dpgrain.read`.
-        value: the column of numbers; rows without a finite one are left out.
-        by: a column or several to group by; one number over all without it.
-        bounds: (low, high): numbers beyond count as the nearer one; public. Without them a range is
-            found privately with 15% of the budget.
-        unit: what is protected.
-        epsilon: the promised ε.
-        delta: the promised δ.
-        share: the share of the open budget, such as 0.5, in place of ε and δ; see
-            :func:`dpgrain.budget`.
-        relation: ``"zero_out"`` or ``"replace"``.
-        clip: the norm to which each unit's masses are clipped; arguments not named here are as for
-            :func:`dpgrain.histogram`.
-        domain: the public groups.
-        noise: the law of the noise; ``"auto"`` takes Laplace where that is known to be less.
-        max_items: where groups are selected privately.
-        random_state: a seed, for tests and research.
-        progress: show progress.
 
     Returns:
         An :class:`~dpgrain.Estimates`: each mean with the noisy number of records that it divides by.
@@ -142,25 +124,11 @@ def variance(
     random_state: RandomState = None,
     progress: bool | None = None,
 ) -> Query[Estimates]:
-    """Publish the variance of a column of numbers (dividing by the count), overall or by group.
+    """Publish the variance of a column, overall or by group.
+
+    It divides by the count.
 
     Args:
-        table: from :func:`dpgrain.read`.
-        value: the column of numbers; rows without a finite one are left out.
-        by: a column or several to group by; one number over all without it.
-        bounds: (low, high), as for :func:`dpgrain.mean`, as are the arguments not named here.
-        unit: what is protected.
-        epsilon: the promised ε.
-        delta: the promised δ.
-        share: the share of the open budget, such as 0.5, in place of ε and δ; see
-            :func:`dpgrain.budget`.
-        relation: ``"zero_out"`` or ``"replace"``.
-        clip: the norm to which each unit's masses are clipped.
-        domain: the public groups.
-        noise: the law of the noise; ``"auto"`` takes Laplace where that is known to be less.
-        max_items: where groups are selected privately.
-        random_state: a seed, for tests and research.
-        progress: show progress.
 
     Returns:
         An :class:`~dpgrain.Estimates`. Its intervals are first-order ones; where the count is within

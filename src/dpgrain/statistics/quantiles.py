@@ -58,34 +58,20 @@ def quantiles(
     random_state: RandomState = None,
     progress: bool | None = None,
 ) -> Query[Estimates]:
-    """Publish quantiles of a column of numbers, overall or by group; several cost what one costs.
+    """Publish quantiles of a column, overall or by group.
+
+    Several cost what one costs.
 
     Args:
-        table: from :func:`dpgrain.read`.
-        value: the column of numbers; rows without a finite one are left out.
-        q: the ranks, each in [0, 1]: 0.5 is the median.
-        by: a column or several to group by; one answer over all without it.
-        bounds: (low, high): numbers beyond count as the nearer one; public. Without them a range is
-            found privately with 15% of the budget.
-        bins: how many bins the range is divided into: quantiles are no finer; by default 4096 overall
-            and 256 by group.
-        spacing: how wide the bins are: ``"even"``, all alike; ``"geometric"``, the wider the farther
-            from 0. By default the column's type and the bounds tell: of a column of whole numbers each
-            has a bin, or many have one far from 0, and quantiles are whole; else geometric where
-            the range is found privately or its ends are a factor of 1000 apart.
-        unit: what is protected.
-        epsilon: the promised ε.
-        delta: the promised δ.
-        share: the share of the open budget, such as 0.5, in place of ε and δ; see
-            :func:`dpgrain.budget`.
-        relation: ``"zero_out"`` or ``"replace"``.
-        clip: the norm to which each unit's masses are clipped; arguments not named here are as for
-            :func:`dpgrain.histogram`.
-        domain: the public groups.
-        noise: the law of the noise.
-        max_items: where groups are selected privately.
-        random_state: a seed, for tests and research.
-        progress: show progress.
+        q: the ranks, each in [0, 1], such as 0.25,0.5,0.75; 0.5 is the median. Without them these
+            three.
+        bins: the number of bins that the range is divided into; 4096, by group 256, without it.
+            Quantiles are no finer; 16 is possible, too.
+        spacing: the width of the bins: ``even``, or ``geometric``, the wider the farther from 0. By
+            default the column's type and the bounds decide: of a column of whole numbers each has a
+            bin, or many have one far from 0, and quantiles are whole; else geometric where the range is
+            found privately or its ends are a factor of 1000 apart.
+        noise: the law of the noise; ``laplace`` needs no δ.
 
     Returns:
         An :class:`~dpgrain.Estimates` with a row for each group and rank; the key ``quantile`` is the
@@ -174,7 +160,6 @@ def quantile(table: UserTable, value: str, q: float = 0.5, **options: Any) -> Qu
     """Publish one quantile of a column of numbers, by default the median.
 
     Args:
-        table: from :func:`dpgrain.read`.
         value: the column of numbers.
         q: the rank, in [0, 1].
         options: as for :func:`dpgrain.quantiles`.

@@ -61,24 +61,19 @@ def top(
     random_state: RandomState = None,
     progress: bool | None = None,
 ) -> Query[Histogram]:
-    """Publish the items that most users have, and how many have them, most frequent first.
+    """Publish the items that most people have.
 
-    Each unit counts once for each item that it holds, however often. (Where the cell is another
-    column than the item, a user counts once in each cell that holds the item.)
+    The most frequent comes first. Each unit counts once for each item that it holds, however often.
+    (Where the cell is another column than the item, a user counts once in each cell that holds it.)
 
     Args:
-        table: from :func:`dpgrain.read`.
         item: the column of items, or several: then each combination is an item.
-        k: how many items to publish; by default all that are known or pass.
-        unit: what is protected.
-        epsilon: the promised ε.
-        delta: the promised δ, in (0, 1); 0 is right only for a public domain.
-        share: the share of the open budget, such as 0.5, in place of ε and δ; see
-            :func:`dpgrain.budget`.
-        relation: ``"zero_out"`` or ``"replace"``.
-        domain: the public list of items, as for :func:`dpgrain.histogram`; without one, items are
-            selected privately.
-        method: how. ``"auto"`` takes what public numbers say is best (inside a budget, Gaussian noise):
+        k: the number of items to publish; all that are known or pass without it.
+        delta: the promised δ, in (0, 1), such as 1e-6. 0 is right only for a public domain.
+        domain: the public list of items. Without one they are selected privately. Of several columns a
+            mapping or tuples, as for :func:`dpgrain.histogram`.
+        method: how items are chosen; ``auto`` takes what is best by public numbers alone. Inside a
+            budget that is Gaussian noise.
 
             - unknown items: ``"truncated"`` adds truncated geometric noise to every count and publishes
               name and count of those above a threshold no lone holder reaches (the optimal rule; best
@@ -89,12 +84,12 @@ def top(
               the best ``k`` by one-shot Gumbel noise, at a cost that does not depend on how many items
               a unit holds, and counts them with the rest of the budget (best where ``k`` is given and a
               unit holds several).
-        counts: with unknown items and ``"gaussian"``: False spends all on selecting; estimates are
-            then the weighted counts.
-        clip: the norm to which a unit's items are clipped where they are counted after selection.
-        max_items: at most so many items of one unit take part in selecting (a record has one).
-        random_state: a seed, for tests and research.
-        progress: show progress.
+        counts: count unknown items that Gaussian noise selected. False spends all on selecting;
+            estimates are then the weighted counts.
+        clip: the clipping bound of a unit's items, a number or ``auto``. It bounds their norm where
+            they are counted after selection.
+        max_items: the number of items of one unit that take part in selecting, at most. A record has
+            one.
 
     Returns:
         A :class:`~dpgrain.Histogram` of counts, largest first. Counts of items that barely passed a
