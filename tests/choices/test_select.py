@@ -52,7 +52,7 @@ def test_one_odd_loss_changes_nobody_elses(cell: Any, method: Any) -> None:
 
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            return select([0.2, 0.5], loss, data, delta=1e-6, **options)
+            return select([0.2, 0.5], loss, data, epsilon=1.0, delta=1e-6, **options)
 
     def objects(found: list[Any]) -> Array:
         out = np.empty(len(found), dtype=object)
@@ -108,7 +108,7 @@ def test_each_candidate_is_evaluated_once() -> None:
                 calls.append(candidate)
             return closest(candidate, x)
 
-        select(CANDIDATES, counted, RECORDS, USERS, method=method, random_state=2)
+        select(CANDIDATES, counted, RECORDS, USERS, method=method, random_state=2, epsilon=1.0)
         assert sorted(calls) == sorted(set(calls))
         assert len(calls) == len(CANDIDATES)
 
@@ -191,6 +191,7 @@ def test_the_number_of_units_has_noise_of_its_own(relation: Relation) -> None:
             score=True,
             relation=relation,
             random_state=seed,
+            epsilon=1.0,
         )
         for seed in range(60)
     ]
@@ -232,21 +233,32 @@ def test_a_choice_prints_what_was_found_and_promised() -> None:
     loss = f"mean loss {found.loss:.4g} ± 7.08e-5."
     assert first == f"the choice is 1: candidate 1, {loss}"
     assert promise == str(found.guarantee)
-    points = select([np.zeros(3), np.ones(3)], lambda c, x: abs(c[0] - x), np.ones(1000))
+    points = select(
+        [np.zeros(3), np.ones(3)], lambda c, x: abs(c[0] - x), np.ones(1000), epsilon=1.0
+    )
     assert str(points).startswith("the choice is (1, 1, 1): candidate 1.\n")
 
 
 def test_units_and_their_promises() -> None:
     elements = np.tile([0, 0, 1, 1, 1], 600)
     by_element = select(
-        CANDIDATES, closest, RECORDS, USERS, unit=Element(), elements=elements, random_state=0
+        CANDIDATES,
+        closest,
+        RECORDS,
+        USERS,
+        unit=Element(),
+        elements=elements,
+        random_state=0,
+        epsilon=1.0,
     )
     assert by_element.guarantee.level == "element"
     assert by_element.guarantee.epsilon(units=3) == pytest.approx(3.0)
     assert by_element.guarantee.epsilon(unit=User(max_elements=2)) == pytest.approx(2.0)
-    by_record = select(CANDIDATES, closest, RECORDS, USERS, unit=Record(), random_state=0)
+    by_record = select(
+        CANDIDATES, closest, RECORDS, USERS, unit=Record(), random_state=0, epsilon=1.0
+    )
     assert by_record.guarantee.epsilon(units=4) == pytest.approx(4.0)
-    by_user = select(CANDIDATES, closest, RECORDS, USERS, random_state=0)
+    by_user = select(CANDIDATES, closest, RECORDS, USERS, random_state=0, epsilon=1.0)
     # One record less moves a user's mean up or down: not all one way.
     assert by_user.guarantee.epsilon(unit=Record()) == pytest.approx(2.0)
     assert by_user.guarantee.epsilon(relation="replace") == pytest.approx(2.0)
@@ -441,6 +453,7 @@ def test_wrong_parameters_are_named(change: dict[str, Any], sentence: str) -> No
         "loss": closest,
         "data": RECORDS,
         "users": USERS,
+        "epsilon": 1.0,
         **change,
     }
     with pytest.raises(ParameterError, match=sentence):

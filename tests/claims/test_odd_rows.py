@@ -175,7 +175,9 @@ def mean(X: Any, _: Any) -> Array:
 
 def minimum(X: Any, y: Any) -> Array:
     steps, start = Sgd(Constant(0.1)), np.zeros(D)
-    return minimise(Squared(), X, y, start, solver=steps, rounds=1, **SEEDED).history.gradients
+    return minimise(
+        Squared(), X, y, start, solver=steps, rounds=1, epsilon=1.0, **SEEDED
+    ).history.gradients
 
 
 def chosen(X: Any, _: Any) -> Array:
@@ -191,7 +193,12 @@ def chosen(X: Any, _: Any) -> Array:
         return [abs(float(row[1]) - candidate) for row in records]
 
     found = select(
-        [0.0, 0.5], loss, X if not isinstance(X, tuple) else list(X), score=True, **SEEDED
+        [0.0, 0.5],
+        loss,
+        X if not isinstance(X, tuple) else list(X),
+        epsilon=1.0,
+        score=True,
+        **SEEDED,
     )
     assert found.loss is not None
     return np.array([found.loss])
@@ -822,7 +829,9 @@ def test_an_empty_table_has_a_mean_a_choice_and_a_minimum(form: str) -> None:
     for solver, model in kinds:
         for exact in (False, True):
             stepped: dict[str, Any] = {"solver": solver, "model": model, "exact": exact}
-            end = silently(minimise, Squared(), X, [], np.zeros(D), rounds=2, **stepped)
+            end = silently(
+                minimise, Squared(), X, [], np.zeros(D), epsilon=1.0, rounds=2, **stepped
+            )
             assert end.theta.shape == (D,)
             assert np.isfinite(end.theta).all()
 
@@ -873,15 +882,27 @@ def test_no_message_counts_rows_or_quotes_one() -> None:
             rng.normal(size=(m, 2)), users=np.zeros(m - 1), bound=1.0, epsilon=1, delta=1e-6
         ),
         lambda m: minimise(
-            Squared(), rng.normal(size=(m, 2)), np.zeros(m - 1), [0, 0], solver=Sgd(Constant(1.0))
+            Squared(),
+            rng.normal(size=(m, 2)),
+            np.zeros(m - 1),
+            [0, 0],
+            solver=Sgd(Constant(1.0)),
+            epsilon=1.0,
         ),
         lambda m: minimise(
-            Squared(), rng.normal(size=(m, 2)), np.zeros(m), [0], solver=Sgd(Constant(1.0))
+            Squared(),
+            rng.normal(size=(m, 2)),
+            np.zeros(m),
+            [0],
+            solver=Sgd(Constant(1.0)),
+            epsilon=1.0,
         ),
-        lambda m: select([0.0], lambda c, x: x.mean(), rng.normal(size=m)),
-        lambda m: select([0.0], lambda c, x: x[1:], rng.normal(size=m)),
-        lambda m: select([0.0], lambda c, x, y: x, (rng.normal(size=m), np.zeros(m - 1))),
-        lambda m: select([0.0], lambda c, x: float(len(x)), list(rng.normal(size=m))),
+        lambda m: select([0.0], lambda c, x: x.mean(), rng.normal(size=m), epsilon=1.0),
+        lambda m: select([0.0], lambda c, x: x[1:], rng.normal(size=m), epsilon=1.0),
+        lambda m: select(
+            [0.0], lambda c, x, y: x, (rng.normal(size=m), np.zeros(m - 1)), epsilon=1.0
+        ),
+        lambda m: select([0.0], lambda c, x: float(len(x)), list(rng.normal(size=m)), epsilon=1.0),
     ]
     for call in wrong:
         said = []
@@ -927,7 +948,14 @@ def test_a_loss_that_fails_on_one_record_counts_most_there(failure: str, method:
 
         return silently(
             lambda: select(
-                [0.2, 0.5], loss, records, method=method, score=True, delta=1e-6, random_state=3
+                [0.2, 0.5],
+                loss,
+                records,
+                method=method,
+                score=True,
+                delta=1e-6,
+                random_state=3,
+                epsilon=1.0,
             )
         )
 
@@ -972,7 +1000,7 @@ def test_a_gradient_that_fails_on_one_record_makes_a_zero_of_its_block(
             lambda: minimise(
                 loss, NUMBERS[kept], y[kept], np.zeros(D), solver=Sgd(Constant(0.1)), rounds=3,
                 model=model, users=users[kept], n_users=M, exact=exact, random_state=0,
-            ).history.gradients
+            epsilon=1.0).history.gradients
         )  # fmt: skip
 
     everybody, others = users >= 0, users != users[ODD]
@@ -992,7 +1020,7 @@ def test_a_loss_of_the_wrong_shape_is_refused_before_anything_is_charged() -> No
         select([0.0, 1.0], loss, np.arange(500.0), epsilon=0.5)
     assert calls == [2]
     with refuses("loss", "ZeroDivisionError"):
-        select([0.0], lambda c, x: [1 / each for each in x.astype(object)], np.ones(9))
+        select([0.0], lambda c, x: [1 / each for each in x.astype(object)], np.ones(9), epsilon=1.0)
 
 
 def test_records_that_have_no_zeros_are_asked_one_by_one_where_the_loss_fails() -> None:
@@ -1057,7 +1085,7 @@ def test_an_evaluation_that_fails_is_the_worst() -> None:
         lambda: select(
             [0.0, 0.5], lambda c, x: np.abs(x - c), np.full(50, 0.5), method="repeat", delta=1e-6,
             evaluation=evaluation, random_state=1, runs=40.0,
-        )
+        epsilon=1.0)
     )  # fmt: skip
     assert found.index == 1
 

@@ -121,7 +121,16 @@ def test_recipes_are_for_whole_users_and_need_them(trust: Any, unit: Any) -> Non
         model.fit(X, Y)
     if trust == "central":
         with refuses("users", "passed"):
-            minimise(Squared(), X, Y, [0.0, 0.0], solver=own["algorithm"], unit=unit, n_users=200)
+            minimise(
+                Squared(),
+                X,
+                Y,
+                [0.0, 0.0],
+                solver=own["algorithm"],
+                unit=unit,
+                n_users=200,
+                epsilon=1.0,
+            )
 
 
 def test_a_mean_of_users_says_that_each_row_is_one() -> None:

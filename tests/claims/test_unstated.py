@@ -448,7 +448,13 @@ def test_a_label_without_a_value_is_none() -> None:
         ),
         (
             lambda X, y: minimise(
-                Squared(), X, y, [0.0, 0.0], solver=papers.Concentrated(), users=range(len(X))
+                Squared(),
+                X,
+                y,
+                [0.0, 0.0],
+                solver=papers.Concentrated(),
+                users=range(len(X)),
+                epsilon=1.0,
             ),
             "n_users must be stated with a recipe",
         ),

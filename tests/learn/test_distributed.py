@@ -313,7 +313,12 @@ def test_a_model_of_your_own_is_refused() -> None:
 )
 def test_what_minimise_does_not_take_of_a_cluster(options: dict[str, Any], words: str) -> None:
     there = RowsThere(dg.read(ROWS, user="who", engine=Unread()), ENCODING, "y")
-    given: dict[str, Any] = {"loss": Squared(), "start": [0.0] * 4, "solver": Sgd(Power(1.0))}
+    given: dict[str, Any] = {
+        "loss": Squared(),
+        "start": [0.0] * 4,
+        "solver": Sgd(Power(1.0)),
+        "epsilon": 1.0,
+    }
     given |= options
     with dg.budget(1.0, 1e-6) as budget:
         with pytest.raises(ParameterError, match=words):

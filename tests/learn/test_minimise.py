@@ -110,7 +110,13 @@ def test_what_is_not_finite_tells_nobody() -> None:
     rows[0, 0], y[1] = np.inf, np.nan
     clean, left = rows.copy(), np.arange(len(y)) != 1
     clean[0, 0] = 0
-    options: dict[str, Any] = {"solver": STEPS, "n_users": 500, "random_state": 1, "rounds": 3}
+    options: dict[str, Any] = {
+        "solver": STEPS,
+        "n_users": 500,
+        "epsilon": 1.0,
+        "random_state": 1,
+        "rounds": 3,
+    }
     found = minimise(Squared(), rows, y, np.zeros(3), users=USERS, **options)
     expected = minimise(Squared(), clean[left], y[left], np.zeros(3), users=USERS[left], **options)
     assert np.array_equal(found.theta, expected.theta)
@@ -129,7 +135,14 @@ def test_one_odd_cell_or_target_changes_nobody_else(cell: Any) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             return minimise(
-                Logistic(), rows, targets, np.zeros(3), solver=STEPS, rounds=5, random_state=0
+                Logistic(),
+                rows,
+                targets,
+                np.zeros(3),
+                solver=STEPS,
+                rounds=5,
+                random_state=0,
+                epsilon=1.0,
             ).theta
 
     odd, missing = [list(row) for row in rows], np.array(rows, dtype=np.float64)
@@ -153,7 +166,7 @@ def test_a_number_that_is_too_large_is_not_warned_of() -> None:
     large[3, 0] = np.finfo(np.longdouble).max
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        minimise(Squared(), large, Y[:50], np.zeros(3), solver=STEPS, rounds=2)
+        minimise(Squared(), large, Y[:50], np.zeros(3), solver=STEPS, rounds=2, epsilon=1.0)
 
 
 def test_a_block_moves_a_round_by_the_clip_whatever_the_model() -> None:
@@ -166,6 +179,7 @@ def test_a_block_moves_a_round_by_the_clip_whatever_the_model() -> None:
             options: dict[str, Any] = {
                 "solver": STEPS,
                 "model": model,
+                "epsilon": 1.0,
                 "n_users": 500,
                 "random_state": 1,
                 "rounds": 1,
@@ -190,7 +204,7 @@ def test_a_block_moves_a_round_by_the_clip_whatever_the_model() -> None:
     ],
 )
 def test_wrong_parameters_say_so(wrong: dict[str, Any], message: str) -> None:
-    values: dict[str, Any] = {"X": X, "y": Y, "start": np.zeros(3), "solver": STEPS}
+    values: dict[str, Any] = {"X": X, "y": Y, "start": np.zeros(3), "solver": STEPS, "epsilon": 1.0}
     with pytest.raises(ParameterError, match=message):
         minimise(Squared(), **{**values, **wrong})
 
@@ -204,6 +218,6 @@ def test_records_that_cancel_are_no_longer_than_rounding_allows() -> None:
 
 
 def test_exact_sums_name_what_they_rest_on() -> None:
-    options: dict[str, Any] = {"solver": STEPS, "users": USERS, "rounds": 2}
+    options: dict[str, Any] = {"solver": STEPS, "users": USERS, "epsilon": 1.0, "rounds": 2}
     exact = minimise(Squared(), X, Y, np.zeros(3), exact=True, **options)
     assert "apart from other records" in str(exact.guarantee)

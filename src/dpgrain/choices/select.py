@@ -65,7 +65,7 @@ class Choice:
         std_error: the standard error of the noise in ``loss``, for one evaluation; the smallest of
             several (``method="repeat"``) is also biased downwards.
 
-    >>> found = select([0.0, 1.0], lambda guess, x: abs(guess - x), np.ones(100))
+    >>> found = select([0.0, 1.0], lambda guess, x: abs(guess - x), np.ones(100), epsilon=1.0)
     >>> found.index, found.value, found.guarantee.level
     (1, 1.0, 'record')
     >>> print(str(found)[:70])
@@ -122,7 +122,6 @@ def select(
         data: m records: an array, a table or a list, or a tuple of these.
         users: (m,) the user of each record; None protects records alone. A record without a user is
             left out.
-        epsilon: the promised ε; by default 1.
         delta: the promised δ; the choice itself is pure, and 0 is the default.
         lower: the loss that counts as none; smaller losses count as this one.
         bound: the distance above ``lower`` from which a loss counts most; NaN counts most, too.
@@ -164,8 +163,7 @@ def select(
     (0.3, 1.0)
     """
     unit = unit_of(unit, users)
-    stated = 1.0 if epsilon is None and share is None else epsilon
-    promise = Promise.of(unit, stated, delta, relation, share)
+    promise = Promise.of(unit, epsilon, delta, relation, share)
     if isinstance(unit, User) and unit.max_elements is not None:
         raise ParameterError(
             "unit must be User() without max_elements: a user's mean loss is bounded as it is."

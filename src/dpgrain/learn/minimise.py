@@ -72,7 +72,8 @@ class Minimum:
 
     >>> from dpgrain.optimize import Power, Squared
     >>> X, y = np.ones((3000, 1)), np.full(3000, 0.5)
-    >>> found = minimise(Squared(), X, y, [0.0], solver=Sgd(Power(1.0)), rounds=20, random_state=1)
+    >>> found = minimise(Squared(), X, y, [0.0], solver=Sgd(Power(1.0)), rounds=20,
+    ...                  epsilon=1.0, random_state=1)
     >>> found.theta.round(1).tolist(), len(found.history.norms), found.n_users
     ([0.5], 20, 2984)
     """
@@ -128,7 +129,6 @@ def minimise(
             are for whole users.
         elements: (m,) the cell of each record, by a public partition.
         unit: what is protected; by default ``User()`` where users are passed, ``Record()`` otherwise.
-        epsilon: the promised ε; by default 1.
         clip: the clipping bound of a block's step; not used by recipes, as what follows.
         rounds: how many noisy gradients.
         sampling: ``"pairs"``, ``"users"`` or ``"full"``.
@@ -151,7 +151,7 @@ def minimise(
     >>> from dpgrain.optimize import Ball, Last, Power, Squared
     >>> from dpgrain.optimize.models import Truncated
     >>> X, y, steps = np.ones((300, 1)), np.full(300, 0.5), Sgd(Power(1.0), Ball(2.0), Last())
-    >>> asked = {"n_users": 300, "rounds": 4, "random_state": 1}
+    >>> asked = {"n_users": 300, "rounds": 4, "epsilon": 1.0, "random_state": 1}
     >>> found = minimise(Squared(), X, y, [0.0], solver=steps, model=Truncated(), **asked)
     >>> bool(abs(found.theta[0] - 0.5) < 0.1), round(found.guarantee.epsilon(), 2)
     (True, 1.0)
@@ -164,8 +164,7 @@ def minimise(
     unit = unit_of(User() if unit is None and isinstance(solver, Recipe) else unit, users)
     _validate.one_of(get_args(Sampling), sampling=sampling)
     _validate.positive(elements_per_user=elements_per_user)
-    stated = 1.0 if epsilon is None and share is None else epsilon
-    promise = Promise.of(unit, stated, delta, relation, share)
+    promise = Promise.of(unit, epsilon, delta, relation, share)
     _check_kinds(loss, solver, model, unit)
     rows: _Here | RowsThere
     if there is None:
