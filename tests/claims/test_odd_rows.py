@@ -842,7 +842,7 @@ def test_an_empty_table_has_a_mean_a_choice_and_a_minimum(form: str) -> None:
     for method in ("permute_and_flip", "exponential", "repeat"):
         if sparse.issparse(X):
             continue
-        choice = silently(select, [0.0, 1.0], loss, X, method=method, delta=1e-6)
+        choice = silently(select, [0.0, 1.0], loss, X, epsilon=1.0, method=method, delta=1e-6)
         assert choice.index in (0, 1)
 
 

@@ -189,6 +189,42 @@ main()
     ("Histogram 1.0", "sum of squares of x"),
 )
 
+# One parameter, which Python, the command line and files of releases take.
+PARAMETER = Toy(
+    1,
+    (
+        ("statistics/holdings.py", "    edges: Sequence[int] = _EDGES,\n", "    first: int = 1,\n"),
+        (
+            "statistics/holdings.py",
+            "They are\n            public, and a last bin takes what is larger.\n",
+            "        first: the smallest edge that counts.\n",
+        ),
+        (
+            "statistics/holdings.py",
+            "    limits = tuple(_checked_edges(edges))\n",
+            "    limits = tuple(edge for edge in limits if edge >= first)\n",
+        ),
+    ),
+    f"""{ROWS}
+import sys
+import pyarrow.parquet
+from pathlib import Path
+from dpgrain.cli import main
+asked = {{**ASKED, "by": "item", "first": 5000, "random_state": 1}}
+assert len(dg.elements_per_user(TABLE, **asked)) == 6
+Path("releases.toml").write_text(
+    "[budget]\\nunit = 'user'\\nepsilon = 1\\ndelta = 1e-6\\n"
+    "[release.held]\\nstatistic = 'elements_per_user'\\nby = 'item'\\nfirst = 5000\\nshare = 1.0\\n"
+)
+assert len(dg.plan_releases("releases.toml", TABLE).run()["held"]) == 6
+pyarrow.parquet.write_table(pa.table(ROWS), "rows.parquet")
+words = "elements-per-user rows.parquet --user who --by item --unit user --epsilon 1 --delta 1e-6"
+sys.argv = ["dpgrain", *words.split(), "--first", "5000"]
+main()
+""",
+    "10,000",
+)
+
 COMMAND = Toy(
     2,
     (
@@ -260,6 +296,7 @@ TOYS = {
     "a noise law": LAW,
     "a source of rows": WAY_IN,
     "a statistic": STATISTIC,
+    "a parameter": PARAMETER,
     "a command": COMMAND,
     "a layer": LAYER,
 }
