@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -299,3 +300,12 @@ def data_folder(*names: str, stated: Path | None = None) -> Path:
             "that holds them."
         )
     return folder
+
+
+def plain_values(value: Any) -> Any:
+    """Return a value as JSON has it: a number that is not finite is not known, and null."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(name): plain_values(each) for name, each in value.items()}
+    return [plain_values(each) for each in value] if isinstance(value, list | tuple) else value

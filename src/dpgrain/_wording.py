@@ -194,8 +194,8 @@ def aligned(rows: Sequence[Sequence[str]], *, left: bool = False) -> list[str]:
 
 
 def decimals_of(std_error: float) -> int | None:
-    """Return how many decimals show two digits of the standard error; None where it is 0."""
-    if not std_error > 0:
+    """Return how many decimals show two digits of the standard error; None where it is 0 or unknown."""
+    if not 0 < std_error < math.inf:
         return None
     return min(max(1 - math.floor(math.log10(std_error)), 0), 12)
 
@@ -203,11 +203,13 @@ def decimals_of(std_error: float) -> int | None:
 def number(value: float, decimals: int | None) -> str:
     """Write a number with these decimals, or with six digits where they are None; NaN is left blank.
 
-    >>> number(1234.56, 1), number(-0.001, 1), number(math.nan, 1)
-    ('1,234.6', '0.0', '')
+    >>> number(1234.56, 1), number(-0.001, 1), number(math.nan, 1), number(math.inf, 1)
+    ('1,234.6', '0.0', '', '∞')
     """
     if math.isnan(value):
         return ""
+    if math.isinf(value):
+        return "∞" if value > 0 else "−∞"
     if decimals is None:
         return f"{value + 0.0:,.6g}".replace("-", "−")
     # Adding 0 turns −0 into 0.

@@ -279,7 +279,7 @@ PEOPLE = ["--user", "person", "--unit", "user", "--epsilon", "2", "--delta", "1e
     [
         (["mean", "--value", "n", "--n-users", "400"], "over all 400 people of the roster"),
         (["variance", "--value", "spent"], "over people with a record"),
-        (["quantiles", "--value", "n"], "quantiles of n between"),
+        (["quantiles", "--value", "n"], "quantiles of n, over"),
         (["distribution", "--value", "n", "--at", "1,10,20"], "distribution of n"),
         (["histogram", "--item", "n", "--edges", "5,10,20"], "people by n"),
         (["histogram", "--item", "spent", "--edges", "auto"], "people by spent"),

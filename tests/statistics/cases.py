@@ -33,7 +33,7 @@ from dpgrain.statistics import bounds as bounds_module
 from dpgrain.statistics import run as run_module
 from dpgrain.statistics.bounds import ChosenBounds, RoughBounds
 from dpgrain.statistics.plan import Best
-from dpgrain.statistics.values import AutoRange
+from dpgrain.statistics.ranges import AutoRange, AutoTree
 from dpgrain.tables.dictionary import Dictionary
 from dpgrain.tables.engines.kernel import WEIGHT_BITS, Grid, Pools
 from dpgrain.tables.engines.protocol import Users
@@ -252,7 +252,8 @@ def recording(outcome: Outcome) -> Iterator[Recorder]:
         patch.setattr(run_module, "bound_of_ratios", chosen)
         patch.setattr(run_module, "rough_bounds", rough)
         patch.setattr(run_module, "pooled_bounds", pooled)
-        patch.setattr(AutoRange, "choose", lambda *_: (outcome.low, outcome.high))
+        for rule in (AutoRange, AutoTree):
+            patch.setattr(rule, "choose", lambda *_: (outcome.low, outcome.high))
         patch.setattr(Contributions, "sums", sums)
         patch.setattr(Contributions, "norm_counts", norm_counts)
         patch.setattr(Contributions, "pooled_counts", pooled_counts)

@@ -11,7 +11,8 @@ import pytest
 from tests.statistics import cases
 
 import dpgrain as dg
-from dpgrain.statistics.quantiles import _rank_spread, consistent_leaves, read_ranks
+from dpgrain.statistics.quantiles import _rank_spread, read_ranks
+from dpgrain.statistics.trees import consistent_leaves
 from dpgrain.statistics.values import Spacing, Tree
 
 Row: TypeAlias = tuple[int | None, str | None, str | None, float | None]  # who, item, cell, x
@@ -70,14 +71,16 @@ def test_quantiles_of_whole_numbers_are_whole(
     cases.noiseless(monkeypatch)
     x = np.round(np.random.default_rng(1).exponential(3.0, 301) ** 2).astype(int)
     release = dg.quantiles(of_numbers(x), "x", RANKS, bounds=bounds, bins=bins, **SURE)
-    low, high = bounds or release.asked.found or ()
+    low, high = bounds or release.asked.found or (0.0, 2.0**40)
     cut = np.clip(x, np.ceil(low), np.floor(high))
     exact = np.quantile(cut, RANKS, method="inverted_cdf")
     assert release.estimate.tolist() == np.round(release.estimate).tolist()
     # Each has a leaf of its own where there are enough; else a leaf of numbers that are near.
     apart = 0.0 if high - low < bins else 1.2 * cut * np.log(high - low + 1) * 2 / bins + 1
     wide = np.quantile(np.broadcast_to(apart, cut.shape), RANKS, method="inverted_cdf")
-    assert (np.abs(release.estimate - exact) <= wide).all()
+    near = np.abs(release.estimate - exact) <= (3 * wide if bounds is None else wide)
+    # The one largest number of all is not seen, where no range is stated.
+    assert near[:-1].all() if bounds is None else near.all()
     assert ((release.low <= release.estimate) & (release.estimate <= release.high)).all()
 
 
@@ -157,7 +160,8 @@ def test_intervals_of_quantiles_hold(fraction: bool, bounds: Any, n_users: int |
             people, "x", [0.25, 0.5, 0.9], bounds=bounds, unit=dg.User(), epsilon=1, delta=1e-6,
             random_state=seed,
         )  # fmt: skip
-        low, high = release.asked.found or release.asked.bounds or ()
+        # Of numbers as they are, where the range is found: it cuts none off without saying so.
+        low, high = release.asked.bounds or (-np.inf, np.inf)
         cut = np.clip(counted, low, high)
         truth = np.quantile(cut, [0.25, 0.5, 0.9], method="inverted_cdf")
         held += (release.low <= truth + 1e-9) & (truth - 1e-9 <= release.high)

@@ -185,7 +185,7 @@ def test_a_range_is_found_by_noisy_numbers_alone() -> None:
     def published(sizes: Values) -> tuple[Any, ...]:
         rows = dg.read(pa.table({"who": np.arange(sizes.size), "x": sizes}), user="who")
         told = dg.mean(rows, "x", unit=dg.User(), epsilon=1.0, delta=1e-6)
-        return told.low, told.high, str(told)
+        return repr(told.low), repr(told.high), str(told)
 
     rng = np.random.default_rng(3)
     many, few = rng.normal(20.0, 3.0, 3000), np.array([1e9])

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dpgrain._files import plain_values
 from dpgrain._later import later
 from dpgrain.cli.printing import say
 from dpgrain.cli.spelling import spelled_inside
@@ -42,16 +42,11 @@ def tell_json(told: Mapping[str, Any], *paths: Path | None) -> None:
         **told,
         "written": [str(path) for path in paths if path is not None],
     }
-    say(json.dumps(_plain(document), ensure_ascii=False, indent=1, default=str, allow_nan=False))
-
-
-def _plain(value: Any) -> Any:
-    """Return a value as JSON has it: a number that is not finite is not known, and null."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {str(name): _plain(each) for name, each in value.items()}
-    return [_plain(each) for each in value] if isinstance(value, list | tuple) else value
+    say(
+        json.dumps(
+            plain_values(document), ensure_ascii=False, indent=1, default=str, allow_nan=False
+        )
+    )
 
 
 def release_as_json(release: Release) -> dict[str, Any]:

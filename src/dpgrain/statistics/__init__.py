@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from dpgrain.statistics.moments import mean, variance
     from dpgrain.statistics.plan import Plan, plan_histogram
     from dpgrain.statistics.quantiles import quantile, quantiles
+    from dpgrain.statistics.ranges import AutoRange
     from dpgrain.statistics.release import Estimates, Histogram, Release
     from dpgrain.statistics.top import top
-    from dpgrain.statistics.values import AutoRange
 
 __all__ = [
     "AutoClip",
@@ -61,7 +61,7 @@ face(
         "dpgrain.statistics.plan": ("Plan", "plan_histogram"),
         "dpgrain.statistics.quantiles": ("quantile",),
         "dpgrain.statistics.release": ("Estimates", "Histogram", "Release"),
-        "dpgrain.statistics.values": ("AutoRange",),
+        "dpgrain.statistics.ranges": ("AutoRange",),
     },
     named=OFFERED,
 )

@@ -22,11 +22,12 @@ from dpgrain.statistics import values
 from dpgrain.statistics.bounds import AutoClip
 from dpgrain.statistics.consistent import consistent
 from dpgrain.statistics.intervals import at_least, blank, ratio_interval
+from dpgrain.statistics.ranges import AutoRange
 from dpgrain.statistics.release import Estimates, Histogram
 from dpgrain.statistics.request import By, Request
 from dpgrain.statistics.run import Measured, SumsQuery
 from dpgrain.statistics.statistic import BINNED, DISTRIBUTION, Statistic
-from dpgrain.statistics.values import AutoRange, Bins
+from dpgrain.statistics.values import Bins
 from dpgrain.tables.groups import Groups
 from dpgrain.tables.table import UserTable
 from dpgrain.units import Law, Relation, Unit

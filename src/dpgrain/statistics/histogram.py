@@ -19,11 +19,12 @@ from dpgrain.statistics.bounds import AutoClip
 from dpgrain.statistics.distribution import binned
 from dpgrain.statistics.intervals import at_least, blank, up_to
 from dpgrain.statistics.plan import clip_rule
+from dpgrain.statistics.ranges import AutoRange
 from dpgrain.statistics.release import Histogram
 from dpgrain.statistics.request import By, Request
 from dpgrain.statistics.run import Measured, SumsQuery
 from dpgrain.statistics.statistic import COUNT, HISTOGRAM, SUM
-from dpgrain.statistics.values import AutoRange, Parts
+from dpgrain.statistics.values import Parts
 from dpgrain.tables.table import UserTable
 from dpgrain.units import Law, Relation, Unit
 

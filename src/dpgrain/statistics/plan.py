@@ -21,8 +21,6 @@ from dpgrain.units import OWN_UNIT, Level, Relation, Unit, User
 # δ for names below the threshold: small, since k elements of one person cost k times it.
 SELECTION_SHARE, TOP_SHARE = 0.3, 0.7
 SELECTION_DELTA = 0.01
-# Choosing the range of the numbers gets this share.
-RANGE_SHARE = 0.15
 # Where one bound serves many coordinates, this share says how much of what clipping takes adds up in
 # the same ones, or how large the groups are whose counts divide their sums. With few coordinates what
 # clipping takes is taken to add up entirely.
@@ -179,6 +177,7 @@ def make_plan(
     select: Contribution | None = None,
     select_items: int = 1,
     ranges: Contribution | None = None,
+    range_share: float = 0.0,
     items: int | None = None,
     record_value: float | None = None,
     select_share: float = SELECTION_SHARE,
@@ -195,6 +194,7 @@ def make_plan(
             domain is public.
         select_items: at most so many groups of one block take part in selecting.
         ranges: how blocks enter the counts from which the range of the numbers is chosen, if it is.
+        range_share: the share of the budget that this gets.
         items: the public number of coordinates, if known.
         record_value: the largest norm of what one record adds, if that is known.
         select_share: the share of the budget that selecting gets.
@@ -207,7 +207,7 @@ def make_plan(
     parts = {"align": contribution, "bounds": binned, "sums": contribution}
     shares = dict.fromkeys(_PARTS, 0.0)
     shares["select"] = select_share if select else 0.0
-    shares["ranges"] = RANGE_SHARE if ranges else 0.0
+    shares["ranges"] = range_share if ranges else 0.0
     left = 1 - shares["select"] - shares["ranges"]
     if auto is not None:
         shared = one_bound(contribution)

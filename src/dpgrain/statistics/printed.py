@@ -49,7 +49,8 @@ def lines_of(release: Release, places: IntArray, *, letters: int) -> list[Line]:
     divided = "count" in more
     # Estimates are whole where the noise on whole numbers is whole.
     whole = not divided and bool((values[:, 0] == np.rint(values[:, 0])).all())
-    usual = decimals_of(float(np.median(values[:, 1]))) if len(places) else None
+    known = values[np.isfinite(values[:, 1]), 1]
+    usual = decimals_of(float(np.median(known))) if known.size else None
     lines = []
     for row, keys in enumerate(key_texts(release, places, letters=letters)):
         decimals = decimals_of(float(values[row, 1]))
@@ -201,6 +202,8 @@ def summary(release: Release) -> str:
 
 def _one_number(release: Release) -> str:
     """Return the one estimate of a release with all its limits."""
+    if np.isnan(release.estimate[0]):
+        return "not published, as no number stood out from the noise"
     line = lines_of(release, np.arange(1), letters=_LETTERS)[0]
     more = dict(zip(release.more, line.more, strict=True))
     from_count = "from a capped count of about" if counts_capped(release) else "from about"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from typing import Any, Literal
 
@@ -19,11 +19,13 @@ from dpgrain.statistics import values
 from dpgrain.statistics.bounds import AutoClip
 from dpgrain.statistics.histogram import checked_bounds
 from dpgrain.statistics.intervals import half_width
+from dpgrain.statistics.ranges import AutoRange, AutoTree
 from dpgrain.statistics.release import Estimates
 from dpgrain.statistics.request import By, Request
 from dpgrain.statistics.run import Measured, SumsQuery
 from dpgrain.statistics.statistic import QUANTILES
-from dpgrain.statistics.values import AutoRange, Tree
+from dpgrain.statistics.trees import MOSTLY_EMPTY, MOSTLY_FULL, believed_leaves, consistent_leaves
+from dpgrain.statistics.values import Tree
 from dpgrain.tables.groups import Groups
 from dpgrain.tables.table import UserTable
 from dpgrain.units import Law, Relation, Unit
@@ -32,6 +34,8 @@ from dpgrain.units import Law, Relation, Unit
 _CHUNK = 256
 # Ratio of bounds of one sign from which on they are far apart.
 _WIDE = 1000.0
+# Standard deviations of half of a 95% interval.
+_HALF_WIDTH = 1.96
 # A place so little behind an edge is in the leaf that begins there.
 _INSIDE = 1e-9
 
@@ -65,17 +69,20 @@ def quantiles(
     Args:
         q: the ranks, each in [0, 1], such as 0.25,0.5,0.75; 0.5 is the median. Without them these
             three.
-        bins: the number of bins that the range is divided into; 4096, by group 256, without it.
-            Quantiles are no finer; 16 is possible, too.
+        bins: the number of bins that the range is divided into; 4096, or 256 by group or without
+            bounds, without it. Quantiles are no finer; 16 is possible, too.
         spacing: the width of the bins: ``even``, or ``geometric``, the wider the farther from 0. By
             default the column's type and the bounds decide: of a column of whole numbers each has a
             bin, or many have one far from 0, and quantiles are whole; else geometric where the range is
             found privately or its ends are a factor of 1000 apart.
+        bounds: the public range (low, high), beyond which numbers are cut off; found privately
+            without it. That takes 30% of the budget, and no number is cut off that is seen.
         noise: the law of the noise; ``laplace`` needs no δ.
 
     Returns:
         An :class:`~dpgrain.Estimates` with a row for each group and rank; the key ``quantile`` is the
-        rank. Intervals are for the noise alone.
+        rank. Intervals are for the noise alone. Without bounds 30% of the budget finds where numbers
+        lie; an interval that reaches beyond what is seen has no end there, and no standard error.
 
     Raises:
         ParameterError, SchemaError, DataError: as :func:`dpgrain.sum`; also if a rank is not in [0, 1].
@@ -97,8 +104,14 @@ def quantiles(
         raise ParameterError(f"bins must be 16, 256 or 4096, not {bins!r}.", name="bins")
     if spacing is not None:
         _validate.one_of(("even", "geometric"), spacing=spacing)
-    height = {16: 1, 256: 2, 4096: 3}[bins or (4096 if by is None else 256)]
     limits = checked_bounds(bounds)
+    found = isinstance(limits, AutoRange)
+    near: Callable[[float, float], float | None] = _nowhere
+    how = spacing or _spacing(table, value, limits)
+    height = {16: 1, 256: 2, 4096: 3}[bins or (256 if found or by is not None else 4096)]
+    if isinstance(limits, AutoRange):
+        limits = AutoTree.like(limits, how, height)
+        near = limits.near
     request = Request.of(
         QUANTILES,
         table,
@@ -108,15 +121,28 @@ def quantiles(
         noise=noise,
         domain=domain,
         value=value,
-        measure=values.ranks(height, spacing or _spacing(table, value, limits)),
+        measure=values.ranks(height, how, near),
         bounds=limits,
         max_items=max_items,
     )
-    made = partial(_ranks, ranks=ranks, z=half_width(request.noise))
+    made = partial(_ranks, ranks=ranks, z=half_width(request.noise), ends=_ends(request.bounds))
     return SumsQuery(request, made, random_state, progress)
 
 
-def _ranks(measured: Measured, ranks: FloatArray, z: float) -> Estimates:
+def _nowhere(*_: float) -> None:
+    """Return nothing: a stated range has no magnitude below which its bins are even."""
+
+
+def _ends(bounds: Any) -> tuple[float, float] | None:
+    """Return the ends of numbers beyond a range that was found; None where it was stated."""
+    if not isinstance(bounds, AutoRange):
+        return None
+    return -math.inf if bounds.signed else 0.0, math.inf
+
+
+def _ranks(
+    measured: Measured, ranks: FloatArray, z: float, ends: tuple[float, float] | None
+) -> Estimates:
     """Return quantiles of noisy counts of a tree's nodes, with intervals of z standard errors."""
     tree, everyone = measured.split, measured.everyone
     assert isinstance(tree, Tree)  # noqa: S101 - what values.ranks makes
@@ -127,6 +153,7 @@ def _ranks(measured: Measured, ranks: FloatArray, z: float) -> Estimates:
             ranks,
             tree,
             everyone,
+            ends,
         )
         for at in range(0, len(measured.groups), _CHUNK)
     ]
@@ -145,7 +172,8 @@ def _ranks(measured: Measured, ranks: FloatArray, z: float) -> Estimates:
     return Estimates(
         Groups.of((*known.names, "quantile"), (*known.columns, rank)),
         estimate.ravel(),
-        ((high - low) / (2 * z)).ravel(),
+        # An interval without an end says of the noise only that the tail is not seen.
+        np.where(np.isfinite(high - low), (high - low) / (2 * z), np.nan).ravel(),
         low.ravel(),
         high.ravel(),
         count[rows],
@@ -195,6 +223,7 @@ def read_ranks(
     ranks: FloatArray,
     tree: Tree,
     everyone: int | None = None,
+    ends: tuple[float, float] | None = None,
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return quantiles and their 95% intervals from noisy counts of a tree's nodes: post-processing.
 
@@ -204,6 +233,8 @@ def read_ranks(
         ranks: (R,) the ranks, in [0, 1].
         tree: the tree.
         everyone: the public number of people, where those who are not in the tree count 0.
+        ends: the ends of numbers beyond a range that was found: an interval that reaches an end of the
+            tree goes on to there, as numbers beyond count as that end.
 
     Returns:
         (V, R) estimates, lower and upper ends.
@@ -212,11 +243,16 @@ def read_ranks(
     below = _cumulated(_with_nothing(consistent_leaves(masses, tree), nothing, everyone or 0))
     if everyone is not None:
         below = np.clip(below, 0.0, everyone)
-    # Ranks are known to rise from 0 to the count.
-    rising = np.maximum.accumulate(below, axis=1)
-    falling = np.minimum.accumulate(below[:, ::-1], axis=1)[:, ::-1]
-    steps = (rising + falling) / 2
-    steps -= steps[:, :1]
+    if ends is None:
+        # Ranks are known to rise from 0 to the count.
+        rising = np.maximum.accumulate(below, axis=1)
+        falling = np.minimum.accumulate(below[:, ::-1], axis=1)[:, ::-1]
+        steps = (rising + falling) / 2
+        steps -= steps[:, :1]
+    else:
+        least = MOSTLY_FULL if tree.near is None else MOSTLY_EMPTY
+        leaves = believed_leaves(masses, tree, radius / _HALF_WIDTH, least)
+        steps = _cumulated(_with_nothing(leaves, nothing, everyone or 0))
     total = np.maximum(steps[:, -1:], np.finfo(np.float64).tiny)
     spread = _rank_spread(tree.height, tree.branching, tuple(ranks), nothing) * radius[:, None]
     middle = np.empty((len(masses), ranks.size))
@@ -229,7 +265,16 @@ def read_ranks(
         # Without a count above the noise, every number is possible.
         count, unknown = masses[:, : tree.branching].sum(axis=1), radius * math.sqrt(tree.branching)
         low[count <= unknown], high[count <= unknown] = tree.low, tree.high
+    if ends is not None:
+        # Numbers beyond a range that was found count as its ends.
+        low = np.where(low <= tree.low, np.minimum(low, ends[0]), low)
+        high = np.where(high >= tree.ends(*_whole_tree(tree))[1], ends[1], high)
     return tree.at(middle), low, high
+
+
+def _whole_tree(tree: Tree) -> tuple[FloatArray, FloatArray]:
+    """Return the first and the last place among the edges of a tree."""
+    return np.zeros(1), np.array([float(tree.bins)])
 
 
 def _passed(
@@ -303,38 +348,6 @@ def _rank_spread(
     noise = np.random.default_rng(0).normal(size=(400, tree.corners))
     below = _cumulated(_with_nothing(consistent_leaves(noise, tree), nothing, 0))
     return np.array([(below - rank * below[:, -1:]).std(axis=0).max() for rank in ranks])
-
-
-def consistent_leaves(masses: FloatArray, tree: Tree) -> FloatArray:
-    """Return the least-squares estimate of the leaves from noisy counts of all nodes.
-
-    Args:
-        masses: (V, nodes) noisy counts, level by level, all of the same variance.
-        tree: the tree.
-
-    Returns:
-        (V, bins) estimates of the leaves.
-
-    The two passes of Hay et al. 2010, "Boosting the accuracy of differentially private histograms".
-    """
-    b = tree.branching
-    levels, at = [], 0
-    for level in range(1, tree.height + 1):
-        levels.append(masses[:, at : at + b**level])
-        at += b**level
-    # Upwards, each node's own count and the sum of its children are combined by inverse variance.
-    own, variance = [levels[-1]], 1.0
-    for counts in reversed(levels[:-1]):
-        children = own[0].reshape(len(masses), -1, b).sum(axis=2)
-        variance = b * variance / (1 + b * variance)
-        own.insert(0, variance * counts + (1 - variance) * children)
-    # Downwards, what a parent has more than its children is divided equally among them.
-    known = own[0]
-    for counts in own[1:]:
-        children = counts.reshape(len(masses), -1, b)
-        missing = known - children.sum(axis=2)
-        known = (children + missing[:, :, None] / b).reshape(len(masses), -1)
-    return np.asarray(known)
 
 
 def _checked_ranks(q: Any) -> FloatArray:

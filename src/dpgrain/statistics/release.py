@@ -16,7 +16,7 @@ import pyarrow as pa
 from numpy.typing import ArrayLike
 
 from dpgrain import _validate
-from dpgrain._files import note_read, promise_beside, whole_file
+from dpgrain._files import note_read, plain_values, promise_beside, whole_file
 from dpgrain._shown import ShownRelease
 from dpgrain._types import FloatArray
 from dpgrain.errors import DataError, ParameterError
@@ -94,6 +94,12 @@ class Release(ShownRelease, ABC):
         """The further columns of numbers, each (V,)."""
         return {}
 
+    def unknown(self) -> Self:
+        """Return the release without estimates, as where no number stood out from the noise."""
+        kept = ("count", "count_error", "clip")
+        blank = {name: np.full(len(self), np.nan) for name in self._columns() if name not in kept}
+        return cast("Self", replace(cast("Any", self), **blank))
+
     def __len__(self) -> int:
         return len(self.groups)
 
@@ -157,7 +163,9 @@ class Release(ShownRelease, ABC):
 
                 pyarrow.csv.write_csv(table, part)
             else:
-                part.write_text(json.dumps(table.to_pylist(), ensure_ascii=False, indent=1))
+                part.write_text(
+                    json.dumps(plain_values(table.to_pylist()), ensure_ascii=False, indent=1)
+                )
         return path
 
     @abstractmethod

@@ -34,8 +34,9 @@ from dpgrain.statistics.plan import (
     clip_rule,
     make_plan,
 )
+from dpgrain.statistics.ranges import AutoRange
 from dpgrain.statistics.statistic import Statistic
-from dpgrain.statistics.values import AutoRange, Measure
+from dpgrain.statistics.values import Measure
 from dpgrain.tables.blocks import Blocks
 from dpgrain.tables.dictionary import Cells
 from dpgrain.tables.domain import Domain, public_domain
@@ -334,6 +335,7 @@ class Request:
             select=select,
             select_items=1 if alone else self.max_items,
             ranges=ranges,
+            range_share=self.bounds.share if isinstance(self.bounds, AutoRange) else 0.0,
             items=items,
             record_value=known,
             select_share=TOP_SHARE if self.indicator else SELECTION_SHARE,

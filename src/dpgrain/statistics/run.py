@@ -35,8 +35,9 @@ from dpgrain.statistics.plan import (
     grid_bits,
     noise_sd,
 )
+from dpgrain.statistics.ranges import AutoRange, AutoTree
+from dpgrain.statistics.release import Release
 from dpgrain.statistics.request import Request
-from dpgrain.statistics.values import AutoRange
 from dpgrain.tables.blocks import Blocks
 from dpgrain.tables.engines.kernel import WEIGHT_BITS, Grid, Pools
 from dpgrain.tables.engines.protocol import Engine
@@ -69,6 +70,8 @@ class Measured:
         asked: what was asked for.
         chosen: the bounds that were chosen, by group; None where the bound was stated.
         everyone: the public number of people, where those without records count 0; else None.
+        seen: False where a range was to be found and no number stood out from the noise, so that sums
+            over the widest range say nothing.
     """
 
     groups: Groups
@@ -80,6 +83,7 @@ class Measured:
     asked: Asked
     chosen: ChosenBounds | None = None
     everyone: int | None = None
+    seen: bool = True
 
     def cautioned(self, coordinates: int) -> Asked:
         """The request, with a caution where next to no numbers were seen.
@@ -138,7 +142,11 @@ class SumsQuery(Query[Made]):
 
     def run(self, charge: Charge) -> Made:
         """Add up, add noise, and make the release of it."""
-        return self.made(noisy_sums(self.request, charge, self.progress))
+        measured = noisy_sums(self.request, charge, self.progress)
+        release = self.made(measured)
+        if measured.seen or not isinstance(release, Release):
+            return release
+        return release.unknown()
 
 
 def noisy_sums(request: Request, charge: Charge, progress: bool | None) -> Measured:
@@ -175,7 +183,7 @@ def noisy_sums(request: Request, charge: Charge, progress: bool | None) -> Measu
             shown.stage("Finding the range")
             result = _range(engine, request, bounds, charge)
             bounds = result.bounds
-            if result.beyond is None:
+            if not result.seen:
                 care.append(_NO_NUMBER)
         split = None
         if request.measure is not None:
@@ -200,7 +208,7 @@ def noisy_sums(request: Request, charge: Charge, progress: bool | None) -> Measu
         # Modulo 2^64, as the sums are: post-processing of adding without bound.
         sums = charge.noisy(plan.sums, sums, np.repeat(grid.radius[row], sums.shape[1]))
     learned = _left_out(chosen, request, known.cell_sizes)
-    if result is not None:
+    if result is not None and result.seen and not result.everything:
         learned.update(found=result.bounds, beyond=result.beyond)
     # In the order of the public domain, or of the keys that were selected.
     order = np.argsort(known.given)
@@ -215,6 +223,7 @@ def noisy_sums(request: Request, charge: Charge, progress: bool | None) -> Measu
         replace(asked, care=tuple(care), **learned),
         None if chosen is None else chosen.take(row),
         request.everyone,
+        result is None or result.seen,
     )
 
 
@@ -290,10 +299,17 @@ class _Range:
         bounds: the range (low, high).
         beyond: the share of what is counted that may lie outside, at the most with 95% confidence; None
             where nothing was seen, and the range is the widest.
+        everything: whether it is all magnitudes of interest by choice, so that nothing is cut off.
     """
 
     bounds: tuple[float, float]
     beyond: float | None
+    everything: bool = False
+
+    @property
+    def seen(self) -> bool:
+        """True where any number was seen."""
+        return self.beyond is not None
 
 
 def _range(engine: Engine, request: Request, rule: AutoRange, charge: Charge) -> _Range:
@@ -320,12 +336,11 @@ def _range(engine: Engine, request: Request, rule: AutoRange, charge: Charge) ->
         bounds = rule.weighed(noisy, sd, noise_sd(request.plan.sums), request.noise)
     else:
         bounds = rule.choose(noisy, sd, request.noise)
-        if far == "kept" and seen:
-            bounds = rule.widened(bounds)
+    whole = isinstance(rule, AutoTree) and rule.near(*bounds) is not None
     if request.everyone is not None:
         # The numbers of people without records lie within the range, too.
         bounds = min(bounds[0], 0.0), max(bounds[1], 0.0)
-    return _Range(bounds, rule.beyond(noisy, sd, bounds) if seen else None)
+    return _Range(bounds, rule.beyond(noisy, sd, bounds) if seen else None, seen and whole)
 
 
 def _choose(data: Contributions, plan: Plan, request: Request, charge: Charge) -> ChosenBounds:

@@ -15,17 +15,15 @@ from typing import Literal
 
 import numpy as np
 
-from dpgrain._types import FloatArray, IndexArray, IntArray
+from dpgrain._types import FloatArray, IntArray
 from dpgrain.statistics.bounds import AutoClip
-from dpgrain.statistics.intervals import tail_of
 from dpgrain.tables.engines.feed import Chunk
 from dpgrain.tables.split import Present, Split, Weight
-from dpgrain.units import Law
 
 Norm = Literal["l2", "l1"]
 #: The treatment of far numbers by a range that is found: a share of them is cut off, or as many as the
-#: noise is worth, or next to none.
-Far = Literal["cut", "weighed", "kept"]
+#: noise is worth.
+Far = Literal["cut", "weighed"]
 # Masses are multiples of this, so that 2^23 full records of one user and group add up exactly.
 _UNIT = 2.0**-30
 
@@ -165,6 +163,8 @@ class Tree:
         branching: the number of children of each node.
         spacing: the spacing of the edges of the leaves. Whole numbers have a leaf each where there are
             enough; the leaves of larger ones then hold several, the more the larger they are.
+        near: the magnitude below which geometric leaves are about even; a share of the largest without
+            it. A tree that states it holds all magnitudes of interest, most of them in empty leaves.
     """
 
     low: float
@@ -173,6 +173,7 @@ class Tree:
     branching: int = 16
     unit: float = 1.0
     spacing: Spacing = "even"
+    near: float | None = None
 
     @property
     def corners(self) -> int:
@@ -196,7 +197,7 @@ class Tree:
             return np.linspace(self.low, self.high, self.bins + 1)
         ends = _wholes(self.low, self.high) if self.whole else None
         if ends is None:
-            near = max(abs(self.low), abs(self.high)) * _NEAR_ZERO
+            near = self.near or max(abs(self.low), abs(self.high)) * _NEAR_ZERO
             return _geometric(self.low, self.high, self.bins, near)
         first, last = ends
         places = np.arange(self.bins + 1)
@@ -332,11 +333,21 @@ def moments(degree: int) -> Measure:
     )
 
 
-def ranks(height: int, spacing: Spacing = "even") -> Measure:
-    """Return the number of records in each of 16^height bins, and in the nodes above."""
+def ranks(
+    height: int,
+    spacing: Spacing = "even",
+    near: Callable[[float, float], float | None] = lambda *_: None,
+) -> Measure:
+    """Return the number of records in each of 16^height bins, and in the nodes above.
+
+    Args:
+        height: the number of levels of bins.
+        spacing: the spacing of the finest ones.
+        near: the function from the range to the magnitude below which geometric bins are about even.
+    """
     return Measure(
         Tree(0, 1, height).corners,
-        lambda low, high: Tree(low, high, height, spacing=spacing),
+        lambda low, high: Tree(low, high, height, spacing=spacing, near=near(low, high)),
         AutoClip(),
         {"l2": math.sqrt(height), "l1": float(height)},
         bias=0.5,
@@ -344,8 +355,6 @@ def ranks(height: int, spacing: Spacing = "even") -> Measure:
         noisy=4 * height,
         ratio=True,
         counting=Tree(0, 1, height).branching,
-        # Geometric bins are as fine in a range that is wider.
-        far="cut" if spacing == "even" else "kept",
         # The noise of several nodes adds up in a rank.
         stands_for=lambda *_: math.sqrt(4 * height),
         of_ranks=True,
@@ -369,197 +378,3 @@ def binned(corners: int, edges: Callable[[float, float], tuple[float, ...]]) -> 
         ratio=True,
         counting=corners,
     )
-
-
-# --- choosing the range of the numbers ------------------------------------------------------
-
-# Probability, for each bin, that the fullest bin of numbers is false; and that a bin beside it is.
-_FALSE_RANGE, _FALSE_NEIGHBOUR = 1e-5, 1e-3
-# Numbers of neighbouring bins that are taken together where no bin stands out alone. With each, a false
-# one is as improbable as alone, all together.
-_TOGETHER = (2, 3, 4)
-# The 95% quantile of the normal law, in standard deviations.
-_MOSTLY = 1.6448536269514722
-# Ratio of the range to what is seen, where a wider range costs nothing.
-_WIDER = 2.0
-
-
-@dataclass(frozen=True)
-class AutoRange:
-    """Find bounds for the numbers from a noisy histogram of their magnitudes.
-
-    Args:
-        smallest: magnitudes below it are taken for 0, public.
-        largest: the largest magnitude of interest, public.
-        tail: the share of the mass that may lie outside, on each side.
-        signed: whether numbers below 0 are looked for; what :func:`dpgrain.UserTable.per_user` counts
-            has none.
-
-    Bins are a factor of 2 wide, with either sign, and one around 0. Each unit's bins are scaled to
-    l2 norm 1, so nobody counts more for holding more.
-
-    >>> AutoRange(smallest=1.0, largest=4.0).edges.tolist()
-    [-4.0, -2.0, -1.0, 1.0, 2.0, 4.0]
-    >>> AutoRange(smallest=1.0, largest=4.0, signed=False).edges.tolist()
-    [0.0, 1.0, 2.0, 4.0]
-    """
-
-    smallest: float = 2.0**-20
-    largest: float = 2.0**40
-    tail: float = 0.005
-    signed: bool = True
-
-    @property
-    def edges(self) -> FloatArray:
-        """The edges of the bins, (bins + 1,), increasing; 0 lies in the middle bin, or in the first."""
-        steps = max(math.ceil(math.log2(self.largest / self.smallest)), 1)
-        above = self.smallest * 2.0 ** np.arange(steps + 1.0)
-        return np.concatenate([-above[::-1] if self.signed else [0.0], above])
-
-    def split(self) -> Split:
-        """Return the split in which each record counts 1 in the bin of its number."""
-        inner = tuple(self.edges[1:-1].tolist())
-        return Bins(inner, len(inner) + 1)
-
-    def seen(self, noisy: FloatArray, sd: float, law: Law = "gaussian") -> FloatArray:
-        """Return the noisy counts of bins that are believed to hold numbers, and 0 of others, (bins,).
-
-        Args:
-            noisy: (bins,) the noisy counts.
-            sd: the standard deviation of their noise.
-            law: the law of their noise.
-
-        The fullest bin of numbers other than 0 must stand out clearly, or up to four neighbours must
-        together. A bin of magnitudes 2ʲ times as large must stand out the more, by a level 2⁻ʲ: it
-        would widen the range as many times if it were a false one.
-        """
-        level = tail_of(law, noisy / sd)
-        magnitude = np.abs(np.arange(noisy.size) - self._zero)
-        fullest = int(np.where(magnitude > 0, noisy, -np.inf).argmax())
-        together = np.arange(fullest, fullest + 1)
-        if level[fullest] > _FALSE_RANGE:
-            together = self._together(noisy, sd, law)
-        far = magnitude[together].max(initial=0)
-        believed = level <= _FALSE_NEIGHBOUR * 2.0 ** -np.maximum(magnitude - far, 0)
-        if not together.size:
-            believed &= magnitude == 0
-        believed[together] |= noisy[together] > 0
-        return np.where(believed, noisy, 0.0)
-
-    def _together(self, noisy: FloatArray, sd: float, law: Law) -> IndexArray:
-        """The places of neighbouring bins of one sign that stand out together; none where none do."""
-        best, level = np.arange(0), _FALSE_RANGE / len(_TOGETHER)
-        sides = (np.arange(self._zero)[::-1], np.arange(self._zero + 1, noisy.size))
-        for side in sides:
-            for size in _TOGETHER:
-                if side.size < size:
-                    continue
-                sums = np.convolve(noisy[side], np.ones(size), "valid")
-                first = int(sums.argmax())
-                result = float(tail_of(law, sums[first] / (sd * math.sqrt(size)), size))
-                if result <= level:
-                    best, level = side[first : first + size], result
-        return best
-
-    def stands_out(self, noisy: FloatArray, sd: float, law: Law = "gaussian") -> bool:
-        """Return whether any magnitude is seen, besides 0; arguments as those of :meth:`seen`."""
-        return bool(np.delete(self.seen(noisy, sd, law), self._zero).any())
-
-    def choose(self, noisy: FloatArray, sd: float, law: Law = "gaussian") -> tuple[float, float]:
-        """Return the bounds, from noisy counts of the bins: post-processing.
-
-        Args:
-            noisy: (bins,) the noisy counts.
-            sd: the standard deviation of their noise.
-            law: the law of their noise.
-
-        Where nothing is seen they are the widest: that shows in the standard errors.
-        """
-        edges = self.edges
-        if not self.stands_out(noisy, sd, law):
-            return float(edges[0]), float(edges[-1])
-        seen = self.seen(noisy, sd, law)
-        shares = np.cumsum(seen) / seen.sum()
-        low = int(np.searchsorted(shares, self.tail, side="right"))
-        high = int(np.searchsorted(shares, 1 - self.tail, side="left"))
-        # Numbers in the bin around 0 are taken for 0, unless no other bin is seen.
-        below = 0.0 if low == self._zero and high > self._zero else float(edges[low])
-        above = 0.0 if high == self._zero and low < self._zero else float(edges[high + 1])
-        return below, above
-
-    def beyond(self, noisy: FloatArray, sd: float, bounds: tuple[float, float]) -> float:
-        """Return the largest share of numbers that may lie outside of bounds, with 95% confidence.
-
-        Args:
-            noisy: (bins,) the noisy counts.
-            sd: the standard deviation of their noise.
-            bounds: the bounds.
-
-        The noise of all bins outside adds up to about a normal number.
-        """
-        edges, (low, high) = self.edges, bounds
-        # A number below the smallest magnitude is taken for 0.
-        outside = (edges[1:] <= low) | (edges[:-1] >= high)
-        outside[self._zero] = not low <= 0.0 <= high
-        most = float(noisy[outside].sum()) + _MOSTLY * sd * math.sqrt(int(outside.sum()))
-        inside = float(noisy[~outside].sum())
-        return min(max(most, 0.0) / max(most + inside, sd), 1.0)
-
-    def widened(self, bounds: tuple[float, float]) -> tuple[float, float]:
-        """Return bounds twice as far from 0, and half as far where all are of one sign.
-
-        Args:
-            bounds: the bounds that were found, beyond which few numbers lie.
-        """
-        low, high = bounds
-        return (
-            low / _WIDER if low > 0 else low * _WIDER,
-            high / _WIDER if high < 0 else high * _WIDER,
-        )
-
-    def weighed(
-        self, noisy: FloatArray, sd: float, noise: float, law: Law = "gaussian"
-    ) -> tuple[float, float]:
-        """Return the bounds at which a sum loses least, from noisy counts of the bins: post-processing.
-
-        Args:
-            noisy: (bins,) the noisy counts.
-            sd: the standard deviation of their noise.
-            noise: the standard deviation of the sum's noise, over the bound.
-            law: the law of the noise of counts.
-
-        What a bound takes of the sum is estimated from the bins that are seen, and beyond these from a
-        tail that falls by 4 from bin to bin, as far numbers often lie where too few are to be seen.
-        """
-        low, high = self.choose(noisy, sd, law)
-        if not self.stands_out(noisy, sd, law):
-            return low, high
-        seen, middle = np.maximum(self.seen(noisy, sd, law), 0.0), self._zero
-        # Bins are a factor of 2 wide, so that numbers of one sign keep a bin at least.
-        if high > 0:
-            high = max(_best_end(seen[middle + 1 :], self.edges[middle + 1 :], noise), 2 * low)
-        if low < 0:
-            below = _best_end(seen[:middle][::-1], -self.edges[: middle + 1][::-1], noise)
-            low = -max(below, -2 * high)
-        return low, high
-
-    @property
-    def _zero(self) -> int:
-        """The place of the bin around 0."""
-        return self.edges.size // 2 - 1 if self.signed else 0
-
-
-def _best_end(counts: FloatArray, edges: FloatArray, noise: float) -> float:
-    """Return the edge at which what is cut off and the noise add up to the least square.
-
-    Args:
-        counts: (B,) the counts of bins of numbers above 0, 0 where none is seen.
-        edges: (B + 1,) their edges.
-        noise: the standard deviation of the noise, over the edge.
-    """
-    top = int(np.flatnonzero(counts > 0)[-1]) if (counts > 0).any() else 0
-    beyond = np.maximum(np.arange(counts.size) - top, 0)
-    whole = np.where(beyond > 0, counts[top] * 4.0**-beyond, counts)
-    middles = np.sqrt(edges[:-1] * edges[1:])
-    cut = np.maximum(middles - edges[1:, None], 0.0) @ whole
-    return float(edges[1:][np.argmin((noise * edges[1:]) ** 2 + cut**2)])

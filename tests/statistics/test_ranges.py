@@ -1,0 +1,208 @@
+"""Ranges that are found: hardly ever in noise, and wide enough for what is there."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from scipy import stats
+
+import dpgrain as dg
+from dpgrain._types import FloatArray
+from dpgrain.statistics.ranges import AutoRange, AutoTree
+from dpgrain.units import Law
+
+
+@pytest.mark.parametrize("law", ["gaussian", "laplace"])
+def test_false_bins_hardly_widen_the_range(law: Law) -> None:
+    """Numbers from 1 to 8, and noise in 120 bins: now and then a range is wide, and hardly ever far."""
+    rule, rng = AutoRange(), np.random.default_rng(4)
+    counts = np.zeros(rule.edges.size - 1)
+    one = int(np.flatnonzero(rule.edges == 1)[0])
+    counts[one : one + 3] = 600.0
+    wide = []
+    for _ in range(3000):
+        noise = rng.normal(size=counts.size)
+        if law == "laplace":
+            noise = rng.laplace(scale=math.sqrt(0.5), size=counts.size)
+        low, high = rule.choose(counts + 20 * noise, 20.0, law)
+        wide.append(max(-low, high) / 8)
+    assert min(wide) == 1
+    assert np.mean(np.array(wide) > 1) < 0.01
+    assert np.mean(wide) < 2
+
+
+def test_far_numbers_are_weighed_against_the_noise() -> None:
+    """Less noise, or a farther tail, and the range reaches farther; either sign by itself."""
+    rule = AutoRange()
+    counts = np.zeros(rule.edges.size - 1)
+    one = int(np.flatnonzero(rule.edges == 1)[0])
+    counts[one : one + 4] = [4000.0, 2000.0, 1000.0, 500.0]
+    found = [rule.weighed(counts, 9.0, noise) for noise in (1e-3, 4.0, 400.0, 1e5)]
+    assert found == [(1.0, 8192.0), (1.0, 128.0), (1.0, 8.0), (1.0, 2.0)]
+    mirrored = [rule.weighed(counts[::-1], 9.0, noise) for noise in (1e-3, 4.0, 400.0, 1e5)]
+    assert mirrored == [(-high, -low) for low, high in found]
+    both = rule.weighed(counts + counts[::-1], 9.0, 4.0)
+    assert both == (-128.0, 128.0)
+    nothing = rule.weighed(np.zeros(counts.size), 9.0, 4.0)
+    assert nothing == (float(rule.edges[0]), float(rule.edges[-1]))
+
+
+@pytest.mark.parametrize("law", ["gaussian", "laplace"])
+@pytest.mark.parametrize("signed", [True, False])
+def test_a_range_is_hardly_ever_seen_in_noise(law: Law, signed: bool) -> None:
+    """Bins alone and windows of them pass with at most 2·10⁻⁵ a bin; 20,000 tables see 2% more."""
+    rule, rng = AutoRange(signed=signed), np.random.default_rng(5)
+    bins, tables = rule.edges.size - 1, 20_000
+    seen = 0
+    for _ in range(tables):
+        noise = rng.normal(size=bins)
+        if law == "laplace":
+            noise = rng.laplace(scale=math.sqrt(0.5), size=bins)
+        seen += rule.stands_out(20 * noise, 20.0, law)
+    assert seen <= stats.binom.ppf(0.999, tables, 2e-5 * bins)
+
+
+@pytest.mark.parametrize("law", ["gaussian", "laplace"])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_neighbours_stand_out_together(law: Law, sign: int) -> None:
+    """Four bins of 3.5 deviations each are no noise, though none of them is seen alone."""
+    rule = AutoRange()
+    counts = np.zeros(rule.edges.size - 1)
+    one = int(np.flatnonzero(rule.edges == 1)[0])
+    counts[one : one + 4] = 70.0
+    found = rule.choose(counts[::sign], 20.0, law)
+    assert found == ((1.0, 16.0) if sign > 0 else (-16.0, -1.0))
+    # As far apart as that they are not told from noise, nor is one of them.
+    counts[one : one + 4] = [70.0, 0.0, 0.0, 0.0]
+    counts[one + 8 :: 8] = 70.0
+    assert not rule.stands_out(counts[::sign], 20.0, law)
+
+
+def test_a_count_s_range_is_never_negative() -> None:
+    rule = AutoRange(smallest=1.0, signed=False)
+    counts = np.zeros(rule.edges.size - 1)
+    counts[4:7] = 4000.0
+    assert rule.choose(counts, 9.0) == (8.0, 64.0)
+    assert rule.weighed(counts, 9.0, 4.0)[0] == 8.0
+    counts[0] = 4000.0
+    assert rule.choose(counts, 9.0) == (0.0, 64.0)
+    assert rule.choose(np.zeros(counts.size), 9.0) == (0.0, float(rule.edges[-1]))
+
+
+def test_the_share_beyond_a_range_is_no_less_as_often_as_is_said() -> None:
+    rule, rng = AutoRange(), np.random.default_rng(6)
+    counts = np.zeros(rule.edges.size - 1)
+    one = int(np.flatnonzero(rule.edges == 1)[0])
+    counts[one : one + 6] = [300.0, 200.0, 100.0, 40.0, 20.0, 10.0]
+    told = [
+        rule.beyond(counts + rng.normal(0, 5, counts.size), 5.0, (1.0, 8.0)) for _ in range(4000)
+    ]
+    assert np.mean(np.array(told) >= 70 / 670) == pytest.approx(0.95, abs=0.015)
+    assert rule.beyond(counts, 1e-9, (0.0, 64.0)) == pytest.approx(0, abs=1e-9)
+
+
+def nodes(numbers: FloatArray, rule: AutoTree, sd: float, rng: np.random.Generator) -> FloatArray:
+    """Noisy counts of the nodes of a tree of all magnitudes."""
+    codes, _ = rule.tree(np.zeros(numbers.size, dtype=np.int64), numbers)
+    counts = np.bincount(codes, minlength=rule.tree.corners)
+    noisy: FloatArray = counts + rng.normal(0, sd, counts.size)
+    return noisy
+
+
+@pytest.mark.parametrize("signed", [True, False])
+def test_a_tree_hardly_ever_sees_numbers_in_noise(signed: bool) -> None:
+    rule, rng, tables = AutoTree(signed=signed), np.random.default_rng(7), 4000
+    seen = sum(rule.stands_out(rng.normal(0, 20, rule.tree.corners), 20.0) for _ in range(tables))
+    # Windows of one to four of 16 nodes, each with 10⁻⁵.
+    assert seen <= stats.binom.ppf(0.999, tables, 6e-4)
+
+
+def test_narrow_numbers_get_bins_of_their_own_and_wide_ones_all_magnitudes() -> None:
+    rng, rule = np.random.default_rng(8), AutoTree(signed=False)
+    low, high = rule.choose(nodes(rng.normal(500, 10, 5000), rule, 20.0, rng), 20.0)
+    assert 10 < low < 480
+    assert 520 < high < 20_000
+    assert rule.near(low, high) is None
+    wide = rule.choose(nodes(np.exp(rng.normal(0, 4, 5000)), rule, 20.0, rng), 20.0)
+    assert wide == (0.0, rule.largest)
+    assert rule.near(*wide) == rule.smallest
+    # Bins of equal width never hold all magnitudes.
+    even = AutoTree.like(rule, "even")
+    assert even.choose(nodes(np.exp(rng.normal(0, 4, 5000)), even, 20.0, rng), 20.0)[1] < 1e8
+
+
+def test_small_whole_numbers_have_bins_of_their_own_among_all_magnitudes() -> None:
+    rng, rule = np.random.default_rng(9), AutoTree(signed=False, spacing="whole")
+    found = rule.choose(nodes(rng.integers(1, 6, 5000).astype(float), rule, 20.0, rng), 20.0)
+    assert found == (0.0, rule.largest)
+
+
+def test_the_share_beyond_a_tree_s_range_is_no_less_than_is_said() -> None:
+    rng, rule = np.random.default_rng(10), AutoTree(signed=False)
+    numbers = np.concatenate([rng.uniform(100, 200, 900), rng.uniform(1e4, 2e4, 100)])
+    said = [rule.beyond(nodes(numbers, rule, 5.0, rng), 5.0, (50.0, 400.0)) for _ in range(300)]
+    assert np.mean(np.array(said) >= 0.1) > 0.95
+
+
+TAILS = {
+    "a Zipf tail": lambda rng, n: np.minimum(rng.zipf(1.7, n), 10**6),
+    "amounts": lambda rng, n: np.exp(rng.normal(4, 1.5, n)),
+    "years": lambda rng, n: np.rint(rng.normal(1980, 15, n)).astype(np.int64),
+    "either sign": lambda rng, n: rng.normal(0, 10, n),
+}
+
+
+@pytest.mark.parametrize("tail", TAILS)
+@pytest.mark.parametrize(("people", "epsilon"), [(671, 0.3), (671, 1.0), (5000, 1.0)])
+def test_intervals_of_quantiles_without_bounds_hold_them(
+    tail: str, people: int, epsilon: float
+) -> None:
+    """Of 671 people the tail is not seen: the interval has no end then, in place of a wrong one."""
+    rng, ranks = np.random.default_rng(11), [0.5, 0.9, 0.99]
+    held, off = [], []
+    for seed in range(8):
+        numbers = TAILS[tail](rng, people)
+        truth = np.quantile(numbers, ranks, method="inverted_cdf")
+        release = dg.quantiles(
+            dg.read(pa.table({"x": numbers})), "x", ranks, unit=dg.Record(), epsilon=epsilon,
+            delta=1e-6, random_state=seed,
+        )  # fmt: skip
+        held.append((release.low <= truth) & (truth <= release.high))
+        middle = release.estimate[0]
+        off.append(max(np.mean(numbers < middle) - 0.5, 0.5 - np.mean(numbers <= middle), 0.0))
+        assert np.isinf(release.high[2]) or people == 5000
+        assert np.isnan(release.std_error[np.isinf(release.high - release.low)]).all()
+    assert np.mean(held) > 0.9
+    # The median is near, also of few.
+    assert np.median(off) < 0.1
+
+
+@pytest.mark.parametrize("ask", [dg.mean, dg.variance, dg.sum, dg.quantiles, dg.distribution])
+def test_where_no_number_is_seen_none_is_published(ask: object) -> None:
+    rows = pa.table({"x": np.full(20, 1e6)})
+    release = ask(  # type: ignore[operator]
+        dg.read(rows), "x", unit=dg.Record(), epsilon=0.01, delta=1e-6, random_state=1
+    )
+    for column in (release.estimate, release.std_error, release.low, release.high):
+        assert np.isnan(column).all()
+    assert "no number stood out" in release.asked.take_care
+    assert str(release)
+    assert release.guarantee.epsilon() > 0
+    assert math.isclose(release.asked.epsilon, 0.01)
+
+
+def test_what_is_not_known_is_null_in_a_file(tmp_path: object) -> None:
+    rng = np.random.default_rng(12)
+    rows = pa.table({"x": np.exp(rng.normal(0, 3, 400))})
+    release = dg.quantiles(
+        dg.read(rows), "x", [0.99], unit=dg.Record(), epsilon=0.5, delta=1e-6, random_state=1
+    )
+    assert np.isinf(release.high).all()
+    path = release.write(f"{tmp_path}/q.json")
+    text = path.read_text(encoding="utf-8")
+    assert '"high": null' in text
+    assert "Infinity" not in text
+    assert "∞" in str(release)
