@@ -122,3 +122,18 @@ def test_what_no_text_states_is_no_option() -> None:
 def test_a_list_may_be_stated_in_one_text_or_in_several(command: Command) -> None:
     text = " ".join(command("quantiles", "--help").stdout.split())
     assert "--q NUMBERS … The ranks, each in [0, 1]" in text
+
+
+def test_help_all_has_the_whole_description(command: Command) -> None:
+    short, whole = (
+        " ".join(command("quantiles", option).stdout.split()) for option in ("--help", "--help-all")
+    )
+    assert "0.5 is the median." in short
+    assert "Without them these three" not in short
+    assert "0.5 is the median. Without them these three." in whole
+
+
+def test_names_may_have_commas_where_each_is_stated_by_itself() -> None:
+    classes = Parameter("classes", Sequence[Any] | None, None, "all labels.")
+    assert read(classes, "--classes", "no, yes") == ["no", "yes"]
+    assert read(classes, "--classes", "no", "--classes", "yes, sir") == ["no", "yes, sir"]

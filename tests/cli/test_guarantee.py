@@ -128,3 +128,12 @@ def test_plots_show_the_whole_user(max_elements: int | None) -> None:
     assert labels[:2] == ["removed", "exchanged"]
     assert ("a whole user of at most 7, removed" in labels) == (max_elements is not None)
     assert list(ax.lines[0].get_ydata()) == curve.epsilons["zero_out"]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("option", [("--releases", "2"), ("--unit", "user"), ("--shared",)])
+def test_a_saved_release_takes_no_mechanism(
+    option: tuple[str, ...], tmp_path: Path, command: Command
+) -> None:
+    done = command("guarantee", tmp_path / "saved.parquet", *option)
+    assert done.returncode == 2
+    assert "Give either a saved release or a mechanism" in done.stderr

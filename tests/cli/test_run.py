@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from tests.conftest import Command
 from tests.releases import cases
@@ -154,3 +157,24 @@ def test_a_file_whose_table_spark_reads(file: Path, tmp_path: Path, command: Com
     for name in ("histogram", "count", "mean_of_users", "fit"):
         told = (tmp_path / "t1" / f"{name}.json.guarantee.json").read_text(encoding="utf-8")
         assert dg.Guarantee.from_json(told).private
+
+
+def test_a_run_says_what_to_take_care_of_in_fits_and_means(
+    tmp_path: Path, command: Command
+) -> None:
+    rng = np.random.default_rng(1)
+    rows = {"who": np.arange(6000), "a": rng.uniform(-9, 9, 6000), "b": rng.uniform(-9, 9, 6000)}
+    pq.write_table(pa.table(rows), tmp_path / "rows.parquet")
+    (tmp_path / "releases.toml").write_text(
+        "[table]\nsource = 'rows.parquet'\nuser = 'who'\nn_users = 6000\n"
+        "[budget]\nunit = 'user'\nepsilon = 8.0\ndelta = 1e-6\n"
+        "[release.middle]\nstatistic = 'mean_of_users'\ncolumns = ['a', 'b']\nbound = 20.0\n"
+        "radius = 0.01\nmethod = 'softcore'\nshare = 0.5\n"
+        "[release.line]\nfit = 'linear'\ntarget = 'a'\nfeatures = ['b']\nclip = 1e-9\nshare = 0.5\n"
+        "output = 'line.json'\n",
+        encoding="utf-8",
+    )
+    done = command("run", tmp_path / "releases.toml")
+    assert done.returncode == 0, done.stderr
+    said = " ".join(done.stdout.split())
+    assert "middle: take care: There is no mean" in said

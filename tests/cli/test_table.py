@@ -274,3 +274,59 @@ def test_days_of_days_are_refused_in_words_of_options(tmp_path: Path, command: C
         "count", path, *EPSILON, "--unit", "record", "--type", "day=date", "--days", "w=day"
     )
     assert done.stderr.startswith("Error: --days 'day' has type DATE, and days are of times")
+
+
+def test_a_range_of_text_is_refused_before_anything_is_charged(
+    tmp_path: Path, command: Command
+) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text("who,visits\na,1\nb,3\n", encoding="utf-8")
+    words = ("count", path, "--unit", "record", *EPSILON, "--where", "visits=1..3")
+    done = command(*words, "--ledger", tmp_path / "none")
+    assert done.returncode == 2
+    assert "--where visits=1..3 is a range, and 'visits' is text" in done.stderr
+    assert command(*words, "--type", "visits=bigint").returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("--domain", "no.txt"), "--domain lists the groups of --by; give --by, or leave it out."),
+        (
+            ("--by", "page", "--domain", "who=no.txt"),
+            "--domain 'who' is no column to group by; those are page.",
+        ),
+    ],
+)
+def test_a_domain_of_other_columns_is_refused(
+    words: tuple[str, ...], sentence: str, path: Path, command: Command
+) -> None:
+    done = command("count", path, *USERS, *EPSILON, *DELTA, *words)
+    assert done.stderr.strip().removeprefix("Error: ") == sentence
+
+
+def test_rows_of_people_in_groups_are_not_called_people(path: Path, command: Command) -> None:
+    words = (
+        "count",
+        path,
+        *USERS,
+        *EPSILON,
+        *DELTA,
+        "--per-user",
+        "n=count",
+        "--per-user-by",
+        "page",
+    )
+    assert "Estimates of: records" in command(*words).stdout
+    assert "Estimates of: people per page" in command(*words, "--by", "page").stdout
+
+
+def test_the_curator_sees_what_counts_0_and_what_is_left_out(
+    tmp_path: Path, command: Command
+) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text("who,y,x\na,1,2\nb,none,none\n", encoding="utf-8")
+    words = ("--target", "y", "--features", "x", "--type", "x,y=double", "--check")
+    said = command("fit", "linear", path, *words).stdout
+    assert "1  cells of 'x' that are not numbers (count 0)" in said
+    assert "1  cells of 'y' that are not numbers (left out)" in said

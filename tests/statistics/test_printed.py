@@ -35,8 +35,8 @@ def skewed() -> dg.Histogram:
 def test_the_largest_rows_are_printed(skewed: dg.Histogram) -> None:
     head, columns, first, *rest = repr(skewed).splitlines()
     assert head == (
-        "Histogram of 40 items: sum of paid per item, each user's part of a cell capped at a bound per "
-        "cell."
+        "Histogram of 40 items: sum of paid above 0 per item, each user's part of a cell capped at a "
+        "bound per cell."
     )
     assert columns.split() == [
         "item", "estimate", "std_error", "low", "high", "at_least", "up_to",

@@ -133,6 +133,9 @@ class _Grouped(TyperCommand):
         groups: dict[str, list[tuple[str, str]]] = {}
         for one in self.get_params(ctx):
             if (told := one.get_help_record(ctx)) is not None:
+                whole = getattr(self, "described", {}).get(one.name)
+                if whole and ctx.meta.get(_HELP_ALL):
+                    told = told[0], told[1].replace(str(getattr(one, "help", "")), whole, 1)
                 own = _ARGUMENTS if one.param_type_name == "argument" else _OWN
                 name = getattr(one, "rich_help_panel", None) or own
                 name_of, text = _in_words(*told)

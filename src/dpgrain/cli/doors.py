@@ -31,7 +31,7 @@ _FLAGS = {"random_state": "--seed"}
 # Types whose values a text states by itself.
 _PLAIN = (bool, int, float, str)
 _SYMBOLS = {"epsilon": "ε", "delta": "δ", "clip": "BOUND"}
-_DOMAIN = "Public list of items, one a line, in a file; or COLUMN=FILE for each column."
+_DOMAIN = "Public list of groups or items, one a line, in a file; or COLUMN=FILE for each column."
 
 
 @dataclass(frozen=True)
@@ -42,11 +42,13 @@ class Option:
         declared: the option, as a parameter of the command's function.
         read: the function from what the parser hands over to what the door takes.
         example: the option with a value, for an example.
+        described: the whole description, of which help shows the first sentence.
     """
 
     declared: inspect.Parameter
     read: Callable[[Any], Any]
     example: str
+    described: str
 
     @property
     def needed(self) -> bool:
@@ -98,7 +100,9 @@ def _option(parameter: Parameter, form: _Form, group: str | None) -> Option:
         default=parameter.default if plain else None,
         annotation=Annotated[form.kind if plain else form.kind | None, option],
     )
-    return Option(declared, form.read, f"--{parameter.name.replace('_', '-')} {form.such}")
+    described = option.help if parameter.name == "domain" else parameter.described
+    example = f"--{parameter.name.replace('_', '-')} {form.such}"
+    return Option(declared, form.read, example, described or "")
 
 
 def made_of(
@@ -132,7 +136,9 @@ def made_of(
     command.__doc__ = help
     command.__annotations__ = {each.name: each.annotation for each in declared}
     command.__dict__["__signature__"] = inspect.Signature(declared)
-    return Command(command, name, examples).made()
+    made = Command(command, name, examples).made()
+    made.described = {option.declared.name: option.described for option in options}
+    return made
 
 
 def _form(parameter: Parameter) -> _Form | None:
@@ -168,8 +174,8 @@ def _form(parameter: Parameter) -> _Form | None:
 
 
 def _names(texts: list[str]) -> list[str]:
-    """Return the names that texts such as ``a,b`` state."""
-    return [name.strip() for text in texts for name in text.split(",")]
+    """Return the names that one text such as ``a,b`` states, or several texts with one each."""
+    return texts if len(texts) > 1 else [name.strip() for name in texts[0].split(",")]
 
 
 def _alternatives(hint: Any) -> list[Any]:

@@ -34,9 +34,11 @@ if TYPE_CHECKING:
     from dpgrain.learn.features import Category, Number
     from dpgrain.learn.features import Encoding as Columns
     from dpgrain.releases import columns as columns_of_tables
+    from dpgrain.tables.engines import column_types
     from dpgrain.tables.table import UserTable
 else:
     labels = later("dpgrain.inputs.labels")
+    column_types = later("dpgrain.tables.engines.column_types")
     learn_features = later("dpgrain.learn.features")
     columns_of_tables = later("dpgrain.releases.columns")
     summary, pages = later("dpgrain.learn.summary"), later("dpgrain.report")
@@ -304,20 +306,23 @@ def _check(asked: Asked, table: UserTable, encoding: Columns, classes: list[str]
     """Show the curator cells that are no numbers, and targets that count for nothing."""
     cells = [] if asked.element is None else [asked.element]
     if asked.kind not in _CLASSIFIERS:
-        values = [*encoding.numbers, asked.target]
-        tell_curator(table, as_json=asked.as_json, items=cells, values=values)
+        told: dict[str, Any] = {"items": cells, "values": [asked.target], "zero": encoding.numbers}
+        tell_curator(table, as_json=asked.as_json, **told)
         return
     stated = None
     if classes is not None:
         stated = {asked.target: _labels(classes, asked.target, table)}
     items = list(dict.fromkeys([*cells, asked.target]))
-    told: dict[str, Any] = {"items": items, "values": encoding.numbers, "domain": stated}
+    told = {"items": items, "zero": encoding.numbers, "domain": stated}
     tell_curator(table, as_json=asked.as_json, **told)
 
 
 def _labels(names: list[str], target: str, table: UserTable) -> list[Any]:
     """Return the labels, as the target column has them."""
     table.require(target, "target")
+    if table.schema[target] == column_types.TRUTH:
+        # Truths of a table are named so, whatever way they are written.
+        return [name.lower() for name in names]
     if not table.is_integer(target):
         return names
     result = [labels.whole(name) for name in names]

@@ -90,7 +90,9 @@ class Mechanism:
     @property
     def is_stated(self) -> bool:
         """True where any option tells of noise, which a saved release knows by itself."""
-        own = (self.mechanism, self.noise_multiplier, self.epsilon, self.rho)
+        own = (self.mechanism, self.noise_multiplier, self.epsilon, self.rho, self.shared)
+        if self.releases > 1 or self.unit != "element":
+            return True
         drawn = (self.sampling_rate, self.rounds, self.sampling, self.passes)
         return any(value is not None for value in (*own, *drawn))
 

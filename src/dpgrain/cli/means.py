@@ -35,6 +35,11 @@ _ELSEWHERE = ("X", "users", "share", "n_users", "dimension", "random_state")
 _COLUMNS = Parameter(
     "columns", list[str] | str, None, "the columns of vectors, as a,b,c: one for each number."
 )
+#: What is said in place of a mean that a search found none of.
+NO_MEAN = (
+    "There is no mean: too few users lie close together. State a larger --radius, or another "
+    "--method."
+)
 _ENDINGS = (".json", ".csv", ".parquet")
 # Digits after the point that are shown, at most; smaller numbers are written with powers of ten.
 _MOST_DIGITS = 12
@@ -63,7 +68,7 @@ class Asked(Publishing):
         columns = stated.pop("columns", [])
         names = _named([columns] if isinstance(columns, str) else columns, table)
         if self.check:
-            tell_curator(table, as_json=self.as_json, values=names)
+            tell_curator(table, as_json=self.as_json, zero=names)
             return
         self._check(table, stated)
         table.require_numbers(names, "--columns", also=["BOOLEAN"])
@@ -144,11 +149,7 @@ def _tell(found: MeanOfUsers, names: list[str], top: int) -> None:
     if all(map(math.isfinite, found.value)):
         _tell_numbers(found, names, top)
     else:
-        say(
-            "There is no mean: too few users lie close together. State a larger --radius, or another "
-            "--method.",
-            style="yellow",
-        )
+        say(NO_MEAN, style="yellow")
     say(f"Method: {found.method}, {found.reason}.")
     say(str(found.guarantee))
 

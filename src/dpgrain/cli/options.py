@@ -206,7 +206,7 @@ TopOrAll: TypeAlias = Annotated[
     int | None,
     typer.Option(
         "--top",
-        help="Estimates to print; 20 without it, and 40 of a distribution or of quantiles.",
+        help="Estimates to print; 20 without it, and 40 where they have an order.",
         min=1,
         rich_help_panel=RESULTS,
     ),

@@ -68,7 +68,7 @@ def predict(
     columns = _columns(fitted, model)
     data = people.of(reading.read(table, user=user))
     if reading.check or output is None:
-        tell_curator(data, as_json=reading.as_json, values=columns.numbers)
+        tell_curator(data, as_json=reading.as_json, zero=columns.numbers)
         return
     check_outputs([output])
     rows = features.load_rows(data, columns, curator.Curator(), keep=keep or [])

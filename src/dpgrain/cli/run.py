@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,10 +20,12 @@ from dpgrain.cli.document import (
     release_as_json,
     tell_json,
 )
+from dpgrain.cli.means import NO_MEAN
 from dpgrain.cli.printing import console, grid, plain, say, written
 from dpgrain.cli.table import sides_of
 
 if TYPE_CHECKING:
+    from dpgrain.learn import summary
     from dpgrain.ledger import ledger as ledgers
     from dpgrain.ledger.ledger import Ledger
     from dpgrain.releases import plan as plans
@@ -34,6 +37,7 @@ else:
     ledgers, plans = later("dpgrain.ledger.ledger"), later("dpgrain.releases.plan")
     running = later("dpgrain.releases.run")
     printed = later("dpgrain.statistics.printed")
+    summary = later("dpgrain.learn.summary")
 
 # Letters of a key of the first estimate that are printed, at most.
 _LETTERS = 40
@@ -105,9 +109,17 @@ def _tell(made: Releases) -> None:
         table.add_row(plain(name), _in_brief(made[name]), plain(there))
     console().print(table)
     for name, release in made.items():
-        care = getattr(getattr(release, "asked", None), "take_care", "")
-        if care:
-            say(f"{name}: take care: {care}.", style="yellow")
+        for care in _cautions(release):
+            say(f"{name}: take care: {care.removesuffix('.')}.", style="yellow")
+
+
+def _cautions(release: Any) -> list[str]:
+    """Return what readers of a release must take care of, in sentences."""
+    if hasattr(release, "groups"):
+        return [release.asked.take_care] if release.asked.take_care else []
+    if hasattr(release, "value"):
+        return [] if all(map(math.isfinite, release.value)) else [NO_MEAN]
+    return list(summary.coefficients(release).cautions)
 
 
 def _in_brief(release: Any) -> str:

@@ -257,6 +257,8 @@ class Asked(Publishing, People):
             )
         outputs = [self.output, self.report, self.save, self.plot]
         check_outputs(outputs)
+        if self.save is not None and self.save.suffix.lower() != ".parquet":
+            raise ParameterError(f"--save must end in .parquet, not {str(self.save)!r}.")
         with self.charging():
             release = door(table, **own)
         if self.output is not None:

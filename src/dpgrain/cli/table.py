@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,13 +32,18 @@ from dpgrain.errors import ParameterError, SchemaError
 if TYPE_CHECKING:
     from dpgrain.ledger import ledger as ledgers
     from dpgrain.tables import listed, table
-    from dpgrain.tables.engines import people, spark_session
+    from dpgrain.tables.engines import column_types, people, spark_session
     from dpgrain.tables.table import UserTable
 else:
     ledgers = later("dpgrain.ledger.ledger")
     listed, table = later("dpgrain.tables.listed"), later("dpgrain.tables.table")
     people = later("dpgrain.tables.engines.people")
+    column_types = later("dpgrain.tables.engines.column_types")
     spark_session = later("dpgrain.tables.engines.spark_session")
+
+
+# Endings of files with one item a line, which are of one column.
+_ONE_A_LINE = (".txt",)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +86,12 @@ class Reading:
                 stated |= dict.fromkeys(columns_of([names], columns), kind)
         rows = table.read(source, types=stated, decimal=self.decimal, **options)
         rows = with_days(rows, self.days or ())
-        return rows.where(sides_of(self.where)) if self.where else rows
+        if not self.where:
+            return rows
+        sides = sides_of(self.where)
+        inside = rows.where(sides)
+        _refuse_ranges_of_text(sides, rows)
+        return inside
 
     def _engine(self) -> str:
         """Return what reads the rows: the name of an engine, or the address of a cluster."""
@@ -93,6 +103,17 @@ class Reading:
                 f"local[4], beside --engine spark; not {self.master!r} beside {self.engine}."
             )
         return self.master
+
+
+def _refuse_ranges_of_text(sides: Mapping[str, Sequence[str | None]], rows: UserTable) -> None:
+    """Refuse a range of a column of text, in which no value lies."""
+    for column, values in sides.items():
+        ranges = [value for value in values if value is not None and ".." in value]
+        if ranges and rows.schema.get(column) == column_types.TEXT:
+            raise ParameterError(
+                f"--where {column}={ranges[0]} is a range, and {column!r} is text; state what it holds "
+                f"by --type, such as --type {column}=bigint."
+            )
 
 
 def sides_of(stated: Sequence[str]) -> dict[str, list[str | None]]:
@@ -224,9 +245,11 @@ def tell_curator(
     values: Sequence[str] = (),
     bounds: tuple[float, float] | None = None,
     domain: Any = None,
+    zero: Sequence[str] = (),
 ) -> None:
     """Print what :meth:`~dpgrain.UserTable.check` tells, with the same arguments."""
-    asked: dict[str, Any] = {"value": values, "bounds": bounds, "domain": domain if items else None}
+    asked: dict[str, Any] = {"value": values, "bounds": bounds, "zero": zero}
+    asked["domain"] = domain if items else None
     if as_json:
         counts = rows.check_counts(items, weight, **asked)
         told = {spelled_inside(name): count for name, count in counts.items()}
@@ -250,12 +273,19 @@ def domain_of(stated: Sequence[str], keys: Sequence[str], rows: UserTable) -> An
     """
     if not stated:
         return None
+    if not keys:
+        raise ParameterError("--domain lists the groups of --by; give --by, or leave it out.")
+    parts = [text.partition("=") for text in stated]
+    others = [name for name, _, path in parts if path and name in rows.schema and name not in keys]
+    if others:
+        raise ParameterError(
+            f"--domain {others[0]!r} is no column to group by; those are {', '.join(keys)}."
+        )
     if len(keys) == 1 and len(stated) == 1 and not stated[0].startswith(f"{keys[0]}="):
         return listed.listed_in(Path(stated[0]), keys, rows)
-    parts = [text.partition("=") for text in stated]
     if all(name in keys and path for name, _, path in parts):
         return {name: listed.listed_in(Path(path), [name], rows) for name, _, path in parts}
-    if len(stated) > 1:
+    if len(stated) > 1 or Path(stated[0]).suffix in _ONE_A_LINE:
         raise ParameterError(
             f"--domain must be COLUMN=FILE for columns to group by, not {list(stated)!r}."
         )

@@ -90,7 +90,7 @@ class LogisticRegression(_Classifier):
     ``Record()``. A ``clip`` below the usual length of gradients makes coefficients too large.
 
     Args:
-        classes: all labels; those that enough people have are selected privately without it. By default
+        classes: all labels, as a,b, or again for each; selected privately without it. By default
             (None) False and True for targets of truths; otherwise those
             that enough people have are selected privately, with 3% of the budget and a tenth of δ
             (about 130 users each at ε = 1, δ = 1e-6), and rows with others are left out. Those are

@@ -130,6 +130,7 @@ def minimise(
         elements: (m,) the cell of each record, by a public partition.
         unit: what is protected; by default ``User()`` where users are passed, ``Record()`` otherwise.
         clip: the clipping bound of a block's step; not used by recipes, as what follows.
+        delta: the promised δ, in (0, 1), such as 1e-6.
         rounds: how many noisy gradients.
         sampling: ``"pairs"``, ``"users"`` or ``"full"``.
         sampling_rate: the probability to be in a round's sample; by default 1, but for a stated roster

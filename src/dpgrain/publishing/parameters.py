@@ -33,7 +33,7 @@ SHARED: Mapping[str, str] = {
     "privately. Of several columns a mapping from column to its values (columns that it lacks are "
     "selected privately), or a list of tuples.",
     "noise": "the law of the noise; ``auto`` takes Laplace where that is known to be less.",
-    "max_items": "the number of groups of one unit that take part in selecting, at most.",
+    "max_items": "the number of groups or items of one unit that take part in selecting, at most.",
     "random_state": "a seed, for tests and research. The release is then *not private*.",
     "progress": "show progress; by default on a terminal, after two seconds.",
 }
@@ -82,7 +82,12 @@ class Parameter:
         >>> Parameter("k", int, None, "the number of items, ``k``; all without it. See there.").help
         'The number of items, k; all without it.'
         """
-        said = re.split(r"(?<=\.) ", _CODE.sub(r"\1", self.text), maxsplit=1)[0]
+        return re.split(r"(?<=\.) ", self.described, maxsplit=1)[0]
+
+    @property
+    def described(self) -> str:
+        """The whole description, without marks of docstrings."""
+        said = _CODE.sub(r"\1", self.text)
         return said[:1].upper() + said[1:]
 
 

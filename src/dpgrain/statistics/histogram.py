@@ -57,7 +57,7 @@ def histogram(
             public mapping given as the unit's partition; without one, items are selected privately. Of
             several columns a mapping from column to its values (columns that it lacks are selected
             privately), or a list of tuples.
-        weight: the column of what each record counts; 1 without it. Negative weights count 0.
+        weight: the column of what each record counts, negative numbers as 0; 1 without it.
         edges: the public edges of bins, of an item that is a number; ``auto`` finds round ones. A bin
             holds its lower edge and not its upper one, and the first and the last have no end. Finding
             edges takes 15% of the budget.

@@ -461,7 +461,9 @@ class Request:
         """The rows of the estimates."""
         if self.everyone is not None:
             return "everyone"
-        return "records" if made_of_people(self.table) is None else "people"
+        people = made_of_people(self.table)
+        # A person may have a row in each of several groups, which are apart where these are keys.
+        return "people" if people is not None and set(people.by) <= set(self.keys) else "records"
 
 
 def _under_better_law(ask: Callable[..., Request], promise: Promise) -> Request:

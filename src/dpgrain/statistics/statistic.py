@@ -141,7 +141,7 @@ def _filled(words: str, value: str) -> str:
 HISTOGRAM = Statistic(
     "histogram",
     "How much of each item the users of a table hold",
-    estimate="sum of {value}",
+    estimate="sum of {value} above 0",
     noun="item",
     weighted=True,
     amount="sum",

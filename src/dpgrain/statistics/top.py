@@ -113,6 +113,12 @@ def top(
         k = _validate.integer(minimum=1, k=k)
     promise = Promise.of(unit, epsilon, delta, relation, share)
     pure = method in ("auto", "gumbel") and promise.delta == 0 and domain is not None
+    if method == "laplace" and domain is None:
+        raise ParameterError(
+            "domain must be given for method='laplace': without a list of items take 'truncated' or "
+            "'gaussian'.",
+            name="domain",
+        )
     laplace = method == "laplace" or pure
     if not laplace:
         promise.require_delta(

@@ -122,6 +122,7 @@ class UserTable(Rows):
         value: str | Sequence[str] = (),
         bounds: tuple[float, float] | None = None,
         domain: Sequence[Any] | None = None,
+        zero: str | Sequence[str] = (),
     ) -> str:
         """Report bad values in rows to the curator: **not private, not to be published**.
 
@@ -132,6 +133,7 @@ class UserTable(Rows):
                 the counts help to find the type that suits them.
             bounds: (low, high); numbers beyond them are counted.
             domain: the public items, as tuples if there are several columns; others are counted.
+            zero: a column of numbers, or several, whose other cells count 0, as features of a fit do.
 
         Returns:
             A text with exact counts: rows, users and the largest user; rows without user or item, or
@@ -153,7 +155,7 @@ class UserTable(Rows):
                        1  of these look like numbers with a decimal comma: state decimal=','
         ...
         """
-        asked: dict[str, Any] = {"value": value, "bounds": bounds, "domain": domain}
+        asked: dict[str, Any] = {"value": value, "bounds": bounds, "domain": domain, "zero": zero}
         return in_words(self.check_counts(item, weight, **asked))
 
     def check_counts(
@@ -164,6 +166,7 @@ class UserTable(Rows):
         value: str | Sequence[str] = (),
         bounds: tuple[float, float] | None = None,
         domain: Sequence[Any] | None = None,
+        zero: str | Sequence[str] = (),
     ) -> dict[str, int]:
         """Count bad values in rows for the curator: **not private, not to be published**.
 
@@ -173,6 +176,7 @@ class UserTable(Rows):
             value: as for :meth:`check`.
             bounds: as for :meth:`check`.
             domain: as for :meth:`check`.
+            zero: as for :meth:`check`.
 
         Returns:
             What is counted, in words → how often it is there, exactly.
@@ -192,7 +196,8 @@ class UserTable(Rows):
         known = {} if domain is None or not items else listed_values(domain, self, items)
         with Progress(1) as shown:
             shown.stage("Counting for the curator")
-            return check(self, items, weight, values, bounds, known)
+            zeros = (zero,) if isinstance(zero, str) else tuple(zero)
+            return check(self, items, weight, values, bounds, known, zeros)
 
     def __repr__(self) -> str:
         columns = ", ".join(f"{name}: {kind}" for name, kind in self.schema.items())

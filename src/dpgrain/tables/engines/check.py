@@ -42,6 +42,7 @@ def check(
     values: Sequence[str],
     bounds: tuple[float, float] | None,
     domain: Listed,
+    zero: Sequence[str] = (),
 ) -> dict[str, int]:
     """Count as :meth:`~dpgrain.UserTable.check_counts` does; DuckDB counts, whatever engine is chosen.
 
@@ -52,6 +53,7 @@ def check(
         values: columns of numbers.
         bounds: (low, high); numbers beyond them are counted.
         domain: the public values, by the keys that they are values of.
+        zero: further columns of numbers, whose other cells count 0.
     """
     counts = _counts_of_rows(table, items)
     with DuckDB(table) as engine:
@@ -70,8 +72,11 @@ def check(
         repeated = result["rows"] - distinct.column("n")[0].as_py()
         result["rows that repeat another (they add up)"] = repeated
     numbers = _counts_of_typed(table, items)
-    for column in dict.fromkeys([*([] if weight is None else [weight]), *values]):
-        numbers |= _counts_of_numbers(table, column, column == weight, bounds)
+    weights = [] if weight is None else [weight]
+    for column in dict.fromkeys([*weights, *zero, *values]):
+        numbers |= _counts_of_numbers(
+            table, column, "weight" if column == weight else "value", bounds, column not in values
+        )
     if numbers:
         with DuckDB(_as_written(table)) as engine:
             result |= _answers(engine, numbers, _all_columns(engine.table))
@@ -156,20 +161,20 @@ def _behind(table: Rows, column: str) -> str:
 
 
 def _counts_of_numbers(
-    table: Rows, column: str, weight: bool, bounds: tuple[float, float] | None
+    table: Rows, column: str, role: str, bounds: tuple[float, float] | None, zero: bool
 ) -> dict[str, str]:
     """Return the counts of a column of numbers, taken as it is written in the source."""
-    table.require(column, "weight" if weight else "value")
+    table.require(column, role)
     source, kind = as_read(table.source), table.schema[column]
     written = kind if not isinstance(source, TypedSource) else source.source.columns()[column]
     text = written == TEXT and column not in table.cells
     if not text or is_number(kind):
-        table.require_numbers([column], "weight" if weight else "value", also=[TRUTH])
+        table.require_numbers([column], role, also=[TRUTH])
     decimal = source.decimal if isinstance(source, TypedSource) else "."
     stated = kind if is_number(kind) else "DOUBLE"
     plain = tried(column, stated, decimal) if text else quoted(column)
     found = f"TRY_CAST({plain} AS DOUBLE)"
-    name, unused = repr(column), "count 0" if weight else "left out"
+    name, unused = repr(column), "count 0" if zero else "left out"
     counts = {
         f"cells of {name} that are not numbers ({unused})": f"count(*) FILTER ({found} IS NULL)"
     }
@@ -186,7 +191,7 @@ def _counts_of_numbers(
     counts[f"cells of {name} that are NaN or infinite ({unused})"] = (
         f"count(*) FILTER (NOT isfinite({found}))"
     )
-    if weight:
+    if role == "weight":
         counts[f"cells of {name} below 0 (count 0)"] = (
             f"count(*) FILTER (isfinite({found}) AND {found} < 0)"
         )
