@@ -24,6 +24,7 @@ PUBLIC = [
     "Element",
     "Elements",
     "EndedWarning",
+    "EpsilonWarning",
     "Estimates",
     "Guarantee",
     "Histogram",

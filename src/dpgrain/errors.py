@@ -130,6 +130,14 @@ class DeltaWarning(UserWarning):
     """
 
 
+class EpsilonWarning(UserWarning):
+    """An ε above 10, which promises little; shown once in a process.
+
+    >>> issubclass(EpsilonWarning, UserWarning)
+    True
+    """
+
+
 class EndedWarning(UserWarning):
     """An early end of a fit, published before its rounds are over, and shown by its model.
 

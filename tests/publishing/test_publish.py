@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import subprocess
+import sys
 from functools import reduce
 from operator import add
 from pathlib import Path
@@ -142,3 +144,19 @@ def test_a_release_inside_another_is_of_rows_of_its_own(together: bool) -> None:
         made = dg.publish(query) if held is None else held.publish(query)
     assert made.guarantee.scope == EVERYTHING
     assert made.guarantee.provenance == "as given"
+
+
+def test_a_large_epsilon_is_warned_of_once() -> None:
+    code = """
+import warnings, pyarrow as pa, dpgrain as dg
+table = dg.read(pa.table({"who": [1, 2]}), user="who")
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    for epsilon in (10.0, 11.0, 50.0):
+        dg.count(table, unit=dg.User(), epsilon=epsilon, delta=1e-6)
+        print(epsilon, [each.category.__name__ for each in caught])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == [
+        "10.0 []", "11.0 ['EpsilonWarning']", "50.0 ['EpsilonWarning']"
+    ]  # fmt: skip

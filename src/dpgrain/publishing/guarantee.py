@@ -8,6 +8,7 @@ import json
 import math
 import warnings
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -17,12 +18,15 @@ from dpgrain._shown import ShownGuarantee
 from dpgrain._wording import powers, rounded_up
 from dpgrain.accounting import Event, Scoped
 from dpgrain.accounting.losses.rounding import sum_up
-from dpgrain.errors import DataError, DeltaWarning, ParameterError
+from dpgrain.errors import DataError, DeltaWarning, EpsilonWarning, ParameterError
 from dpgrain.partitions import Partition
 from dpgrain.provenance import Stated, together
 from dpgrain.publishing.receipt import Receipt
 from dpgrain.regions import EVERYTHING, Region
 from dpgrain.units import OWN_UNIT, Level, Relation, Unit
+
+# An ε above this promises little.
+_LARGE_EPSILON = 10.0
 
 _PROTECTED = {
     "record": "the data of any one record",
@@ -402,6 +406,27 @@ def warn_of_delta(delta: float, level: Level, n_users: int | None, cells: int) -
             DeltaWarning,
             stacklevel=_callers_level(),
         )
+
+
+def warn_of_epsilon(epsilon: float) -> None:
+    """Warn, once in a process, of an ε so large that it promises little.
+
+    Args:
+        epsilon: the promised ε.
+    """
+    if epsilon > _LARGE_EPSILON:
+        _warn_once()
+
+
+@cache
+def _warn_once() -> None:
+    times = math.exp(_LARGE_EPSILON)
+    warnings.warn(
+        f"an epsilon above {_LARGE_EPSILON:g} promises little: what is published may be more than "
+        f"{times:,.0f} times as likely with a person's data as without. This is said once.",
+        EpsilonWarning,
+        stacklevel=_callers_level(),
+    )
 
 
 def _callers_level() -> int:

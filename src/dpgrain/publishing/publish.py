@@ -11,7 +11,7 @@ from dpgrain.noise.sources import source_of
 from dpgrain.publishing.budget import charge as charge_open_ones
 from dpgrain.publishing.budget import open_budget, refuse_composed
 from dpgrain.publishing.charge import Charge
-from dpgrain.publishing.guarantee import Guarantee, warn_of_delta
+from dpgrain.publishing.guarantee import Guarantee, warn_of_delta, warn_of_epsilon
 from dpgrain.publishing.ledgers import open_ledger
 from dpgrain.publishing.query import Made, Query
 from dpgrain.publishing.reservation import Reservation
@@ -49,6 +49,7 @@ def publish(query: Query[Made]) -> Made:
 def _made(query: Query[Made]) -> Made:
     query.check_process()
     query = query.settled()
+    warn_of_epsilon(query.promise.epsilon)
     plan, source = query.plan, source_of(query.random_state)
     guarantee = query.charged(
         partial(

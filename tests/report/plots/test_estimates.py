@@ -102,3 +102,51 @@ class TestWhereTheAxisBegins:
         assert ax.get_xlim()[1] >= 90_400.0 + 1.96 * 7.25
         # No line stands where a 0 would be.
         assert [0.0, 0.0] not in [cases.x(line) for line in ax.lines]
+
+
+def sums(**options: Any) -> dg.Histogram:
+    rng = np.random.default_rng(1)
+    rows = {"who": np.minimum(rng.zipf(1.6, 9000), 400), "shop": rng.choice(list("abc"), 9000)}
+    asked = {"domain": list("abc"), "unit": dg.User(), "epsilon": 1.0, "delta": 1e-6}
+    return dg.count(
+        dg.read(pa.table(rows), user="who"), by="shop", random_state=1, **{**asked, **options}
+    )
+
+
+def test_totals_before_capping_are_drawn_beside_capped_sums() -> None:
+    for options, name in (
+        ({}, "total before capping: at least (95%), up to (rule of thumb)"),
+        ({"clip": 20.0}, "total before capping: at least (95%)"),
+        ({"unit": dg.Record()}, None),
+    ):
+        release = sums(**options)
+        ax = plot_estimates(release, Figure().subplots())
+        legend = ax.get_legend()
+        texts = [] if legend is None else [text.get_text() for text in legend.get_texts()]
+        assert set(texts) == ({name, "capped, with 95% interval"} if name else set())
+        for limit in release.more.values():
+            assert not ax.get_xlim()[1] < np.nanmax(limit, initial=-np.inf)
+
+
+def test_an_interval_without_an_end_ends_at_the_edge_of_the_drawing() -> None:
+    numbers = np.exp(np.random.default_rng(2).normal(0, 2, 600))
+    for by in (None, "shop"):
+        release = dg.quantiles(
+            dg.read(pa.table({"x": numbers, "shop": ["a", "b"] * 300})), "x", [0.5, 0.99], by=by,
+            domain=None if by is None else ["a", "b"], unit=dg.Record(), epsilon=1.0, delta=1e-6,
+            random_state=1,
+        )  # fmt: skip
+        assert np.isinf(release.high).any()
+        ax = plot_estimates(release, Figure().subplots())
+        most = ax.get_ylim()[1] if by is None else ax.get_xlim()[1]
+        assert release.estimate.max() < most < 10 * np.abs(release.estimate).max()
+
+
+@pytest.mark.parametrize("ask", [dg.mean, dg.sum, dg.quantiles, dg.distribution])
+def test_what_is_not_published_is_said_to_be(ask: Any) -> None:
+    release = ask(
+        dg.read(pa.table({"x": [1e6] * 9})), "x", unit=dg.Record(), epsilon=0.01, delta=1e-6,
+        random_state=1,
+    )  # fmt: skip
+    ax = plot_estimates(release, Figure().subplots())
+    assert "not published" in ax.texts[0].get_text()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dpgrain import _validate
+from dpgrain._types import FloatArray, IntArray
 from dpgrain.report.axes import (
     BLUE,
     FAINT,
@@ -62,6 +63,10 @@ def plot_estimates(release: Release, ax: Axes | None = None, *, top: int = 30) -
     if ax is None:
         ax = new_axes(7.0, 4.2 if not rows and len(release) > 1 else 1.2 + 0.28 * max(rows, 2))
     plain(ax)
+    if len(release) and np.isnan(release.estimate).all():
+        ax.set_axis_off()
+        what = fitting(measured(release), ax)
+        return say(ax, f"{what}: not published,\nas no number stood out from the noise")
     if is_one(release):
         return _write_number(release, ax)
     if not len(release):
@@ -77,12 +82,37 @@ def plot_estimates(release: Release, ax: Axes | None = None, *, top: int = 30) -
         return _draw_quantiles(release, ax, top)
     places = shown(release, top)
     estimate, low, high = (v[places] for v in (release.estimate, release.low, release.high))
-    interval_bars(ax, np.arange(rows), estimate, low, high)
     sums = isinstance(release, Histogram)
+    bars = (
+        {"label": "capped, with 95% interval"} if release.more.get("at_least") is not None else {}
+    )
+    interval_bars(ax, np.arange(rows), estimate, low, high, **(bars if sums else {}))
+    if sums and bars:
+        _draw_totals(release, ax, places)
     what = quantity(release, ax)
     what = f"estimate ({what})" if sums else what
     label_rows(ax, _labels(release, places, ax), what, low, high, zero=sums)
     return ax
+
+
+def _draw_totals(release: Release, ax: Axes, places: IntArray) -> None:
+    """Draw from where to where totals before capping lie, below each estimate; an arrow has no end."""
+    least, most = (release.more[name][places] for name in ("at_least", "up_to"))
+    rows, known = np.arange(len(places)) + 0.25, np.isfinite(least)
+    ends = known & np.isfinite(most)
+    if not known.any():
+        return
+    name = "total before capping: at least (95%)"
+    name += ", up to (rule of thumb)" if ends.any() else ""
+    ax.hlines(rows[ends], least[ends], most[ends], color=ORANGE, linewidth=1.6)
+    for places_of, numbers, marker in (
+        (ends, least, "|"),
+        (ends, most, "|"),
+        (known & ~ends, least, ">"),
+    ):
+        ax.plot(numbers[places_of], rows[places_of], marker, color=ORANGE, markersize=5)
+    ax.plot([], [], color=ORANGE, marker="|" if ends.any() else ">", label=name)
+    legend_above(ax, ax.get_legend_handles_labels()[0], columns=1)
 
 
 def drawn(release: Release, top: int) -> int:
@@ -150,7 +180,7 @@ def _draw_quantiles(release: Release, ax: Axes, top: int) -> Axes:
     # Releases list all ranks of a group together, so rows are cut into groups.
     parts = (release.estimate, release.low, release.high)
     estimate, low, high = (v[: size * len(known)].reshape(size, -1) for v in parts)
-    rows = np.arange(size)
+    rows, (low, high) = np.arange(size), _within_sight(estimate, low, high)
     if len(known) == 1:
         interval_bars(ax, rows, estimate[:, 0], low[:, 0], high[:, 0])
     else:
@@ -181,6 +211,7 @@ def _draw_quantile_curve(release: Release, ax: Axes) -> Axes:
     rank = np.array(release.groups.columns[-1].to_pylist(), dtype=np.float64)
     order = np.argsort(rank)
     x, y, low, high = (v[order] for v in (rank, release.estimate, release.low, release.high))
+    low, high = _within_sight(y, low, high)
     ax.fill_between(x, low, high, color=BLUE, alpha=0.18, linewidth=0)
     ax.errorbar(
         x,
@@ -198,8 +229,23 @@ def _draw_quantile_curve(release: Release, ax: Axes) -> Axes:
     ax.set_xlim(-0.03, 1.03)
     ax.xaxis.set_major_formatter(in_percent())
     ax.yaxis.set_major_formatter(in_full(low, high))
+    if (low.min(), high.max()) != (release.low.min(), release.high.max()):
+        # What goes on beyond the drawing ends at its edge.
+        ax.set_ylim(low.min(), high.max())
     grid(ax)
     return ax
+
+
+def _within_sight(
+    estimate: FloatArray, low: FloatArray, high: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Return intervals that end a little beyond all estimates, where they go on far beyond.
+
+    An interval may have no end, where the tail of the numbers is not seen.
+    """
+    least, most = float(estimate.min()), float(estimate.max())
+    room = (most - least) or max(abs(most), 1.0)
+    return np.maximum(low, least - room), np.minimum(high, most + room)
 
 
 def _bins(release: Release) -> list[int | None]:
