@@ -123,7 +123,7 @@ def test_totals_before_capping_are_drawn_beside_capped_sums() -> None:
         ax = plot_estimates(release, Figure().subplots())
         legend = ax.get_legend()
         texts = [] if legend is None else [text.get_text() for text in legend.get_texts()]
-        assert set(texts) == ({name, "capped, with 95% interval"} if name else set())
+        assert set(texts) == ({name, "capped"} if name else set())
         for limit in release.more.values():
             assert not ax.get_xlim()[1] < np.nanmax(limit, initial=-np.inf)
 

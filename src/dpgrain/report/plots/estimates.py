@@ -83,9 +83,7 @@ def plot_estimates(release: Release, ax: Axes | None = None, *, top: int = 30) -
     places = shown(release, top)
     estimate, low, high = (v[places] for v in (release.estimate, release.low, release.high))
     sums = isinstance(release, Histogram)
-    bars = (
-        {"label": "capped, with 95% interval"} if release.more.get("at_least") is not None else {}
-    )
+    bars = {"label": "capped"} if release.more.get("at_least") is not None else {}
     interval_bars(ax, np.arange(rows), estimate, low, high, **(bars if sums else {}))
     if sums and bars:
         _draw_totals(release, ax, places)
@@ -102,8 +100,9 @@ def _draw_totals(release: Release, ax: Axes, places: IntArray) -> None:
     ends = known & np.isfinite(most)
     if not known.any():
         return
-    name = "total before capping: at least (95%)"
-    name += ", up to (rule of thumb)" if ends.any() else ""
+    narrow = width_of(ax) < NARROW
+    name = "before capping" if narrow else "total before capping: at least (95%)"
+    name += ", up to (rule of thumb)" if ends.any() and not narrow else ""
     ax.hlines(rows[ends], least[ends], most[ends], color=ORANGE, linewidth=1.6)
     for places_of, numbers, marker in (
         (ends, least, "|"),
