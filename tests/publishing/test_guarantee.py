@@ -76,7 +76,7 @@ def test_the_brief_promise_has_all_that_decides_what_it_is() -> None:
     told = promise("element", "replace")
     assert told.brief == (
         f"Element-level differential privacy, ε = {rounded_up(told.epsilon(), 6)}, δ = 10⁻⁶ (by the "
-        "column 'topic'; replace). print(….guarantee) says what this means."
+        "column 'topic'; replace). Printed, its guarantee says what that means."
     )
     january = Region((Side("day", days("2026-01-01", "2026-01-31")),))
     others = (

@@ -215,7 +215,7 @@ class Guarantee(ShownGuarantee):
         >>> from dpgrain.accounting import ApproximateDP
         >>> print(Guarantee("record", "", "zero_out", 0.0, ApproximateDP(0.5), private=False).brief)
         NOT PRIVATE (made with a seeded random source); from a secret source it would be: Record-level \
-differential privacy, ε = 1, δ = 0 (zero_out). print(….guarantee) says what this means.
+differential privacy, ε = 1, δ = 0 (zero_out). Printed, its guarantee says what that means.
         """
         facts = (
             f"by {self.elements}" if self.elements else "",
@@ -227,7 +227,7 @@ differential privacy, ε = 1, δ = 0 (zero_out). print(….guarantee) says what 
         return (
             f"{'' if self.private else f'{_SEEDED} '}{self.level.capitalize()}-level differential "
             f"privacy, ε = {rounded_up(self.epsilon(), 6)}, δ = {powers(self.delta)} "
-            f"({'; '.join(fact for fact in facts if fact)}). print(….guarantee) says what this means."
+            f"({'; '.join(fact for fact in facts if fact)}). Printed, its guarantee says what that means."
         )
 
     def __str__(self) -> str:
