@@ -178,7 +178,7 @@ def test_the_page_and_the_plot_name_the_capped_sum(skewed: dg.Histogram, tmp_pat
     assert skewed.asked.left_out in page
     from matplotlib.figure import Figure
 
-    assert "(sum of paid, capped)" in skewed.plot(Figure().subplots()).get_xlabel()
+    assert "(sum of paid above 0, capped)" in skewed.plot(Figure().subplots()).get_xlabel()
 
 
 @pytest.mark.parametrize("form", ["2026-01-{:02}", "2026-{:02}"], ids=["days", "months"])
