@@ -227,7 +227,8 @@ differential privacy, ε = 1, δ = 0 (zero_out). Printed, its guarantee says wha
         return (
             f"{'' if self.private else f'{_SEEDED} '}{self.level.capitalize()}-level differential "
             f"privacy, ε = {rounded_up(self.epsilon(), 6)}, δ = {powers(self.delta)} "
-            f"({'; '.join(fact for fact in facts if fact)}). Printed, its guarantee says what that means."
+            f"({'; '.join(fact for fact in facts if fact)}). Printed, its guarantee says what that "
+            "means."
         )
 
     def __str__(self) -> str:
