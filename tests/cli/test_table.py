@@ -103,7 +103,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ),
         (
             ("quantiles", *USERS, *EPSILON, *DELTA, "--value", "amount", "--q", "0.5,half"),
-            "--q must be numbers such as 1,2,5,10, not 'half'.",
+            "--q must be numbers such as 0.25,0.5,0.75, not 'half'.",
         ),
     ],
 )

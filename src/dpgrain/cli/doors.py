@@ -87,7 +87,7 @@ def options_of(parameters: Iterable[Parameter], group: str | None = None) -> lis
 def _option(parameter: Parameter, form: _Form, group: str | None) -> Option:
     """Return the option that states a parameter in a form."""
     plain = isinstance(parameter.default, str | int | float) or parameter.needed
-    flags = [_FLAGS[parameter.name]] if parameter.name in _FLAGS else []
+    flags = [_flag(parameter)] if parameter.name in _FLAGS else []
     option = typer.Option(
         *flags,
         metavar=_SYMBOLS.get(parameter.name, form.takes),
@@ -101,7 +101,7 @@ def _option(parameter: Parameter, form: _Form, group: str | None) -> Option:
         annotation=Annotated[form.kind if plain else form.kind | None, option],
     )
     described = option.help if parameter.name == "domain" else parameter.described
-    example = f"--{parameter.name.replace('_', '-')} {form.such}"
+    example = f"{_flag(parameter)} {form.such}"
     return Option(declared, form.read, example, described or "")
 
 
@@ -146,6 +146,7 @@ def _form(parameter: Parameter) -> _Form | None:
     kinds = _alternatives(parameter.hint)
     words = [word for kind in kinds if get_origin(kind) is Literal for word in get_args(kind)]
     lists = [kind for kind in kinds if get_origin(kind) in (Sequence, list)]
+    option = _flag(parameter)
     if parameter.name == "domain":
         return _Form(list[str], "FILE …")
     if parameter.of_columns:
@@ -157,12 +158,15 @@ def _form(parameter: Parameter) -> _Form | None:
     if lists and get_args(lists[0])[0] is Any:
         return _Form(list[str], "NAMES …", _names)
     if lists:
-        option, whole = f"--{parameter.name}", get_args(lists[0])[0] is int
-        return _Form(list[str], "NUMBERS …", lambda texts: _numbers(option, texts, words, whole))
+        whole, known = get_args(lists[0])[0] is int, parameter.default
+        such = ",".join(map(str, known[:4])) if isinstance(known, tuple) else "1,2,5,10"
+        kind = f"{'whole ' if whole else ''}numbers such as {such}"
+        return _Form(
+            list[str], "NUMBERS …", lambda texts: _numbers(option, texts, words, kind, whole=whole)
+        )
     if any(get_origin(kind) is tuple for kind in kinds):
         return _Form(tuple[float, float], "LOW HIGH", such="0 1")
     if words and float in kinds:
-        option = f"--{parameter.name}"
         kind = f"a number or {' or '.join(map(repr, words))}"
         return _Form(str, "X", lambda text: text if text in words else number(option, text, kind))
     if words and all(isinstance(word, int) for word in words):
@@ -171,6 +175,11 @@ def _form(parameter: Parameter) -> _Form | None:
         return _Form(Literal[tuple(words)], such=words[0])
     plain = [kind for kind in kinds if kind in _PLAIN]
     return _Form(plain[0]) if plain else None
+
+
+def _flag(parameter: Parameter) -> str:
+    """Return the name of the option that states a parameter."""
+    return _FLAGS.get(parameter.name, f"--{parameter.name.replace('_', '-')}")
 
 
 def _names(texts: list[str]) -> list[str]:
@@ -190,11 +199,10 @@ def _one_or_all(columns: list[str]) -> Any:
     return columns[0] if len(columns) == 1 else columns
 
 
-def _numbers(option: str, texts: list[str], words: list[str], whole: bool) -> Any:
+def _numbers(option: str, texts: list[str], words: list[str], kind: str, *, whole: bool) -> Any:
     """Return the numbers that texts such as ``1,2,5`` state; or a word that stands for them."""
     if len(texts) == 1 and texts[0] in words:
         return texts[0]
-    kind = f"{'whole ' if whole else ''}numbers such as 1,2,5,10"
     parts = [part for text in texts for part in text.split(",")]
     listed = [number(option, part, kind) for part in parts]
     if not whole:
