@@ -359,9 +359,8 @@ class Request:
         if measure is not None and measure.ratio:
             times.append("ranks" if measure.of_ranks else "records")
         select = self.plan.select
-        return Expected(
-            sd, tuple(times), select.threshold if isinstance(select, Selection) else None
-        )
+        named_from = select.threshold if isinstance(select, Selection) else None
+        return Expected(sd, tuple(times), named_from, self.value or "records")
 
     def guarantee(self, event: Event, facts: Sequence[str]) -> Guarantee:
         """The guarantee of a release made by this event."""
