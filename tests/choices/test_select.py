@@ -232,7 +232,7 @@ def test_a_choice_prints_what_was_found_and_promised() -> None:
     first, promise = str(found).split("\n")
     loss = f"mean loss {found.loss:.4g} ± 7.08e-5."
     assert first == f"the choice is 1: candidate 1, {loss}"
-    assert promise == found.guarantee.brief
+    assert promise == str(found.guarantee)
     points = select(
         [np.zeros(3), np.ones(3)], lambda c, x: abs(c[0] - x), np.ones(1000), epsilon=1.0
     )

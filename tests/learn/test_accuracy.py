@@ -207,7 +207,7 @@ def test_it_says_what_it_is_of() -> None:
         f"Accuracy for the average user: {found.value:.4g}, 95% from {found.low:.4g} to "
     )
     assert "that of always naming the commonest class: " in said
-    assert "3 labels" in str(found.guarantee)
+    assert "3 labels" in said
     told = json.loads(found.to_json())
     assert told["value"] == found.value
     assert told["guarantee"]["level"] == "user"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -11,6 +12,7 @@ from scipy import stats
 
 import dpgrain as dg
 from dpgrain._types import FloatArray
+from dpgrain.publishing import Charge
 from dpgrain.statistics.ranges import AutoRange, AutoTree
 from dpgrain.units import Law
 
@@ -206,3 +208,91 @@ def test_what_is_not_known_is_null_in_a_file(tmp_path: object) -> None:
     assert '"high": null' in text
     assert "Infinity" not in text
     assert "∞" in str(release)
+
+
+UNITS: dict[str, Any] = {"record": dg.Record(), "element": dg.Element("g"), "user": dg.User()}
+
+
+def first_look(rows: dict[str, list[Any]], unit: Any, **options: Any) -> tuple[Any, FloatArray]:
+    """The event by which a range is found, and what it is asked to hide, in units of its noise."""
+    looks: list[tuple[Any, FloatArray]] = []
+    real = Charge.noisy
+
+    def noisy(self: Charge, event: Any, sums: Any, radius: Any = 1.0) -> Any:
+        looks.append((event, np.asarray(sums, dtype=np.float64).ravel() / np.ravel(radius)[0]))
+        return real(self, event, sums, radius)
+
+    table = dg.read(pa.table(rows), user="who")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Charge, "noisy", noisy)
+        dg.quantiles(table, "x", unit=unit, epsilon=1.0, random_state=1, **options)
+    return looks[0]
+
+
+@pytest.mark.parametrize("unit", UNITS)
+@pytest.mark.parametrize("law", ["gaussian", "laplace"])
+@pytest.mark.parametrize("relation", ["zero_out", "replace"])
+@pytest.mark.parametrize("whole", [True, False])
+def test_the_first_look_adds_no_more_than_is_billed(
+    unit: str, law: Law, relation: Any, whole: bool
+) -> None:
+    """Also of a record, which adds 1 to each of two nodes and is not scaled as other blocks are."""
+    kind = UNITS[unit]
+    options: dict[str, Any] = {"noise": law, "relation": relation}
+    options["delta"] = 0.0 if law == "laplace" else 1e-6
+    one: list[Any] = [1, 5000] if whole else [1.5, 5000.5]
+    rows: dict[str, list[Any]] = {
+        "who": [1, 1, 2],
+        "g": ["a", "a", "b"],
+        "x": [one[0], one[0], one[0]],
+    }
+    last = {name: column[-1] for name, column in rows.items()}
+    fewer: dict[str, list[Any]] = {name: column[:-1] for name, column in rows.items()}
+    other = {name: [*column, last[name]] for name, column in fewer.items()} | {
+        "x": [*fewer["x"], one[1]]
+    }
+    event, here = first_look(rows, kind, **options)
+    _, there = first_look(fewer if relation == "zero_out" else other, kind, **options)
+    moved = np.linalg.norm(here - there, 1 if law == "laplace" else 2)
+    billed = event.contribution.sensitivity(
+        1, relation, kind if unit != "element" else dg.Element()
+    )
+    assert 0.5 * billed < moved <= billed * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("ask", [dg.quantiles, dg.mean])
+def test_numbers_beyond_all_magnitudes_are_beyond_the_range(ask: Any) -> None:
+    rows = pa.table({"x": 1.7e12 + np.random.default_rng(0).uniform(0, 3e10, 3000)})
+    release = ask(dg.read(rows), "x", unit=dg.Record(), epsilon=1.0, delta=1e-6, random_state=1)
+    assert release.asked.beyond is None or release.asked.beyond > 0.9
+
+
+def test_numbers_of_a_sign_that_is_not_looked_for_are_not_beyond_an_interval() -> None:
+    rows = pa.table({"x": -np.abs(np.random.default_rng(0).normal(0, 10, 3000))})
+    asked: dict[str, Any] = {"unit": dg.Record(), "epsilon": 3.0, "delta": 1e-6, "random_state": 1}
+    asked["bounds"] = AutoRange(signed=False)
+    release = dg.quantiles(dg.read(rows), "x", **asked)
+    assert np.isneginf(release.low).all()
+
+
+def test_a_group_in_which_no_number_is_seen_has_no_estimate() -> None:
+    rng = np.random.default_rng(0)
+    rows = {"x": np.exp(rng.normal(0, 5, 3000)), "g": ["a"] * 3000}
+    release = dg.quantiles(
+        dg.read(pa.table(rows)), "x", by="g", domain=["a", "none"], unit=dg.Record(), epsilon=1.0,
+        delta=1e-6, random_state=1,
+    )  # fmt: skip
+    known = np.isfinite(release.estimate)
+    assert known[:3].all()
+    assert not known[3:].any() or (release.high[3:] > 1e6).all()
+    assert str(release)
+    release.plot()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"smallest": 0.0}, {"largest": math.inf}, {"largest": 1e-9}, {"tail": 2.0}, {"tail": 0.0}],
+)
+def test_a_rule_for_a_range_is_checked_when_it_is_made(wrong: dict[str, Any]) -> None:
+    with pytest.raises(dg.ParameterError):
+        AutoRange(**wrong)

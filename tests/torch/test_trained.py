@@ -31,7 +31,7 @@ def test_a_training_is_printed_with_its_promise() -> None:
     assert text.startswith(
         "Network with 30 trained weights, after 40 steps of about 100 blocks; accuracy 0.75; loss 1.\n"
     )
-    assert text.endswith(networks.GUARANTEE.brief)
+    assert text.endswith(str(networks.GUARANTEE))
     # How long it took is told to nobody who does not ask.
     assert str(networks.trained(seconds=1234.5)) == text
     assert repr(training) == "Training(weights=30, steps=40)"

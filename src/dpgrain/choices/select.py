@@ -70,7 +70,7 @@ class Choice:
     (1, 1.0, 'record')
     >>> print(str(found)[:70])
     the choice is 1: candidate 1.
-    Record-level differential privacy, ε = 1
+    Record-level differential privacy with ε
     """
 
     index: int
@@ -84,7 +84,7 @@ class Choice:
         error = "" if self.std_error is None else f" ± {rounded_up(self.std_error, 3)}"
         return (
             f"the choice is {shown(self.value)}: candidate {self.index}{loss}{error}.\n"
-            f"{self.guarantee.brief}"
+            f"{self.guarantee}"
         )
 
 

@@ -73,7 +73,7 @@ class Accuracy:
             f"Accuracy for the average {level}: {self.value:.4g}, 95% from {self.low:.4g} to "
             f"{self.high:.4g}; that of always naming the commonest class: {self.base:.4g}, 95% from "
             f"{self.base_low:.4g} to {self.base_high:.4g}. From about "
-            f"{counted(max(round(self.units), 0), level)}.\n{self.guarantee.brief}"
+            f"{counted(max(round(self.units), 0), level)}.\n{self.guarantee}"
         )
 
     def to_json(self) -> str:

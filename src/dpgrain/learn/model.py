@@ -555,7 +555,7 @@ class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
         if not hasattr(self, "fitted_"):
             return repr(self)
         fitted = repr(type(self)(**self.parameters_))
-        return "\n".join((fitted, str(coefficients(self)), self.guarantee_.brief))
+        return "\n".join((fitted, str(coefficients(self)), str(self.guarantee_)))
 
     def _repr_mimebundle_(self, **options: Any) -> dict[str, str]:
         """Return what notebooks show: scikit-learn's diagram, then coefficients and the promise."""

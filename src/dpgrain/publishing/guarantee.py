@@ -219,6 +219,7 @@ differential privacy, ε = 1, δ = 0 (zero_out). Printed, its guarantee says wha
         """
         facts = (
             f"by {self.elements}" if self.elements else "",
+            f"users by {self.user!r}" if self.user and self.level != "record" else "",
             self.relation,
             "rows as given" if self.provenance == "as given" else "",
             "" if self.scope.everything else f"only {self.scope}",

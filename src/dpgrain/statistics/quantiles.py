@@ -26,6 +26,7 @@ from dpgrain.statistics.run import Measured, SumsQuery
 from dpgrain.statistics.statistic import QUANTILES
 from dpgrain.statistics.trees import MOSTLY_EMPTY, MOSTLY_FULL, believed_leaves, consistent_leaves
 from dpgrain.statistics.values import Tree
+from dpgrain.tables.engines.people import made_of_people
 from dpgrain.tables.groups import Groups
 from dpgrain.tables.table import UserTable
 from dpgrain.units import Law, Relation, Unit
@@ -125,7 +126,7 @@ def quantiles(
         bounds=limits,
         max_items=max_items,
     )
-    made = partial(_ranks, ranks=ranks, z=half_width(request.noise), ends=_ends(request.bounds))
+    made = partial(_ranks, ranks=ranks, z=half_width(request.noise), ends=_ends(request))
     return SumsQuery(request, made, random_state, progress)
 
 
@@ -133,11 +134,13 @@ def _nowhere(*_: float) -> None:
     """Return nothing: a stated range has no magnitude below which its bins are even."""
 
 
-def _ends(bounds: Any) -> tuple[float, float] | None:
+def _ends(request: Request) -> tuple[float, float] | None:
     """Return the ends of numbers beyond a range that was found; None where it was stated."""
-    if not isinstance(bounds, AutoRange):
+    if not isinstance(request.bounds, AutoRange):
         return None
-    return -math.inf if bounds.signed else 0.0, math.inf
+    people = made_of_people(request.table)
+    counts = people is not None and request.value is not None and people.counts(request.value)
+    return 0.0 if counts else -math.inf, math.inf
 
 
 def _ranks(
@@ -269,7 +272,12 @@ def read_ranks(
         # Numbers beyond a range that was found count as its ends.
         low = np.where(low <= tree.low, np.minimum(low, ends[0]), low)
         high = np.where(high >= tree.ends(*_whole_tree(tree))[1], ends[1], high)
-    return tree.at(middle), low, high
+    estimate = tree.at(middle)
+    low, high = np.minimum(low, estimate), np.maximum(high, estimate)
+    if ends is not None:
+        # Where no number of a group is seen, nothing says where its quantiles lie.
+        estimate[steps[:, -1] <= 0] = np.nan
+    return estimate, low, high
 
 
 def _whole_tree(tree: Tree) -> tuple[FloatArray, FloatArray]:

@@ -6,11 +6,14 @@ What is computed here is computed from noisy counts, so it is post-processing.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
+from dpgrain import _validate
 from dpgrain._types import FloatArray, IndexArray
+from dpgrain.errors import ParameterError
 from dpgrain.statistics import trees
 from dpgrain.statistics.intervals import tail_of
 from dpgrain.statistics.values import Bins, Spacing, Tree
@@ -54,6 +57,22 @@ class AutoRange:
     largest: float = 2.0**40
     tail: float = 0.005
     signed: bool = True
+
+    def __post_init__(self) -> None:
+        _validate.positive(smallest=self.smallest)
+        _validate.positive(largest=self.largest)
+        _validate.positive(tail=self.tail)
+        if not self.smallest < self.largest or self.tail >= 0.5:
+            raise ParameterError(
+                f"smallest must be below largest, and tail below 0.5, not {self.smallest:g}, "
+                f"{self.largest:g} and {self.tail:g}.",
+                name="smallest",
+            )
+
+    @property
+    def record_norm(self) -> Mapping[str, float]:
+        """The largest norm of what one record adds to the counts of bins, by norm."""
+        return {"l2": 1.0, "l1": 1.0}
 
     @property
     def share(self) -> float:
@@ -152,6 +171,9 @@ class AutoRange:
         # A number below the smallest magnitude is taken for 0.
         outside = (edges[1:] <= low) | (edges[:-1] >= high)
         outside[self._zero] = not low <= 0.0 <= high
+        # The outermost bins have no end: far numbers in them count as the largest magnitude.
+        outside[-1] = True
+        outside[0] |= self.signed
         most = float(noisy[outside].sum()) + _MOSTLY * sd * math.sqrt(int(outside.sum()))
         inside = float(noisy[~outside].sum())
         return min(max(most, 0.0) / max(most + inside, sd), 1.0)
@@ -216,6 +238,12 @@ class AutoTree(AutoRange):
         # Of all magnitudes a few bins, or bins of one width, tell little.
         fine = spacing != "even" and height > 1
         return AutoTree(rule.smallest, rule.largest, rule.tail, rule.signed, leaves, fine)
+
+    @property
+    def record_norm(self) -> Mapping[str, float]:
+        """The largest norm of what one record adds to the counts of nodes, by norm."""
+        height = self.tree.height
+        return {"l2": math.sqrt(height), "l1": float(height)}
 
     @property
     def share(self) -> float:
@@ -291,6 +319,9 @@ class AutoTree(AutoRange):
         tree = self.tree
         leaves = trees.consistent_leaves(noisy[None], tree)[0]
         outside = (tree.edges[1:] <= bounds[0]) | (tree.edges[:-1] >= bounds[1])
+        # The outermost leaves have no end: far numbers in them count as the largest magnitude.
+        outside[-1] = True
+        outside[0] |= self.signed
         # Sums of neighbouring leaves are of a few nodes on each side.
         off = _MOSTLY * sd * math.sqrt(4 * tree.height * tree.branching)
         most, inside = float(leaves[outside].sum()) + off, float(leaves[~outside].sum())

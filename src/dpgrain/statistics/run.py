@@ -326,11 +326,14 @@ def _range(engine: Engine, request: Request, rule: AutoRange, charge: Charge) ->
         request.value,
         rule.split(),
     )
-    grid = Grid(np.ones(1), grid_bits(event.noise_multiplier), request.norm)
+    # A record's coordinates are cut off one by one, so that its bound is the norm of what it adds;
+    # other blocks are scaled to norm 1.
+    bound = rule.record_norm[request.norm] if blocks.block == "record" else 1.0
+    grid = Grid(np.array([bound]), grid_bits(event.noise_multiplier), request.norm)
     sums = data.sums(grid)
     drawn = charge.noisy(event, sums, float(grid.radius[0]))
     noisy = np.asarray(drawn * float(grid.step[0]), np.float64).ravel()
-    sd, far = noise_sd(event), "cut" if request.measure is None else request.measure.far
+    sd, far = bound * noise_sd(event), "cut" if request.measure is None else request.measure.far
     seen = rule.stands_out(noisy, sd, request.noise)
     if far == "weighed" and request.blocks.one_row:
         bounds = rule.weighed(noisy, sd, noise_sd(request.plan.sums), request.noise)

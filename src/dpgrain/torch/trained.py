@@ -88,7 +88,7 @@ class Training(ShownTraining):
         told = "".join(f"; {name} {value:.4g}" for name, value in self.history.last.items())
         return (
             f"Network with {self.weights:,} trained weights, after {self.mean.rounds:,} steps of about "
-            f"{self.mean.divisor:,.0f} blocks{told}.\n{self.guarantee.brief}"
+            f"{self.mean.divisor:,.0f} blocks{told}.\n{self.guarantee}"
         )
 
     def __repr__(self) -> str:

@@ -242,7 +242,7 @@ def _within_sight(
 
     An interval may have no end, where the tail of the numbers is not seen.
     """
-    least, most = float(estimate.min()), float(estimate.max())
+    least, most = float(np.nanmin(estimate)), float(np.nanmax(estimate))
     room = (most - least) or max(abs(most), 1.0)
     return np.maximum(low, least - room), np.minimum(high, most + room)
 
