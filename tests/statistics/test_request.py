@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection
 from typing import Any, TypeAlias
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from numpy.typing import NDArray
 from tests.refusals import refuses
@@ -226,3 +227,19 @@ def test_unknown_groups_get_gaussian_noise() -> None:
         bounds=(0, 1), random_state=0,
     )  # fmt: skip
     assert (found.asked.noise, len(found)) == ("gaussian", 1)
+
+
+@pytest.mark.parametrize(
+    ("ask", "unit"),
+    [
+        (lambda t, **o: dg.count.query(t, **o), "records"),
+        (lambda t, **o: dg.count.query(t, "x", **o), "records"),
+        (lambda t, **o: dg.sum.query(t, "x", bounds=(0, 9), **o), "x"),
+        (lambda t, **o: dg.histogram.query(t, "item", weight="x", domain=["a"], **o), "x"),
+        (lambda t, **o: dg.top.query(t, "item", method="gaussian", **o), "holders"),
+    ],
+)
+def test_an_expected_error_names_what_is_added_up(ask: Any, unit: str) -> None:
+    rows = pa.table({"who": [1, 2], "item": ["a", "b"], "x": [1.0, 2.0]})
+    asked = {"unit": dg.User(), "epsilon": 1.0, "delta": 1e-6}
+    assert ask(dg.read(rows, user="who"), **asked).plan.expected.unit == unit

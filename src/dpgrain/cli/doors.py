@@ -27,10 +27,13 @@ _GROUPS: Mapping[str, str] = {
     "clip": seldom(CLIPPING),
     "max_items": seldom(CLIPPING),
 }
+# Names of options that are not their parameters' names.
 _FLAGS = {"random_state": "--seed"}
 # Types whose values a text states by itself.
 _PLAIN = (bool, int, float, str)
+# Words in help for values of shared parameters.
 _SYMBOLS = {"epsilon": "ε", "delta": "δ", "clip": "BOUND"}
+# Help of a list of groups, which is in files at the command line.
 _DOMAIN = "Public list of groups or items, one a line, in a file; or COLUMN=FILE for each column."
 
 

@@ -34,11 +34,9 @@ if TYPE_CHECKING:
     from dpgrain.learn.features import Category, Number
     from dpgrain.learn.features import Encoding as Columns
     from dpgrain.releases import columns as columns_of_tables
-    from dpgrain.tables.engines import column_types
     from dpgrain.tables.table import UserTable
 else:
     labels = later("dpgrain.inputs.labels")
-    column_types = later("dpgrain.tables.engines.column_types")
     learn_features = later("dpgrain.learn.features")
     columns_of_tables = later("dpgrain.releases.columns")
     summary, pages = later("dpgrain.learn.summary"), later("dpgrain.report")
@@ -320,11 +318,8 @@ def _check(asked: Asked, table: UserTable, encoding: Columns, classes: list[str]
 def _labels(names: list[str], target: str, table: UserTable) -> list[Any]:
     """Return the labels, as the target column has them."""
     table.require(target, "target")
-    if table.schema[target] == column_types.TRUTH:
-        # Truths of a table are named so, whatever way they are written.
-        return [name.lower() for name in names]
     if not table.is_integer(target):
-        return names
+        return columns_of_tables.labels_named(names, table.schema[target])
     result = [labels.whole(name) for name in names]
     if None in result:
         raise ParameterError(

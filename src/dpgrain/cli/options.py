@@ -60,14 +60,6 @@ MaxItems: TypeAlias = Annotated[
         rich_help_panel=seldom(CLIPPING),
     ),
 ]
-Clip: TypeAlias = Annotated[
-    str,
-    typer.Option(
-        metavar="BOUND",
-        help="Clipping bound of a unit's data, a number or auto.",
-        rich_help_panel=seldom(CLIPPING),
-    ),
-]
 Noise: TypeAlias = Annotated[
     Law,
     typer.Option(help="Law of the noise.", rich_help_panel=seldom(PROMISE)),

@@ -49,8 +49,9 @@ def publishes(query: Callable[Parameters, Query[Made]]) -> Door[Parameters, Made
 
     made: Any = door
     made.query = query
-    made.__doc__ = described(query.__doc__, list(inspect.signature(query).parameters))
-    made.__signature__ = _published(inspect.signature(query))
+    signature = inspect.signature(query)
+    made.__doc__ = described(query.__doc__, list(signature.parameters))
+    made.__signature__ = _published(signature)
     return cast("Door[Parameters, Made]", made)
 
 

@@ -41,7 +41,7 @@ SHARED: Mapping[str, str] = {
 #: The parameters whose values name columns.
 COLUMNS = ("target", "features", "categories", "range", "columns", "item", "weight", "value", "by")
 
-# A line of a docstring that begins the description of an argument, and one that goes on with it.
+# A line of a docstring that begins the description of an argument.
 _ARGUMENT = re.compile(r"(?P<margin> +)(?P<name>\w+): (?P<text>.*)")
 # Marks of docstrings around words of code.
 _CODE = re.compile(r"(?::\w+:)?`+~?(?:dpgrain\.)?([^`]*)`+")

@@ -32,9 +32,20 @@ from dpgrain.partitions import Partition
 from dpgrain.publishing import Charge, Planned, Promise, Query, publishes
 from dpgrain.publishing.scope import Origin, arrays_of
 from dpgrain.tables.blocks import rule_of
+from dpgrain.tables.engines.column_types import TRUTH
 from dpgrain.tables.engines.people import made_of_people, require_whole_users
 from dpgrain.tables.table import UserTable
 from dpgrain.units import Unit
+
+
+def labels_named(labels: Sequence[Any], kind: str | None) -> list[Any]:
+    """Return labels as a table's column has them: its truths are named ``true`` and ``false``.
+
+    Args:
+        labels: the labels as they are stated: truths, or their names in any letters.
+        kind: the type of the column; None where the table lacks it.
+    """
+    return [str(label).lower() for label in labels] if kind == TRUTH else list(labels)
 
 
 @publishes

@@ -238,9 +238,9 @@ def _fit(name: str) -> Kind:
 
     def query(asked: Asked, epsilon: float, delta: float) -> Query[Any]:
         options = {key: value for key, value in asked.own.items() if key not in _FIT_KEYS}
-        if all(isinstance(each, bool) for each in options.get("classes") or [None]):
-            # Truths of a table are named so.
-            options["classes"] = [str(each).lower() for each in options["classes"]]
+        if options.get("classes"):
+            known = asked.table.schema.get(asked.own["target"])
+            options["classes"] = columns.labels_named(options["classes"], known)
         element = getattr(asked.unit, "by", None)
         if element is not None and not isinstance(element, str):
             raise ParameterError(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any, Literal
 
@@ -107,12 +108,10 @@ def quantiles(
         _validate.one_of(("even", "geometric"), spacing=spacing)
     limits = checked_bounds(bounds)
     found = isinstance(limits, AutoRange)
-    near: Callable[[float, float], float | None] = _nowhere
     how = spacing or _spacing(table, value, limits)
     height = {16: 1, 256: 2, 4096: 3}[bins or (256 if found or by is not None else 4096)]
     if isinstance(limits, AutoRange):
         limits = AutoTree.like(limits, how, height)
-        near = limits.near
     request = Request.of(
         QUANTILES,
         table,
@@ -122,16 +121,15 @@ def quantiles(
         noise=noise,
         domain=domain,
         value=value,
-        measure=values.ranks(height, how, near),
+        measure=values.ranks(height, how),
         bounds=limits,
         max_items=max_items,
     )
+    if isinstance(request.bounds, AutoTree):
+        # Both looks count the same leaves, whose smallest magnitude depends on the table.
+        request = replace(request, measure=values.ranks(height, how, request.bounds.near))
     made = partial(_ranks, ranks=ranks, z=half_width(request.noise), ends=_ends(request))
     return SumsQuery(request, made, random_state, progress)
-
-
-def _nowhere(*_: float) -> None:
-    """Return nothing: a stated range has no magnitude below which its bins are even."""
 
 
 def _ends(request: Request) -> tuple[float, float] | None:
@@ -271,18 +269,13 @@ def read_ranks(
     if ends is not None:
         # Numbers beyond a range that was found count as its ends.
         low = np.where(low <= tree.low, np.minimum(low, ends[0]), low)
-        high = np.where(high >= tree.ends(*_whole_tree(tree))[1], ends[1], high)
+        high = np.where(high >= tree.last, ends[1], high)
     estimate = tree.at(middle)
     low, high = np.minimum(low, estimate), np.maximum(high, estimate)
     if ends is not None:
         # Where no number of a group is seen, nothing says where its quantiles lie.
         estimate[steps[:, -1] <= 0] = np.nan
     return estimate, low, high
-
-
-def _whole_tree(tree: Tree) -> tuple[FloatArray, FloatArray]:
-    """Return the first and the last place among the edges of a tree."""
-    return np.zeros(1), np.array([float(tree.bins)])
 
 
 def _passed(

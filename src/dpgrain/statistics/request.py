@@ -360,7 +360,15 @@ class Request:
             times.append("ranks" if measure.of_ranks else "records")
         select = self.plan.select
         named_from = select.threshold if isinstance(select, Selection) else None
-        return Expected(sd, tuple(times), named_from, self.value or "records")
+        return Expected(sd, tuple(times), named_from, self._counted)
+
+    @property
+    def _counted(self) -> str:
+        """The word for what a sum is of: numbers in a column, holders, or rows."""
+        if self.indicator:
+            return "holders"
+        summed = self.statistic.weighted or self.statistic.signed
+        return self.value if summed and self.value is not None else self.asked().rows
 
     def guarantee(self, event: Event, facts: Sequence[str]) -> Guarantee:
         """The guarantee of a release made by this event."""

@@ -207,6 +207,11 @@ class Tree:
         # Where edges come closer than 1, each leaf holds one whole number instead.
         return np.asarray(np.maximum.accumulate(wide - places) + places)
 
+    @property
+    def last(self) -> float:
+        """The largest number of the last leaf."""
+        return float(self.ends(np.zeros(1), np.array([float(self.bins)]))[1][0])
+
     def leaf(self, x: FloatArray) -> IntArray:
         """Return the leaf that each number lies in, of the same shape."""
         x = np.clip(x, self.low, self.high)
