@@ -18,5 +18,5 @@ with dg.Ledger.create("visits.ledger", name="visits", promises=[promise], user="
         found = dg.count(
             table.where(day=str(day)), unit=dg.User(), clip=5.0, epsilon=0.5, delta=1e-9
         )
-        print(day, found.to_pandas()["estimate"].round(0).tolist())
+        print(day, found.estimate.round(0).tolist())
     print({name: round(ledger.left(name), 2) for name in ledger.promises}, "is left")

@@ -44,11 +44,11 @@ def test_histogram_prints_estimates_and_the_promise(
     assert "ε = 1 and δ = 10⁻⁶" in done.stdout
     assert not done.stderr
     rows = pyarrow.csv.read_csv(output)
-    limits = ["at_least", "up_to"]
-    assert rows.column_names == ["page", "estimate", "std_error", "low", "high", *limits]
+    own = ["capped_estimate", "std_error", "capped_low", "capped_high"]
+    assert rows.column_names == ["page", *own, "at_least"]
     assert "capped at a bound per cell" in done.stdout
-    assert "may be up to" in done.stdout
-    assert "at least: of the total before capping (95%)" in done.stdout
+    assert "capped 95% low" in done.stdout
+    assert "before capping it is at least at_least (95%)" in done.stdout
     assert rows.num_rows == 8
     again = command("guarantee", saved)
     assert again.returncode == 0
@@ -66,9 +66,9 @@ def test_output_formats(visits: Path, tmp_path: Path, ending: str, command: Comm
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     read = json.loads(output.read_text()) if ending == "json" else pq.read_table(output).to_pylist()
-    assert {"page", "estimate", "std_error", "low", "high", "at_least", "up_to"} == set(read[0])
-    # The bound was stated, so nothing is known of what lies above it; that is blank in every file.
-    assert all(row["up_to"] is None and row["at_least"] >= 0 for row in read)
+    capped = {"capped_estimate", "capped_low", "capped_high"}
+    assert {"page", *capped, "std_error", "at_least"} == set(read[0])
+    assert all(row["at_least"] >= 0 for row in read)
 
 
 def test_a_domain_and_a_partition_in_files(visits: Path, tmp_path: Path, command: Command) -> None:

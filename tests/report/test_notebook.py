@@ -50,7 +50,13 @@ def test_a_release_shows_picture_rows_and_sentence() -> None:
     shown = _Shown(text)
     assert len(shown.pictures) == 1
     assert "w00" in shown.pictures[0]
-    assert shown.rows[0][:5] == ["word", "estimate", "std_error", "low", "high"]
+    assert shown.rows[0][:5] == [
+        "word",
+        "capped_estimate",
+        "std_error",
+        "capped_low",
+        "capped_high",
+    ]
     assert shown.rows[1][:2] == ["w00", "300.0"]
     assert len(shown.rows) == 11
     assert "4 more rows: <code>to_pandas()</code>" in text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,7 @@ def test_the_largest_rows_are_printed(skewed: dg.Histogram) -> None:
         "bound per cell."
     )
     assert columns.split() == [
-        "item", "estimate", "std_error", "low", "high", "at_least", "up_to",
+        "item", "capped_estimate", "std_error", "capped_low", "capped_high", "at_least",
     ]  # fmt: skip
     line = lines_of(skewed, shown(skewed, 1), letters=40)[0]
     assert first.split() == [
@@ -54,12 +55,11 @@ def test_the_largest_rows_are_printed(skewed: dg.Histogram) -> None:
 def test_what_is_printed_says_what_limits_it(skewed: dg.Histogram) -> None:
     said = " ".join(notes(skewed))
     assert "95% intervals are of the capped sum" in said
-    assert "at least: of the total before capping (95%)" in said
-    assert "a rule of thumb for that total, no guarantee, blank where no bound was learned" in said
+    assert "before capping it is at least at_least (95%), and nobody knows how much more" in said
     assert "of blocks exceed their bound" in said
     assert said in repr(skewed)
     after = " ".join(notes(skewed.shrunk()))
-    assert "Errors and intervals are approximate, as the release is shrunk; at least" in after
+    assert "Errors and intervals are approximate, as the release is shrunk; before capping" in after
     assert "95% intervals" not in after
 
 
@@ -135,21 +135,34 @@ def test_means_are_told_of_the_average_record() -> None:
     assert f"± {one.more['count_error'][0]:,.0f} records" in repr(one).splitlines()[0]
 
 
-def test_files_have_the_limits_and_blanks(skewed: dg.Histogram, tmp_path: Path) -> None:
-    names = ["item", "estimate", "std_error", "low", "high", "at_least", "up_to"]
-    blank = np.isnan(skewed.more["up_to"])
-    assert blank.any()
-    assert not blank.all()
+def test_files_name_what_is_capped_and_leave_blanks(skewed: dg.Histogram, tmp_path: Path) -> None:
+    names = ["item", "capped_estimate", "std_error", "capped_low", "capped_high", "at_least"]
+    blank = np.arange(len(skewed)) % 3 == 0
+    skewed = replace(skewed, at_least=np.where(blank, np.nan, skewed.more["at_least"]))
     rows = json.loads(skewed.write(tmp_path / "out.json").read_text())
     assert list(rows[0]) == names
-    assert [row["up_to"] is None for row in rows] == blank.tolist()
+    assert [row["at_least"] is None for row in rows] == blank.tolist()
     table = pyarrow.csv.read_csv(skewed.write(tmp_path / "out.csv"))
     assert table.column_names == names
-    assert table["up_to"].null_count == blank.sum()
+    assert table["at_least"].null_count == blank.sum()
     assert "nan" not in (tmp_path / "out.csv").read_text().lower()
-    assert pq.read_table(skewed.write(tmp_path / "out.parquet"))["up_to"].null_count == blank.sum()
+    written = pq.read_table(skewed.write(tmp_path / "out.parquet"))
+    assert written["at_least"].null_count == blank.sum()
     frame = skewed.to_pandas()
-    assert (frame["up_to"].isna() == blank).all()
+    assert (frame["at_least"].isna() == blank).all()
+
+
+def test_columns_are_named_capped_where_clipping_may_take_something() -> None:
+    rows = releases.shop()
+    numbers: dict[str, Any] = {"bounds": (0, 30), "epsilon": 2.0, "delta": 1e-4}
+    for unit, of in ((dg.User(), "capped_"), (dg.Record(), "")):
+        for release in (
+            dg.count(rows, **{**OPTIONS, "unit": unit}),
+            dg.mean(rows, "paid", unit=unit, **numbers),
+            dg.quantiles(rows, "paid", [0.5], unit=unit, **numbers),
+        ):
+            columns = release.to_arrow().column_names
+            assert {f"{of}{name}" for name in ("estimate", "low", "high")} <= set(columns)
 
 
 def test_a_file_without_limits_is_read(skewed: dg.Histogram, tmp_path: Path) -> None:
@@ -160,7 +173,7 @@ def test_a_file_without_limits_is_read(skewed: dg.Histogram, tmp_path: Path) -> 
     for fact in ("above", "lost", "lost_of", "max_elements"):
         del about["facts"][fact]
     del about["facts"]["clip"]["takes"]
-    old = table.drop_columns(["at_least", "up_to"])
+    old = table.drop_columns(["at_least"]).rename_columns({"capped_estimate": "estimate"})
     metadata = {b"dpgrain": json.dumps(about).encode()}
     pq.write_table(old.replace_schema_metadata(metadata), path)
     again = dg.Release.load(path)
@@ -168,6 +181,20 @@ def test_a_file_without_limits_is_read(skewed: dg.Histogram, tmp_path: Path) -> 
     assert np.array_equal(again.estimate, skewed.estimate)
     assert "at_least" not in repr(again)
     assert again.report(tmp_path / "page.html").exists()
+
+
+def test_a_file_with_limits_that_are_no_longer_made_is_read(
+    skewed: dg.Histogram, tmp_path: Path
+) -> None:
+    path = skewed.save(tmp_path / "old.parquet")
+    table = pq.read_table(path)
+    about = json.loads(table.schema.metadata[b"dpgrain"])
+    about["fields"] = [*about["fields"], "up_to"]
+    old = table.rename_columns({"capped_estimate": "estimate"})
+    old = old.append_column("up_to", old["estimate"])
+    metadata = {b"dpgrain": json.dumps(about).encode()}
+    pq.write_table(old.replace_schema_metadata(metadata), path)
+    assert dg.Release.load(path).hash == skewed.hash
 
 
 def test_the_page_and_the_plot_name_the_capped_sum(skewed: dg.Histogram, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from scipy import stats
 import dpgrain as dg
 from dpgrain._types import FloatArray
 from dpgrain.publishing import Charge
-from dpgrain.statistics.ranges import AutoRange, AutoTree
+from dpgrain.statistics.ranges import AutoRange, AutoTree, _tail
 from dpgrain.units import Law
 
 
@@ -43,13 +43,54 @@ def test_far_numbers_are_weighed_against_the_noise() -> None:
     one = int(np.flatnonzero(rule.edges == 1)[0])
     counts[one : one + 4] = [4000.0, 2000.0, 1000.0, 500.0]
     found = [rule.weighed(counts, 9.0, noise) for noise in (1e-3, 4.0, 400.0, 1e5)]
-    assert found == [(1.0, 8192.0), (1.0, 128.0), (1.0, 8.0), (1.0, 2.0)]
+    assert found == [(1.0, 2048.0), (1.0, 32.0), (1.0, 8.0), (1.0, 2.0)]
     mirrored = [rule.weighed(counts[::-1], 9.0, noise) for noise in (1e-3, 4.0, 400.0, 1e5)]
     assert mirrored == [(-high, -low) for low, high in found]
     both = rule.weighed(counts + counts[::-1], 9.0, 4.0)
-    assert both == (-128.0, 128.0)
+    assert both == (-32.0, 32.0)
     nothing = rule.weighed(np.zeros(counts.size), 9.0, 4.0)
     assert nothing == (float(rule.edges[0]), float(rule.edges[-1]))
+
+
+NUMBERS: dict[str, Any] = {
+    "one size": lambda rng: rng.uniform(1, 29, 20_000),
+    "exponential": lambda rng: rng.exponential(8, 20_000),
+    "normal": lambda rng: rng.normal(100, 10, 20_000),
+    "log-normal": lambda rng: rng.lognormal(1, 1.5, 20_000),
+    "power, 3": lambda rng: 5 * rng.pareto(3, 20_000) + 1,
+    "power, 1.5": lambda rng: 5 * rng.pareto(1.5, 20_000) + 1,
+}
+
+
+@pytest.mark.parametrize("tail", NUMBERS)
+@pytest.mark.parametrize("scale", [0.3, 1.0, 4.0])
+def test_bounds_of_sums_are_near_the_best(tail: str, scale: float) -> None:
+    """Noise and what is cut off add up to little more than at the best bound, for any tail."""
+    rule, rng = AutoRange(signed=False), np.random.default_rng(7)
+    numbers, sd, noise = NUMBERS[tail](rng), 9.4 * scale, 1.7 * scale
+
+    def error(bound: float) -> float:
+        return math.hypot(noise * bound, float(np.maximum(numbers - bound, 0.0).sum()))
+
+    counts = np.histogram(numbers, rule.edges)[0].astype(float)
+    best = min(error(edge) for edge in rule.edges[1:].tolist())
+    made = [
+        error(rule.weighed(counts + rng.laplace(0, sd / 2**0.5, counts.size), sd, noise)[1])
+        for _ in range(20)
+    ]
+    assert np.median(made) < 4.5 * best
+
+
+def test_a_guess_beyond_what_is_seen_is_no_more_than_counts_leave_likely() -> None:
+    seen = np.array([0.0, 4000.0, 1000.0, 0.0, 0.0, 0.0, 0.0])
+    noisy = np.array([5.0, 4000.0, 1000.0, 20.0, -30.0, 3.0, 0.0])
+    assert _tail(seen, noisy, 10.0).tolist() == [0.0, 4000.0, 1000.0, 40.0, 10.0, 2.5, 0.625]
+    # 4,000 to 1,000 is a fall by 4, 1,000 to 50 one by 20: the next one is by more than that.
+    steep = np.array([4000.0, 1000.0, 50.0, 0.0, 0.0])
+    guess = _tail(steep, steep, 1.0)
+    assert 20 * guess[3] < guess[2]
+    assert guess[3] / guess[4] > guess[2] / guess[3]
+    assert _tail(np.zeros(3), noisy[:3], 10.0).tolist() == [0.0] * 3
 
 
 @pytest.mark.parametrize("law", ["gaussian", "laplace"])

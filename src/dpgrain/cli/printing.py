@@ -31,7 +31,7 @@ else:
 
 _PICTURES = (".png", ".svg", ".pdf")
 # The columns of limits have these headings.
-_HEADINGS = {"at_least": "at least", "up_to": "may be up to", "count_error": "its error"}
+_HEADINGS = {"at_least": "at least", "count_error": "its error"}
 # Letters of a key that are printed, at most.
 _LETTERS = 200
 # A word of a key that is no longer than this is not broken, however many columns there are.
@@ -149,7 +149,9 @@ def tell_estimates(release: Release, top: int) -> None:
         table.add_column(plain(name), overflow="fold", min_width=min(longest, _WHOLE))
     numbers = [_numbers(line, release, known) for line in lines]
     headings = [_HEADINGS.get(name, name) for name in (printed.heading(release, n) for n in known)]
-    for place, name in enumerate(("estimate", "std. error", "95% low", "95% high", *headings)):
+    of = "capped " if release.asked.cut else ""
+    own = (f"{of}estimate", "std. error", f"{of}95% low", f"{of}95% high")
+    for place, name in enumerate((*own, *headings)):
         # No number and no word is ever cut: the table grows wider than the terminal instead.
         whole = (*name.split(), *(row[place] for row in numbers))
         table.add_column(name, justify="right", min_width=max(map(len, whole)))

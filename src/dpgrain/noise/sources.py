@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from dpgrain.errors import ParameterError
 
-RandomState: TypeAlias = "int | np.random.Generator | None"
+RandomState: TypeAlias = int | np.random.Generator | None
 
 # The generators of NumPy, by the name that their states have.
 _GENERATORS: dict[str, Any] = {

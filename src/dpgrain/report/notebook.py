@@ -80,7 +80,7 @@ def _table(release: Release) -> Markup:
     """Return the first or the largest rows as a table."""
     known = known_more(release)
     heads = [text(name, _LETTERS) for name in release.groups.names]
-    heads += ["estimate", "std_error", "low", "high", *(heading(release, name) for name in known)]
+    heads += [*release.headings, *(heading(release, name) for name in known)]
     rows = []
     for line in lines_of(release, shown(release, _ROWS), letters=_LETTERS):
         more = [cell for name, cell in zip(release.more, line.more, strict=True) if name in known]

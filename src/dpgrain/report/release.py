@@ -58,7 +58,6 @@ _ASKED = {
 # Headings of the further columns of numbers.
 _MORE = {
     "at_least": "At least (95%)",
-    "up_to": "May be up to",
     "count": "Records (noisy)",
     "count_error": "Their std. error",
 }
@@ -234,6 +233,7 @@ def _estimated(facts: _Facts, salt: str = "") -> dict[str, object]:
         "everyone": release.asked.over == "everyone",
         "estimand": text(release.estimand),
         "capped": release.asked.capped,
+        "cut": release.asked.cut,
         "counts_capped": counts_capped(release),
         "left_out": release.asked.left_out,
         "estimates": [(line, _named(release, line)) for line in lines],

@@ -263,6 +263,12 @@ class Asked(Mapping[str, str]):
         return self.clip is not None and self.clip.takes
 
     @property
+    def cut(self) -> bool:
+        """True where contributions are capped, or numbers end at bounds that were found."""
+        ends = self.found is not None and not self.statistic.in_order
+        return self.capped or ends
+
+    @property
     def _capped(self) -> str:
         """The words for the bound on what a unit adds, after a comma; empty where it takes nothing."""
         if not self.capped:

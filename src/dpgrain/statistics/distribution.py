@@ -21,7 +21,7 @@ from dpgrain.publishing import Promise, Query, publishes
 from dpgrain.statistics import values
 from dpgrain.statistics.bounds import AutoClip
 from dpgrain.statistics.consistent import consistent
-from dpgrain.statistics.intervals import at_least, blank, ratio_interval
+from dpgrain.statistics.intervals import at_least, ratio_interval
 from dpgrain.statistics.ranges import AutoRange
 from dpgrain.statistics.release import Estimates, Histogram
 from dpgrain.statistics.request import By, Request
@@ -163,7 +163,6 @@ def _bins(measured: Measured, law: Law) -> Histogram:
         measured.asked,
         law,
         at_least=at_least(estimate, error, law) if capped else None,
-        up_to=blank(estimate.size) if capped else None,
     )
 
 

@@ -8,16 +8,13 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
 
-import numpy as np
-
-from dpgrain._types import BoolArray
 from dpgrain.errors import ParameterError
 from dpgrain.noise import RandomState
 from dpgrain.publishing import Promise, Query, publishes
 from dpgrain.statistics import values
 from dpgrain.statistics.bounds import AutoClip
 from dpgrain.statistics.distribution import binned
-from dpgrain.statistics.intervals import at_least, blank, up_to
+from dpgrain.statistics.intervals import at_least, blank
 from dpgrain.statistics.plan import clip_rule
 from dpgrain.statistics.ranges import AutoRange
 from dpgrain.statistics.release import Histogram
@@ -275,12 +272,11 @@ def as_histogram(
         signed: True where numbers may be of either sign.
     """
     estimate, sd = sign * scale * measured.masses[:, 0], scale * measured.sd
-    least = most = None
+    least = None
     if measured.asked.capped:
         # What clipping takes of numbers of both signs may move a sum either way.
         falls = not signed and sign > 0
         least = at_least(estimate, sd, noise) if falls else blank(sd.size)
-        most = up_to(estimate, sd, noise, _learned(measured)) if falls else blank(sd.size)
     return Histogram(
         measured.groups,
         estimate,
@@ -290,15 +286,7 @@ def as_histogram(
         measured.asked,
         noise,
         at_least=least,
-        up_to=most,
     )
-
-
-def _learned(measured: Measured) -> BoolArray:
-    """Return in which groups a bound was learned, and nothing but what is above it was left out."""
-    if measured.chosen is None or measured.asked.max_elements is not None:
-        return np.zeros(len(measured.groups), dtype=np.bool_)
-    return measured.chosen.seen
 
 
 def checked_bounds(bounds: Any) -> tuple[float, float] | AutoRange:

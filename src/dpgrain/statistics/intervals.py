@@ -6,13 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from dpgrain._types import BoolArray, FloatArray
+from dpgrain._types import FloatArray
 from dpgrain.noise.additive import law_named
 from dpgrain.units import Law
-
-# Standard errors that a chosen bound loses, at most on most of the public tables: it balances what
-# clipping takes against the noise (docs/theory, "What clipping leaves").
-_LOSS = 5.0
 
 
 def quantile_of(noise: str, level: float) -> float:
@@ -82,32 +78,13 @@ def at_least(estimate: FloatArray, std_error: FloatArray, noise: str) -> FloatAr
         noise: the law of the noise.
 
     Contributions must not be negative: clipping then only lowers a sum, so that a lower limit of the
-    clipped sum is one of the total, whatever the data are.
+    clipped sum is one of the total, whatever the data are. There is no upper one: one unit may hold
+    any amount, and no private release shows it (docs/theory, "What clipping leaves").
 
     >>> at_least(np.array([100.0, 3.0]), np.array([10.0, 10.0]), "gaussian").round(1)
     array([83.6,  0. ])
     """
     return np.maximum(estimate - quantile_of(noise, 0.95) * std_error, 0.0)
-
-
-def up_to(estimate: FloatArray, std_error: FloatArray, noise: str, seen: BoolArray) -> FloatArray:
-    """Return how large totals before clipping may be, (V,), by a rule of thumb: no guarantee.
-
-    Args:
-        estimate: (V,) the noisy sums of clipped contributions, as they came out.
-        std_error: (V,) the standard deviation of their noise.
-        noise: the law of the noise.
-        seen: (V,) True where the clipping bound was learned from blocks that stood out.
-
-    Returns:
-        (V,) the limits; NaN where no bound was learned.
-
-    >>> sums, sd = np.array([100.0, 3.0]), np.array([10.0, 10.0])
-    >>> up_to(sums, sd, "gaussian", np.array([True, False])).round(1)
-    array([169.6,   nan])
-    """
-    limit: FloatArray = np.maximum(estimate + (half_width(noise) + _LOSS) * std_error, 0.0)
-    return np.where(seen, limit, np.nan)
 
 
 def ratio_interval(

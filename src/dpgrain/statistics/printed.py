@@ -140,7 +140,7 @@ def heading(release: Release, name: str) -> str:
 def notes(release: Release) -> list[str]:
     """Return what readers of the numbers have to know, in short sentences."""
     asked = release.asked
-    said = [_intervals(release)] if asked.processed or asked.capped or asked.statistic.ratio else []
+    said = [_intervals(release)] if asked.processed or asked.cut or asked.statistic.ratio else []
     if asked.outside:
         said.append(f"{asked.outside[0].upper()}{asked.outside[1:]}.")
     if asked.left_out:
@@ -155,7 +155,7 @@ def _intervals(release: Release) -> str:
     if asked.statistic.ratio:
         average = "record, not the average person" if asked.rows == "records" else "person"
         said = (
-            f"95% intervals are of this {'capped ' if asked.capped else ''}number, which is about the "
+            f"95% intervals are of this {'capped ' if asked.cut else ''}number, which is about the "
             f"average {average}"
         )
         if asked.statistic.stepped:
@@ -166,11 +166,7 @@ def _intervals(release: Release) -> str:
     if asked.processed:
         said = f"Errors and intervals are approximate, as the release is {asked.afterwards}"
     if "at_least" in known:
-        said += "; at least: of the total before capping (95%)"
-    if "up_to" in known:
-        said += "; up to: a rule of thumb for that total, no guarantee"
-        if np.isnan(release.more["up_to"]).any():
-            said += ", blank where no bound was learned"
+        said += "; before capping it is at least at_least (95%), and nobody knows how much more"
     if "at_least" in known and asked.chosen:
         said += (
             ". To estimate the uncapped total, set clip= to a bound that few contributions exceed"
@@ -183,7 +179,7 @@ def summary(release: Release) -> str:
     name = f"{release.statistic.name[:1].upper()}{release.statistic.name[1:]}"
     asked, care = release.asked, release.asked.take_care
     if not release.groups.names:
-        if asked.capped and not asked.statistic.ratio:
+        if asked.cut:
             name = f"Capped {release.statistic.name}"
         parts = [f"{name}: {_one_number(release)} ({asked.estimand})."]
     else:
@@ -207,7 +203,7 @@ def _one_number(release: Release) -> str:
     line = lines_of(release, np.arange(1), letters=_LETTERS)[0]
     more = dict(zip(release.more, line.more, strict=True))
     from_count = "from a capped count of about" if counts_capped(release) else "from about"
-    words = {"at_least": "at least", "up_to": "up to", "count": from_count}
+    words = {"at_least": "before capping at least", "count": from_count}
     told = [f"{words[name]} {more[name]}" for name in words if more.get(name)]
     if more.get("count"):
         error = more.get("count_error")
@@ -227,7 +223,7 @@ def _table(release: Release) -> list[str]:
     ]
     heads = [shorten(printed(name), _LETTERS) for name in release.groups.names]
     more = [heading(release, name) for name in known]
-    rows = [[*heads, "estimate", "std_error", "low", "high", *more], *rows]
+    rows = [[*heads, *release.headings, *more], *rows]
     lines = aligned(rows)
     if len(release) > len(places):
         order = "first" if in_order(release) else "largest"

@@ -29,6 +29,10 @@ _FALSE_RANGE, _FALSE_NEIGHBOUR = 1e-5, 1e-3
 _TOGETHER = (2, 3, 4)
 # The 95% quantile of the normal law, in standard deviations.
 _MOSTLY = 1.6448536269514722
+# Standard errors from which on counts clearly fall, and up to which a count is likely.
+_CLEARLY, _LIKELY = 3.0, 2.0
+# Count that stands for none where a logarithm is taken.
+_NOTHING = 1e-100
 # Believed leaves from which on finer ones would say little.
 _MANY_LEAVES = 24
 
@@ -190,18 +194,21 @@ class AutoRange:
             law: the law of the noise of counts.
 
         What a bound takes of the sum is estimated from the bins that are seen, and beyond these from a
-        tail that falls by 4 from bin to bin, as far numbers often lie where too few are to be seen.
+        tail that falls by 4 from bin to bin or faster, as far numbers often lie where too few are to be
+        seen (:func:`_tail`).
         """
         low, high = self.choose(noisy, sd, law)
         if not self.stands_out(noisy, sd, law):
             return low, high
         seen, middle = np.maximum(self.seen(noisy, sd, law), 0.0), self._zero
+        above, below = slice(middle + 1, None), slice(middle - 1, None, -1)
         # Bins are a factor of 2 wide, so that numbers of one sign keep a bin at least.
         if high > 0:
-            high = max(_best_end(seen[middle + 1 :], self.edges[middle + 1 :], noise), 2 * low)
+            counts = _tail(seen[above], noisy[above], sd)
+            high = max(_best_end(counts, self.edges[middle + 1 :], noise), 2 * low)
         if low < 0:
-            below = _best_end(seen[:middle][::-1], -self.edges[: middle + 1][::-1], noise)
-            low = -max(below, -2 * high)
+            counts = _tail(seen[below], noisy[below], sd)
+            low = -max(_best_end(counts, -self.edges[middle::-1], noise), -2 * high)
         return low, high
 
     @property
@@ -328,17 +335,40 @@ class AutoTree(AutoRange):
         return min(max(most, 0.0) / max(most + inside, sd), 1.0)
 
 
+def _tail(seen: FloatArray, noisy: FloatArray, sd: float) -> FloatArray:
+    """Return counts of bins with a guess beyond the last one that is seen, (B,).
+
+    Args:
+        seen: (B,) the counts of bins of increasing magnitude, 0 where none is seen.
+        noisy: (B,) the noisy counts.
+        sd: the standard deviation of their noise.
+
+    Counts are guessed to fall by 4 from bin to bin, as those of a power law do; by more, and more and
+    more, where the last counts clearly do so, as those of lighter tails. No guess is above what the
+    bin's own noisy count leaves likely.
+    """
+    top = int(np.flatnonzero(seen > 0)[-1]) if (seen > 0).any() else 0
+    # The last three counts; where one of them is not seen its error hides all falls.
+    last = np.maximum(np.concatenate([np.zeros(2), seen])[top : top + 3], _NOTHING)
+    logs, off = np.log(last), sd / last
+    fall = logs[1] - logs[2] - _CLEARLY * math.hypot(off[1], off[2])
+    more = 2 * logs[1] - logs[0] - logs[2] - _CLEARLY * math.hypot(off[0], 2 * off[1], off[2])
+    likely = np.maximum(noisy, 0.0) + _LIKELY * sd
+    guess, fall = seen.copy(), max(fall, math.log(4))
+    for place in range(top + 1, seen.size):
+        fall += max(more, 0.0)
+        guess[place] = min(guess[place - 1] * math.exp(-fall), likely[place])
+    return guess
+
+
 def _best_end(counts: FloatArray, edges: FloatArray, noise: float) -> float:
     """Return the edge at which what is cut off and the noise add up to the least square.
 
     Args:
-        counts: (B,) the counts of bins of numbers above 0, 0 where none is seen.
+        counts: (B,) the counts of bins of numbers above 0.
         edges: (B + 1,) their edges.
         noise: the standard deviation of the noise, over the edge.
     """
-    top = int(np.flatnonzero(counts > 0)[-1]) if (counts > 0).any() else 0
-    beyond = np.maximum(np.arange(counts.size) - top, 0)
-    whole = np.where(beyond > 0, counts[top] * 4.0**-beyond, counts)
     middles = np.sqrt(edges[:-1] * edges[1:])
-    cut = np.maximum(middles - edges[1:, None], 0.0) @ whole
+    cut = np.maximum(middles - edges[1:, None], 0.0) @ counts
     return float(edges[1:][np.argmin((noise * edges[1:]) ** 2 + cut**2)])

@@ -6,7 +6,7 @@ import hashlib
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
@@ -94,6 +94,15 @@ class Release(ShownRelease, ABC):
         """The further columns of numbers, each (V,)."""
         return {}
 
+    @property
+    def headings(self) -> tuple[str, str, str, str]:
+        """The names of estimate, standard error, and both ends of the interval, in tables and files.
+
+        Where something may be cut off they say so: that of contributions, or of far numbers.
+        """
+        of = "capped_" if self.asked.cut else ""
+        return f"{of}estimate", "std_error", f"{of}low", f"{of}high"
+
     def unknown(self) -> Self:
         """Return the release without estimates, as where no number stood out from the noise."""
         kept = ("count", "count_error", "clip")
@@ -104,17 +113,12 @@ class Release(ShownRelease, ABC):
         return len(self.groups)
 
     def to_arrow(self) -> pa.Table:
-        """Return the keys, then the columns estimate, std_error, low and high, and those of ``more``.
+        """Return the keys, then the columns that :attr:`headings` names, and those of ``more``.
 
         What is not known is null.
         """
-        numbers = {
-            "estimate": self.estimate,
-            "std_error": self.std_error,
-            "low": self.low,
-            "high": self.high,
-            **self.more,
-        }
+        own = (self.estimate, self.std_error, self.low, self.high)
+        numbers = {**dict(zip(self.headings, own, strict=True)), **self.more}
         columns = {name: as_column(column) for name, column in numbers.items()}
         keys = dict(zip(self.groups.names, self.groups.columns, strict=True))
         # The names of columns of numbers are taken, whether these are shown or only saved.
@@ -172,6 +176,11 @@ class Release(ShownRelease, ABC):
     def _columns(self) -> dict[str, FloatArray]:
         """Return the fields of shape (V,) from which the release is made again."""
 
+    def _stored(self) -> dict[str, str]:
+        """Return the name of each field of shape (V,) with that of its column in a saved file."""
+        named = dict(zip(("estimate", "std_error"), self.headings, strict=False))
+        return {name: named.get(name, name) for name in self._columns()}
+
     def _about(self) -> dict[str, Any]:
         """Return the other fields from which the release is made again, but guarantee and request."""
         return {}
@@ -188,14 +197,14 @@ class Release(ShownRelease, ABC):
             "asked": dict(self.asked),
             "facts": self.asked.to_dict(),
             "keys": list(self.groups.names),
-            "fields": list(self._columns()),
+            "fields": self._stored(),
             "about": self._about(),
         }
         metadata = {_METADATA: json.dumps(about, ensure_ascii=False).encode()}
         table = self.to_arrow()
-        for name, column in self._columns().items():
-            if name not in table.column_names:
-                table = table.append_column(name, pa.array(column))
+        for name, place in self._stored().items():
+            if place not in table.column_names:
+                table = table.append_column(place, pa.array(self._columns()[name]))
         with whole_file(Path(path)) as part:
             _write_parquet(table.replace_schema_metadata(metadata), part)
         return Path(path)
@@ -219,11 +228,16 @@ class Release(ShownRelease, ABC):
             if about["kind"] in _ELSEWHERE:
                 import_module(_ELSEWHERE[about["kind"]])
             made: Any = Release._kinds[about["kind"]]
+            stored = about["fields"]
+            if isinstance(stored, list):
+                # Files of 0.1 name columns as fields, and may have one that releases no longer have.
+                known = {field.name for field in fields(made)}
+                stored = {name: name for name in stored if name in known}
             return made(
                 groups=Groups(tuple(about["keys"]), tuple(keys), table.num_rows),
                 guarantee=Guarantee.from_dict(about["guarantee"]),
                 asked=_asked_of(about),
-                **{name: table.column(name).to_numpy() for name in about["fields"]},
+                **{name: table.column(place).to_numpy() for name, place in stored.items()},
                 **about["about"],
             )
         except (OSError, pa.ArrowException, LookupError, TypeError, ValueError) as error:
@@ -291,11 +305,8 @@ class Histogram(Release):
         noise: the law of the noise: ``"gaussian"``, ``"laplace"``, or ``"geometric"`` (whole numbers).
         nonnegative: True where estimates below 0 were set to 0.
         at_least: (V,) the totals before clipping are no less, each with 95% confidence, whatever the
-            data; NaN where values may be below 0. None where clipping takes nothing.
-        up_to: (V,) the totals before clipping may be as large, by a rule that mostly held on public
-            tables and is no guarantee; NaN where no bound was learned from the data.
-
-    Both limits rest on the noisy sums as they came out, so that no post-processing changes them.
+            data; NaN where values may be below 0. None where clipping takes nothing. It rests on the
+            noisy sums as they came out, so that no post-processing changes it.
 
     >>> from dpgrain import User, histogram, read
     >>> rows = pa.table({"who": list(range(900)), "page": ["jobs"] * 600 + ["news"] * 300})
@@ -317,7 +328,6 @@ class Histogram(Release):
     noise: str = "gaussian"
     nonnegative: bool = False
     at_least: FloatArray | None = None
-    up_to: FloatArray | None = None
 
     @property
     def low(self) -> FloatArray:
@@ -333,9 +343,8 @@ class Histogram(Release):
 
     @property
     def more(self) -> dict[str, FloatArray]:
-        """The limits of the totals before clipping, where that may take something."""
-        limits = {"at_least": self.at_least, "up_to": self.up_to}
-        return {name: limit for name, limit in limits.items() if limit is not None}
+        """The lower limit of the totals before clipping, where that may take something."""
+        return {} if self.at_least is None else {"at_least": self.at_least}
 
     def _columns(self) -> dict[str, FloatArray]:
         own = {"estimate": self.estimate, "std_error": self.std_error, "clip": self.clip}

@@ -49,6 +49,8 @@ from dpgrain.tables.split import Split
 _STANDS_OUT = 3.0
 # Corners of a number, at most, but for the many nodes of a tree of bins.
 _FEW_CORNERS = 3
+# Ratio, roughly, of a clipping bound to the average block of several records.
+_LONGER = 2.0
 
 _NO_NUMBER = (
     "no number stood out from the noise: give bounds= or more ε, or ask the curator how numbers are "
@@ -335,8 +337,11 @@ def _range(engine: Engine, request: Request, rule: AutoRange, charge: Charge) ->
     noisy = np.asarray(drawn * float(grid.step[0]), np.float64).ravel()
     sd, far = bound * noise_sd(event), "cut" if request.measure is None else request.measure.far
     seen = rule.stands_out(noisy, sd, request.noise)
-    if far == "weighed" and request.blocks.one_row:
-        bounds = rule.weighed(noisy, sd, noise_sd(request.plan.sums), request.noise)
+    one_row = request.blocks.one_row
+    if far == "weighed" or (far == "weighed of people" and one_row):
+        single = one_row or blocks.block == "record"
+        noise = noise_sd(request.plan.sums) * (1.0 if single else _LONGER)
+        bounds = rule.weighed(noisy, sd, noise, request.noise)
     else:
         bounds = rule.choose(noisy, sd, request.noise)
     whole = isinstance(rule, AutoTree) and rule.near(*bounds) is not None

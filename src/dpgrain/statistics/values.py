@@ -22,8 +22,8 @@ from dpgrain.tables.split import Present, Split, Weight
 
 Norm = Literal["l2", "l1"]
 #: The treatment of far numbers by a range that is found: a share of them is cut off, or as many as the
-#: noise is worth.
-Far = Literal["cut", "weighed"]
+#: noise is worth; or that only where each person has one number, as those rarely lie far from 0.
+Far = Literal["cut", "weighed", "weighed of people"]
 # Masses are multiples of this, so that 2^23 full records of one user and group add up exactly.
 _UNIT = 2.0**-30
 
@@ -45,8 +45,7 @@ class Measure:
         ratio: whether results are divided by their group's count: then what clipping takes of all
             groups shows in each, and noise the more, the fewer of the records a group has.
         counting: the number of a group's first corners that add up to the count of its records.
-        far: the treatment of far numbers, where the range is found; they are weighed where each unit
-            has one number alone, and cut otherwise.
+        far: the treatment of far numbers, where the range is found.
         stands_for: the function from the range to the number that one in a coordinate stands for, in
             sums; or, in ratios, that noise of one record moves the result by, roughly at the most.
         of_ranks: whether that is a rank, whatever the range is.
@@ -333,7 +332,8 @@ def moments(degree: int) -> Measure:
         noisy=degree,
         ratio=True,
         counting=degree + 1,
-        far="weighed",
+        # The noise of a square grows with the square of the range, and a wide one costs too much.
+        far="weighed" if degree == 1 else "weighed of people",
         stands_for=lambda low, high: (high - low) ** degree,
     )
 

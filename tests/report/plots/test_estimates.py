@@ -115,7 +115,7 @@ def sums(**options: Any) -> dg.Histogram:
 
 def test_totals_before_capping_are_drawn_beside_capped_sums() -> None:
     for options, name in (
-        ({}, "total before capping: at least (95%), up to (rule of thumb)"),
+        ({}, "total before capping: at least (95%)"),
         ({"clip": 20.0}, "total before capping: at least (95%)"),
         ({"unit": dg.Record()}, None),
     ):

@@ -66,7 +66,7 @@ def plot_beside(release: Release, other: Release, ax: Axes | None = None, *, top
     low, high = (np.concatenate(sides) for sides in zip(*ends, strict=True))
     keys = key_texts(release, places, letters=200)
     labels = [label(release.statistic.keys(key), label_letters(ax)) or "all" for key in keys]
-    capped = other if other.asked.capped else release
+    capped = other if other.asked.cut else release
     zero = isinstance(release, Histogram)
     label_rows(ax, labels, f"estimate ({quantity(capped, ax)})", low, high, zero=zero)
     legend_above(ax, ax.get_legend_handles_labels()[0])

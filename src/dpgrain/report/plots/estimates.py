@@ -94,23 +94,14 @@ def plot_estimates(release: Release, ax: Axes | None = None, *, top: int = 30) -
 
 
 def _draw_totals(release: Release, ax: Axes, places: IntArray) -> None:
-    """Draw from where to where totals before capping lie, below each estimate; an arrow has no end."""
-    least, most = (release.more[name][places] for name in ("at_least", "up_to"))
+    """Draw from where on totals before capping lie, below each estimate, as an arrow without an end."""
+    least = release.more["at_least"][places]
     rows, known = np.arange(len(places)) + 0.25, np.isfinite(least)
-    ends = known & np.isfinite(most)
     if not known.any():
         return
     narrow = width_of(ax) < NARROW
     name = "before capping" if narrow else "total before capping: at least (95%)"
-    name += ", up to (rule of thumb)" if ends.any() and not narrow else ""
-    ax.hlines(rows[ends], least[ends], most[ends], color=ORANGE, linewidth=1.6)
-    for places_of, numbers, marker in (
-        (ends, least, "|"),
-        (ends, most, "|"),
-        (known & ~ends, least, ">"),
-    ):
-        ax.plot(numbers[places_of], rows[places_of], marker, color=ORANGE, markersize=5)
-    ax.plot([], [], color=ORANGE, marker="|" if ends.any() else ">", label=name)
+    ax.plot(least[known], rows[known], ">", color=ORANGE, markersize=5, label=name)
     legend_above(ax, ax.get_legend_handles_labels()[0], columns=1)
 
 
@@ -126,13 +117,14 @@ def drawn(release: Release, top: int) -> int:
 
 
 def quantity(release: Release, ax: Axes) -> str:
-    """Return the name of an estimate, marked as capped where clipping may take something."""
-    capped = " (records capped)" if release.statistic.ratio else ", capped"
+    """Return the name of an estimate, marked as capped where something may be cut off."""
+    records = release.statistic.ratio and release.asked.capped
+    capped = " (records capped)" if records else ", capped"
     what = fitting(measured(release), ax)
     if release.statistic.stepped and len(release):
         least = key_text(release.groups.columns[-1][0].as_py())
         what = f"share with {fitting(value_of(release), ax)} at least {least}"
-    return f"{what}{capped if release.asked.capped else ''}"
+    return f"{what}{capped if release.asked.cut else ''}"
 
 
 def _labels(release: Release, places: Any, ax: Axes) -> list[str]:
@@ -198,7 +190,7 @@ def _draw_quantiles(release: Release, ax: Axes, top: int) -> Axes:
                 markeredgewidth=1.8,
             )
     labels = _labels(release, rows * len(known), ax)
-    gap = "\n" if width_of(ax) < NARROW or release.asked.capped else ", "
+    gap = "\n" if width_of(ax) < NARROW or release.asked.cut else ", "
     what = f"{quantity(release, ax)}: {_ranks_in_words(known)}"
     what += f"{gap}from left to right," if len(known) > 1 else ""
     label_rows(ax, labels, what, low, high, zero=False)
