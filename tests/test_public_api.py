@@ -17,6 +17,7 @@ PUBLIC = [
     "AutoClip",
     "AutoRange",
     "Budget",
+    "CareWarning",
     "Choice",
     "DataError",
     "DeltaWarning",

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from dpgrain._later import face
 from dpgrain.errors import (
+    CareWarning,
     DataError,
     DeltaWarning,
     DpgrainError,
@@ -68,6 +69,7 @@ __all__ = [
     "AutoClip",
     "AutoRange",
     "Budget",
+    "CareWarning",
     "Choice",
     "DataError",
     "DeltaWarning",

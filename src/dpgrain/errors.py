@@ -138,6 +138,22 @@ class EpsilonWarning(UserWarning):
     """
 
 
+class CareWarning(UserWarning):
+    """What will probably not come as it is asked for, shown before anything is charged.
+
+    >>> import warnings
+    >>> import numpy as np
+    >>> from dpgrain.learn import LinearRegression
+    >>> model = LinearRegression(intervals=0.2, n_users=50, epsilon=1.0, random_state=0)
+    >>> X, users = np.ones((50, 3)), np.arange(50)
+    >>> with warnings.catch_warnings(record=True) as caught:
+    ...     warnings.simplefilter("always")
+    ...     _ = model.fit(X, X[:, 0], users=users)
+    >>> caught[0].category.__name__, str(caught[0].message).partition(":")[0]
+    ('CareWarning', 'intervals will probably have no ends')
+    """
+
+
 class EndedWarning(UserWarning):
     """An early end of a fit, published before its rounds are over, and shown by its model.
 

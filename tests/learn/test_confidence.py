@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from dataclasses import replace
 from typing import Any
 
@@ -11,10 +12,13 @@ import pytest
 from numpy.typing import NDArray
 from scipy.stats import t
 
+from dpgrain import budget
 from dpgrain.accounting import Contribution, Gaussian
+from dpgrain.errors import CareWarning
 from dpgrain.gradients.records import RecordBlocks
 from dpgrain.learn import LinearRegression, LogisticRegression, PoissonRegressor, confidence
 from dpgrain.learn.confidence import (
+    _SCORES,
     COVERED,
     Evidence,
     Intervals,
@@ -276,6 +280,51 @@ def test_a_variance_that_is_told_with_noise_has_as_few_degrees_of_freedom(times:
     assert found.std_error[0] == pytest.approx(math.sqrt(times * sd / n))
     width = (found.high - found.low)[0] / 2 / found.std_error[0]
     assert width == pytest.approx(t.ppf(0.975, 2 * times**2))
+
+
+@pytest.mark.parametrize("width", [2, 5, 9])
+def test_a_fit_says_beforehand_where_intervals_hardly_have_ends(width: int) -> None:
+    """Below the number of users that it asks for they have none; with four times as many they do."""
+    rng = np.random.default_rng(width)
+
+    def fitted(n: int) -> tuple[list[str], bool]:
+        X = rng.uniform(-1.7, 1.7, (n, width))
+        y = (rng.random(n) < 1 / (1 + np.exp(-X[:, 0]))).astype(int)
+        model = LogisticRegression(
+            epsilon=2.0, delta=1e-5, intervals=0.2, classes=[0, 1], n_users=n, random_state=0
+        )
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            resolved = model.fit(X, y, users=np.arange(n)).confidence_intervals().resolved
+        return [str(w.message) for w in caught if w.category is CareWarning], resolved
+
+    said, resolved = fitted(60 if width > 2 else 25)
+    assert not resolved
+    needed = int(said[0].partition("takes about ")[2].partition(".")[0].replace(",", ""))
+    assert fitted(max(4 * needed, 2000)) == ([], True)
+
+
+def test_nothing_is_charged_where_the_caution_is_made_an_error() -> None:
+    X, users = np.ones((50, 3)), np.arange(50)
+    model = LogisticRegression(
+        epsilon=1.0, delta=1e-5, intervals=0.2, classes=[0, 1], n_users=50, random_state=0
+    )
+    with budget(2.0, 1e-4) as open_budget, warnings.catch_warnings():
+        warnings.simplefilter("error", CareWarning)
+        with pytest.raises(CareWarning, match="at most"):
+            model.fit(X, np.arange(50) % 2, users=users)
+    assert open_budget.left == 1
+
+
+def test_blocks_of_one_user_move_the_evidence_as_far_as_it_says() -> None:
+    """Two gradients in one direction, of which the longer goes: the most that one block can do."""
+    X = np.array([[1.0, 0.0], [1.0, 0.0]])
+    owners, theta, clip = np.array([0, 0]), np.zeros(2), 0.7
+    y = np.array([50.0, clip / 4])
+    both = released(X, y, np.array([0, 1]), owners, Squared(), theta, whole=False)
+    one = released(X[1:], y[1:], np.array([0]), owners[1:], Squared(), theta, whole=False)
+    moved = np.linalg.norm(both[-1] - one[-1]) / math.sqrt(_SCORES)
+    assert 0.9 < moved <= 1
 
 
 def test_intervals_have_names_and_a_table() -> None:

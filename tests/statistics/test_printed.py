@@ -55,7 +55,7 @@ def test_the_largest_rows_are_printed(skewed: dg.Histogram) -> None:
 def test_what_is_printed_says_what_limits_it(skewed: dg.Histogram) -> None:
     said = " ".join(notes(skewed))
     assert "95% intervals are of the capped sum" in said
-    assert "before capping it is at least at_least (95%), and nobody knows how much more" in said
+    assert "before capping it is at_least or more (95%), without an upper limit" in said
     assert "of blocks exceed their bound" in said
     assert said in repr(skewed)
     after = " ".join(notes(skewed.shrunk()))

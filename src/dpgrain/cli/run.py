@@ -178,6 +178,7 @@ def _plan_as_json(plan: PlannedReleases) -> list[dict[str, Any]]:
             "epsilon": each.guarantee.epsilon(),
             "delta": each.guarantee.delta,
             "error": None if each.expected is None else str(each.expected),
+            "care": list(each.care),
         }
         for each in plan.releases
     ]

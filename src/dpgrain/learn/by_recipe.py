@@ -31,12 +31,14 @@ class Plan:
         program: the recipe's, for the task.
         n_users: the size of the roster.
         public: what is public of the targets, in words.
+        care: what will probably not come as it is asked for, in sentences.
     """
 
     ask: Ask
     program: Program
     n_users: int
     public: tuple[str, ...] = ()
+    care: tuple[str, ...] = ()
 
     @property
     def event(self) -> Event:

@@ -18,7 +18,7 @@ from dpgrain.gradients.records import RecordBlocks
 from dpgrain.learn.ask import Ask
 from dpgrain.learn.bounding import bounded
 from dpgrain.learn.classes import fact, selected, selection
-from dpgrain.learn.confidence import check_curvature, release_evidence
+from dpgrain.learn.confidence import caution, check_curvature, release_evidence
 from dpgrain.learn.fitted import Data, Fitted, Form, Readable
 from dpgrain.learn.reading import by_record, ridge_of
 from dpgrain.learn.rounds import History, facts_of, train, users_of
@@ -58,6 +58,7 @@ class Plan:
         roster: the number of users, and its release where it is not stated.
         names: the selection of labels, where they are not stated.
         public: what is public of the targets, in words.
+        care: what will probably not come as it is asked for, in sentences.
     """
 
     ask: Ask
@@ -67,6 +68,7 @@ class Plan:
     roster: Roster
     names: Selection | None = None
     public: tuple[str, ...] = ()
+    care: tuple[str, ...] = ()
 
     @property
     def event(self) -> Event:
@@ -101,7 +103,7 @@ def plan(ask: Ask, form: Form, lot: int | None = None) -> Plan:  # noqa: ARG001 
     """
     made = replace(planned(ask, names=form.targets.labels is not None), public=form.targets.public)
     _check_loss(made, form)
-    return made
+    return replace(made, care=_cautions(made, form))
 
 
 def planned(ask: Ask, *, names: bool = False) -> Plan:
@@ -170,6 +172,16 @@ def _check_loss(plan: Plan, data: Form | Data, classes: Any = None) -> None:
     loss = data.loss(data.targets.classes if classes is None else classes)
     if plan.evidence is not None:
         check_curvature(loss, loss.outputs * (data.width + plan.ask.fit_intercept))
+
+
+def _cautions(plan: Plan, form: Form) -> tuple[str, ...]:
+    """Return what will probably not come as it is asked for, in sentences."""
+    if plan.evidence is None or plan.ask.n_users is None or plan.names is not None:
+        return ()
+    outputs = form.loss(form.targets.classes).outputs
+    width = outputs * (form.width + plan.ask.fit_intercept)
+    said = caution(plan.evidence, width, plan.ask.n_users)
+    return (said,) if said else ()
 
 
 def _part(promise: Promise, contribution: Contribution, share: float, count: int = 1) -> Gaussian:

@@ -40,13 +40,16 @@ COVERED = (
 )
 #: What is said in place of intervals where there is a doubt, before the reasons.
 NOT_KNOWN = "there are no intervals"
-# The bounds, the curvature and the scores get these shares of μ².
-_BOUNDS, _CURVATURE, _SCORES = 0.1, 0.2, 0.7
+# Shares of μ² of the bounds, the curvature and the scores. Scores need little: their noise is added to
+# what sampling does, while a curvature that does not stand out leaves no interval at all.
+_BOUNDS, _CURVATURE, _SCORES = 0.1, 0.7, 0.2
+# Noise of the curvature, per entry and root of the parameters, above which its eigenvalues stand out.
+_CLEAR = 2.0
 # Thresholds on a user's vector, in clipping bounds; they are more than 1 apart, so a block crosses
 # only one.
 _LENGTHS = 1.25 * 2.0 ** np.arange(10)
 # Edges of the bins of a block's curvature, in units of the largest curvature of a standard row.
-_CURVATURES = 2.0 ** np.arange(-6, 9)
+_CURVATURES = 2.0 ** np.arange(-6, 9, 0.5)
 # Largest share of the blocks that may be shortened where intervals are stated …
 _SHORTENED = 0.2
 # … and those that are count as longer than the bound by this share of it, on average.
@@ -416,7 +419,33 @@ def _repaired(evidence: Evidence) -> tuple[FloatArray, bool]:
     else:
         left, values, right = np.linalg.svd(matrix)
         repaired = (left * np.maximum(values, sd)) @ right
-    return repaired, bool(values.min() >= 2 * sd * math.sqrt(width))
+    return repaired, bool(values.min() >= _CLEAR * sd * math.sqrt(width))
+
+
+def caution(event: Gaussian, width: int, n_users: int) -> str:
+    """Say, before anything is read, where intervals will hardly have ends; else nothing.
+
+    Args:
+        event: the noise of the evidence.
+        width: the number p of parameters.
+        n_users: the size of the roster.
+
+    Rows of p independent features on a scale of about 1 have curvatures of norm p times their smallest
+    eigenvalue, which must exceed the noise by the root of p.
+
+    >>> caution(Gaussian(10.0), 3, 20_000), caution(Gaussian(10.0), 12, 500).partition(":")[0]
+    ('', 'intervals will probably have no ends')
+    """
+    noise = _CLEAR * event.noise_multiplier / math.sqrt(_CURVATURE)
+    needed = noise * width**1.5
+    if n_users >= needed:
+        return ""
+    most = int((n_users / noise) ** (2 / 3))
+    return (
+        f"intervals will probably have no ends: {n_users:,} users are few for the curvature of "
+        f"{width} coefficients, which takes about {needed:,.0f}. Give more ε, a larger share "
+        f"(intervals=), or at most {max(most, 1)} coefficients."
+    )
 
 
 def check_curvature(loss: MarginLoss, width: int) -> None:

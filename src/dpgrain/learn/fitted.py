@@ -203,6 +203,10 @@ class Planned(Protocol):
     def facts(self) -> tuple[Fact | str, ...]:
         """Public facts, in words."""
 
+    @property
+    def care(self) -> tuple[str, ...]:
+        """What will probably not come as it is asked for, in sentences."""
+
 
 class Unopened(Protocol):
     """The unread rows of a fit, here or on a cluster."""

@@ -140,7 +140,7 @@ class FitQuery(Query["LinearModel"]):
             users=self.rows.users,
             elements=self.rows.elements if self.asked.recipe is None else None,
         )
-        return Planned(guarantee, self.asked.n_users)
+        return Planned(guarantee, self.asked.n_users, care=self._planned.care)
 
     def run(self, charge: Charge) -> Model:
         """Fit the model."""

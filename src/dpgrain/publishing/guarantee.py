@@ -7,6 +7,7 @@ import inspect
 import json
 import math
 import warnings
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
@@ -18,7 +19,7 @@ from dpgrain._shown import ShownGuarantee
 from dpgrain._wording import powers, rounded_up
 from dpgrain.accounting import Event, Scoped
 from dpgrain.accounting.losses.rounding import sum_up
-from dpgrain.errors import DataError, DeltaWarning, EpsilonWarning, ParameterError
+from dpgrain.errors import CareWarning, DataError, DeltaWarning, EpsilonWarning, ParameterError
 from dpgrain.partitions import Partition
 from dpgrain.provenance import Stated, together
 from dpgrain.publishing.receipt import Receipt
@@ -418,6 +419,16 @@ def warn_of_epsilon(epsilon: float) -> None:
     """
     if epsilon > _LARGE_EPSILON:
         _warn_once()
+
+
+def warn_of_care(care: Sequence[str]) -> None:
+    """Warn of what will probably not come as it is asked for.
+
+    Args:
+        care: the sentences of a plan.
+    """
+    for said in care:
+        warnings.warn(said, CareWarning, stacklevel=_callers_level())
 
 
 @cache

@@ -17,9 +17,11 @@ class Planned:
         n_users: the stated size of the roster, if it was stated.
         cells: the public number of cells, where it is known, else 1.
         expected: the error to expect; None where public numbers do not give it.
+        care: what will probably not come as it is asked for, in sentences; shown before the charge.
     """
 
     guarantee: Guarantee
     n_users: int | None = None
     cells: int = 1
     expected: Expected | None = None
+    care: tuple[str, ...] = ()

@@ -11,7 +11,7 @@ from dpgrain.noise.sources import source_of
 from dpgrain.publishing.budget import charge as charge_open_ones
 from dpgrain.publishing.budget import open_budget, refuse_composed
 from dpgrain.publishing.charge import Charge
-from dpgrain.publishing.guarantee import Guarantee, warn_of_delta, warn_of_epsilon
+from dpgrain.publishing.guarantee import Guarantee, warn_of_care, warn_of_delta, warn_of_epsilon
 from dpgrain.publishing.ledgers import open_ledger
 from dpgrain.publishing.query import Made, Query
 from dpgrain.publishing.reservation import Reservation
@@ -51,6 +51,7 @@ def _made(query: Query[Made]) -> Made:
     query = query.settled()
     warn_of_epsilon(query.promise.epsilon)
     plan, source = query.plan, source_of(query.random_state)
+    warn_of_care(plan.care)
     guarantee = query.charged(
         partial(
             before_publishing,

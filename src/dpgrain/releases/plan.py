@@ -51,6 +51,7 @@ class PlannedRelease:
         delta: the δ that it is made with.
         guarantee: the guarantee that it will have.
         expected: the error to expect; None where public numbers do not tell it.
+        care: what will probably not come as it is asked for, in sentences.
     """
 
     entry: Entry
@@ -58,6 +59,7 @@ class PlannedRelease:
     delta: float
     guarantee: Guarantee
     expected: Expected | None
+    care: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -155,7 +157,12 @@ class PlannedReleases:
         ]
 
     def __str__(self) -> str:
-        return "\n".join([*aligned([COLUMNS, *self.rows()], left=True), self.spending])
+        return "\n".join([*aligned([COLUMNS, *self.rows()], left=True), *self.care, self.spending])
+
+    @property
+    def care(self) -> list[str]:
+        """What will probably not come as the file asks for it, in sentences."""
+        return [f"{each.entry.name}: {said}" for each in self.releases for said in each.care]
 
 
 #: The headings of :meth:`PlannedReleases.rows`.
@@ -394,4 +401,4 @@ class _Budgeted:
 def _release(file: File, entry: Entry, epsilon: float, delta: float) -> PlannedRelease:
     """Return a release with the guarantee of its plan."""
     plan = entry.kind.query(file.asked(entry), epsilon, delta).plan
-    return PlannedRelease(entry, epsilon, delta, plan.guarantee, plan.expected)
+    return PlannedRelease(entry, epsilon, delta, plan.guarantee, plan.expected, plan.care)

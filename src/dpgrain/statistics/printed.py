@@ -166,7 +166,7 @@ def _intervals(release: Release) -> str:
     if asked.processed:
         said = f"Errors and intervals are approximate, as the release is {asked.afterwards}"
     if "at_least" in known:
-        said += "; before capping it is at least at_least (95%), and nobody knows how much more"
+        said += "; before capping it is at_least or more (95%), without an upper limit"
     if "at_least" in known and asked.chosen:
         said += (
             ". To estimate the uncapped total, set clip= to a bound that few contributions exceed"
