@@ -201,6 +201,11 @@ class Charge:
         scale = (1 / part.guaranteed_epsilon) * (1 + 2.0**-50)
         return permute_and_flip(scores, float(raised(raised(scale * radius))), source=self._source)
 
+    def secret(self) -> str:
+        """Return 64 random hexadecimal digits, on which nothing that is published depends."""
+        self._check_open()
+        return self._source.words(4).tobytes().hex()
+
     def lend(self, part: Event) -> Source:
         """Return the source of noise for a mechanism with its own draws.
 

@@ -286,6 +286,7 @@ def as_histogram(
         measured.asked,
         noise,
         at_least=least,
+        chain=None if measured.chain is None else measured.chain.scaled(sign * scale),
     )
 
 

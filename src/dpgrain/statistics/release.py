@@ -6,7 +6,7 @@ import hashlib
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
@@ -15,15 +15,16 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import ArrayLike
 
-from dpgrain import _validate
+from dpgrain import _fields, _validate
 from dpgrain._files import note_read, plain_values, promise_beside, whole_file
 from dpgrain._shown import ShownRelease
 from dpgrain._types import FloatArray
 from dpgrain.errors import DataError, ParameterError
+from dpgrain.publishing.coarser import Chain
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.statistics.asked import Asked
 from dpgrain.statistics.consistent import consistent, reconcile
-from dpgrain.statistics.intervals import as_column, radius
+from dpgrain.statistics.intervals import as_column, at_least, radius
 from dpgrain.statistics.order import misordered_pairs
 from dpgrain.statistics.printed import summary
 from dpgrain.statistics.shrink import shrink
@@ -228,6 +229,9 @@ class Release(ShownRelease, ABC):
             if about["kind"] in _ELSEWHERE:
                 import_module(_ELSEWHERE[about["kind"]])
             made: Any = Release._kinds[about["kind"]]
+            own = about["about"]
+            if "chain" in own:
+                own["chain"] = _fields.read(Chain, own["chain"], "a chain of copies")
             stored = about["fields"]
             if isinstance(stored, list):
                 # Files of 0.1 name columns as fields, and may have one that releases no longer have.
@@ -238,7 +242,7 @@ class Release(ShownRelease, ABC):
                 guarantee=Guarantee.from_dict(about["guarantee"]),
                 asked=_asked_of(about),
                 **{name: table.column(place).to_numpy() for name, place in stored.items()},
-                **about["about"],
+                **own,
             )
         except (OSError, pa.ArrowException, LookupError, TypeError, ValueError) as error:
             raise DataError(
@@ -253,7 +257,8 @@ class Release(ShownRelease, ABC):
             "kind": type(self).__name__,
             "promise": self.guarantee.hash,
             "facts": self.asked.to_dict(),
-            "about": self._about(),
+            # The secret of copies is no part of what is published.
+            "about": {name: told for name, told in self._about().items() if name != "chain"},
             "keys": list(self.groups.names),
             "groups": [column.to_pylist() for column in self.groups.columns],
             "fields": list(self._columns()),
@@ -307,6 +312,7 @@ class Histogram(Release):
         at_least: (V,) the totals before clipping are no less, each with 95% confidence, whatever the
             data; NaN where values may be below 0. None where clipping takes nothing. It rests on the
             noisy sums as they came out, so that no post-processing changes it.
+        chain: the place among coarser copies, with the secret of these; None where there are none.
 
     >>> from dpgrain import User, histogram, read
     >>> rows = pa.table({"who": list(range(900)), "page": ["jobs"] * 600 + ["news"] * 300})
@@ -328,6 +334,7 @@ class Histogram(Release):
     noise: str = "gaussian"
     nonnegative: bool = False
     at_least: FloatArray | None = None
+    chain: Chain | None = field(default=None, repr=False)
 
     @property
     def low(self) -> FloatArray:
@@ -351,11 +358,75 @@ class Histogram(Release):
         return {**own, **self.more}
 
     def _about(self) -> dict[str, Any]:
-        return {"noise": self.noise, "nonnegative": self.nonnegative}
+        chain = {} if self.chain is None else {"chain": asdict(self.chain)}
+        return {"noise": self.noise, "nonnegative": self.nonnegative, **chain}
+
+    def largest(self, count: int = 20) -> Self:
+        """Return the release of the groups with the largest estimates only, largest first."""
+        # Copies add noise to all groups, in their order.
+        return replace(super().largest(count), chain=None)
+
+    def coarser(self, epsilon: float) -> Self:
+        """Return a copy with more noise, for those who are trusted less: free of charge.
+
+        Args:
+            epsilon: the largest ε of the copy, at the δ of this release; that of the copy is at most 1%
+                less.
+
+        Returns:
+            The copy, with intervals and a guarantee of its own. It is the same whenever it is made, of
+            this release or of a finer copy, as long as these were saved by :meth:`save`.
+
+        Raises:
+            ParameterError: if ε is above that of this release, or this release has no copies: it has
+                them where Gaussian noise is all that it took, for public groups, bounds and ``clip=``,
+                and before any post-processing.
+
+        Formal guarantee: (ε, δ)-DP for whoever holds this copy and coarser ones alone, as long as the
+        secrets of finer ones are kept; whoever holds several learns no more than from the finest of
+        them. Source: docs/theory, "Coarser copies".
+
+        >>> from dpgrain import User, count, read
+        >>> table = read(pa.table({"who": list(range(900))}), user="who")
+        >>> fine = count(
+        ...     table, clip=1, noise="gaussian", unit=User(), epsilon=2.0, delta=1e-6)
+        >>> coarse = fine.coarser(0.5)
+        >>> 0.495 < coarse.guarantee.epsilon() <= 0.5
+        True
+        >>> fine.coarser(1.0).coarser(0.5).value == coarse.value
+        True
+        """
+        if self.chain is None:
+            raise ParameterError(
+                "coarser() needs a sum with noise='gaussian', a public domain=, and clip= and bounds= "
+                "that are stated; and it comes before any post-processing."
+            )
+        rung = self.chain.reached(self.guarantee, epsilon)
+        return self if rung == self.chain.rung else self._copied(self.chain, rung)
+
+    def _copied(self, chain: Chain, rung: int) -> Self:
+        """Return a coarser copy, of which all between add to the noise."""
+        guarantee, steps = chain.promised(self.guarantee, rung), chain.steps(self.estimate)
+        while chain.rung < rung:
+            # Modulo 2^64, as sums are: post-processing of adding without bound.
+            steps = steps + chain.noise(len(steps))
+            chain = chain.coarser()
+        estimate = np.asarray(steps * chain.step, np.float64)
+        error = np.full(len(steps), chain.std_error)
+        limited = self.at_least is not None
+        return replace(
+            self,
+            estimate=estimate,
+            std_error=error,
+            guarantee=guarantee,
+            asked=replace(self.asked, epsilon=guarantee.epsilon()),
+            at_least=_at_least_of(self, estimate, error) if limited else None,
+            chain=chain,
+        )
 
     def without_negatives(self) -> Self:
         """Return the same release with negative estimates set to 0: post-processing, free of charge."""
-        return replace(self, estimate=np.maximum(self.estimate, 0.0), nonnegative=True)
+        return replace(self, estimate=np.maximum(self.estimate, 0.0), nonnegative=True, chain=None)
 
     def shrunk(self, prior: ArrayLike | None = None) -> Self:
         """Pull each estimate towards 0 as far as it is probably noise: free of charge.
@@ -427,6 +498,7 @@ class Histogram(Release):
             estimate=estimate,
             std_error=std_error,
             nonnegative=nonnegative,
+            chain=None,
             asked=replace(self.asked, processed=(*self.asked.processed, *how)),
         )
 
@@ -472,7 +544,7 @@ class Estimates(Release):
     >>> round(found.value), bool(found.low[0] < 30 < found.high[0])
     (30, True)
     >>> found.to_arrow().column_names
-    ['estimate', 'std_error', 'low', 'high', 'count', 'count_error']
+    ['capped_estimate', 'std_error', 'capped_low', 'capped_high', 'count', 'count_error']
     """
 
     groups: Groups
@@ -516,6 +588,13 @@ class Estimates(Release):
             "upper": self.upper,
             **self.more,
         }
+
+
+def _at_least_of(release: Histogram, estimate: FloatArray, error: FloatArray) -> FloatArray:
+    """Return the lower limits of totals for other noise; none where this release has none."""
+    assert release.at_least is not None  # noqa: S101 - asked for only then
+    limits = at_least(estimate, error, release.noise)
+    return np.where(np.isnan(release.at_least), np.nan, limits)
 
 
 def _asked_of(about: dict[str, Any]) -> Asked:

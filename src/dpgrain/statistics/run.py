@@ -11,10 +11,11 @@ import numpy as np
 
 from dpgrain._progress import Progress
 from dpgrain._types import FloatArray, IntArray
-from dpgrain.accounting import Selection
+from dpgrain.accounting import Gaussian, Selection
 from dpgrain.accounting.events.noise import Additive
 from dpgrain.noise import RandomState
 from dpgrain.publishing import Charge, Planned, Promise, Query
+from dpgrain.publishing.coarser import Chain
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.query import Made
 from dpgrain.statistics.asked import Asked
@@ -74,6 +75,7 @@ class Measured:
         everyone: the public number of people, where those without records count 0; else None.
         seen: False where a range was to be found and no number stood out from the noise, so that sums
             over the widest range say nothing.
+        chain: the place of the sums among their coarser copies; None where they have none.
     """
 
     groups: Groups
@@ -86,6 +88,7 @@ class Measured:
     chosen: ChosenBounds | None = None
     everyone: int | None = None
     seen: bool = True
+    chain: Chain | None = None
 
     def cautioned(self, coordinates: int) -> Asked:
         """The request, with a caution where next to no numbers were seen.
@@ -209,6 +212,7 @@ def noisy_sums(request: Request, charge: Charge, progress: bool | None) -> Measu
         row = known.cell_rows(clip.size)
         # Modulo 2^64, as the sums are: post-processing of adding without bound.
         sums = charge.noisy(plan.sums, sums, np.repeat(grid.radius[row], sums.shape[1]))
+        chain = _chain(plan.sums, charge, grid)
     learned = _left_out(chosen, request, known.cell_sizes)
     if result is not None and result.seen and not result.everything:
         learned.update(found=result.bounds, beyond=result.beyond)
@@ -226,7 +230,16 @@ def noisy_sums(request: Request, charge: Charge, progress: bool | None) -> Measu
         None if chosen is None else chosen.take(row),
         request.everyone,
         result is None or result.seen,
+        chain,
     )
+
+
+def _chain(event: Additive, charge: Charge, grid: Grid) -> Chain | None:
+    """Return the place of noisy sums among their copies, where nothing else was drawn for them."""
+    if not isinstance(event, Gaussian) or charge.guarantee.event != event or event.count > 1:
+        return None
+    step, radius = float(grid.step[0]), float(grid.radius[0])
+    return Chain(charge.secret(), event.noise_multiplier, radius, step)
 
 
 def _left_out(chosen: ChosenBounds | None, request: Request, sizes: IntArray) -> dict[str, Any]:
