@@ -351,7 +351,10 @@ def test_users_elements_and_groups_of_tables(spelled: list[str], tmp_path: Path)
                 dg.read(source, user="who"), "label", unit=unit, domain=spelled, clip=float(n),
                 epsilon=1e6, delta=0.5, random_state=0,
             )  # fmt: skip
-            assert release.to_pandas()["capped_estimate"].round().tolist() == [1.0] * n, (name, unit)
+            assert release.to_pandas()["capped_estimate"].round().tolist() == [1.0] * n, (
+                name,
+                unit,
+            )
         rows = load_rows(
             dg.read(source, user="label"), Encoding((Category("label", tuple(spelled)),)), Curator()
         )

@@ -19,6 +19,7 @@ import dpgrain.learn.tuning as tuning
 from dpgrain._progress import Progress
 from dpgrain.accounting import Compose, Gaussian, Parallel
 from dpgrain.accounting.events.best_of import SelectBest
+from dpgrain.accounting.losses.gaussian import gaussian_mu
 from dpgrain.arrays.blocks import arrange
 from dpgrain.choices.scores import BlockLosses
 from dpgrain.errors import ParameterError
@@ -146,9 +147,16 @@ def test_every_unit_and_relation(unit: Unit, elements: Any, relation: Relation) 
     assert model.guarantee_.relation == relation
     assert model.guarantee_.level == unit.level
     score = model.guarantee_.event.candidate.parts[-1]  # type: ignore[attr-defined]
-    # A tenth of what a run costs the unit, counted in μ².
-    mu = score.loss(1, relation, unit).mu
-    assert 0 < mu < 2.0
+    assert 0 < score.loss(1, relation, unit).mu < 2.0
+
+
+@pytest.mark.parametrize("relation", ["zero_out", "replace"])
+@pytest.mark.parametrize("unit", [Record(), Element(), User(), User(max_elements=2)], ids=str)
+def test_a_score_takes_a_tenth_of_a_run(unit: Unit, relation: Relation) -> None:
+    """Counted in μ², of what it costs the unit by the relation."""
+    asked = LinearRegression(unit=unit, relation=relation, epsilon=2.0, rounds=5).asked()
+    mu = tuning._score(asked, 0.5).loss(1, relation, unit).mu
+    assert mu == pytest.approx(math.sqrt(0.1) * gaussian_mu(0.5, asked.promise.delta))
 
 
 def test_the_worst_of_different_fits_is_charged() -> None:
