@@ -51,6 +51,24 @@ def plain(told: Told) -> Callable[[], dict[str, float]]:
 
 
 def released(told: Told) -> Callable[[], dict[str, float]]:
+    """The estimates of the release that a task asks for, ready to be made."""
+    made, by = release(told), told["by"]
+
+    def estimates() -> dict[str, float]:
+        found = made()
+        groups = found.groups.columns[0].to_pylist() if by else ["all"]
+        return dict(zip(groups, map(float, found.estimate), strict=True))
+
+    return estimates
+
+
+def printed(told: Told) -> Callable[[], float]:
+    """The root mean square of the standard errors that a release prints."""
+    made = release(told)
+    return lambda: float(np.sqrt(np.mean(made().std_error ** 2)))
+
+
+def release(told: Told) -> Callable[[], dg.Release]:
     """The release that a task asks for, ready to be made."""
     table, kind, by, bounds = dg.read(rows(), user="user"), told["kind"], told["by"], told["range"]
     releases: dict[str, Callable[..., Any]] = {
@@ -67,12 +85,7 @@ def released(told: Told) -> Callable[[], dict[str, float]]:
     if by and told["known"]:
         options["domain"] = KEYS[by]
 
-    def made() -> dict[str, float]:
-        found = releases[kind](table, progress=False, **options)
-        groups = found.groups.columns[0].to_pylist() if by else ["all"]
-        return dict(zip(groups, map(float, found.estimate), strict=True))
-
-    return made
+    return functools.partial(releases[kind], table, progress=False, **options)
 
 
 def promise(told: Told) -> dict[str, Any]:
@@ -123,4 +136,6 @@ def plain_fit(told: Told) -> Callable[[], None]:
     return fit
 
 
-serve({"plain": plain, "release": released, "fit": fitted, "plain fit": plain_fit})
+serve(
+    {"plain": plain, "release": released, "printed": printed, "fit": fitted, "plain fit": plain_fit}
+)

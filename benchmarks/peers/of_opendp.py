@@ -21,7 +21,8 @@ pl: Any = importlib.import_module("polars")
 
 dp.enable_features("contrib")
 DATA = Path(sys.argv[1])
-KEYS: dict[str, list[str]] = json.loads((DATA / "keys.json").read_text(encoding="utf-8"))
+KEYS: dict[str, Any] = json.loads((DATA / "keys.json").read_text(encoding="utf-8"))
+SUBJECT_OF: dict[str, str] = KEYS.get("subject_of", {})
 LONGEST = 1_000_000
 """A public bound on the number of rows."""
 
@@ -50,7 +51,10 @@ def rho(epsilon: float, delta: float) -> float:
 
 
 def query(frame: Any, told: Told) -> Any:
-    """A query at the whole budget, whose unit is all rows of one user, or one row exchanged."""
+    """A query at the whole budget, whose unit is all rows of one user, or one row exchanged.
+
+    Where elements are asked for, what is called a user is one reader with one subject.
+    """
     epsilon, delta, known = told["epsilon"], told["delta"], told["known"]
     if told["bounds"].get("noise") == "gaussian":
         # A threshold takes half of δ, and the conversion from ρ the other half.
@@ -60,7 +64,7 @@ def query(frame: Any, told: Told) -> Any:
         loss = dp.loss_of(epsilon=epsilon, delta=0.0 if known else delta)
     unit = (
         dp.unit_of(contributions=1, identifier=pl.col("user"))
-        if told["unit"] == "user"
+        if told["unit"] in ("user", "element")
         else dp.unit_of(contributions=2)  # one row removed and one added
     )
     return dp.Context.compositor(
@@ -89,7 +93,11 @@ def per_item(told: Told) -> dict[str, float]:
     fails (a name twice).
     """
     value = pl.col(told["value"]).sum() if told["value"] else pl.len().cast(pl.Int64)
-    sums = rows().group_by("user", "item").agg(each=value)
+    given = rows()
+    if told["unit"] == "element":
+        subject = pl.col("item").replace_strict(SUBJECT_OF)
+        given = given.with_columns(user=pl.concat_str(pl.col("user").cast(pl.String), subject))
+    sums = given.group_by("user", "item").agg(each=value)
     asked = (
         query(sums, told)
         .truncate_per_group(1, by=["item"])  # certifies what is so already
@@ -168,6 +176,7 @@ def median(told: Told) -> dict[str, float]:
 KINDS: dict[tuple[str, str], Callable[[Told], dict[str, float]]] = {
     ("user", "count"): per_item,
     ("user", "sum"): per_item,
+    ("element", "count"): per_item,
     ("user", "users"): users,
     ("record", "count"): count,
     ("record", "sum"): total,

@@ -5,7 +5,10 @@ from __future__ import annotations
 import functools
 import json
 import statistics
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,18 +31,31 @@ OF_RECORDS = {
     "diffprivlib": "diffprivlib",
     "OpenDP": "opendp",
 }
-#: Spark takes seconds for what others do in one, so Tumult draws fewer times.
-FEWER = {"Tumult": 4}
-#: One run of thousands of items says as much as many of one number.
-RUNS_OF_ITEMS = 5
+#: Standard error of an error, as a share of it, at which it is known; and draws before that.
+ENOUGH, LEAST = 0.05, 5
+#: Draws of the statistic without privacy, for its time alone.
+PLAIN = 5
 
 
-def run(which: str, runs: int, only: str = "") -> dict[str, Any]:
+@dataclass(frozen=True)
+class Limits:
+    """The end of draws of one figure, where its error is not known well enough before.
+
+    Args:
+        runs: the largest number of draws.
+        seconds: the time of the clock after which no draw begins.
+    """
+
+    runs: int = 200
+    seconds: float = 600.0
+
+
+def run(which: str, limits: Limits, only: str = "") -> dict[str, Any]:
     """Let all libraries do the tasks about users or records.
 
     Args:
         which: ``users`` or ``records``.
-        runs: how often each statistic of few groups is published.
+        limits: the end of draws of each statistic.
         only: the one library that is asked, by default all.
     """
     folder = ENVIRONMENTS / "data"
@@ -49,36 +65,74 @@ def run(which: str, runs: int, only: str = "") -> dict[str, Any]:
         "records": (tasks.RECORD_TASKS, OF_RECORDS),
     }[which]
     wanted = {name: of for name, of in libraries.items() if only in ("", name)}
-    found = {task.name: dict(_by_all(task, wanted, runs, folder)) for task in given}
+    found = {task.name: dict(_by_all(task, wanted, limits, folder)) for task in given}
     return {"rows": len(tasks.rows()), "people": tasks.rows()["user"].nunique(), "tasks": found}
 
 
 def _by_all(
-    task: Task, libraries: dict[str, str], runs: int, folder: Path
+    task: Task, libraries: dict[str, str], limits: Limits, folder: Path
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """Each library's figures of one task, as they come."""
     for library, environment in libraries.items():
-        many = min(runs, RUNS_OF_ITEMS) if task.by == "item" else runs
-        many = max(2, many // FEWER.get(library, 1))
+        plain, told = library == "not private", task.asked(library)
+        ends = Limits(PLAIN, limits.seconds) if plain else limits
+        error = partial(_error, task)
         with serving(environment, str(folder)) as process:
-            method = "plain" if library == "not private" else "release"
-            answers = [asked(process, method, task.asked(library)) for _ in range(many)]
-        yield library, _figures(task, library, answers)
-        print(task.name, library, json.dumps(_figures(task, library, answers))[:160], flush=True)
+            answers = drawn(process, "plain" if plain else "release", told, error, ends)
+            printed = asked(process, "printed", told) if library == "dpgrain" else {}
+        figures = _figures(answers, error, task.bounds.get(library, {}))
+        if "value" in printed:
+            figures["printed"] = printed["value"]
+        yield library, figures
+        print(task.name, library, json.dumps(figures)[:160], flush=True)
 
 
-def _figures(task: Task, library: str, answers: list[dict[str, Any]]) -> dict[str, Any]:
+def drawn(
+    process: Any, method: str, told: dict[str, Any], error: Callable[..., float], limits: Limits
+) -> list[dict[str, Any]]:
+    """Return a library's answers: as many as tell its error, or one that says why there is none.
+
+    Args:
+        process: the process of the library.
+        method: what it is asked for.
+        told: with which parameters.
+        error: the error of estimates.
+        limits: the end of draws.
+    """
+    answers: list[dict[str, Any]] = []
+    end = time.monotonic() + limits.seconds
+    while len(answers) < limits.runs and (len(answers) < 2 or time.monotonic() < end):
+        answer = asked(process, method, told)
+        if "failed" in answer:
+            return [answer]
+        answers.append(answer)
+        if len(answers) >= LEAST and _off([error(one["value"]) for one in answers]) <= ENOUGH:
+            break
+    return answers
+
+
+def _off(errors: Sequence[float]) -> float:
+    """Return the standard error of a root mean square, as a share of it."""
+    squares = [error**2 for error in errors]
+    mean = statistics.fmean(squares)
+    return statistics.stdev(squares) / (2 * mean * len(squares) ** 0.5) if mean else 0.0
+
+
+def _figures(
+    answers: list[dict[str, Any]], error: Callable[..., float], bounds: dict[str, Any]
+) -> dict[str, Any]:
     """The root of the mean squared error, and medians of what a run took; or why there is none."""
     failed = [answer["failed"] for answer in answers if "failed" in answer]
     if failed:
         return {"failed": failed[0]}
-    errors = [_error(task, answer["value"]) for answer in answers]
+    errors = [error(answer["value"]) for answer in answers]
     return {
         "rmse": statistics.fmean(error**2 for error in errors) ** 0.5,
+        "off": _off(errors),
         "seconds": statistics.median(answer["seconds"] for answer in answers),
         "published": round(statistics.fmean(len(answer["value"]) for answer in answers)),
         "runs": len(answers),
-        "bounds": task.bounds.get(library, {}),
+        "bounds": bounds,
     }
 
 
@@ -93,37 +147,31 @@ def _exact(name: str, unit: str) -> dict[str, float]:
     return tasks.truth(next(task for task in given if task.name == name))
 
 
-def granularity(runs: int) -> dict[str, Any]:
+def granularity(limits: Limits) -> dict[str, Any]:
     """Loans of each title of a library that is generated, by what is protected.
 
-    Only dpgrain has elements. OpenDP stands beside it at the other two units, of users with
-    ``OPENDP_BOUNDS``.
+    OpenDP has users by ``OPENDP_BOUNDS``, and elements as users that are made of reader and subject.
     """
     folder = ENVIRONMENTS / "loans"
     exact = tasks.write_loans(folder)
     found: dict[str, Any] = {"record": {}, "element": {}, "user": {}}
     for unit, by in found.items():
         for library, environment in (("dpgrain", "dpgrain"), ("OpenDP", "opendp")):
-            if (unit, library) != ("element", "OpenDP"):
-                bounds = OPENDP_BOUNDS if (unit, library) == ("user", "OpenDP") else {}
-                with serving(environment, str(folder)) as process:
-                    by[library] = _loans(process, unit, bounds, exact, runs)
+            bounds = OPENDP_BOUNDS.get(unit, {}) if library == "OpenDP" else {}
+            task = Task("loans per title", unit, "count", "item")
+            error = partial(tasks.rmse, exact, task)
+            with serving(environment, str(folder)) as process:
+                told = task.asked("") | {"bounds": bounds}
+                by[library] = _figures(
+                    drawn(process, "release", told, error, limits), error, bounds
+                )
     return found
 
 
-#: Titles of a reader, and loans of one title, of which bias and noise together are smallest in
-#: hindsight: of 6 to 49 titles and 1 to 30 loans.
-OPENDP_BOUNDS = {"noise": "gaussian", "groups": 25, "cap": 8}
-
-
-def _loans(
-    process: Any, unit: str, bounds: dict[str, Any], exact: dict[str, float], runs: int
-) -> dict[str, Any]:
-    task = Task("loans per title", unit, "count", "item")
-    told = task.asked("") | {"bounds": bounds}
-    answers = [asked(process, "release", told) for _ in range(runs)]
-    failed = [answer["failed"] for answer in answers if "failed" in answer]
-    if failed:
-        return {"failed": failed[0]}
-    errors = [tasks.rmse(exact, task, answer["value"]) for answer in answers]
-    return {"rmse": statistics.fmean(e**2 for e in errors) ** 0.5, "bounds": bounds, "runs": runs}
+#: Titles of a reader or of a reader's subject, and loans of one title, of which bias and noise
+#: together are smallest in hindsight: of readers of 6 to 49 titles and 1 to 30 loans, of elements of
+#: 2 to 9 titles and 5 to 40 loans.
+OPENDP_BOUNDS = {
+    "user": {"noise": "gaussian", "groups": 25, "cap": 8},
+    "element": {"noise": "gaussian", "groups": 4, "cap": 15},
+}
