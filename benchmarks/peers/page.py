@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from string import Template
@@ -51,13 +52,17 @@ REASONS = {
         "variance of price": "it takes the number of records as public, which we pay to count",
     },
 }
-#: Errors that are closer than this share differ by chance: of thousands of items, and of a few numbers.
-CHANCE_OF_ITEMS, CHANCE_OF_FEW, MANY = 0.97, 0.75, 100
+#: Standard errors of a difference up to which two errors differ by chance.
+CHANCE = 2.0
 
 
 def keep(found: Results) -> None:
     """Put parts into the results that are kept."""
     kept = results() if RESULTS.exists() else {}
+    # Those that were made elsewhere keep their versions.
+    if "environments" in found:
+        made = {**kept.get("environments", {}), **found["environments"]}
+        found = {**found, "environments": made}
     RESULTS.write_text(json.dumps({**kept, **_rounded(found)}, indent=1) + "\n", encoding="utf-8")
 
 
@@ -116,31 +121,42 @@ def number(value: float) -> str:
     return f"{value:.3g}" if abs(value) >= 1 else f"{value:.2g}"
 
 
-def _cell(figures: Mapping[str, Any] | None, key: str, best: float | None = None) -> str:
-    """A figure, the best in bold, or why there is none."""
+def _cell(figures: Mapping[str, Any] | None, key: str, bold: bool = False) -> str:
+    """A figure, or why there is none."""
     if figures is None:
         return "–"
     if "failed" in figures:
         return "fails"
     shown = number(figures[key])
-    return f"**{shown}**" if figures[key] == best else shown
+    return f"**{shown}**" if bold else shown
+
+
+def _by_chance(one: Results, other: Results) -> bool:
+    """Whether two errors differ by no more than chance makes them."""
+    spread = [each["rmse"] * each.get("off", 0.0) for each in (one, other)]
+    return bool(abs(one["rmse"] - other["rmse"]) <= CHANCE * math.hypot(*spread))
 
 
 def _errors(tasks: Results, libraries: Sequence[str]) -> str:
     """Root mean squared errors, the smallest of each task in bold."""
 
     def line(name: str, by: Results) -> list[str]:
-        there = [by[of]["rmse"] for of in libraries if "rmse" in by.get(of, {})]
-        cells = [_cell(by.get(of), "rmse", min(there)) for of in libraries]
+        there = [by[of] for of in libraries if "rmse" in by.get(of, {})]
+        best = min(there, key=lambda figures: figures["rmse"])
+        cells = [
+            _cell(by.get(of), "rmse", "rmse" in by.get(of, {}) and _by_chance(by[of], best))
+            for of in libraries
+        ]
         if "unknown" in name:
             cells = [
                 f"{cell} ({by[of]['published']})" if "published" in by.get(of, {}) else cell
                 for cell, of in zip(cells, libraries, strict=True)
             ]
-        return [name, *cells, _draws(by, libraries)]
+        told = by["dpgrain"].get("printed") if "dpgrain" in by else None
+        return [name, *cells, "–" if told is None else number(told), _draws(by, libraries)]
 
     return table(
-        ["root mean squared error", *(_short(of) for of in libraries), "draws"],
+        ["root mean squared error", *(_short(of) for of in libraries), "dpgrain prints", "draws"],
         (line(name, by) for name, by in tasks.items()),
     )
 
@@ -166,8 +182,9 @@ def _better(tasks: Results, libraries: Sequence[str], reasons: Mapping[str, str]
 
 def _ahead(figures: Results, own: Results) -> bool:
     """Whether a peer's error is smaller by more than chance makes it."""
-    share = CHANCE_OF_ITEMS if own["published"] > MANY else CHANCE_OF_FEW
-    return bool(figures.get("rmse", own["rmse"]) < share * own["rmse"])
+    return bool(
+        "rmse" in figures and figures["rmse"] < own["rmse"] and not _by_chance(figures, own)
+    )
 
 
 def _wrapped(sentence: str) -> str:

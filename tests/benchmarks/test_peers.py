@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -80,9 +81,11 @@ def test_a_peer_that_is_closer_is_named() -> None:
 
 
 def test_what_chance_makes_is_no_better() -> None:
-    few, many = {"rmse": 1.0, "published": 1}, {"rmse": 1.0, "published": 3000}
-    assert [page._ahead({"rmse": of}, few) for of in (0.7, 0.9)] == [True, False]
-    assert [page._ahead({"rmse": of}, many) for of in (0.9, 0.98)] == [True, False]
+    few, many = {"rmse": 1.0, "off": 0.1}, {"rmse": 1.0, "off": 0.004}
+    assert [page._ahead({"rmse": of, "off": 0.1}, few) for of in (0.7, 0.8, 1.5)] == [
+        True, False, False,
+    ]  # fmt: skip
+    assert [page._ahead({"rmse": of, "off": 0.004}, many) for of in (0.98, 0.995)] == [True, False]
     assert not page._ahead({"failed": "an error"}, few)
 
 
@@ -90,10 +93,19 @@ def test_the_best_error_is_bold_and_what_failed_is_told() -> None:
     tasks = {
         "a": {"x": {"rmse": 2.0, "runs": 20}, "y": {"rmse": 1.0, "runs": 2}},
         "b": {"x": {"rmse": 3.0, "runs": 5}, "y": {"failed": "an error"}},
+        "c": {
+            "x": {"rmse": 3.0, "off": 0.05, "runs": 5},
+            "dpgrain": {"rmse": 2.8, "off": 0.05, "runs": 5, "printed": 2.5},
+        },
     }
-    lines = page._errors(tasks, ("x", "y", "z")).splitlines()[2:]
-    # Beside the figures stands how often each was drawn.
-    assert lines == ["| a | 2 | **1** | – | 20; y 2 |", "| b | **3** | fails | – | 5 |"]
+    lines = page._errors(tasks, ("x", "y", "dpgrain")).splitlines()[2:]
+    # Beside the figures stand the error that is printed, and how often each was drawn; what chance
+    # may have made is as good.
+    assert lines == [
+        "| a | 2 | **1** | – | – | 20; y 2 |",
+        "| b | **3** | fails | – | – | 5 |",
+        "| c | **3** | – | **2.8** | 2.5 | 5 |",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -170,3 +182,35 @@ def test_every_task_tells_what_each_library_needs() -> None:
         assert (told["epsilon"], told["delta"]) == (tasks.EPSILON, tasks.DELTA)
     for task in tasks.RECORD_TASKS:
         assert task.asked("diffprivlib")["delta"] == 0
+
+
+def test_draws_go_on_until_an_error_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Alike errors are known at once; normal ones take 200 draws; a failure ends them."""
+    released = importlib.import_module("benchmarks.peers.released")
+    rng = np.random.default_rng(1)
+
+    def error(estimates: dict[str, float]) -> float:
+        return abs(estimates["all"])
+
+    for value, told in ((lambda: 2.0, 5), (lambda: float(rng.normal()), 200)):
+        monkeypatch.setattr(
+            released, "asked", lambda *_, of=value: {"value": {"all": of()}, "seconds": 1.0}
+        )
+        answers = released.drawn(None, "release", {}, error, released.Limits())
+        assert abs(len(answers) - told) <= told / 4
+        figures = released._figures(answers, error, {})
+        assert figures["off"] <= 0.06
+    assert len(released.drawn(None, "release", {}, error, released.Limits(seconds=0))) == 2
+    monkeypatch.setattr(released, "asked", lambda *_: {"failed": "no such thing"})
+    assert released.drawn(None, "release", {}, error, released.Limits()) == [
+        {"failed": "no such thing"}
+    ]
+
+
+def test_versions_of_other_machines_are_kept(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(page, "RESULTS", tmp_path / "results.json")
+    page.keep({"environments": {"opacus": {"versions": {"opacus": "1"}}, "opendp": 1}})
+    page.keep({"users": {}, "environments": {"opendp": 2}})
+    assert page.results()["environments"] == {"opacus": {"versions": {"opacus": "1"}}, "opendp": 2}
