@@ -48,7 +48,7 @@ def test_histogram_prints_estimates_and_the_promise(
     assert rows.column_names == ["page", *own, "at_least"]
     assert "capped at a bound per cell" in done.stdout
     assert "capped 95% low" in done.stdout
-    assert "before capping it is at_least or more (95%)" in done.stdout
+    assert "the total before capping is at_least or more (95%)" in done.stdout
     assert rows.num_rows == 8
     again = command("guarantee", saved)
     assert again.returncode == 0

@@ -83,6 +83,7 @@ def test_copies_are_the_same_by_whatever_way(tmp_path: Path) -> None:
     for other in (by_steps, saved, middle, sent, copy.deepcopy(one).coarser(0.25)):
         assert np.array_equal(other.estimate, want.estimate)
         assert other.hash == want.hash
+        assert np.array_equal(other.steps, want.steps)  # type: ignore[arg-type]
     assert one.coarser(one.guarantee.epsilon()) is one
     assert not np.array_equal(fine().coarser(0.25).estimate, want.estimate)
 
@@ -202,9 +203,44 @@ def test_what_has_no_copies_is_refused() -> None:
         made.coarser(1e-9)
     with pytest.raises(dg.ParameterError, match="epsilon must be"):
         made.coarser(float("nan"))
-    huge = replace(made, estimate=made.estimate + 1e300)
-    with pytest.raises(dg.ParameterError, match="too large beside its noise"):
-        huge.coarser(0.5)
+    with pytest.raises(dg.ParameterError, match="and not coarser copies"):
+        made.reconciled(made.coarser(1.0))
+
+
+def test_numbers_of_any_size_have_copies() -> None:
+    """Whether there is a copy, and how much noise it adds, follows from public numbers alone."""
+    made = fine()
+    assert made.steps is not None
+    for far in (2**50, 2**58, -(2**61)):
+        moved = replace(made, steps=made.steps + far)
+        added = [
+            one.coarser(0.5).steps - one.steps  # type: ignore[operator]
+            for one in (made, moved)
+        ]
+        assert np.array_equal(added[0], added[1])
+    # A multiplier that leaves few steps, and a unit that floating point rounds, have none.
+    chain = Chain("00" * 32, 5.0, 2.0**20, 2.0**-10)
+    event = Gaussian(2.0**-1)
+    drawn = [
+        Chain.of(event, event, radius, 1.0, lambda: "00" * 32) for radius in (2.0**20, 2.0**21)
+    ]
+    assert [one is None for one in drawn] == [True, False]
+    assert Chain.of(event, event + event, 2.0**30, 1.0, lambda: "00" * 32) is None
+    assert chain.scaled(1e-300) is None
+    assert chain.scaled(-1e-280) is not None
+
+
+def test_the_stated_epsilon_is_that_of_the_release() -> None:
+    """Its own may fall a little short of it; and the coarsest copy has noise that can be drawn."""
+    for epsilon in (0.5, 1.0, 2.0, 5.0):
+        made = fine(epsilon=epsilon)
+        assert made.coarser(epsilon) is made
+        with pytest.raises(dg.ParameterError, match="cannot be taken off"):
+            made.coarser(1.001 * epsilon)
+        with pytest.raises(dg.ParameterError, match="that of the coarsest copy") as refused:
+            made.coarser(1e-7)
+        least = float(str(refused.value).partition("at least ")[2].partition(",")[0])
+        assert made.coarser(1.0001 * least).guarantee.epsilon() <= 1.001 * least
 
 
 def test_a_secret_stands_in_no_table_page_or_hash(tmp_path: Path) -> None:
@@ -212,7 +248,8 @@ def test_a_secret_stands_in_no_table_page_or_hash(tmp_path: Path) -> None:
     assert made.chain is not None
     secret = made.chain.secret
     other = replace(made, chain=replace(made.chain, secret="00" * 32))
-    assert other.hash == made.hash
+    assert other.hash != made.hash, "of few numbers a hash without it could be tried"
+    assert secret not in made.hash
     for name in ("out.csv", "out.json", "out.parquet"):
         assert secret.encode() not in made.write(tmp_path / name).read_bytes()
     assert secret not in made.report(tmp_path / "page.html").read_text()

@@ -53,7 +53,7 @@ def test_a_weight_may_be_called_anything(tmp_path: Path) -> None:
 def test_a_stated_bound_is_no_chosen_one() -> None:
     release = dg.histogram(_odd("x"), "word", domain=["yo", "bro"], clip=2.0, **ASKED)
     assert not release.asked.chosen
-    assert "capped at a stated bound" in release.estimand
+    assert "capped at 2" in release.estimand
 
 
 def _without_facts(path: Path) -> Path:

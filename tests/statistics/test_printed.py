@@ -55,11 +55,14 @@ def test_the_largest_rows_are_printed(skewed: dg.Histogram) -> None:
 def test_what_is_printed_says_what_limits_it(skewed: dg.Histogram) -> None:
     said = " ".join(notes(skewed))
     assert "95% intervals are of the capped sum" in said
-    assert "before capping it is at_least or more (95%), without an upper limit" in said
+    assert "the total before capping is at_least or more (95%), and may be far more" in said
     assert "of blocks exceed their bound" in said
     assert said in repr(skewed)
     after = " ".join(notes(skewed.shrunk()))
-    assert "Errors and intervals are approximate, as the release is shrunk; before capping" in after
+    assert (
+        "Errors and intervals are approximate, as the release is shrunk; the total before capping"
+        in after
+    )
     assert "95% intervals" not in after
 
 
@@ -71,7 +74,7 @@ ASKED: dict[str, tuple[Any, str]] = {
     ),
     "stated": (
         lambda t: dg.count(t, clip=3.0, **OPTIONS),
-        "records, each user's part capped at a stated bound",
+        "records, each user's part capped at 3",
     ),
     "sum": (
         lambda t: dg.sum(t, "paid", bounds=(0, 30), by="month", domain=[1, 2], **OPTIONS),
@@ -92,7 +95,7 @@ ASKED: dict[str, tuple[Any, str]] = {
     ),
     "quantiles": (
         lambda t: dg.quantiles(t, "paid", bounds=(0, 30), clip=4.0, **OPTIONS),
-        "quantiles of paid between 0 and 30, over records, each user's part capped at a stated bound",
+        "quantiles of paid between 0 and 30, over records, each user's part capped at 4",
     ),
     "top": (
         lambda t: dg.top(t, "name", **OPTIONS),

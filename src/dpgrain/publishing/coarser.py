@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpgrain import _fields, _validate
-from dpgrain._types import FloatArray
 from dpgrain._wording import rounded_up
-from dpgrain.accounting import Gaussian
+from dpgrain.accounting import Event, Gaussian
 from dpgrain.errors import ParameterError
 from dpgrain.noise.laws import rounded_gaussian
 from dpgrain.publishing.guarantee import Guarantee
@@ -28,8 +28,11 @@ _RATIO = 1.01
 _RUNGS = 1000
 # Factor on the noise between copies, for the roundings of its computation.
 _MORE = 1 + 2.0**-40
-# Steps of the grid above which a sum in floating point may have lost its last ones.
-_EXACT = 2.0**51
+# Standard deviation of noise in steps of the grid: the least for which there are copies, and the
+# largest that is drawn.
+_FINE, _FAR = 2.0**20, 2.0**40
+# Magnitude of a step below which its product with a whole number may be rounded.
+_SMALLEST = 1e-290
 
 
 @dataclass(frozen=True, repr=False)
@@ -42,6 +45,8 @@ class Chain:
         radius: the clipping bound in steps of the grid.
         step: what one step of the grid stands for in an estimate.
         rung: the number of copies that are finer.
+
+    It follows from public numbers alone whether a release has a chain, and how long that is.
     """
 
     secret: str
@@ -53,17 +58,48 @@ class Chain:
     def __post_init__(self) -> None:
         _fields.check(self)
 
-    def scaled(self, scale: float) -> Chain:
-        """Return the chain of sums in another unit.
+    @staticmethod
+    def of(
+        event: Event, whole: Event, radius: float, step: float, secret: Callable[[], str]
+    ) -> Chain | None:
+        """Return the chain of noisy sums, or None where they have no copies.
+
+        Args:
+            event: the event of the sums.
+            whole: the event of all that was drawn for them.
+            radius: the clipping bound in steps of the grid.
+            step: a step of the grid.
+            secret: the function that draws the secret.
+        """
+        if not isinstance(event, Gaussian) or event.count > 1 or event != whole:
+            return None
+        if radius * event.noise_multiplier < _FINE:
+            return None
+        return Chain(secret(), event.noise_multiplier, radius, step)
+
+    def scaled(self, scale: float) -> Chain | None:
+        """Return the chain of sums in another unit; None where that is too small for one.
 
         Args:
             scale: the number that a sum of 1 stands for; below 0 where the sums are of magnitudes.
         """
-        return replace(self, step=self.step * scale)
+        step = self.step * scale
+        return replace(self, step=step) if abs(step) >= _SMALLEST else None
 
     def multiplier(self, rung: int) -> float:
         """Return the noise multiplier of a copy."""
         return float(self.finest * _RATIO**rung)
+
+    @property
+    def mark(self) -> str:
+        """A hash of the secret, which tells nothing of it; a hash of numbers and it cannot be tried."""
+        return hashlib.sha256(b"dpgrain, mark" + bytes.fromhex(self.secret)).hexdigest()
+
+    @property
+    def _last(self) -> int:
+        """The number of the coarsest copy: the noise before it must be one that is drawn."""
+        most = _FAR / (self.radius * self.finest * _MORE * math.sqrt(_RATIO**2 - 1))
+        return max(self.rung, min(_RUNGS, math.floor(math.log(most) / math.log(_RATIO))))
 
     @property
     def std_error(self) -> float:
@@ -81,24 +117,25 @@ class Chain:
         scale = more * _MORE
         return rounded_gaussian(scale, size, source=_Secret(bytes.fromhex(self.secret)))
 
-    def reached(self, guarantee: Guarantee, epsilon: float) -> int:
+    def reached(self, guarantee: Guarantee, epsilon: float, stated: float) -> int:
         """Return the number of the finest copy with an ε that is no larger.
 
         Args:
             guarantee: the guarantee of this copy.
             epsilon: the largest ε.
+            stated: the ε that was asked for when it was made, of which its own may fall a little short.
 
         Raises:
             ParameterError: if ε is not above 0, above that of this copy, or below those of all copies.
         """
         epsilon, own = _validate.positive(epsilon=epsilon), guarantee.epsilon()
-        if epsilon > own:
+        if epsilon > max(own, stated):
             raise ParameterError(
                 f"epsilon must be at most {rounded_up(own, 6)}, that of this release, not {epsilon:g}: "
                 "its noise cannot be taken off.",
                 name="epsilon",
             )
-        first, last = self.rung, _RUNGS
+        first, last = self.rung, self._last
         if self.promised(guarantee, last).epsilon() > epsilon:
             raise ParameterError(
                 f"epsilon must be at least {rounded_up(self.promised(guarantee, last).epsilon())}, "
@@ -133,18 +170,6 @@ class Chain:
             event=replace(event, noise_multiplier=self.multiplier(rung)),
             public=tuple(dict.fromkeys((*guarantee.public, said))),
         )
-
-    def steps(self, estimate: FloatArray) -> NDArray[np.int64]:
-        """Return estimates in steps of the grid, (V,).
-
-        Raises:
-            ParameterError: if one is too large to be known to the step.
-        """
-        if not (np.abs(estimate) < _EXACT * abs(self.step)).all():
-            raise ParameterError(
-                "an estimate is too large beside its noise for copies: state a larger clip=."
-            )
-        return np.rint(estimate / self.step).astype(np.int64)
 
 
 class _Secret:

@@ -278,7 +278,7 @@ class Asked(Mapping[str, str]):
         assert self.clip is not None  # noqa: S101 - what is capped has a bound
         if self.clip.over == "item":
             return ", of the first items of each unit"
-        bound = "a bound" if self.clip.chosen else "a stated bound"
+        bound = "a bound" if self.clip.bound is None else f"{self.clip.bound:,.6g}"
         per = " per cell" if self.clip.over == "cell" and self.clip.chosen else ""
         return f", {self._block} capped at {bound}{per}"
 
@@ -320,8 +320,8 @@ class Asked(Mapping[str, str]):
         whose = "people's numbers" if self.rows == "records" else self.rows
         most = f"{rounded_up(100 * self.beyond, 2)}%"
         return (
-            f"numbers beyond, at most {most} of {whose} (95%), count as {ends}; what they would add is "
-            "not known"
+            f"numbers beyond {ends} count as that: at most {most} of {whose} (95%), and what they "
+            "would add is not known"
         )
 
     @property

@@ -163,10 +163,15 @@ def _intervals(release: Release) -> str:
                 f"95% intervals hold all {'capped ' if asked.capped else ''}shares of a group at once, "
                 f"which are about the average {average}"
             )
+    if asked.cut and asked.statistic.ratio and not asked.statistic.in_order:
+        said += "; before capping it may lie far beyond where a few hold much"
     if asked.processed:
         said = f"Errors and intervals are approximate, as the release is {asked.afterwards}"
     if "at_least" in known:
-        said += "; before capping it is at_least or more (95%), without an upper limit"
+        said += (
+            "; the total before capping is at_least or more (95%), and may be far more where a few "
+            "people hold much, which no private release can show"
+        )
     if "at_least" in known and asked.chosen:
         said += (
             ". To estimate the uncapped total, set clip= to a bound that few contributions exceed"

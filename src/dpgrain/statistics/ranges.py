@@ -33,6 +33,8 @@ _MOSTLY = 1.6448536269514722
 _CLEARLY, _LIKELY = 3.0, 2.0
 # Count that stands for none where a logarithm is taken.
 _NOTHING = 1e-100
+# Magnitudes between which numbers are looked for, at most.
+_LEAST, _LARGEST = 1e-150, 1e150
 # Believed leaves from which on finer ones would say little.
 _MANY_LEAVES = 24
 
@@ -66,6 +68,12 @@ class AutoRange:
         _validate.positive(smallest=self.smallest)
         _validate.positive(largest=self.largest)
         _validate.positive(tail=self.tail)
+        if self.smallest < _LEAST or self.largest > _LARGEST:
+            raise ParameterError(
+                f"smallest and largest must lie between {_LEAST:g} and {_LARGEST:g}, not at "
+                f"{self.smallest:g} and {self.largest:g}.",
+                name="largest",
+            )
         if not self.smallest < self.largest or self.tail >= 0.5:
             raise ParameterError(
                 f"smallest must be below largest, and tail below 0.5, not {self.smallest:g}, "
@@ -369,6 +377,6 @@ def _best_end(counts: FloatArray, edges: FloatArray, noise: float) -> float:
         edges: (B + 1,) their edges.
         noise: the standard deviation of the noise, over the edge.
     """
-    middles = np.sqrt(edges[:-1] * edges[1:])
+    middles = np.sqrt(edges[:-1]) * np.sqrt(edges[1:])
     cut = np.maximum(middles - edges[1:, None], 0.0) @ counts
-    return float(edges[1:][np.argmin((noise * edges[1:]) ** 2 + cut**2)])
+    return float(edges[1:][np.argmin(np.hypot(noise * edges[1:], cut))])

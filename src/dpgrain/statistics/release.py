@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike
 from dpgrain import _fields, _validate
 from dpgrain._files import note_read, plain_values, promise_beside, whole_file
 from dpgrain._shown import ShownRelease
-from dpgrain._types import FloatArray
+from dpgrain._types import FloatArray, IntArray
 from dpgrain.errors import DataError, ParameterError
 from dpgrain.publishing.coarser import Chain
 from dpgrain.publishing.guarantee import Guarantee
@@ -186,6 +186,10 @@ class Release(ShownRelease, ABC):
         """Return the other fields from which the release is made again, but guarantee and request."""
         return {}
 
+    def _told(self) -> dict[str, Any]:
+        """Return what the hash is of, besides columns, guarantee and request."""
+        return self._about()
+
     def save(self, path: str | Path) -> Path:
         """Save the release with its guarantee, as Parquet that any reader can open.
 
@@ -257,8 +261,7 @@ class Release(ShownRelease, ABC):
             "kind": type(self).__name__,
             "promise": self.guarantee.hash,
             "facts": self.asked.to_dict(),
-            # The secret of copies is no part of what is published.
-            "about": {name: told for name, told in self._about().items() if name != "chain"},
+            "about": self._told(),
             "keys": list(self.groups.names),
             "groups": [column.to_pylist() for column in self.groups.columns],
             "fields": list(self._columns()),
@@ -313,6 +316,7 @@ class Histogram(Release):
             data; NaN where values may be below 0. None where clipping takes nothing. It rests on the
             noisy sums as they came out, so that no post-processing changes it.
         chain: the place among coarser copies, with the secret of these; None where there are none.
+        steps: (V,) the noisy sums as whole numbers, of which copies are made; None without copies.
 
     >>> from dpgrain import User, histogram, read
     >>> rows = pa.table({"who": list(range(900)), "page": ["jobs"] * 600 + ["news"] * 300})
@@ -335,6 +339,7 @@ class Histogram(Release):
     nonnegative: bool = False
     at_least: FloatArray | None = None
     chain: Chain | None = field(default=None, repr=False)
+    steps: IntArray | None = field(default=None, repr=False)
 
     @property
     def low(self) -> FloatArray:
@@ -355,36 +360,42 @@ class Histogram(Release):
 
     def _columns(self) -> dict[str, FloatArray]:
         own = {"estimate": self.estimate, "std_error": self.std_error, "clip": self.clip}
-        return {**own, **self.more}
+        # As numbers of floating point they may have lost their last digits.
+        steps: dict[str, Any] = {} if self.steps is None else {"steps": self.steps}
+        return {**own, **self.more, **steps}
 
     def _about(self) -> dict[str, Any]:
         chain = {} if self.chain is None else {"chain": asdict(self.chain)}
         return {"noise": self.noise, "nonnegative": self.nonnegative, **chain}
 
+    def _told(self) -> dict[str, Any]:
+        mark = {} if self.chain is None else {"chain": self.chain.mark}
+        return {"noise": self.noise, "nonnegative": self.nonnegative, **mark}
+
     def largest(self, count: int = 20) -> Self:
         """Return the release of the groups with the largest estimates only, largest first."""
         # Copies add noise to all groups, in their order.
-        return replace(super().largest(count), chain=None)
+        return replace(super().largest(count), chain=None, steps=None)
 
     def coarser(self, epsilon: float) -> Self:
         """Return a copy with more noise, for those who are trusted less: free of charge.
 
         Args:
-            epsilon: the largest ε of the copy, at the δ of this release; that of the copy is at most 1%
-                less.
+            epsilon: the largest ε of the copy, at the δ of this release, chosen without a look at its
+                numbers. There are copies at noise that grows by 1% from one to the next.
 
         Returns:
-            The copy, with intervals and a guarantee of its own. It is the same whenever it is made, of
-            this release or of a finer copy, as long as these were saved by :meth:`save`.
+            The finest copy within ε, with intervals and a guarantee of its own. It is the same whenever
+            it is made, of this release or of a finer copy, as long as these were kept by :meth:`save`.
 
         Raises:
-            ParameterError: if ε is above that of this release, or this release has no copies: it has
-                them where Gaussian noise is all that it took, for public groups, bounds and ``clip=``,
-                and before any post-processing.
+            ParameterError: if ε is above that of this release or below that of the coarsest copy, or
+                this release has no copies: it has them where Gaussian noise is all that it took, for
+                public groups, bounds and ``clip=``, and before any post-processing.
 
-        Formal guarantee: (ε, δ)-DP for whoever holds this copy and coarser ones alone, as long as the
-        secrets of finer ones are kept; whoever holds several learns no more than from the finest of
-        them. Source: docs/theory, "Coarser copies".
+        Formal guarantee: (ε, δ)-DP for whoever holds this copy and coarser ones alone, as long as
+        files, hashes and guarantees of finer ones are kept; whoever holds several learns no more than
+        from the finest of them. Source: docs/theory, "Coarser copies".
 
         >>> from dpgrain import User, count, read
         >>> table = read(pa.table({"who": list(range(900))}), user="who")
@@ -396,17 +407,17 @@ class Histogram(Release):
         >>> fine.coarser(1.0).coarser(0.5).value == coarse.value
         True
         """
-        if self.chain is None:
+        if self.chain is None or self.steps is None:
             raise ParameterError(
                 "coarser() needs a sum with noise='gaussian', a public domain=, and clip= and bounds= "
                 "that are stated; and it comes before any post-processing."
             )
-        rung = self.chain.reached(self.guarantee, epsilon)
-        return self if rung == self.chain.rung else self._copied(self.chain, rung)
+        rung = self.chain.reached(self.guarantee, epsilon, self.asked.epsilon or 0.0)
+        return self if rung == self.chain.rung else self._copied(self.chain, self.steps, rung)
 
-    def _copied(self, chain: Chain, rung: int) -> Self:
+    def _copied(self, chain: Chain, steps: IntArray, rung: int) -> Self:
         """Return a coarser copy, of which all between add to the noise."""
-        guarantee, steps = chain.promised(self.guarantee, rung), chain.steps(self.estimate)
+        guarantee = chain.promised(self.guarantee, rung)
         while chain.rung < rung:
             # Modulo 2^64, as sums are: post-processing of adding without bound.
             steps = steps + chain.noise(len(steps))
@@ -422,6 +433,7 @@ class Histogram(Release):
             asked=replace(self.asked, epsilon=guarantee.epsilon()),
             at_least=_at_least_of(self, estimate, error) if limited else None,
             chain=chain,
+            steps=steps,
         )
 
     def without_negatives(self) -> Self:
@@ -473,9 +485,14 @@ class Histogram(Release):
             guarantee of both releases together: no more is spent, but each now says something of both.
 
         Raises:
-            ParameterError: if the keys do not fit, a group is missing, or the two guarantees are for
-                different units.
+            ParameterError: if the keys do not fit, a group is missing, one is a coarser copy, or the
+                two guarantees are for different units.
         """
+        if any(one.chain is not None and one.chain.rung for one in (self, totals)):
+            raise ParameterError(
+                "reconciled() takes releases with noise of their own, and not coarser copies: "
+                "reconcile the finer ones."
+            )
         both = self.guarantee + totals.guarantee
         group = self.groups.codes_in(totals.groups)
         parts, parts_sd, whole, whole_sd = reconcile(
@@ -499,6 +516,7 @@ class Histogram(Release):
             std_error=std_error,
             nonnegative=nonnegative,
             chain=None,
+            steps=None,
             asked=replace(self.asked, processed=(*self.asked.processed, *how)),
         )
 

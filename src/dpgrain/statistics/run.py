@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dpgrain._progress import Progress
 from dpgrain._types import FloatArray, IntArray
-from dpgrain.accounting import Gaussian, Selection
+from dpgrain.accounting import Selection
 from dpgrain.accounting.events.noise import Additive
 from dpgrain.noise import RandomState
 from dpgrain.publishing import Charge, Planned, Promise, Query
@@ -76,6 +77,7 @@ class Measured:
         seen: False where a range was to be found and no number stood out from the noise, so that sums
             over the widest range say nothing.
         chain: the place of the sums among their coarser copies; None where they have none.
+        steps: (V, C) the noisy sums in steps of the grid.
     """
 
     groups: Groups
@@ -89,6 +91,7 @@ class Measured:
     everyone: int | None = None
     seen: bool = True
     chain: Chain | None = None
+    steps: NDArray[np.int64] | None = None
 
     def cautioned(self, coordinates: int) -> Asked:
         """The request, with a caution where next to no numbers were seen.
@@ -212,7 +215,13 @@ def noisy_sums(request: Request, charge: Charge, progress: bool | None) -> Measu
         row = known.cell_rows(clip.size)
         # Modulo 2^64, as the sums are: post-processing of adding without bound.
         sums = charge.noisy(plan.sums, sums, np.repeat(grid.radius[row], sums.shape[1]))
-        chain = _chain(plan.sums, charge, grid)
+        chain = Chain.of(
+            plan.sums,
+            charge.guarantee.event,
+            float(grid.radius[0]),
+            float(grid.step[0]),
+            charge.secret,
+        )
     learned = _left_out(chosen, request, known.cell_sizes)
     if result is not None and result.seen and not result.everything:
         learned.update(found=result.bounds, beyond=result.beyond)
@@ -231,15 +240,8 @@ def noisy_sums(request: Request, charge: Charge, progress: bool | None) -> Measu
         request.everyone,
         result is None or result.seen,
         chain,
+        sums[order],
     )
-
-
-def _chain(event: Additive, charge: Charge, grid: Grid) -> Chain | None:
-    """Return the place of noisy sums among their copies, where nothing else was drawn for them."""
-    if not isinstance(event, Gaussian) or charge.guarantee.event != event or event.count > 1:
-        return None
-    step, radius = float(grid.step[0]), float(grid.radius[0])
-    return Chain(charge.secret(), event.noise_multiplier, radius, step)
 
 
 def _left_out(chosen: ChosenBounds | None, request: Request, sizes: IntArray) -> dict[str, Any]:
