@@ -56,7 +56,7 @@ def test_what_is_printed_says_what_limits_it(skewed: dg.Histogram) -> None:
     said = " ".join(notes(skewed))
     assert "95% intervals are of the capped sum" in said
     assert "the total before capping is at_least or more (95%), and may be far more" in said
-    assert "of blocks exceed their bound" in said
+    assert "of users' parts of cells exceed their bound" in said
     assert said in repr(skewed)
     after = " ".join(notes(skewed.shrunk()))
     assert (

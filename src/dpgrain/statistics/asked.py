@@ -290,16 +290,23 @@ class Asked(Mapping[str, str]):
         return _PARTS.get(self.unit, "each unit's part")
 
     @property
+    def _parts(self) -> str:
+        """The words for all that are clipped, each as one."""
+        if self.elements:
+            return "users' parts of cells"
+        return {"record": "records", "user": "users' parts"}.get(self.unit or "", "units' parts")
+
+    @property
     def left_out(self) -> str:
         """The words for what clipping takes of all groups together; empty where nothing is said."""
         if self.above is None and self._unmeasured:
             return "what clipping removed was not measured, as the bound was stated"
         if self.above is None:
             return dict(self.told).get("left out", "")
-        said = f"{about(self.above)} of blocks exceed their bound"
+        said = f"{about(self.above)} of {self._parts} exceed their bound"
         if self.lost is None or self.lost < _TOLD:
             return said
-        whole = "all norms" if self.lost_of == "norms" else "the total"
+        whole = "all that is counted, by size" if self.lost_of == "norms" else "the total"
         if self.statistic.ratio and self.lost_of == "total":
             whole = "the weight of records"
         return f"{said}; clipping removed at least {about(self.lost)} of {whole}"

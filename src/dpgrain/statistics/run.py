@@ -218,8 +218,8 @@ def noisy_sums(request: Request, charge: Charge, progress: bool | None) -> Measu
         chain = Chain.of(
             plan.sums,
             charge.guarantee.event,
-            float(grid.radius[0]),
-            float(grid.step[0]),
+            float(grid.radius.max(initial=0.0)),
+            float(grid.step.max(initial=0.0)),
             charge.secret,
         )
     learned = _left_out(chosen, request, known.cell_sizes)
