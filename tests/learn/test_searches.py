@@ -242,6 +242,17 @@ def test_a_share_is_warned_of_once() -> None:
     assert len(caught) == 2
 
 
+def test_a_score_without_noise_is_warned_of_where_it_is_asked_for() -> None:
+    with dg.budget(40.0, 1e-3):
+        fitted = LogisticRegression(rounds=2, share=0.3).fit(X, Y)
+        line = LinearRegression(rounds=2, share=0.3).fit(X, X[:, 0])
+    for model, targets in ((fitted, Y), (line, X[:, 0])):
+        with pytest.warns(dg.ScoreWarning, match="for whoever holds the rows") as caught:
+            score = model.score(X, targets)
+        assert score <= 1
+        assert [warning.filename for warning in caught] == [__file__]
+
+
 def test_other_fits_are_not_warned_of() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")

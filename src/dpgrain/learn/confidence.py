@@ -76,7 +76,7 @@ class Evidence:
     >>> X = rng.uniform(-1, 1, size=(4000, 2)); y = X @ [1.0, -1.0] + rng.normal(size=4000)
     >>> model = LinearRegression(intervals=0.2, fit_intercept=False, random_state=0).fit(X, y)
     >>> abs(model.evidence_.curvature).round(1).tolist(), model.evidence_.n_users == model.n_users_
-    ([[0.4, 0.0], [0.0, 0.3]], True)
+    ([[0.3, 0.0], [0.0, 0.3]], True)
     """
 
     curvature: FloatArray

@@ -22,6 +22,7 @@ from dpgrain.learn.classes import Labels, Numbers, TargetRule, Targets, unselect
 from dpgrain.learn.files import damaged, read
 from dpgrain.learn.fitted import Classes
 from dpgrain.learn.model import LinearModel
+from dpgrain.learn.searches import warn_of_score
 from dpgrain.optimize import (
     Hinge,
     Huber,
@@ -60,6 +61,19 @@ class _Classifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
 
     def _set(self, coef: FloatArray, intercept: FloatArray) -> None:
         self.coef_, self.intercept_ = coef, intercept
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Return the exact mean accuracy, for whoever holds the rows: a ScoreWarning says so.
+
+        Args:
+            X: (m, d) features.
+            y: (m,) labels.
+            sample_weight: (m,) weights of rows.
+
+        No (ε, δ) covers it; :func:`dpgrain.learn.accuracy` publishes how often a classifier is right.
+        """
+        warn_of_score()
+        return float(super().score(X, y, sample_weight))
 
     def decision_function(self, X: Any) -> FloatArray:
         """Return the margins of rows: (m,) for two classes, otherwise (m, classes).
@@ -177,6 +191,19 @@ class _Regressor(RegressorMixin, LinearModel):  # type: ignore[misc]
 
     def _rule(self, classes: Classes) -> TargetRule:  # noqa: ARG002 - numbers have no labels
         return Numbers()
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Return the exact R², for whoever holds the rows: a ScoreWarning says so.
+
+        Args:
+            X: (m, d) features.
+            y: (m,) targets.
+            sample_weight: (m,) weights of rows.
+
+        No (ε, δ) covers it.
+        """
+        warn_of_score()
+        return float(super().score(X, y, sample_weight))
 
     def predict(self, X: Any) -> FloatArray:
         """Return the predicted target of each row, (m,).

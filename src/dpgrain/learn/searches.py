@@ -152,6 +152,18 @@ def _check_steps() -> None:
             )
 
 
+def warn_of_score() -> None:
+    """Warn of a score without noise, but where scikit-learn asks for it, as its fits were warned of."""
+    caller = sys._getframe(2)
+    if not _module(caller).startswith("sklearn."):
+        warnings.warn(
+            "a score without noise is for whoever holds the rows: no (ε, δ) covers it. "
+            "dpgrain.learn.accuracy publishes how often a classifier is right.",
+            ScoreWarning,
+            stacklevel=3,
+        )
+
+
 def _learns(step: Any) -> bool:
     """Return whether a step may learn from rows: all do but those that say that they need no fit."""
     if step is None or step == "passthrough" or type(step).__module__ == "sklearn.frozen._frozen":
