@@ -287,7 +287,7 @@ def test_a_fit_says_beforehand_where_intervals_hardly_have_ends(width: int) -> N
     """Below the number of users that it asks for they have none; with four times as many they do."""
     rng = np.random.default_rng(width)
 
-    def fitted(n: int) -> tuple[list[str], bool]:
+    def fitted(n: int) -> tuple[list[str], NDArray[np.bool_]]:
         X = rng.uniform(-1.7, 1.7, (n, width))
         y = (rng.random(n) < 1 / (1 + np.exp(-X[:, 0]))).astype(int)
         model = LogisticRegression(
@@ -295,13 +295,19 @@ def test_a_fit_says_beforehand_where_intervals_hardly_have_ends(width: int) -> N
         )
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            resolved = model.fit(X, y, users=np.arange(n)).confidence_intervals().resolved
-        return [str(w.message) for w in caught if w.category is CareWarning], resolved
+            found = model.fit(X, y, users=np.arange(n)).confidence_intervals()
+        assert np.isfinite(found.low).all() == found.resolved
+        # Without ends there is no estimate either.
+        return [str(w.message) for w in caught if w.category is CareWarning], ~np.isnan(
+            found.estimate
+        )
 
     said, resolved = fitted(60 if width > 2 else 25)
-    assert not resolved
+    assert not resolved.any()
     needed = int(said[0].partition("takes about ")[2].partition(".")[0].replace(",", ""))
-    assert fitted(max(4 * needed, 2000)) == ([], True)
+    said, resolved = fitted(max(4 * needed, 2000))
+    assert not said
+    assert resolved.all()
 
 
 def test_nothing_is_charged_where_the_caution_is_made_an_error() -> None:

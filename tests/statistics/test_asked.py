@@ -54,6 +54,10 @@ def test_a_stated_bound_is_no_chosen_one() -> None:
     release = dg.histogram(_odd("x"), "word", domain=["yo", "bro"], clip=2.0, **ASKED)
     assert not release.asked.chosen
     assert "capped at 2" in release.estimand
+    sums = dg.sum(_odd("x"), "x", bounds=(-3, 50), clip=2.0, **ASKED)
+    # Of sums it is in units of the largest magnitude, and printed in those of the numbers.
+    assert "capped at 100" in sums.estimand
+    assert sums.clip[0] == 100
 
 
 def _without_facts(path: Path) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from tests.refusals import refuses
 from tests.statistics import releases
 
 import dpgrain as dg
+from dpgrain.errors import ParameterError
 from dpgrain.statistics.shrink import shrink
 
 OPTIONS: dict[str, Any] = {"unit": dg.User(), "epsilon": 2.0, "delta": 1e-4, "random_state": 1}
@@ -167,3 +169,24 @@ def test_the_largest_are_a_release_with_a_plot_and_a_file(name: str, tmp_path: P
     assert len(dg.Release.load(few.save(tmp_path / "few.parquet"))) == 2
     with refuses("count", "1"):
         release.largest(0)
+
+
+def test_only_other_releases_of_the_same_statistic_are_reconciled(
+    by_item: dg.Histogram, by_both: dg.Histogram, tmp_path: Path
+) -> None:
+    again = dg.Release.load(by_item.save(tmp_path / "again.parquet"))
+    for same in (by_item, again):
+        with pytest.raises(ParameterError, match="its noise would be counted twice"):
+            by_item.reconciled(same)
+    other = replace(by_item, asked=replace(by_item.asked, value="paid"))
+    with pytest.raises(ParameterError, match="must be a release of the same statistic"):
+        by_both.reconciled(other)
+    table = dg.read(pa.table({"who": [1, 2], "x": [1.0, 2.0]}), user="who")
+    mean = dg.mean(table, "x", bounds=(0, 3), unit=dg.User(), epsilon=1.0, delta=1e-6)
+    with pytest.raises(ParameterError, match="not of mean of x"):
+        by_both.reconciled(mean)  # type: ignore[arg-type]
+
+
+def test_a_file_that_is_not_there_is_said_to_be_missing(tmp_path: Path) -> None:
+    with pytest.raises(dg.DataError, match="does not exist"):
+        dg.Release.load(tmp_path / "nothing.parquet")

@@ -92,7 +92,7 @@ class Intervals:
 
     Args:
         names: the name of each.
-        estimate: the corrected averages, which intervals are centred at.
+        estimate: the corrected averages, which intervals are centred at; NaN where there is a doubt.
         low: the lower ends; −∞ where there is a doubt, as no other would be true.
         high: the upper ends; ∞ where there is a doubt.
         std_error: standard errors, of noise and of sampling; ∞ where there is a doubt.
@@ -404,6 +404,8 @@ def intervals(
     if doubt:
         # A direction without curvature may hide any slope, and each coefficient has a part in it.
         half, error = np.full((2, len(half)), np.inf)
+        blank = np.full(len(half), np.nan)
+        return Intervals(names, blank, -half, half, error, level, doubt)
     return Intervals(names, estimate, estimate - half, estimate + half, error, level, doubt)
 
 

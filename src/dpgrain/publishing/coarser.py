@@ -131,8 +131,9 @@ class Chain:
         epsilon, own = _validate.positive(epsilon=epsilon), guarantee.epsilon()
         if epsilon > max(own, stated):
             raise ParameterError(
-                f"epsilon must be at most {rounded_up(own, 6)}, that of this release, not {epsilon:g}: "
-                "its noise cannot be taken off.",
+                f"epsilon must be at most {rounded_up(own, 6)}, that of this "
+                f"{'copy' if self.rung else 'release'}, not {epsilon:g}: noise cannot be taken off"
+                f"{', but a finer copy may be asked' if self.rung else ''}.",
                 name="epsilon",
             )
         first, last = self.rung, self._last

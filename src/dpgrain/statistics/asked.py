@@ -278,7 +278,11 @@ class Asked(Mapping[str, str]):
         assert self.clip is not None  # noqa: S101 - what is capped has a bound
         if self.clip.over == "item":
             return ", of the first items of each unit"
-        bound = "a bound" if self.clip.bound is None else f"{self.clip.bound:,.6g}"
+        limit, ends = self.clip.bound, self.bounds or self.found
+        if limit is not None and self.statistic.signed and ends is not None:
+            # Sums are clipped in units of the largest magnitude.
+            limit *= max(map(abs, ends))
+        bound = "a bound" if limit is None else f"{limit:,.6g}"
         per = " per cell" if self.clip.over == "cell" and self.clip.chosen else ""
         return f", {self._block} capped at {bound}{per}"
 

@@ -225,6 +225,8 @@ class Release(ShownRelease, ABC):
         import pyarrow.parquet
 
         note_read(path)
+        if not Path(path).exists():
+            raise DataError(f"The file {str(path)!r} does not exist; check the path.")
         promise_beside(Path(path))
         try:
             table = pyarrow.parquet.read_table(path)
@@ -485,9 +487,19 @@ class Histogram(Release):
             guarantee of both releases together: no more is spent, but each now says something of both.
 
         Raises:
-            ParameterError: if the keys do not fit, a group is missing, one is a coarser copy, or the
-                two guarantees are for different units.
+            ParameterError: if the keys do not fit, a group is missing, one is a coarser copy, the two
+                are of different statistics or one and the same, or their guarantees are for different
+                units.
         """
+        if not isinstance(totals, Histogram) or _measured(totals) != _measured(self):
+            raise ParameterError(
+                f"totals must be a release of the same statistic, {_measured(self)}, not of "
+                f"{_measured(totals) if isinstance(totals, Release) else type(totals).__name__}."
+            )
+        if totals.hash == self.hash:
+            raise ParameterError(
+                "totals must be another release, not this one: its noise would be counted twice."
+            )
         if any(one.chain is not None and one.chain.rung for one in (self, totals)):
             raise ParameterError(
                 "reconciled() takes releases with noise of their own, and not coarser copies: "
@@ -606,6 +618,12 @@ class Estimates(Release):
             "upper": self.upper,
             **self.more,
         }
+
+
+def _measured(release: Release) -> str:
+    """Return what a release is of, whatever the groups."""
+    asked = release.asked
+    return asked.measured if asked.value is None else f"{asked.measured} ({asked.value})"
 
 
 def _at_least_of(release: Histogram, estimate: FloatArray, error: FloatArray) -> FloatArray:
