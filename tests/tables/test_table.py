@@ -19,6 +19,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
+import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 from tests.refusals import refuses
@@ -103,6 +104,8 @@ def opened_sources(folder: Path) -> dict[str, Callable[[], Any]]:
         "arrow": lambda: ROWS,
         "arrow chunks": lambda: pa.concat_tables([ROWS.slice(0, 3), ROWS.slice(3)]),
         "arrow reader": lambda: pa.RecordBatchReader.from_batches(ROWS.schema, ROWS.to_batches()),
+        "arrow stream": lambda: Stream(ROWS),
+        "dataset": lambda: ds.dataset(parquet(ROWS, folder / "of a dataset.parquet")),
         "arrow dictionary": lambda: ROWS.set_column(
             1, "word", ROWS.column("word").dictionary_encode()
         ),
@@ -115,7 +118,31 @@ def opened_sources(folder: Path) -> dict[str, Callable[[], Any]]:
     }
 
 
+class Stream:
+    """Something that hands out its rows by Arrow's protocol alone, as a cursor of a database does."""
+
+    def __init__(self, rows: pa.Table) -> None:
+        self._rows = rows
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return self._rows.__arrow_c_stream__(requested_schema)
+
+
 QUERIES = ("polars lazy", "duckdb")
+
+
+def test_partitions_of_folders_are_columns_of_a_dataset(tmp_path: Path) -> None:
+    rows = pa.table({"who": [1, 2, 2, 3], "month": ["a", "a", "b", "b"]})
+    ds.write_dataset(rows, tmp_path / "rows", format="parquet", partitioning=["month"],
+                     partitioning_flavor="hive")  # fmt: skip
+    table = dg.read(ds.dataset(tmp_path / "rows", partitioning="hive"), user="who")
+    assert set(table.schema) == {"who", "month"}
+    release = dg.count(
+        table, by="month", domain=["a", "b"], unit=dg.User(), epsilon=50.0, delta=1e-6,
+        random_state=1,
+    )  # fmt: skip
+    assert release.estimate.round().tolist() == [2, 2]
+    assert release.guarantee.provenance == "as given"
 
 
 @pytest.mark.search

@@ -223,9 +223,10 @@ def read(
 
     Args:
         source: a path or glob (or several) of Parquet or CSV files (UTF-8), an Arrow table, a
-            pandas or Polars data frame, or a table of DuckDB by its name (``con.table("visits")``); any
-            other relation of DuckDB, a lazy frame of Polars and a frame of Spark are queries, which
-            need ``rows=``.
+            pandas or Polars data frame, a table of DuckDB by its name (``con.table("visits")``), or
+            what hands out its rows by Arrow's protocol, such as a pyarrow dataset of a folder with
+            partitions, which is then held in memory; any other relation of DuckDB, a lazy frame of
+            Polars and a frame of Spark are queries, which need ``rows=``.
         user: the column that names the user of a record; without one only ``Record`` is offered.
         n_users: the public number of enrolled users, with or without records. It is never counted
             from the table, since that number is private; used for the δ warning and in the guarantee.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -291,6 +292,7 @@ FAILING: dict[str, Callable[[], Any]] = {
         pl.col("who").map_elements(own, return_dtype=pl.Int64)
     ),
     "stream": stream,
+    "a stream by the protocol": lambda: types.SimpleNamespace(__arrow_c_stream__=own),
     "relation": lambda: duckdb.sql(
         "SELECT who, CAST(x AS INTEGER) AS x FROM (VALUES (1, '1'), (2, 'secret 17')) t(who, x)"
     ),

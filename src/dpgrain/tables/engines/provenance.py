@@ -15,7 +15,7 @@ import pyarrow as pa
 from dpgrain import _validate
 from dpgrain.errors import ParameterError
 from dpgrain.provenance import Provenance
-from dpgrain.tables.engines.sources import TABLE, holds_its_values, unreadable
+from dpgrain.tables.engines.sources import TABLE, holds_its_values, is_stream, unreadable
 from dpgrain.tables.engines.spark_session import is_frame
 
 
@@ -51,8 +51,9 @@ def _known(data: Any) -> Provenance | None:
     if isinstance(data, pa.Table | pa.RecordBatchReader):
         return "as given"
     module = type(data).__module__.partition(".")[0]
-    in_memory = module == "pandas" or (module == "polars" and not hasattr(data, "collect"))
-    return "as given" if in_memory else None
+    lazy = hasattr(data, "collect") or is_frame(data)
+    in_memory = module in ("pandas", "polars") and not lazy
+    return "as given" if in_memory or (is_stream(data) and not lazy) else None
 
 
 def _is_path(data: Any) -> bool:

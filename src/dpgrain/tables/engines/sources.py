@@ -758,7 +758,7 @@ def _selected(rows: str, columns: Mapping[str, str]) -> str:
 
 
 def source_of(data: Any, *, delimiter: str = ",") -> Source:
-    """Return the source for a path, glob, list of paths, Arrow table, data frame or DuckDB relation.
+    """Return the source for a path, glob, list of paths, Arrow table or stream, frame or relation.
 
     Raises:
         ParameterError: if it is none of these, or nothing that can stand between values.
@@ -784,14 +784,44 @@ def source_of(data: Any, *, delimiter: str = ",") -> Source:
         columns = of_pandas(frame) if module == "pandas" else of_polars(frame)
         require_names(columns.table.schema.names, "The data frame")
         return ArrowSource(columns.table, "The data frame", unread=columns.unread)
+    if is_stream(data):
+        stream = _stream(data)
+        require_names(stream.schema.names, "The stream")
+        return ArrowSource(valid_texts(_run(stream)))
     raise unreadable(data)
+
+
+def is_stream(data: Any) -> bool:
+    """Return whether something hands out its rows as a stream of Arrow's, or is a dataset of pyarrow's.
+
+    Args:
+        data: anything, such as an expression of Ibis or a cursor of ADBC.
+
+    >>> is_stream(pa.table({"x": [1]}).to_reader()), is_stream([1])
+    (True, False)
+    """
+    dataset = type(data).__module__.partition(".")[0] == "pyarrow" and hasattr(data, "scanner")
+    return dataset or hasattr(data, "__arrow_c_stream__")
+
+
+def _stream(data: Any) -> pa.RecordBatchReader:
+    """Return the rows of a stream; whatever its maker raises becomes one sentence."""
+    try:
+        with reading("The stream"):
+            if hasattr(data, "scanner"):
+                return data.scanner().to_reader()
+            return pa.RecordBatchReader.from_stream(data)
+    except DpgrainError:
+        raise
+    except Exception:
+        raise _broken_off("The stream") from None
 
 
 def unreadable(data: Any) -> ParameterError:
     """Return the error about something that is no source."""
     return ParameterError(
-        "source must be a path or glob of Parquet or CSV files, an Arrow table, a pandas or Polars "
-        f"data frame or a DuckDB relation, not {type(data).__name__}."
+        "source must be a path or glob of Parquet or CSV files, an Arrow table or stream, a pandas or "
+        f"Polars data frame or a DuckDB relation, not {type(data).__name__}."
     )
 
 
