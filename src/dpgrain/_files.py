@@ -38,6 +38,23 @@ def _writing(path: Path) -> Iterator[None]:
         ) from error
 
 
+def refuse_ending(path: str | Path, others: Sequence[str], written: str) -> None:
+    """Raise where a file's name says that it is of another kind than what is written.
+
+    Args:
+        path: the file.
+        others: the endings of other kinds.
+        written: what is written, with its ending, such as ``"a page of HTML (.html)"``.
+
+    Raises:
+        ParameterError: if the name has one of these endings.
+    """
+    if Path(path).suffix.lower() in others:
+        raise ParameterError(
+            f"path {str(path)!r} is written as {written}: choose that ending.", name="path"
+        )
+
+
 @contextmanager
 def whole_file(path: Path, *, promise: Mapping[str, Any] | None = None) -> Iterator[Path]:
     """Yield a path beside ``path`` to write to; that file replaces ``path`` only if all went well.

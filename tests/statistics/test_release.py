@@ -190,3 +190,13 @@ def test_only_other_releases_of_the_same_statistic_are_reconciled(
 def test_a_file_that_is_not_there_is_said_to_be_missing(tmp_path: Path) -> None:
     with pytest.raises(dg.DataError, match="does not exist"):
         dg.Release.load(tmp_path / "nothing.parquet")
+
+
+def test_a_file_is_not_written_under_the_ending_of_another_kind(
+    by_item: dg.Histogram, tmp_path: Path
+) -> None:
+    with pytest.raises(ParameterError, match=r"is written as Parquet \(\.parquet\)"):
+        by_item.save(tmp_path / "x.csv")
+    with pytest.raises(ParameterError, match=r"is written as a page of HTML \(\.html\)"):
+        by_item.report(tmp_path / "x.pdf")
+    assert not list(tmp_path.iterdir())

@@ -16,7 +16,7 @@ import pyarrow as pa
 from numpy.typing import ArrayLike
 
 from dpgrain import _fields, _validate
-from dpgrain._files import note_read, plain_values, promise_beside, whole_file
+from dpgrain._files import note_read, plain_values, promise_beside, refuse_ending, whole_file
 from dpgrain._shown import ShownRelease
 from dpgrain._types import FloatArray, IntArray
 from dpgrain.errors import DataError, ParameterError
@@ -38,6 +38,8 @@ _FORMATS = (".parquet", ".csv", ".json")
 # Other modules define these kinds of release, and are imported when such a file is read.
 _ELSEWHERE = {"Holdings": "dpgrain.statistics.holdings"}
 _METADATA = b"dpgrain"
+# Endings of files that a saved release is none of.
+_NOT_SAVED = (".csv", ".json", ".xlsx", ".html", ".pdf")
 
 
 class Release(ShownRelease, ABC):
@@ -194,8 +196,10 @@ class Release(ShownRelease, ABC):
         """Save the release with its guarantee, as Parquet that any reader can open.
 
         Raises:
+            ParameterError: if the path has the ending of another kind of file.
             DataError: if the file cannot be written.
         """
+        refuse_ending(path, _NOT_SAVED, "Parquet (.parquet)")
         about = {
             "kind": type(self).__name__,
             "guarantee": self.guarantee.to_dict(),
