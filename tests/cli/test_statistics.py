@@ -303,7 +303,7 @@ def test_a_distribution_by_group(visits: Path, tmp_path: Path, command: Command)
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     rows = pyarrow.csv.read_csv(output)
-    assert rows.column_names[:3] == ["topic", "at_least", "estimate"]
+    assert rows.column_names[:3] == ["topic", "at_least", "capped_estimate"]
     assert rows.num_rows == 9
     assert "at once" in page.read_text(encoding="utf-8")
 
