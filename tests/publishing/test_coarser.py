@@ -192,6 +192,7 @@ def test_what_has_no_copies_is_refused() -> None:
         made.shrunk(),
         made.consistent(),
     ]
+    assert all(release.steps is None for release in without), "what has no copies keeps no steps"
     for release in without:
         with pytest.raises(
             dg.ParameterError, match=r"coarser\(\) needs a sum with noise='gaussian'"

@@ -131,6 +131,14 @@ class Stream:
 QUERIES = ("polars lazy", "duckdb")
 
 
+def test_columns_of_a_frame_may_be_called_as_methods_are() -> None:
+    frame = pd.DataFrame({"who": [1, 2], "collect": [1, 2], "scanner": ["a", "b"]})
+    table = dg.read(frame, user="who")
+    assert set(table.schema) == {"who", "collect", "scanner"}
+    release = dg.count(table, unit=dg.User(), epsilon=50.0, delta=1e-6, random_state=1)
+    assert round(release.value) == 2
+
+
 def test_partitions_of_folders_are_columns_of_a_dataset(tmp_path: Path) -> None:
     rows = pa.table({"who": [1, 2, 2, 3], "month": ["a", "a", "b", "b"]})
     ds.write_dataset(rows, tmp_path / "rows", format="parquet", partitioning=["month"],

@@ -444,7 +444,13 @@ class Histogram(Release):
 
     def without_negatives(self) -> Self:
         """Return the same release with negative estimates set to 0: post-processing, free of charge."""
-        return replace(self, estimate=np.maximum(self.estimate, 0.0), nonnegative=True, chain=None)
+        return replace(
+            self,
+            estimate=np.maximum(self.estimate, 0.0),
+            nonnegative=True,
+            chain=None,
+            steps=None,
+        )
 
     def shrunk(self, prior: ArrayLike | None = None) -> Self:
         """Pull each estimate towards 0 as far as it is probably noise: free of charge.

@@ -51,9 +51,11 @@ def _known(data: Any) -> Provenance | None:
     if isinstance(data, pa.Table | pa.RecordBatchReader):
         return "as given"
     module = type(data).__module__.partition(".")[0]
+    # A column of a data frame of pandas may be called "collect".
+    if module == "pandas":
+        return "as given"
     lazy = hasattr(data, "collect") or is_frame(data)
-    in_memory = module in ("pandas", "polars") and not lazy
-    return "as given" if in_memory or (is_stream(data) and not lazy) else None
+    return "as given" if (module == "polars" or is_stream(data)) and not lazy else None
 
 
 def _is_path(data: Any) -> bool:

@@ -780,8 +780,8 @@ def source_of(data: Any, *, delimiter: str = ",") -> Source:
         return ArrowSource(valid_texts(data if isinstance(data, pa.Table) else _run(data)))
     module = type(data).__module__.partition(".")[0]
     if module in ("pandas", "polars"):
-        frame = _run(data)
-        columns = of_pandas(frame) if module == "pandas" else of_polars(frame)
+        # A column of a frame of pandas may be called "collect", as the method of a lazy frame is.
+        columns = of_pandas(data) if module == "pandas" else of_polars(_run(data))
         require_names(columns.table.schema.names, "The data frame")
         return ArrowSource(columns.table, "The data frame", unread=columns.unread)
     if is_stream(data):
