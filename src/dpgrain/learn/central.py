@@ -24,7 +24,7 @@ from dpgrain.learn.reading import by_record, ridge_of
 from dpgrain.learn.rounds import History, facts_of, train, users_of
 from dpgrain.means import ClippedMean, Contributions
 from dpgrain.noise import Source
-from dpgrain.optimize import Solver
+from dpgrain.optimize import MarginLoss, Solver
 from dpgrain.publishing import Charge
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.promise import Promise
@@ -171,15 +171,19 @@ def _check_loss(plan: Plan, data: Form | Data, classes: Any = None) -> None:
     """Refuse a loss that does not take the labels, and intervals where there are none."""
     loss = data.loss(data.targets.classes if classes is None else classes)
     if plan.evidence is not None:
-        check_curvature(loss, loss.outputs * (data.width + plan.ask.fit_intercept))
+        check_curvature(loss, _parameters(plan, loss, data))
+
+
+def _parameters(plan: Plan, loss: MarginLoss, data: Form | Data) -> int:
+    """Return the number of parameters of a fit."""
+    return loss.outputs * (data.width + plan.ask.fit_intercept)
 
 
 def _cautions(plan: Plan, form: Form) -> tuple[str, ...]:
     """Return what will probably not come as it is asked for, in sentences."""
     if plan.evidence is None or plan.ask.n_users is None or plan.names is not None:
         return ()
-    outputs = form.loss(form.targets.classes).outputs
-    width = outputs * (form.width + plan.ask.fit_intercept)
+    width = _parameters(plan, form.loss(form.targets.classes), form)
     said = caution(plan.evidence, width, plan.ask.n_users)
     return (said,) if said else ()
 

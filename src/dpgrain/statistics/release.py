@@ -188,7 +188,7 @@ class Release(ShownRelease, ABC):
         """Return the other fields from which the release is made again, but guarantee and request."""
         return {}
 
-    def _told(self) -> dict[str, Any]:
+    def _hashed(self) -> dict[str, Any]:
         """Return what the hash is of, besides columns, guarantee and request."""
         return self._about()
 
@@ -267,7 +267,7 @@ class Release(ShownRelease, ABC):
             "kind": type(self).__name__,
             "promise": self.guarantee.hash,
             "facts": self.asked.to_dict(),
-            "about": self._told(),
+            "about": self._hashed(),
             "keys": list(self.groups.names),
             "groups": [column.to_pylist() for column in self.groups.columns],
             "fields": list(self._columns()),
@@ -374,7 +374,7 @@ class Histogram(Release):
         chain = {} if self.chain is None else {"chain": asdict(self.chain)}
         return {"noise": self.noise, "nonnegative": self.nonnegative, **chain}
 
-    def _told(self) -> dict[str, Any]:
+    def _hashed(self) -> dict[str, Any]:
         mark = {} if self.chain is None else {"chain": self.chain.mark}
         return {"noise": self.noise, "nonnegative": self.nonnegative, **mark}
 

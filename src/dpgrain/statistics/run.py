@@ -227,10 +227,10 @@ def noisy_sums(request: Request, charge: Charge, progress: bool | None) -> Measu
         learned.update(found=result.bounds, beyond=result.beyond)
     # In the order of the public domain, or of the keys that were selected.
     order = np.argsort(known.given)
-    row = row[order]
+    row, sums = row[order], sums[order]
     return Measured(
         known.groups.take(order),
-        sums[order] * grid.step[row][:, None],
+        sums * grid.step[row][:, None],
         noise_sd(plan.sums) * clip[row],
         clip[row],
         split,
@@ -240,7 +240,7 @@ def noisy_sums(request: Request, charge: Charge, progress: bool | None) -> Measu
         request.everyone,
         result is None or result.seen,
         chain,
-        sums[order],
+        sums,
     )
 
 
