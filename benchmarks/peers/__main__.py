@@ -19,7 +19,7 @@ PARTS: dict[str, Callable[[Limits], Any]] = {
     "users": partial(released.run, "users"),
     "records": partial(released.run, "records"),
     "granularity": released.granularity,
-    "fits": lambda _: fits.run(_FEW),
+    "fits": fits.run,
     "accounting": lambda _: accountants.run(_FEW),
     "networks": lambda _: networks.run(_FEW),
     "first": lambda _: first.run(),

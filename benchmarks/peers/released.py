@@ -78,7 +78,9 @@ def _by_all(
         ends = Limits(PLAIN, limits.seconds) if plain else limits
         error = partial(_error, task)
         with serving(environment, str(folder)) as process:
-            answers = drawn(process, "plain" if plain else "release", told, error, ends)
+            answers = drawn(
+                process, "plain" if plain else "release", told, partial(_known, error), ends
+            )
             printed = asked(process, "printed", told) if library == "dpgrain" else {}
         figures = _figures(answers, error, task.bounds.get(library, {}))
         if "value" in printed:
@@ -88,15 +90,19 @@ def _by_all(
 
 
 def drawn(
-    process: Any, method: str, told: dict[str, Any], error: Callable[..., float], limits: Limits
+    process: Any,
+    method: str,
+    told: dict[str, Any],
+    known: Callable[[list[Any]], bool],
+    limits: Limits,
 ) -> list[dict[str, Any]]:
-    """Return a library's answers: as many as tell its error, or one that says why there is none.
+    """Return a library's answers: as many as tell its figure, or one that says why there is none.
 
     Args:
         process: the process of the library.
         method: what it is asked for.
         told: with which parameters.
-        error: the error of estimates.
+        known: whether answers tell the figure well enough.
         limits: the end of draws.
     """
     answers: list[dict[str, Any]] = []
@@ -106,9 +112,14 @@ def drawn(
         if "failed" in answer:
             return [answer]
         answers.append(answer)
-        if len(answers) >= LEAST and _off([error(one["value"]) for one in answers]) <= ENOUGH:
+        if len(answers) >= LEAST and known([one["value"] for one in answers]):
             break
     return answers
+
+
+def _known(error: Callable[..., float], values: list[dict[str, float]]) -> bool:
+    """Return whether the error of estimates is known to a twentieth."""
+    return _off([error(value) for value in values]) <= ENOUGH
 
 
 def _off(errors: Sequence[float]) -> float:
@@ -163,7 +174,9 @@ def granularity(limits: Limits) -> dict[str, Any]:
             with serving(environment, str(folder)) as process:
                 told = task.asked("") | {"bounds": bounds}
                 by[library] = _figures(
-                    drawn(process, "release", told, error, limits), error, bounds
+                    drawn(process, "release", told, partial(_known, error), limits),
+                    error,
+                    bounds,
                 )
     return found
 
