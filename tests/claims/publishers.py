@@ -127,6 +127,16 @@ class People:
         asked = {**self.arrays(unit), **options}
         return learn.accuracy.query(self.y, predicted, classes=[0.0, 1.0], **asked)
 
+    def auc(self, unit: Any, **options: Any) -> Any:
+        """Ask for the AUC of probabilities."""
+        asked = {**self.arrays(unit), **options}
+        return learn.auc.query(self.y, self.X[:, 1], positive=1.0, **asked)
+
+    def r2(self, unit: Any, **options: Any) -> Any:
+        """Ask for the R² of predictions."""
+        asked = {**self.arrays(unit), **options}
+        return learn.r2.query(self.y, self.X[:, 1], lower=0.0, upper=1.0, **asked)
+
     def typical(self, delta: float = 0.0, **options: Any) -> Any:
         """Ask for a typical number of records."""
         if delta:
@@ -219,6 +229,8 @@ def publishers(people: People) -> dict[str, Publisher]:
         ),
         "dpgrain.papers.typical_records": Publisher(people.typical, {"n_users": ROSTERS}, USER),
         "dpgrain.learn.accuracy": Publisher(people.accuracy, {}),
+        "dpgrain.learn.auc": Publisher(people.auc, {}),
+        "dpgrain.learn.r2": Publisher(people.r2, {}),
         "dpgrain.learn.minimise": Publisher(
             people.minimise,
             {

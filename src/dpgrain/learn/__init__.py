@@ -8,6 +8,7 @@ from dpgrain._later import face
 
 if TYPE_CHECKING:
     from dpgrain.learn.accuracy import Accuracy, accuracy
+    from dpgrain.learn.auc import Auc, Band, auc
     from dpgrain.learn.confidence import Evidence, Intervals
     from dpgrain.learn.estimators import (
         HuberRegressor,
@@ -20,11 +21,15 @@ if TYPE_CHECKING:
     )
     from dpgrain.learn.minimise import Minimum, minimise
     from dpgrain.learn.model import LinearModel
+    from dpgrain.learn.r2 import R2, r2
     from dpgrain.learn.rounds import History
     from dpgrain.learn.validation import cross_validated
 
 __all__ = [
+    "R2",
     "Accuracy",
+    "Auc",
+    "Band",
     "Evidence",
     "History",
     "HuberRegressor",
@@ -37,15 +42,18 @@ __all__ = [
     "PoissonRegressor",
     "QuantileRegressor",
     "accuracy",
+    "auc",
     "cross_validated",
     "load",
     "minimise",
+    "r2",
 ]
 
 face(
     __name__,
     {
         "dpgrain.learn.accuracy": ("Accuracy", "accuracy"),
+        "dpgrain.learn.auc": ("Auc", "Band", "auc"),
         "dpgrain.learn.model": ("LinearModel",),
         "dpgrain.learn.confidence": ("Evidence", "Intervals"),
         "dpgrain.learn.estimators": (
@@ -58,6 +66,7 @@ face(
             "load",
         ),
         "dpgrain.learn.minimise": ("Minimum", "minimise"),
+        "dpgrain.learn.r2": ("R2", "r2"),
         "dpgrain.learn.rounds": ("History",),
         "dpgrain.learn.validation": ("cross_validated",),
     },

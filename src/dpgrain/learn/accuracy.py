@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,31 +11,36 @@ import numpy as np
 
 from dpgrain._types import FloatArray, IntArray
 from dpgrain._wording import counted
-from dpgrain.accounting import Contribution, Laplace
-from dpgrain.arrays.blocks import Unread, unit_of
-from dpgrain.arrays.guarantees import guarantee_of
-from dpgrain.choices.scores import STEPS, BlockLosses, total
-from dpgrain.errors import ParameterError
+from dpgrain.accounting import Event, Laplace
+from dpgrain.arrays.blocks import unit_of
+from dpgrain.choices.scores import STEPS
 from dpgrain.learn.classes import Labels
-from dpgrain.learn.given import count_of, listed, none_of
-from dpgrain.learn.reading import vector
+from dpgrain.learn.scoring import (
+    MISSES,
+    Score,
+    ScoreQuery,
+    interval_text,
+    scored_rows,
+    sums,
+    units_text,
+    with_rest,
+)
 from dpgrain.noise import RandomState
 from dpgrain.noise.laws import raised
-from dpgrain.publishing import Charge, Planned, Promise, Query
+from dpgrain.publishing import Charge, Promise, Query
 from dpgrain.publishing.door import publishes
+from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.statistics.intervals import ratio_interval
 from dpgrain.statistics.plan import noise_sd
-from dpgrain.units import Relation, Unit, User
+from dpgrain.units import Relation, Unit
 
 # Share of ε for the base rate, which needs less: the commonest class is seldom a close call.
 _BASE_SHARE = 1 / 3
-# Probability that an interval leaves out the number that it is of.
-_MISSES = 0.05
 
 
 @dataclass(frozen=True)
-class Accuracy:
+class Accuracy(Score):
     """The published accuracy of a classifier, with that of the commonest class beside it.
 
     Args:
@@ -68,18 +72,12 @@ class Accuracy:
     guarantee: Guarantee
 
     def __str__(self) -> str:
-        level = self.guarantee.level
+        level, own = self.guarantee.level, interval_text(self.value, self.low, self.high)
+        base = interval_text(self.base, self.base_low, self.base_high)
         return (
-            f"Accuracy for the average {level}: {self.value:.4g}, 95% from {self.low:.4g} to "
-            f"{self.high:.4g}; that of always naming the commonest class: {self.base:.4g}, 95% from "
-            f"{self.base_low:.4g} to {self.base_high:.4g}. From about "
-            f"{counted(max(round(self.units), 0), level)}.\n{self.guarantee}"
+            f"Accuracy for the average {level}: {own}; that of always naming the commonest class: "
+            f"{base}. {units_text(self.units, level)}\n{self.guarantee}"
         )
-
-    def to_json(self) -> str:
-        """The release as JSON text."""
-        numbers = {name: value for name, value in vars(self).items() if name != "guarantee"}
-        return json.dumps({**numbers, "guarantee": self.guarantee.to_dict()}, ensure_ascii=False)
 
 
 @publishes
@@ -126,99 +124,57 @@ def accuracy(
     >>> round(query.plan.guarantee.epsilon(), 6)
     1.0
     """
-    y, predicted = listed(y), listed(predicted)
-    if count_of(y) != count_of(predicted):
-        raise ParameterError(
-            f"predicted must have as many labels as y, {count_of(y):,}, not {count_of(predicted):,}."
-        )
-    for form in (y, predicted):
-        vector(none_of(form), 0)
-    unit = unit_of(unit, users)
-    if isinstance(unit, User) and unit.max_elements is not None:
-        raise ParameterError(
-            "unit must be User() without max_elements: a user's share of right rows is at most 1."
-        )
-    promise = Promise.of(unit, epsilon, delta, relation, share)
-    whose = Unread.of(count_of(y), users, elements, unit)
-    return AccuracyQuery(promise, y, predicted, Labels.of(classes), whose, random_state)
+    promise = Promise.of(unit_of(unit, users), epsilon, delta, relation, share)
+    rows = scored_rows(promise, y, predicted, users, elements)
+    return AccuracyQuery(**rows, labels=Labels.of(classes), random_state=random_state)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class AccuracyQuery(Query[Accuracy]):
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class AccuracyQuery(ScoreQuery[Accuracy]):
     """A query for an accuracy.
 
     Args:
-        promise: what is promised.
-        y: the labels, which nobody has read.
-        predicted: the labels that the classifier gives.
         labels: the rule by which labels are known.
-        whose: whose each row is.
-        random_state: a seed, for tests and research.
     """
 
-    promise: Promise
-    y: Any
-    predicted: Any
     labels: Labels
-    whose: Unread
-    random_state: RandomState = None
-
-    def __post_init__(self) -> None:
-        self.check_unit(self.whose.unit)
 
     @cached_property
     def parts(self) -> tuple[Laplace, Laplace]:
         """The noise of right and wrong shares, and that of classes' shares."""
-        enters = Contribution(self.promise.level, "shared", "nonnegative", "l1")
-        moved = enters.sensitivity(1, self.promise.relation)
-        # The margin keeps rounding from carrying the sum above ε.
-        epsilon = self.promise.epsilon * (1 - 1e-12)
-        right, base = (
-            Laplace(moved / (share * epsilon), enters) for share in (1 - _BASE_SHARE, _BASE_SHARE)
-        )
-        return right, base
+        return self.laplace(1 - _BASE_SHARE), self.laplace(_BASE_SHARE)
 
     @property
-    def plan(self) -> Planned:
-        """The noise of all sums."""
+    def event(self) -> Event:
+        """Both sums."""
         right, base = self.parts
-        guarantee = guarantee_of(
-            self.promise,
-            right + base,
-            (
-                counted(len(self.labels.classes), "label"),
-                "a classifier, which labels each row by itself",
-            ),
-            private=True,
-            users=self.whose.users,
-            elements=self.whose.elements,
+        return right + base
+
+    @property
+    def public(self) -> tuple[Fact | str, ...]:
+        """The number of labels, and the classifier."""
+        return (
+            counted(len(self.labels.classes), "label"),
+            "a classifier, which labels each row by itself",
         )
-        return Planned(guarantee)
 
     def run(self, charge: Charge) -> Accuracy:
         """Read the labels, add up each unit's shares, and publish them with noise."""
         right, base = self.parts
-        sums, of_classes = charge.read(self._sums)
+        of_rights, of_classes = charge.read(self._sums)
         radius = float(raised(STEPS))
-        noisy = charge.noisy(right, sums, radius) / STEPS
+        noisy = charge.noisy(right, of_rights, radius) / STEPS
         classes = charge.noisy(base, of_classes, radius) / STEPS
         result, common = _share(noisy[:1], noisy, right), _share(classes[:-1], classes, base)
         return Accuracy(*result, *common, float(noisy.sum()), charge.guarantee)
 
     def _sums(self) -> tuple[IntArray, IntArray]:
         """The sums of units' shares, in steps: of right and wrong rows; of each class, and of none."""
-        rows = BlockLosses(self.whose.arranged(), 0.0, 1.0)
-        y, predicted = (self.labels(vector(of, self.whose.rows)) for of in (self.y, self.predicted))
+        y, predicted = (self.labels(self.read(of)) for of in (self.y, self.predicted))
+        rows, classes = self.blocks(), range(len(self.labels.classes))
         right = rows.of((y == predicted).astype(np.float64))
-        of_classes = [
-            rows.of((y == place).astype(np.float64)) for place in range(len(self.labels.classes))
-        ]
-        none = STEPS - np.sum(of_classes, axis=0)
-        sums, shares = (
-            np.array([total(each) for each in parts], dtype=np.int64)
-            for parts in ((right, STEPS - right), (*of_classes, none))
-        )
-        return sums, shares
+        of_classes = [rows.of((y == place).astype(np.float64)) for place in classes]
+        return sums(with_rest([right])), sums(with_rest(of_classes))
 
 
 def _share(parts: FloatArray, sums: FloatArray, noise: Laplace) -> tuple[float, float, float]:
@@ -232,7 +188,7 @@ def _share(parts: FloatArray, sums: FloatArray, noise: Laplace) -> tuple[float, 
     The intervals of all parts hold at once, so that the ends of the largest bound the largest share.
     """
     whole = sums.sum()
-    within = noise.law.quantile(1 - _MISSES / 2 / parts.size) * noise_sd(noise)
+    within = noise.law.quantile(1 - MISSES / 2 / parts.size) * noise_sd(noise)
     low, high = ratio_interval(parts, whole - parts, np.array(within), 1, sums.size - 1)
     # Shares are truncated to steps, each by less than one.
     steps = (sums.size + 1) / STEPS

@@ -6,22 +6,27 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, softmax
 from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils import Tags
+from sklearn.utils.validation import check_is_fitted
 
 from dpgrain import _validate
 from dpgrain._types import FloatArray
 from dpgrain.errors import ParameterError
 from dpgrain.inputs.columns import kind_of
+from dpgrain.learn.accuracy import Accuracy, accuracy
+from dpgrain.learn.auc import Auc, auc
 from dpgrain.learn.classes import Labels, Numbers, TargetRule, Targets, unselected
 from dpgrain.learn.files import damaged, read
 from dpgrain.learn.fitted import Classes
 from dpgrain.learn.model import LinearModel
+from dpgrain.learn.r2 import R2, r2
+from dpgrain.learn.scoring import Predictions
 from dpgrain.learn.searches import warn_of_score
 from dpgrain.optimize import (
     Hinge,
@@ -70,10 +75,53 @@ class _Classifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
             y: (m,) labels.
             sample_weight: (m,) weights of rows.
 
-        No (ε, δ) covers it; :func:`dpgrain.learn.accuracy` publishes how often a classifier is right.
+        No (ε, δ) covers it; :meth:`score_privately` publishes how often the model is right.
         """
         warn_of_score()
         return float(super().score(X, y, sample_weight))
+
+    def score_privately(
+        self, X: Any, y: Any, *, measure: Literal["accuracy", "auc"] = "accuracy", **promised: Any
+    ) -> Accuracy | Auc:
+        """Publish how good the model is for people's rows, with an interval.
+
+        Args:
+            X: (m, d) features.
+            y: (m,) labels.
+            measure: ``"accuracy"``, beside that of the commonest class; or ``"auc"`` with calibration,
+                of a model of two classes that has probabilities.
+            promised: the parameters of the release, such as ``users`` and ``epsilon``, as for
+                :func:`dpgrain.learn.accuracy`.
+
+        Raises:
+            ParameterError: if a value is out of range, features have another form than at the fit, or
+                the model has no such measure.
+
+        Formal guarantee: that of :func:`dpgrain.learn.accuracy` or :func:`dpgrain.learn.auc`, beside
+        the fit's.
+
+        >>> rng = np.random.default_rng(0)
+        >>> X = rng.normal(size=(4000, 2)); y = X[:, 0] > 0
+        >>> model = LogisticRegression(epsilon=1.0, random_state=0).fit(X, y)
+        >>> found = model.score_privately(X, y, epsilon=0.5, random_state=1)
+        >>> found.value > 0.9, round(found.base, 1)
+        (True, 0.5)
+        """
+        check_is_fitted(self)
+        if _validate.one_of(("accuracy", "auc"), measure=measure) == "accuracy":
+            return accuracy(
+                y,
+                Predictions(self.predict, X, self.n_features_in_),
+                classes=self.classes_.tolist(),
+                **promised,
+            )
+        probabilities = getattr(self, "predict_proba", None)
+        if probabilities is None or len(self.classes_) != 2:
+            raise ParameterError(
+                "measure must be 'accuracy' for this model: 'auc' is of probabilities of two classes."
+            )
+        positive = Predictions(lambda rows: probabilities(rows)[:, 1], X, self.n_features_in_)
+        return auc(y, positive, positive=self.classes_[1], **promised)
 
     def decision_function(self, X: Any) -> FloatArray:
         """Return the margins of rows: (m,) for two classes, otherwise (m, classes).
@@ -200,10 +248,37 @@ class _Regressor(RegressorMixin, LinearModel):  # type: ignore[misc]
             y: (m,) targets.
             sample_weight: (m,) weights of rows.
 
-        No (ε, δ) covers it.
+        No (ε, δ) covers it; :meth:`score_privately` publishes R².
         """
         warn_of_score()
         return float(super().score(X, y, sample_weight))
+
+    def score_privately(self, X: Any, y: Any, *, lower: float, upper: float, **promised: Any) -> R2:
+        """Publish the R² of the model for people's rows, with an interval.
+
+        Args:
+            X: (m, d) features.
+            y: (m,) targets.
+            lower: the least target, a public number in the units of ``y``; what is less counts as this.
+            upper: the largest, likewise.
+            promised: the parameters of the release, such as ``users`` and ``epsilon``, as for
+                :func:`dpgrain.learn.r2`.
+
+        Raises:
+            ParameterError: if a value is out of range, or features have another form than at the fit.
+
+        Formal guarantee: that of :func:`dpgrain.learn.r2`, beside the fit's.
+
+        >>> rng = np.random.default_rng(0)
+        >>> X = rng.uniform(-1, 1, size=(4000, 1)); y = X[:, 0]
+        >>> model = LinearRegression(epsilon=1.0, random_state=0).fit(X, y)
+        >>> found = model.score_privately(X, y, lower=-1, upper=1, epsilon=0.5, random_state=1)
+        >>> found.value > 0.9
+        True
+        """
+        check_is_fitted(self)
+        predicted = Predictions(self.predict, X, self.n_features_in_)
+        return r2(y, predicted, lower=lower, upper=upper, **promised)
 
     def predict(self, X: Any) -> FloatArray:
         """Return the predicted target of each row, (m,).

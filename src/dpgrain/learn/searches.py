@@ -158,7 +158,7 @@ def warn_of_score() -> None:
     if not _module(caller).startswith("sklearn."):
         warnings.warn(
             "a score without noise is for whoever holds the rows: no (ε, δ) covers it. "
-            "dpgrain.learn.accuracy publishes how often a classifier is right.",
+            "score_privately publishes one with an interval.",
             ScoreWarning,
             stacklevel=3,
         )

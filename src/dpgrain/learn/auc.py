@@ -1,0 +1,267 @@
+"""How well probabilities rank and how true they are, of people's rows: the AUC, and calibration."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dpgrain._types import FloatArray, IntArray
+from dpgrain.accounting import Event
+from dpgrain.arrays.blocks import unit_of
+from dpgrain.choices.scores import STEPS
+from dpgrain.inputs.codes import ordered
+from dpgrain.learn.classes import Labels
+from dpgrain.learn.scoring import (
+    MISSES,
+    Score,
+    ScoreQuery,
+    interval_text,
+    scored_rows,
+    sums,
+    units_text,
+)
+from dpgrain.noise import RandomState
+from dpgrain.noise.laws import raised
+from dpgrain.publishing import Charge, Promise, Query
+from dpgrain.publishing.door import publishes
+from dpgrain.publishing.facts import Fact
+from dpgrain.publishing.guarantee import Guarantee
+from dpgrain.statistics.intervals import ratio_interval
+from dpgrain.statistics.plan import noise_sd
+from dpgrain.units import Relation, Unit
+
+# Probabilities between which ranks are told apart: hundredths, and finer where events are rare.
+_TAIL = (0.0005, 0.001, 0.002, 0.005)
+_EDGES = np.array([*_TAIL, *np.arange(1, 100) / 100, *(1 - p for p in reversed(_TAIL))])
+# Probabilities between which calibration is told: tenths.
+_TENTHS = 10
+_BINS = len(_EDGES) + 1
+# The tenth in which each bin lies.
+_TENTH_OF = np.digitize([0.0, *_EDGES], np.arange(1, _TENTHS) / _TENTHS)
+
+
+@dataclass(frozen=True)
+class Band:
+    """The rows whose probability lies in a tenth.
+
+    Args:
+        from_: the least probability.
+        to: the probability below which they are.
+        share: about which share of all rows they are, each user counting once.
+        positive: the share of them that is positive.
+        low: the lower end of its 95% interval.
+        high: the upper end.
+    """
+
+    from_: float
+    to: float
+    share: float
+    positive: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Auc(Score):
+    """The published AUC of probabilities, with their calibration.
+
+    Args:
+        value: the chance that a positive row has a higher probability than a negative one, each row
+            drawn with a weight of one over its unit's rows; ties count a half.
+        low: the lower end of its 95% interval.
+        high: the upper end.
+        positive: the share of positive rows, by the same weights.
+        positive_low: the lower end of its 95% interval.
+        positive_high: the upper end.
+        calibration: how many are positive, by tenths of the probability.
+        units: about how many units have rows.
+        guarantee: the guarantee of all of it.
+
+    A value of 0.5 is that of guessing. Intervals cover the noise, and of the AUC also that
+    probabilities are told apart by hundredths.
+
+    >>> rng, users = np.random.default_rng(0), np.repeat(np.arange(3000), 2)
+    >>> chance = rng.random(6000)
+    >>> found = auc(rng.random(6000) < chance, chance, positive=True, users=users, epsilon=1.0,
+    ...             random_state=1)
+    >>> round(found.value, 1), round(found.positive, 1)
+    (0.8, 0.5)
+    >>> [round(band.positive, 1) for band in found.calibration]
+    [0.0, 0.1, 0.2, 0.4, 0.5, 0.5, 0.7, 0.7, 0.8, 0.9]
+    """
+
+    value: float
+    low: float
+    high: float
+    positive: float
+    positive_low: float
+    positive_high: float
+    calibration: tuple[Band, ...]
+    units: float
+    guarantee: Guarantee
+
+    def __str__(self) -> str:
+        level, own = self.guarantee.level, interval_text(self.value, self.low, self.high)
+        base = interval_text(self.positive, self.positive_low, self.positive_high)
+        bands = "\n".join(
+            f"  {band.from_:.1f} to {band.to:.1f}: {interval_text(band.positive, band.low, band.high)}"
+            f" ({max(band.share, 0.0):.1%} of rows)"
+            for band in self.calibration
+        )
+        return (
+            f"AUC of rows, each {level} counting once: {own}; guessing has 0.5. Positive: {base}. "
+            f"{units_text(self.units, level)}\nPositive by predicted probability:\n{bands}\n"
+            f"{self.guarantee}"
+        )
+
+
+@publishes
+def auc(
+    y: Any,
+    probability: Any,
+    *,
+    positive: Any,
+    users: Any = None,
+    elements: Any = None,
+    unit: Unit | None = None,
+    epsilon: float | None = None,
+    delta: float = 0.0,
+    share: float | None = None,
+    relation: Relation = "zero_out",
+    random_state: RandomState = None,
+) -> Query[Auc]:
+    """Publish how well predicted probabilities tell positive rows from others, and how true they are.
+
+    Args:
+        y: (m,) the labels.
+        probability: (m,) the probability of the positive label, each from its own row alone; such as
+            ``model.predict_proba(X)[:, 1]``. What lies beyond [0, 1] is at its end, and what is no
+            number is 0.
+        positive: the public label that is positive; a row with any other is negative.
+        users: (m,) whose each row is; None protects rows alone.
+        elements: (m,) the cell of each row, by a public partition, for ``Element()``.
+        unit: the privacy unit, ``User()``, ``Element()`` or ``Record()``; by default ``User()`` where
+            users are passed, and ``Record()`` where they are not.
+        delta: the promised δ; the release itself is pure, and 0 is the default.
+
+    Raises:
+        ParameterError: if a value is out of range, or there are not as many labels as probabilities.
+
+    Rows of a unit weigh one together, so that nothing is cut off, and nobody weighs more than another.
+
+    Formal guarantee: ε-DP for the unit and relation, whatever the rows, for probabilities that follow
+    from what is public or was published before. A unit adds to the sums of shares by label and
+    probability a vector of l1 norm at most 1. Source: docs/theory, "Choosing among hypotheses".
+
+    >>> query = auc.query(
+    ...     np.array([0, 1]), np.array([0.2, 0.7]), positive=1, users=np.array([1, 2]), epsilon=1.0)
+    >>> round(query.plan.guarantee.epsilon(), 6)
+    1.0
+    """
+    promise = Promise.of(unit_of(unit, users), epsilon, delta, relation, share)
+    rows = scored_rows(promise, y, probability, users, elements)
+    return AucQuery(
+        **rows, label=Labels(ordered("positive", [positive])), random_state=random_state
+    )
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class AucQuery(ScoreQuery[Auc]):
+    """A query for an AUC.
+
+    Args:
+        label: the rule by which the positive label is known.
+    """
+
+    label: Labels
+
+    @property
+    def event(self) -> Event:
+        """The sums by label and probability."""
+        return self.laplace()
+
+    @property
+    def public(self) -> tuple[Fact | str, ...]:
+        """The label, and the model."""
+        return ("which label is positive", "a model, which gives each row a probability by itself")
+
+    def run(self, charge: Charge) -> Auc:
+        """Read labels and probabilities, add up each unit's shares, and publish them with noise."""
+        noise = self.laplace()
+        noisy = charge.noisy(noise, charge.read(self._sums), float(raised(STEPS))) / STEPS
+        negative, positive = noisy.reshape(2, -1)
+        within = noise.law.quantile(1 - MISSES / 2) * noise_sd(noise)
+        value = area(positive, negative, noise_sd(noise), within)
+        base = _share(positive, negative, within)
+        whole = noisy.sum()
+        bands = tuple(
+            Band(
+                tenth / _TENTHS,
+                (tenth + 1) / _TENTHS,
+                float((positive[at].sum() + negative[at].sum()) / whole) if whole > 0 else 0.0,
+                *_share(positive[at], negative[at], within),
+            )
+            for tenth in range(_TENTHS)
+            for at in [tenth == _TENTH_OF]
+        )
+        return Auc(*value, *base, bands, float(whole), charge.guarantee)
+
+    def _sums(self) -> IntArray:
+        """The sums of units' shares, in steps: of negative rows by probability, then of positive."""
+        rows = self.blocks()
+        probability = np.nan_to_num(self.numbers(self.predicted), nan=0.0)
+        of = np.digitize(probability, _EDGES)
+        of += np.where(self.label(self.read(self.y)) == 0, _BINS, 0)
+        return sums([rows.of((of == cell).astype(np.float64)) for cell in range(2 * _BINS)])
+
+
+def area(
+    positive: FloatArray, negative: FloatArray, sd: float, within: float
+) -> tuple[float, float, float]:
+    """Return the area under the curve of noisy counts by probability, and the ends of its interval.
+
+    Args:
+        positive: (B,) the noisy counts of positive rows.
+        negative: (B,) those of negative rows.
+        sd: the standard deviation of the noise of each.
+        within: the half-width of an interval of one count.
+
+    Fieller's interval: all areas u at which Σ P_b N_c (w_bc − u) is no larger than its noise, where w
+    is 1 for a negative row below a positive one, and a half for a tie.
+    """
+    p, n, bins = positive.sum(), negative.sum(), len(positive)
+    below = np.cumsum(negative) - negative / 2
+    above = p - np.cumsum(positive) + positive / 2
+    pairs = bins * (bins - 1) / 2
+    # The noise of the sum is squared a − b·u + c·u²: of the counts, and of their products.
+    squares = np.array(
+        [
+            (below**2).sum() + (above**2).sum() + sd**2 * (pairs + bins / 4),
+            2 * (n * below.sum() + p * above.sum()) + sd**2 * (2 * pairs + bins),
+            bins * (n**2 + p**2) + sd**2 * (2 * pairs + bins),
+        ]
+    )
+    a, b, c = squares * within**2
+    won, both = (positive * below).sum(), p * n
+    first, middle, last = both**2 - c, won * both - b / 2, won**2 - a
+    least = within * np.sqrt(bins)
+    if p <= least or n <= least or first <= 0:
+        return 0.5, 0.0, 1.0
+    root = np.sqrt(max(middle**2 - first * last, 0.0))
+    ties = (np.maximum(positive, 0) * np.maximum(negative, 0)).sum() / (2 * both)
+    # Steps that were cut off: one for each unit and bin.
+    edge = ties + 4 * bins * (p + n) / min(p, n) / STEPS
+    ends = (won / both, (middle - root) / first - edge, (middle + root) / first + edge)
+    value, low, high = np.clip(ends, 0.0, 1.0).tolist()
+    return value, low, high
+
+
+def _share(positive: FloatArray, negative: FloatArray, within: float) -> tuple[float, float, float]:
+    """Return the share of positive rows in some bins, and the ends of its 95% interval."""
+    p, n, bins = positive.sum(), negative.sum(), len(positive)
+    low, high = ratio_interval(p, n, np.array(within), bins, bins)
+    steps = (2 * bins + 1) / STEPS
+    share = float(np.clip(p / (p + n), 0.0, 1.0)) if p + n > 0 else 0.5
+    return share, max(float(low) - steps, 0.0), min(float(high) + steps, 1.0)

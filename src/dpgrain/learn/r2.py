@@ -1,0 +1,231 @@
+"""How much of what people's targets vary by predictions explain: R²."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from dpgrain import _validate
+from dpgrain._types import FloatArray, IntArray
+from dpgrain.accounting import Event, Laplace
+from dpgrain.arrays.blocks import unit_of
+from dpgrain.choices.scores import STEPS
+from dpgrain.errors import ParameterError
+from dpgrain.learn.scoring import (
+    MISSES,
+    Score,
+    ScoreQuery,
+    interval_text,
+    scored_rows,
+    sums,
+    units_text,
+    with_rest,
+)
+from dpgrain.noise import RandomState
+from dpgrain.noise.laws import raised
+from dpgrain.publishing import Charge, Promise, Query
+from dpgrain.publishing.door import publishes
+from dpgrain.publishing.facts import Fact
+from dpgrain.publishing.guarantee import Guarantee
+from dpgrain.statistics.plan import noise_sd
+from dpgrain.units import Relation, Unit
+
+# Share of ε for the variance of targets, which adds less to the error than squared errors do.
+_VARIANCE_SHARE = 1 / 3
+
+
+@dataclass(frozen=True)
+class R2(Score):
+    """The published R² of predictions.
+
+    Args:
+        value: 1 − (mean squared error) ÷ (variance of targets), rows weighted by one over their unit's
+            rows; 0 is that of predicting the mean, and worse predictions have less. NaN where no
+            variance stands out from noise.
+        low: the lower end of its 95% interval, −∞ there.
+        high: the upper end.
+        lower: the least target that counts as itself.
+        upper: the largest.
+        units: about how many units have rows.
+        guarantee: the guarantee of all of it.
+
+    >>> rng, users = np.random.default_rng(0), np.repeat(np.arange(3000), 2)
+    >>> x = rng.uniform(size=6000)
+    >>> found = r2(x + rng.normal(size=6000) / 10, x, users=users, lower=-0.5, upper=1.5, epsilon=1.0,
+    ...            random_state=1)
+    >>> round(found.value, 1), bool(found.low < found.value < found.high), found.guarantee.level
+    (0.9, True, 'user')
+    """
+
+    value: float
+    low: float
+    high: float
+    lower: float
+    upper: float
+    units: float
+    guarantee: Guarantee
+
+    def __str__(self) -> str:
+        level, own = self.guarantee.level, interval_text(self.value, self.low, self.high)
+        return (
+            f"R² of rows, each {level} counting once: {own}; predicting the mean has 0. Targets and "
+            f"predictions count from {self.lower:g} to {self.upper:g}. "
+            f"{units_text(self.units, level)}\n{self.guarantee}"
+        )
+
+
+@publishes
+def r2(
+    y: Any,
+    predicted: Any,
+    *,
+    lower: float,
+    upper: float,
+    users: Any = None,
+    elements: Any = None,
+    unit: Unit | None = None,
+    epsilon: float | None = None,
+    delta: float = 0.0,
+    share: float | None = None,
+    relation: Relation = "zero_out",
+    random_state: RandomState = None,
+) -> Query[R2]:
+    """Publish how much of the variance of targets predictions explain.
+
+    Args:
+        y: (m,) the targets; what is no number counts as the middle of the range.
+        predicted: (m,) the predictions, each from its own row alone; such as ``model.predict(X)``.
+        lower: the least target, a public number in the units of ``y``; what is less counts as this.
+        upper: the largest, likewise.
+        users: (m,) whose each row is; None protects rows alone.
+        elements: (m,) the cell of each row, by a public partition, for ``Element()``.
+        unit: the privacy unit, ``User()``, ``Element()`` or ``Record()``; by default ``User()`` where
+            users are passed, and ``Record()`` where they are not.
+        delta: the promised δ; the release itself is pure, and 0 is the default.
+
+    Raises:
+        ParameterError: if a value is out of range, or there are not as many targets as predictions.
+
+    Rows of a unit weigh one together. Noise is that of errors as large as the whole range, so that a
+    narrow one tells more.
+
+    Formal guarantee: ε-DP for the unit and relation, whatever the rows, for predictions that follow
+    from what is public or was published before. A unit adds a mean squared error of at most 1 to one
+    sum, and to three others a vector of l1 norm 1. Source: docs/theory, "Choosing among hypotheses".
+
+    >>> query = r2.query(
+    ...     np.ones(2), np.ones(2), users=np.array([1, 2]), lower=0.0, upper=2.0, epsilon=1.0)
+    >>> round(query.plan.guarantee.epsilon(), 6)
+    1.0
+    """
+    lower, upper = _validate.real(lower=lower), _validate.real(upper=upper)
+    if not lower < upper or not np.isfinite(upper - lower):
+        raise ParameterError(f"lower must be below upper, {upper!r}, not {lower!r}.", name="lower")
+    promise = Promise.of(unit_of(unit, users), epsilon, delta, relation, share)
+    rows = scored_rows(promise, y, predicted, users, elements)
+    return R2Query(**rows, lower=lower, upper=upper, random_state=random_state)
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class R2Query(ScoreQuery[R2]):
+    """A query for an R².
+
+    Args:
+        lower: the least target.
+        upper: the largest.
+    """
+
+    lower: float
+    upper: float
+
+    @cached_property
+    def parts(self) -> tuple[Laplace, Laplace]:
+        """The noise of squared errors, and that of the moments of targets."""
+        return self.laplace(1 - _VARIANCE_SHARE), self.laplace(_VARIANCE_SHARE)
+
+    @property
+    def event(self) -> Event:
+        """Both releases."""
+        errors, moments = self.parts
+        return errors + moments
+
+    @property
+    def public(self) -> tuple[Fact | str, ...]:
+        """The range, and the model."""
+        return (
+            f"targets count from {self.lower:g} to {self.upper:g}",
+            "a model, which predicts each row by itself",
+        )
+
+    def run(self, charge: Charge) -> R2:
+        """Read targets and predictions, add up each unit's moments, and publish them with noise."""
+        of_errors, of_moments = self.parts
+        errors, moments = charge.read(self._sums)
+        radius = float(raised(STEPS))
+        error = charge.noisy(of_errors, errors, radius)[0] / STEPS
+        corners = charge.noisy(of_moments, moments, radius) / STEPS
+        found = explained(float(error), corners, of_errors, of_moments)
+        return R2(*found, self.lower, self.upper, float(corners.sum()), charge.guarantee)
+
+    def _sums(self) -> tuple[IntArray, IntArray]:
+        """The sums over units, in steps: of mean squared errors, and of the corners of targets.
+
+        A target z, on a scale from 0 to 1, has the corners (1 − z)², 2z(1 − z) and z², which add up to
+        one and tell its mean and its square.
+        """
+        rows = self.blocks()
+        z, predicted = (self._scaled(self.numbers(of)) for of in (self.y, self.predicted))
+        corners = [rows.of((1 - z) ** 2), rows.of(2 * z * (1 - z))]
+        return sums([rows.of((z - predicted) ** 2)]), sums(with_rest(corners))
+
+    def _scaled(self, values: FloatArray) -> FloatArray:
+        """Return numbers on a scale from 0 to 1, the middle for what is none."""
+        values = np.clip(values, self.lower, self.upper)
+        return np.nan_to_num((values - self.lower) / (self.upper - self.lower), nan=0.5)
+
+
+def explained(
+    error: float, corners: FloatArray, of_errors: Laplace, of_moments: Laplace
+) -> tuple[float, float, float]:
+    """Return R² from noisy sums, and the ends of its 95% interval.
+
+    Args:
+        error: the noisy sum of mean squared errors.
+        corners: (3,) the noisy sums of the corners of targets.
+        of_errors: the noise of the first.
+        of_moments: the noise of each of the others.
+
+    Fieller's interval for the ratio θ of squared errors to the squares about the mean: all θ at which
+    the two differ by no more than their noise. The noisy mean is off itself, which adds its square.
+    """
+    units = corners.sum()
+    sd, other = noise_sd(of_errors), noise_sd(of_moments)
+    within = of_errors.law.quantile(1 - MISSES / 2)
+    mean = float(np.clip((corners[1] / 2 + corners[2]) / units, 0.0, 1.0)) if units > 0 else 0.5
+    weights = np.array([mean**2, -mean * (1 - mean), (1 - mean) ** 2])
+    squares = float(weights @ corners)
+    spread = other * float(np.sqrt(weights @ weights))
+    # Steps that were cut off: at most two for each unit and sum.
+    off = 4 * max(units, 1.0) / STEPS
+    mean_off = within * other * float(np.sqrt(mean**2 + (0.5 - mean) ** 2 + (1 - mean) ** 2))
+    least = squares - (mean_off**2 / units if units > within * other * 3**0.5 else np.inf)
+    if not np.isfinite(least) or squares <= 0:
+        return np.nan, -np.inf, 1.0
+    high = _ratio(error - off, squares + off, within * sd, within * spread)[0]
+    low = _ratio(error + off, least - off, within * sd, within * spread)[1]
+    if low == np.inf:
+        # Of a variance that may be none nothing is known, nor of what explains it.
+        return np.nan, -np.inf, 1 - max(high, 0.0)
+    return min(1 - error / squares, 1.0), 1 - low, 1 - max(high, 0.0)
+
+
+def _ratio(upper: float, lower: float, within: float, beyond: float) -> tuple[float, float]:
+    """Return the least and the largest θ with |upper − θ·lower| ≤ √(within² + θ²·beyond²)."""
+    first = lower**2 - beyond**2
+    if lower <= 0 or first <= 0:
+        return 0.0, np.inf
+    root = np.sqrt(max((upper * lower) ** 2 - first * (upper**2 - within**2), 0.0))
+    return (upper * lower - root) / first, (upper * lower + root) / first

@@ -1,0 +1,222 @@
+"""What private scores of predictions share: the rows, the promise, and what is said of them."""
+
+from __future__ import annotations
+
+import json
+import math
+from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpgrain._types import IntArray
+from dpgrain._wording import counted
+from dpgrain.accounting import Contribution, Event, Laplace
+from dpgrain.arrays.blocks import Unread
+from dpgrain.arrays.guarantees import guarantee_of
+from dpgrain.choices.scores import STEPS, BlockLosses, total
+from dpgrain.errors import ParameterError
+from dpgrain.inputs.numbers import numbers
+from dpgrain.learn.given import count_of, listed, made, no_features, none_of
+from dpgrain.learn.reading import vector
+from dpgrain.noise import RandomState
+from dpgrain.publishing import Planned, Promise, Query
+from dpgrain.publishing.facts import Fact
+from dpgrain.publishing.guarantee import Guarantee
+from dpgrain.units import User
+
+# Probability that an interval leaves out the number that it is of.
+MISSES = 0.05
+
+Scored = TypeVar("Scored")
+
+
+class Score:
+    """Numbers that score predictions, with their guarantee."""
+
+    guarantee: Guarantee
+
+    def to_json(self) -> str:
+        """The release as JSON text; a number that is not finite is null."""
+        told = {
+            name: None if isinstance(value, float) and not math.isfinite(value) else value
+            for name, value in vars(self).items()
+        }
+        whole = {**told, "guarantee": self.guarantee.to_dict()}
+        return json.dumps(whole, ensure_ascii=False, default=vars)
+
+
+def scored_rows(
+    promise: Promise, y: Any, predicted: Any, users: Any, elements: Any
+) -> dict[str, Any]:
+    """Return the fields that all queries for scores have; nothing is read.
+
+    Args:
+        promise: what is promised.
+        y: (m,) the labels or targets, as they were passed.
+        predicted: (m,) what was predicted of each row.
+        users: (m,) whose each row is; None protects rows alone.
+        elements: (m,) the cell of each row.
+
+    Raises:
+        ParameterError: if the unit is no single block, or there are not as many targets as predictions.
+    """
+    y, predicted = listed(y), listed(predicted)
+    if count_of(y) != count_of(predicted):
+        raise ParameterError(
+            f"predicted must have as many values as y, {count_of(y):,}, not {count_of(predicted):,}."
+        )
+    for form in (y, predicted):
+        vector(none_of(form), 0)
+    unit = promise.unit
+    if isinstance(unit, User) and unit.max_elements is not None:
+        raise ParameterError(
+            "unit must be User() without max_elements: a user's share of all rows is at most 1."
+        )
+    whose = Unread.of(count_of(y), users, elements, unit)
+    return {"promise": promise, "y": y, "predicted": predicted, "whose": whose}
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class ScoreQuery(Query[Scored], Generic[Scored]):
+    """A query for a score of predictions.
+
+    Args:
+        promise: what is promised.
+        y: the labels or targets, which nobody has read.
+        predicted: what was predicted.
+        whose: whose each row is.
+        random_state: a seed, for tests and research.
+    """
+
+    promise: Promise
+    y: Any
+    predicted: Any
+    whose: Unread
+    random_state: RandomState = None
+
+    def __post_init__(self) -> None:
+        self.check_unit(self.whose.unit)
+
+    @property
+    @abstractmethod
+    def event(self) -> Event:
+        """The release, to be accounted for."""
+
+    @property
+    @abstractmethod
+    def public(self) -> tuple[Fact | str, ...]:
+        """The facts that the score takes as public."""
+
+    @property
+    def plan(self) -> Planned:
+        """The noise of all sums."""
+        return Planned(
+            guarantee_of(
+                self.promise,
+                self.event,
+                self.public,
+                private=True,
+                users=self.whose.users,
+                elements=self.whose.elements,
+            )
+        )
+
+    def laplace(self, share: float = 1.0) -> Laplace:
+        """Return the noise of a vector of shares, of l1 norm at most 1 for each block.
+
+        Args:
+            share: the share of ε that it takes.
+        """
+        enters = Contribution(self.promise.level, "shared", "nonnegative", "l1")
+        moved = enters.sensitivity(1, self.promise.relation)
+        # The margin keeps rounding from carrying the sum above ε.
+        return Laplace(moved / (share * self.promise.epsilon * (1 - 1e-12)), enters)
+
+    def read(self, which: Any) -> NDArray[Any]:
+        """Return targets or predictions as they were passed, read.
+
+        Args:
+            which: ``y`` or ``predicted``.
+        """
+        return vector(which, self.whose.rows)
+
+    def numbers(self, which: Any) -> NDArray[np.float64]:
+        """Return targets or predictions as numbers, NaN for what is none.
+
+        Args:
+            which: ``y`` or ``predicted``.
+        """
+        return numbers(self.read(which))
+
+    def blocks(self) -> BlockLosses:
+        """Return the rule from rows to blocks, which arranges the rows."""
+        return BlockLosses(self.whose.arranged(), 0.0, 1.0)
+
+
+def sums(shares: list[IntArray]) -> IntArray:
+    """Return the sum of each of several shares over all blocks, in steps.
+
+    Args:
+        shares: (G,) each share of the blocks.
+    """
+    return np.array([total(each) for each in shares], dtype=np.int64)
+
+
+def with_rest(shares: list[IntArray]) -> list[IntArray]:
+    """Return shares of blocks with what they leave of the whole, so that all add up to 1.
+
+    Args:
+        shares: (G,) each share, in steps.
+    """
+    return [*shares, STEPS - np.sum(shares, axis=0)]
+
+
+class Predictions:
+    """The predictions of a model, made when they are read.
+
+    Args:
+        predict: the function from features to predictions, each of its own row alone.
+        X: (m, d) the features.
+        width: the number of features of the model.
+
+    Raises:
+        ParameterError: if features have another form than the model's.
+    """
+
+    def __init__(self, predict: Callable[[Any], NDArray[Any]], X: Any, width: int) -> None:
+        self._predict, self._X = predict, made(X)
+        self._none = predict(no_features(self._X, width))
+        self.shape = (count_of(self._X),)
+        self.dtype = self._none.dtype
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, which: slice) -> NDArray[Any]:
+        of: NDArray[Any] = self._none if which == slice(0, 0) else self._predict(self._X)
+        return of[which]
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> NDArray[Any]:
+        return np.asarray(self._predict(self._X), dtype=dtype)
+
+
+def interval_text(value: float, low: float, high: float) -> str:
+    """Return a number and the ends of its interval, in words.
+
+    >>> interval_text(0.81234, 0.8, 0.9)
+    '0.8123, 95% from 0.8 to 0.9'
+    """
+    return f"{value:.4g}, 95% from {low:.4g} to {high:.4g}"
+
+
+def units_text(units: float, level: str) -> str:
+    """Return about how many units a score is of.
+
+    >>> units_text(-2.0, "user")
+    'From about 0 users.'
+    """
+    return f"From about {counted(max(round(units), 0), level)}."
