@@ -1,4 +1,4 @@
-"""AUC, calibration and R²: what a unit moves, what intervals hold, and what is refused."""
+"""Private scores of predictions: what a unit moves, what intervals hold, and what is refused."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ from tests.refusals import refuses
 from tests.untouched import Untouched
 
 import dpgrain as dg
-from dpgrain.accounting import Contribution, Laplace
 from dpgrain.errors import RefusedError
 from dpgrain.learn import auc, r2
 from dpgrain.learn.auc import AucQuery
-from dpgrain.learn.r2 import R2Query, explained
+from dpgrain.learn.r2 import R2Query
 from dpgrain.learn.scoring import ScoreQuery
 from dpgrain.noise import SeededSource
 from dpgrain.publishing.charge import Charge
@@ -122,30 +121,6 @@ def test_of_a_score_that_nothing_hides_the_interval_is_narrow(name: str) -> None
     assert found.units == pytest.approx(2000, abs=0.1)
 
 
-def test_ranks_inside_a_hundredth_are_not_told_apart() -> None:
-    """The area is 1, and that of hundredths a half."""
-    label = np.arange(2000) % 2 == 0
-    found = auc(label, np.where(label, 0.509, 0.501), positive=True, epsilon=1e6, random_state=1)
-    assert found.value == pytest.approx(0.5, abs=0.01)
-    assert found.low <= 0.01
-    assert found.high >= 0.99
-
-
-def test_noise_of_the_squares_about_the_mean_is_in_the_interval() -> None:
-    enters = Contribution("user", "shared", "nonnegative", "l1")
-    small, large = Laplace(0.01, enters), Laplace(3.0, enters)
-    z = np.random.default_rng(0).uniform(size=800)
-    corners = np.array([((1 - z) ** 2).sum(), (2 * z * (1 - z)).sum(), (z**2).sum()])
-    error, squares = 20.0, ((z - z.mean()) ** 2).sum()
-    drawn = np.random.default_rng(1)
-    found = [
-        explained(error, corners + drawn.laplace(scale=3.0, size=3), small, large)
-        for _ in range(1000)
-    ]
-    held = [low <= 1 - error / squares <= high for _, low, high in found]
-    assert 0.94 < np.mean(held) < 0.99
-
-
 @pytest.mark.search
 @pytest.mark.parametrize("name", ["auc", "r2"])
 @pytest.mark.parametrize("relation", RELATIONS)
@@ -209,19 +184,6 @@ def test_a_refused_release_has_read_nothing(name: str) -> None:
     assert 0.999 < query.plan.guarantee.epsilon() <= 1.0
     with dg.budget(0.5, pure=0.5), pytest.raises(RefusedError):
         dg.publish(query)
-
-
-def test_odd_cells_count_as_the_fixed_rules_say() -> None:
-    labels = np.array([True, False, None, "x"] * 500, dtype=object)
-    chances = np.array([0.9, "none", np.inf, -3.0] * 500, dtype=object)
-    found = auc(labels, chances, positive=True, epsilon=100.0, random_state=1)
-    # One positive of four, above all of the negatives but those with +inf, which is 1.
-    assert found.positive == pytest.approx(0.25, abs=0.01)
-    assert found.value == pytest.approx(2 / 3, abs=0.02)
-    y = np.array([0.0, 1.0, np.nan, 50.0] * 500)
-    predicted = np.array([0.0, 1.0, None, np.inf] * 500, dtype=object)
-    exact = r2(y, predicted, lower=0.0, upper=2.0, epsilon=1000.0, random_state=1)
-    assert exact.value == pytest.approx(1.0, abs=0.01)
 
 
 def test_what_is_of_nobody_is_not_known() -> None:
@@ -288,15 +250,6 @@ def test_there_are_as_many_predictions_as_targets() -> None:
         auc.query(np.ones(4), np.ones(3), positive=1, epsilon=1.0)
     with refuses("predicted", "as many"):
         r2.query(np.ones(4), np.ones(3), lower=0.0, upper=1.0, epsilon=1.0)
-
-
-def test_a_model_without_probabilities_has_no_auc() -> None:
-    X = np.linspace(-1, 1, 500)[:, None]
-    model = dg.learn.LinearSVC(rounds=5, random_state=0).fit(X, X[:, 0] > 0)
-    with refuses("measure", "two classes"):
-        model.score_privately(X, X[:, 0] > 0, measure="auc", epsilon=1.0)
-    with pytest.raises(ValueError, match="features"):
-        model.score_privately(X[:, [0, 0]], X[:, 0] > 0, epsilon=1.0)
 
 
 def test_each_score_has_its_query() -> None:

@@ -1,0 +1,37 @@
+"""The AUC and calibration: ties, odd cells, and what has none."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tests.refusals import refuses
+
+import dpgrain as dg
+from dpgrain.learn import auc
+
+
+def test_ranks_inside_a_hundredth_are_not_told_apart() -> None:
+    """The area is 1, and that of hundredths a half."""
+    label = np.arange(2000) % 2 == 0
+    found = auc(label, np.where(label, 0.509, 0.501), positive=True, epsilon=1e6, random_state=1)
+    assert found.value == pytest.approx(0.5, abs=0.01)
+    assert found.low <= 0.01
+    assert found.high >= 0.99
+
+
+def test_odd_cells_count_as_the_fixed_rules_say() -> None:
+    labels = np.array([True, False, None, "x"] * 500, dtype=object)
+    chances = np.array([0.9, "none", np.inf, -3.0] * 500, dtype=object)
+    found = auc(labels, chances, positive=True, epsilon=100.0, random_state=1)
+    # One positive of four, above all of the negatives but those with +inf, which is 1.
+    assert found.positive == pytest.approx(0.25, abs=0.01)
+    assert found.value == pytest.approx(2 / 3, abs=0.02)
+
+
+def test_a_model_without_probabilities_has_no_auc() -> None:
+    X = np.linspace(-1, 1, 500)[:, None]
+    model = dg.learn.LinearSVC(rounds=5, random_state=0).fit(X, X[:, 0] > 0)
+    with refuses("measure", "two classes"):
+        model.score_privately(X, X[:, 0] > 0, measure="auc", epsilon=1.0)
+    with pytest.raises(ValueError, match="features"):
+        model.score_privately(X[:, [0, 0]], X[:, 0] > 0, epsilon=1.0)

@@ -1,0 +1,32 @@
+"""R²: the noise of the variance, and odd cells."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dpgrain.accounting import Contribution, Laplace
+from dpgrain.learn import r2
+from dpgrain.learn.r2 import explained
+
+
+def test_noise_of_the_squares_about_the_mean_is_in_the_interval() -> None:
+    enters = Contribution("user", "shared", "nonnegative", "l1")
+    small, large = Laplace(0.01, enters), Laplace(3.0, enters)
+    z = np.random.default_rng(0).uniform(size=800)
+    corners = np.array([((1 - z) ** 2).sum(), (2 * z * (1 - z)).sum(), (z**2).sum()])
+    error, squares = 20.0, ((z - z.mean()) ** 2).sum()
+    drawn = np.random.default_rng(1)
+    found = [
+        explained(error, corners + drawn.laplace(scale=3.0, size=3), small, large)
+        for _ in range(1000)
+    ]
+    held = [low <= 1 - error / squares <= high for _, low, high in found]
+    assert 0.94 < np.mean(held) < 0.99
+
+
+def test_odd_cells_count_as_the_fixed_rules_say() -> None:
+    y = np.array([0.0, 1.0, np.nan, 50.0] * 500)
+    predicted = np.array([0.0, 1.0, None, np.inf] * 500, dtype=object)
+    exact = r2(y, predicted, lower=0.0, upper=2.0, epsilon=1000.0, random_state=1)
+    assert exact.value == pytest.approx(1.0, abs=0.01)
