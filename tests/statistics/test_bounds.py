@@ -463,3 +463,39 @@ def test_nothing_is_said_of_cells_whose_pool_shows_nothing() -> None:
     chosen = pooled_bounds(rough, rows, 10.0, np.ones(6, int), 4.0, 1.0)
     assert (chosen.above, chosen.lost) == (None, None)
     assert not bounds_module.can_pool(6)
+
+
+@pytest.mark.parametrize("law", ["gaussian", "laplace"])
+def test_cells_that_are_alike_show_together_what_none_does(law: Law) -> None:
+    """A hundred cells of about 25 blocks of norm 2,000, each count with noise of 16."""
+    counts = np.zeros((100, len(MANY) - 1))
+    where = np.searchsorted(MANY, 2000.0) - 1
+    counts[:, where] = np.random.default_rng(0).poisson(25, 100)
+    seen = raised = 0
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        noise = rng.normal(0, 16, counts.shape)
+        if law == "laplace":
+            noise = rng.laplace(0, 16 / 2**0.5, counts.shape)
+        rough = rough_bounds(counts + noise, MANY, 16.0, np.ones(100, int), 10.0, law)
+        seen += rough.seen.sum()
+        started = rough.bounds[~rough.seen]
+        assert len(set(started)) == 1
+        raised += 100 < started[0] < 2000
+    assert seen < 500
+    assert raised >= 18
+
+
+def test_cells_that_differ_start_at_the_lowest_edge() -> None:
+    counts = np.zeros((300, len(MANY) - 1))
+    counts[:200, np.searchsorted(MANY, 2000.0) - 1] = 30
+    for seed in range(20):
+        rough = rough_bounds(noisy(counts, seed, 16.0), MANY, 16.0, np.ones(300, int), 10.0)
+        assert (rough.bounds[~rough.seen] == MANY[0]).all()
+
+
+def test_of_few_cells_none_starts_higher() -> None:
+    counts = np.tile(np.where(np.arange(len(MANY) - 1) == 3, 20.0, 0.0), (POOL_LEAST - 1, 1))
+    for seed in range(20):
+        rough = rough_bounds(noisy(counts, seed, 16.0), MANY, 16.0, np.ones(len(counts), int), 9.0)
+        assert (rough.bounds[~rough.seen] == MANY[0]).all()

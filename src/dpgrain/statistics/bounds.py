@@ -57,6 +57,9 @@ _VISIBLE = 3.0
 # Standard deviations of noise that are taken off what clipping takes from a ratio, and the smallest
 # share that is reported, as it depends on where norms lie within a bin.
 _LOST_MARGIN, _LOST_KNOWN = 1.645, 0.01
+# Share of the mean cell that most cells that were not seen must hold, by all their counts, for them to
+# be alike; and standard errors that are added to the variance between them beforehand.
+_ALIKE, _SPREAD_MARGIN = 0.5, 2.0
 # Largest factor by which the second look raises a bound where nothing was seen.
 _UNSEEN_MOST = 2.0
 # Standard deviations of each of two bins beyond the top ones of several cells from which on a tail is
@@ -344,6 +347,7 @@ def rough_bounds(
         law: the law of the noise of counts.
 
     Cells that were seen and those that were not are pooled apart, in the order of their rough bounds.
+    Those that were not start at one bound: the lowest edge, or a higher one if they are alike.
     A block of a cell of many items counts less in its pool, in proportion to 1/√items, since the best
     bound of such a cell leaves more blocks above it in this proportion.
 
@@ -360,6 +364,7 @@ def rough_bounds(
     # Cells that share their pool with too few others keep what is best by their own counts.
     alone = np.bincount(pool)[pool] < POOL_LEAST
     bounds[alone] = _rough(noisy_counts[alone], top[alone], edges, count_sd, energy[alone])
+    bounds[~seen] = _start(noisy_counts[~seen], edges, count_sd, energy[~seen], law)
     weight = np.sqrt(np.median(coordinates) / coordinates) if top.size else np.ones(0)
     return RoughBounds(
         bounds,
@@ -483,6 +488,45 @@ def _rough(
         kept = _continued(noisy_counts[rows], top[rows], count_sd, edges, -2.0, bins=1, falls=False)
         bounds[rows] = _best(*_spread(kept, edges), energy[rows])
     return np.asarray(np.maximum(bounds, edges[0]))
+
+
+def _start(
+    noisy_counts: FloatArray, edges: FloatArray, count_sd: float, energy: FloatArray, law: Law
+) -> float:
+    """Return the bound at which cells start in which nothing was seen.
+
+    Together they may show what none of them does. Where that is spread unevenly, the best bound of the
+    mean cell is too high for most of them, and they start at the lowest edge. But if by their counts
+    the standard deviation between cells is at most half of their mean, they start at the bound that is
+    best for a cell that holds less than the mean one by that deviation.
+
+    >>> alike, edges = np.tile([0.0, 0.0, 9.0], (100, 1)), np.array([1.0, 4, 16, 64])
+    >>> noisy = alike + np.random.default_rng(0).normal(scale=8, size=(100, 3))
+    >>> round(_start(noisy, edges, 8.0, np.full(100, 30.0), "gaussian"))
+    17
+    >>> _start(noisy * (np.arange(100) < 10)[:, None], edges, 8.0, np.full(100, 30.0), "gaussian")
+    1.0
+    """
+    cells, bins = noisy_counts.shape
+    if cells < POOL_LEAST:
+        return float(edges[0])
+    whole = noisy_counts.sum(axis=0)
+    beyond = np.maximum(np.arange(bins) - int(whole.argmax()), 0)
+    level = tail_of(law, whole / (count_sd * math.sqrt(cells)))
+    shown = np.flatnonzero(level * bins * (edges[1] / edges[0]) ** (2.0 * beyond) <= _FALSE_BIN)
+    if not shown.size:
+        return float(edges[0])
+    mean = np.where(np.arange(bins) <= shown[-1], np.maximum(whole, 0.0), 0.0) / cells
+    # What a cell holds of what the mean one does, each norm with its own weight.
+    weight = mean * np.sqrt(edges[:-1] * edges[1:])
+    held = noisy_counts @ (weight / np.linalg.norm(weight))
+    noise = (1 - _SPREAD_MARGIN * math.sqrt(2 / cells)) * count_sd**2
+    between = math.sqrt(max(float(held.var(ddof=1)) - noise, 0.0))
+    part = 1 - between / max(float(held.mean()), np.finfo(np.float64).tiny)
+    if part < _ALIKE:
+        return float(edges[0])
+    best = _best(*_spread(mean[None, :] * part, edges), np.median(energy, keepdims=True))
+    return max(float(best[0]), float(edges[0]))
 
 
 def _pools(bounds: FloatArray, seen: BoolArray) -> IntArray:
