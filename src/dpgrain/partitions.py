@@ -23,8 +23,11 @@ from dpgrain.zones import midnight
 
 #: A rule's kind: each value for itself; the period that a time lies in; bins of whole numbers; a
 #: stated mapping or function, known by its fingerprint; any stretch of days in a row.
+#: Kinds of rules that are of a calendar.
+Period: TypeAlias = Literal["day", "week", "month", "year"]
 Kind: TypeAlias = Literal["label", "day", "week", "month", "year", "bins", "stated", "any"]
-_PERIODS = ("day", "week", "month", "year")
+#: Periods that are kinds of rules.
+PERIODS: tuple[Period, ...] = ("day", "week", "month", "year")
 
 # Periods of a kind that one period meets, at most, where these are whole, …
 _WHOLE = {
@@ -104,16 +107,16 @@ class Rule:
         if self.kind == promised.kind == "label":
             # The text "7.2" and the number 7 may be one value or two, as it is read.
             return None if self.read and promised.read else Overlap(1)
-        if self.kind in _PERIODS and promised.kind in _PERIODS:
+        if self.kind in PERIODS and promised.kind in PERIODS:
             return self._periods(promised)
-        if self.kind in _PERIODS and promised.days is not None:
+        if self.kind in PERIODS and promised.days is not None:
             return self._any(promised.days, promised.zone)
-        if self.kind in _PERIODS and promised.hours is not None:
+        if self.kind in PERIODS and promised.hours is not None:
             return self._any_hours(promised.hours)
         if promised.kind == "label" and self.kind == "day" and not (self.zone or self.read):
             # A column of dates, which a promise names without its type; of times a day holds several.
             return Overlap(1)
-        if promised.kind == "label" and self.kind in ("bins", "stated", *_PERIODS):
+        if promised.kind == "label" and self.kind in ("bins", "stated", *PERIODS):
             return Overlap(1, whole=False)
         if self.kind == promised.kind == "bins":
             return self._bins(promised)
@@ -155,7 +158,7 @@ class Rule:
         missing = 0
         if side is None or side.missing:
             # A column that is known by its name may be one of dates.
-            missing = _CELLS_WITHOUT_A_DAY if self.kind in ("label", *_PERIODS) else 1
+            missing = _CELLS_WITHOUT_A_DAY if self.kind in ("label", *PERIODS) else 1
         number = self._cells_among(None if side is None else side.values)
         if self.cells is not None:
             number = self.cells if number is None else min(number, self.cells)
@@ -184,7 +187,7 @@ class Rule:
     def _times(self, values: Span) -> bool:
         """Return True if an interval is of the times that the rule divides into days or periods."""
         axes = ("instant",) if self.zone else ("date", "time")
-        return values.axis in axes and self.kind in (*_PERIODS, "any")
+        return values.axis in axes and self.kind in (*PERIODS, "any")
 
     def _periods_in(self, values: Span) -> int | None:
         """Count the periods that an interval of times meets; None beyond the years that are known."""
@@ -208,7 +211,7 @@ class Rule:
             return side
         if not isinstance(values, Span):
             return None
-        if self.kind in _PERIODS and self._times(values):
+        if self.kind in PERIODS and self._times(values):
             first, last = shown_days(values, self.zone)
             low = None if first is None else self._end(first, 0)
             high = None if last is None else self._end(last, 1)

@@ -129,6 +129,25 @@ Days: TypeAlias = Annotated[
         rich_help_panel=seldom(TABLE),
     ),
 ]
+Derived: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--derive",
+        metavar="NAME=EXPRESSION",
+        help="Add a column made of others, such as 'month=month(at)' or 'left=price * 0.8'; --by and "
+        "--value take expressions, too.",
+        rich_help_panel=seldom(TABLE),
+    ),
+]
+Filters: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--filter",
+        metavar="CONDITION",
+        help="Only rows for which a condition is true, such as \"amount > 0 and kind = 'er'\".",
+        rich_help_panel=seldom(TABLE),
+    ),
+]
 Where: TypeAlias = Annotated[
     list[str] | None,
     typer.Option(

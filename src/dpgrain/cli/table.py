@@ -15,7 +15,9 @@ from dpgrain.cli.options import (
     Days,
     Decimal,
     Delimiter,
+    Derived,
     Engine,
+    Filters,
     Json,
     Ledger,
     Master,
@@ -54,6 +56,8 @@ class Reading:
     types: Types = None
     decimal: Decimal = "."
     days: Days = None
+    derived: Derived = None
+    filters: Filters = None
     where: Where = None
     engine: Engine = "duckdb"
     master: Master = None
@@ -86,12 +90,11 @@ class Reading:
                 stated |= dict.fromkeys(columns_of([names], columns), kind)
         rows = table.read(source, types=stated, decimal=self.decimal, **options)
         rows = with_days(rows, self.days or ())
-        if not self.where:
-            return rows
-        sides = sides_of(self.where)
-        inside = rows.where(sides)
-        _refuse_ranges_of_text(sides, rows)
-        return inside
+        if self.where:
+            sides = sides_of(self.where)
+            rows, whole = rows.where(sides), rows
+            _refuse_ranges_of_text(sides, whole)
+        return derived_of(rows, self.derived or (), self.filters or ())
 
     def _engine(self) -> str:
         """Return what reads the rows: the name of an engine, or the address of a cluster."""
@@ -213,6 +216,30 @@ def with_days(rows: UserTable, days: Sequence[str]) -> UserTable:
             if error.name != "of":
                 raise
             raise SchemaError(error.about("--days"), name="--days") from error
+    return rows
+
+
+def derived_of(rows: UserTable, derived: Sequence[str], filters: Sequence[str]) -> UserTable:
+    """Return a table with columns that expressions make, and the rows that meet conditions.
+
+    Args:
+        rows: the table.
+        derived: texts NAME=EXPRESSION.
+        filters: the conditions.
+
+    Raises:
+        ParameterError: if a text is not of its form.
+        DpgrainError: as :meth:`dpgrain.UserTable.derive`.
+    """
+    for text in derived:
+        name, _, expression = text.partition("=")
+        if not (name.strip() and expression.strip()):
+            raise ParameterError(
+                f"--derive must be NAME=EXPRESSION, such as 'month=month(at)', not {text!r}."
+            )
+        rows = rows.derive({name.strip(): expression})
+    for condition in filters:
+        rows = rows.filter(condition)
     return rows
 
 

@@ -33,7 +33,10 @@ from dpgrain.publishing import Charge, Planned, Promise, Query, publishes
 from dpgrain.publishing.scope import Origin, arrays_of
 from dpgrain.tables.blocks import rule_of
 from dpgrain.tables.engines.column_types import TRUTH
-from dpgrain.tables.engines.people import made_of_people, require_whole_users
+from dpgrain.tables.engines.people import (
+    made_in_words,
+    require_whole_users,
+)
 from dpgrain.tables.table import UserTable
 from dpgrain.units import Unit
 
@@ -236,9 +239,8 @@ def _origin(table: UserTable, element: str | None = None) -> Origin:
 
 def _told(model: LinearModel, table: UserTable, encoding: Encoding, target: str) -> LinearModel:
     """Return a fitted model whose promise says which columns it is of."""
-    result, people = model.guarantee_, made_of_people(table)
-    rows_of = () if people is None else (f"a person's row is {people}",)
-    public = (*result.public, *rows_of, *encoding.facts)
+    result = model.guarantee_
+    public = (*result.public, *made_in_words(table), *encoding.facts)
     return model.of_columns(encoding, target, replace(result, public=public))
 
 

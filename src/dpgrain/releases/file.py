@@ -16,6 +16,7 @@ from dpgrain.errors import DataError, DpgrainError, ParameterError
 from dpgrain.releases.keys import Key, check_keys, keys_of
 from dpgrain.releases.kinds import KINDS, Asked, Kind
 from dpgrain.releases.mistakes import Mistakes
+from dpgrain.tables.expression import is_expression
 from dpgrain.tables.table import UserTable, read
 from dpgrain.units import Element, Level, Record, Relation, Unit, User
 
@@ -112,8 +113,10 @@ class File:
             entry: the release.
             random_state: a seed, for tests and research.
         """
+        rows = self.table.where(entry.where) if entry.where else self.table
+        named = [name for _, name in entry.kind.named(entry.own)]
         return Asked(
-            self.table.where(entry.where) if entry.where else self.table,
+            rows.with_expressions(*named, getattr(self.unit, "by", None)),
             self.unit,
             self.whole.relation,
             entry.own,
@@ -148,6 +151,8 @@ _TABLE = {
     "source": Key("source", str | Sequence[str], needed=True),
     "cells": Key("cells", Mapping[str, Mapping[str, str]]),
     "days": Key("days", Mapping[str, Mapping[str, str]]),
+    "columns": Key("columns", Mapping[str, str]),
+    "filter": Key("filter", str),
     "where": Key("where", Mapping[str, Any]),
 }
 _CELLS = {
@@ -258,7 +263,8 @@ def _table(
         return passed
     known = check_keys("[table]", stated, _TABLE, mistakes)
     source, cells = known.pop("source", None), known.pop("cells", {})
-    days = known.pop("days", {})
+    days, columns = known.pop("days", {}), known.pop("columns", {})
+    condition = known.pop("filter", None)
     where = known.pop("where", {})
     if source is None:
         return None
@@ -274,7 +280,16 @@ def _table(
             right = check_keys(place, part, _CELLS, mistakes)
             if rows is not None and len(right) == len(_CELLS):
                 rows = rows.with_cells(name, right["of"], folder / right["by"])
-    return rows if rows is None else _cut("[table]", rows, where, mistakes)
+    if rows is None:
+        return None
+    rows = _cut("[table]", rows, where, mistakes)
+    for name, expression in columns.items():
+        with mistakes.at("[table.columns]"):
+            rows = rows.derive({name: expression})
+    if condition is not None:
+        with mistakes.at("[table] filter:"):
+            rows = rows.filter(condition)
+    return rows
 
 
 def _cut(place: str, rows: UserTable, where: Mapping[str, Any], mistakes: Mistakes) -> UserTable:
@@ -316,6 +331,9 @@ def _unit(whole: Whole, rows: UserTable | None, folder: Path, mistakes: Mistakes
     level = level or "element"
     if whole.max_elements is not None and level != "user":
         mistakes.add("[budget]", f"max_elements goes with unit = 'user', not {level!r}.")
+    if rows is not None and by is not None and is_expression(by):
+        with mistakes.at("[budget] element:"):
+            rows = rows.with_expressions(by)
     if rows is not None and by is not None and by not in rows.schema and not Path(by).suffix:
         mistakes.no_column(
             "[budget] element:", by, rows.schema, "a column of the table, nor a file"
@@ -427,7 +445,10 @@ def _check_shares(entries: Sequence[Entry], whole: Whole, mistakes: Mistakes) ->
 def _checked(entry: Entry, rows: UserTable, mistakes: Mistakes) -> Entry:
     """Note columns that the table has not; return the release without a region that is wrong."""
     for key, name in entry.kind.named(entry.own):
-        if name not in rows.schema:
+        if is_expression(name):
+            with mistakes.at(f"{entry.place} {key}:"):
+                rows.with_expressions(name)
+        elif name not in rows.schema:
             mistakes.no_column(f"{entry.place} {key}:", name, rows.schema)
     before = len(mistakes.lines)
     _cut(entry.place, rows, entry.where, mistakes)

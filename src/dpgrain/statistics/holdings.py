@@ -28,7 +28,7 @@ from dpgrain.statistics.plan import noise_sd
 from dpgrain.statistics.release import Histogram
 from dpgrain.statistics.statistic import HOLDINGS
 from dpgrain.tables.blocks import Blocks
-from dpgrain.tables.engines.people import require_whole_users
+from dpgrain.tables.engines.people import made_in_words, require_whole_users
 from dpgrain.tables.groups import Groups
 from dpgrain.tables.held import Contributions, candidates
 from dpgrain.tables.table import UserTable
@@ -184,6 +184,7 @@ class HoldingsQuery(Query[Holdings]):
         facts = ["the bins", *(["the partition into elements"] if named else [])]
         if table.n_users is not None:
             facts.append(f"a roster of {counted(table.n_users, 'user')}")
+        facts += made_in_words(table)
         guarantee = Guarantee(
             self.promise.level,
             named,

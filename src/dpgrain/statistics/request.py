@@ -40,7 +40,7 @@ from dpgrain.statistics.values import Measure
 from dpgrain.tables.blocks import Blocks
 from dpgrain.tables.dictionary import Cells
 from dpgrain.tables.domain import Domain, public_domain
-from dpgrain.tables.engines.people import everyone, made_of_people
+from dpgrain.tables.engines.people import everyone, made_in_words, made_of_people
 from dpgrain.tables.groups import Groups
 from dpgrain.tables.split import Split
 from dpgrain.tables.table import UserTable
@@ -130,6 +130,7 @@ class Request:
                 promise,
             )
         max_items = _validate.integer(minimum=1, max_items=max_items)
+        table = table.with_expressions(by, value, getattr(promise.unit, "by", None))
         keys, unit = key_columns(table, by, "item" if statistic.of_items else "by"), promise.unit
         promise, rule = promise.under(noise), clip_rule(clip)
         if value is not None:
@@ -407,9 +408,7 @@ class Request:
             )
         if self.table.n_users is not None:
             facts.append(f"a roster of {counted(self.table.n_users, 'user')}")
-        if (people := made_of_people(self.table)) is not None:
-            facts.append(f"a person's row is {people}")
-        return facts
+        return [*facts, *made_in_words(self.table)]
 
     def plan_in_words(self) -> list[str]:
         """Public facts of selecting and clipping."""

@@ -12,9 +12,10 @@ import pyarrow as pa
 
 from dpgrain.accounting import Contribution
 from dpgrain.errors import ParameterError, SchemaError
-from dpgrain.partitions import Partition, Rule
+from dpgrain.partitions import PERIODS, Partition, Rule
 from dpgrain.tables.dictionary import Cells
 from dpgrain.tables.elements import Elements, cell_codes
+from dpgrain.tables.engines.derived import Derived
 from dpgrain.tables.engines.people import made_of_people, require_whole_users
 from dpgrain.tables.groups import Groups
 from dpgrain.tables.rows import CellColumn, Rows
@@ -212,8 +213,8 @@ def _column(name: str, table: Rows) -> tuple[str, Elements | None, str]:
     if name in table.cells:
         cells = table.cells[name]
         return cells.of, cells.elements.labelled(), _described(name, table)
-    if name in table.days:
-        return name, None, str(rule_of(name, None, table))
+    if name in table.days or name in table.derived:
+        return name, None, _described(name, table)
     return name, None, f"the column {name!r}"
 
 
@@ -228,6 +229,8 @@ def rule_of(column: str | None, elements: Elements | None, table: Rows) -> Rule:
     assert column is not None  # noqa: S101 - a partition is of a column
     if column in table.cells:
         column, elements = table.cells[column].of, table.cells[column].elements
+    if column in table.derived and elements is None:
+        return _rule_of(table.derived[column])
     if column in table.days and (elements is None or elements.period is not None):
         day = table.days[column]
         period = "day" if elements is None else elements.period or "day"
@@ -245,11 +248,29 @@ def rule_of(column: str | None, elements: Elements | None, table: Rows) -> Rule:
     return Rule(column, "stated", mark=mark, cells=cells)
 
 
+def _rule_of(made: Derived) -> Rule:
+    """Return the rule of a column that an expression makes, by which columns it is made of.
+
+    Its name says nothing: another table may have one of that name, made in another way.
+    """
+    column = made.of[0] if len(made.of) == 1 else made.text
+    kind, zone = made.period or ("", "")
+    for period in PERIODS:
+        if kind == period:
+            return Rule(column, period, zone, read="TIMESTAMP" if made.times and not zone else "")
+    mark = sha256(made.text.encode()).hexdigest()[:8]
+    return Rule(
+        column, "stated", mark=mark, cells=None if made.values is None else len(made.values)
+    )
+
+
 def _described(column: str, table: Rows) -> str:
     """Describe a column in words, one of cells or of days by the column that it comes from."""
     if column in table.days:
         # The same name may be that of days in another zone elsewhere.
         return str(rule_of(column, None, table))
+    if column in table.derived:
+        return table.derived[column].text
     if column not in table.cells:
         return repr(column)
     cells = table.cells[column]

@@ -5,16 +5,24 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import pyarrow as pa
 
 from dpgrain._arrow import numbers, texts
 from dpgrain.errors import ParameterError
+from dpgrain.partitions import period_of
+from dpgrain.regions import Region, Span
 from dpgrain.tables.blocks import Blocks
+from dpgrain.tables.engines.derived import Derived
 from dpgrain.tables.groups import Groups
 from dpgrain.tables.rows import Rows
+
+# Days of a region whose periods are a domain, at most.
+_MOST_DAYS = 100_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,7 +152,55 @@ def _implied(blocks: Blocks, table: Rows, keys: tuple[str, ...]) -> Domain:
             )
         elif key in table.cells and table.cells[key].elements.labels is not None:
             public[key] = _column(list(table.cells[key].elements.labels or []), table, key)
+        elif key in table.derived and (values := values_of(table.derived[key], table.scope)):
+            public[key] = _column(list(values), table, key)
     return Domain(keys, public)
+
+
+def values_of(made: Derived, region: Region) -> tuple[Any, ...] | None:
+    """Return all values of a column that an expression makes, where they are public and few.
+
+    Args:
+        made: the expression.
+        region: the region of the rows, of whose days periods are made.
+
+    >>> from dpgrain.regions import Side, Span
+    >>> spring = Region((Side("day", Span("date", 19_783 * 86_400_000_000, 19_844 * 86_400_000_000)),))
+    >>> made = Derived.of_text("month(day)", {"day": "DATE"})
+    >>> [str(first) for first in values_of(made, spring)]
+    ['2024-03-01', '2024-04-01']
+    """
+    if made.period is None:
+        return made.values
+    period, zone = made.period
+    side = next((side for side in region.sides if side.column == made.of[0]), None)
+    if side is None or side.missing or not isinstance(side.values, Span):
+        return None
+    ends = side.values.low, side.values.high
+    if ends[0] is None or ends[1] is None:
+        return None
+    try:
+        first, last = (_day(end, zone) for end in (ends[0], ends[1] - 1))
+    except (OverflowError, ValueError):
+        return None
+    if (last - first).days > _MOST_DAYS:
+        return None
+    days = (first + timedelta(days=n) for n in range((last - first).days + 1))
+    if period == "year":
+        return tuple(range(first.year, last.year + 1))
+    return tuple(dict.fromkeys(_first_day(day, period) for day in days))
+
+
+def _day(time: int, zone: str) -> date:
+    """Return the day of a time in microseconds since 1970, as clocks of a zone show it."""
+    moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=time)
+    return (moment.astimezone(ZoneInfo(zone)) if zone else moment).date()
+
+
+def _first_day(day: date, period: str) -> date:
+    if period == "quarter":
+        return date(day.year, 3 * ((day.month - 1) // 3) + 1, 1)
+    return period_of(day, period)[0]
 
 
 def _listed(rows: list[Any], table: Rows, keys: tuple[str, ...]) -> Groups:

@@ -29,9 +29,17 @@ from dpgrain.tables.engines.column_types import (
     is_number,
     is_readable,
 )
-from dpgrain.tables.engines.dated import DatedSource, as_read
+from dpgrain.tables.engines.dated import DatedSource
+from dpgrain.tables.engines.derived import (
+    Derived,
+    DerivedSource,
+    FilteredSource,
+    as_read,
+    condition_of,
+)
 from dpgrain.tables.engines.scoped import ScopedSource, all_rows
 from dpgrain.tables.engines.sources import Source, TypedSource, other_delimiter
+from dpgrain.tables.expression import is_expression
 from dpgrain.tables.where import narrowed, region_of
 from dpgrain.zones import check_zone
 
@@ -82,6 +90,8 @@ class Rows:
         threads: threads that a release may use.
         cells: the columns that were added by :meth:`with_cells`.
         days: the columns that were added by :meth:`with_days`.
+        derived: the columns that were added by :meth:`derive`.
+        filters: the conditions of :meth:`filter`.
         provenance: where the rows come from, which every guarantee says.
     """
 
@@ -93,6 +103,8 @@ class Rows:
     threads: int
     cells: Mapping[str, CellColumn] = field(default_factory=dict)
     days: Mapping[str, DayColumn] = field(default_factory=dict)
+    derived: Mapping[str, Derived] = field(default_factory=dict)
+    filters: tuple[str, ...] = ()
     provenance: Provenance = "as given"
 
     def with_cells(self, name: str, of: str, by: Any) -> Self:
@@ -117,8 +129,7 @@ class Rows:
         >>> table.with_cells("topic", of="page", by=lambda page: page.split("/")[1]).schema["topic"]
         'VARCHAR'
         """
-        if not isinstance(name, str) or not name or self.has(name):
-            raise ParameterError(f"name must be a new column, not {name!r}; choose another.")
+        self.require_new(name)
         self.require_key(of, "of")
         elements = self.partition_of(of, by)
         if elements.missing == "error":
@@ -183,8 +194,7 @@ class Rows:
         >>> print(paris.where(day="2026-03-29").scope)
         at from 2026-03-28 23:00:00 to 2026-03-29 21:59:59.999999 (UTC)
         """
-        if not isinstance(name, str) or not name or self.has(name):
-            raise ParameterError(f"name must be a new column, not {name!r}; choose another.")
+        self.require_new(name)
         self.require(of, "of")
         kind = self.schema[of]
         if kind not in TIMES:
@@ -201,11 +211,128 @@ class Rows:
                 name="zone",
             )
         clocks = check_zone("UTC" if zone is None else zone) if kind == MOMENT else ""
-        source: Source = DatedSource(all_rows(self.source), name, of, clocks)
-        if not self.scope.everything:
-            source = ScopedSource(source, self.scope, self.schema, {})
         days = {**self.days, name: DayColumn(of, clocks)}
-        return self.made(source=source, schema={**self.schema, name: DAY}, days=days)
+        dated = DatedSource(all_rows(self.source), name, of, clocks)
+        return self._over(dated, schema={**self.schema, name: DAY}, days=days)
+
+    def derive(self, columns: Mapping[str, str] | None = None, /, **more: str) -> Self:
+        """Return the same table with columns that are made of others, row by row.
+
+        Args:
+            columns: the name of each new column and the expression that makes it, for names that are no
+                Python names.
+            more: the same by keywords, such as ``month="month(at)"``, ``left="price * 0.8"`` or
+                ``band="bins(amount, 0, 10, 100)"``: a small closed language of columns, constants, ``+
+                - * /``, comparisons, ``and``, ``or``, ``not``, ``in`` and the functions of
+                :mod:`dpgrain.tables.engines.functions`. Later ones may be made of earlier ones.
+
+        Raises:
+            ParameterError: if a name is taken, or an expression cannot be read.
+            SchemaError: if it names no column of the data, or one of a type that does not suit.
+
+        A value that an expression has not (a text that is no date, a division by 0, a number beyond 64
+        bits) is missing, and ends nothing. A column with few possible values (hours, weekdays, bins,
+        months of a region of days) has all of them as its domain, where none is stated.
+
+        Formal guarantee: each row is a public function of one row, so that what is private of the new
+        table, for records, elements or users, is private of the old one. Source: docs/theory, "Programs
+        that do not mix people".
+
+        >>> import pyarrow as pa
+        >>> from dpgrain import read
+        >>> rows = read(pa.table({"who": [1, 2], "paid": [8.0, 30.0]}), user="who")
+        >>> rows.derive(band="bins(paid, 10, 20)").schema["band"]
+        'VARCHAR'
+        """
+        stated = {**(columns or {}), **more}
+        if not stated:
+            raise ParameterError("derive needs a column, such as derive(month='month(at)').")
+        rows = self
+        for name, text in stated.items():
+            rows.require_new(name)
+            made = Derived.of_text(text, rows.own_columns)
+            rows = rows._derived(name, made)
+        return rows
+
+    def filter(self, condition: str, /) -> Self:
+        """Return the rows for which a condition is true.
+
+        Args:
+            condition: an expression as of :meth:`derive`, such as ``"amount > 0 and kind = 'er'"``.
+
+        Raises:
+            ParameterError: if it cannot be read.
+            SchemaError: if it names no column of the data, or is not true or false.
+
+        The condition is public, and of one row alone. :meth:`where` states a region, which budgets and
+        ledgers know: releases of other regions cost nothing more. A filter states none.
+
+        >>> import pyarrow as pa
+        >>> from dpgrain import read
+        >>> rows = read(pa.table({"who": [1, 2], "paid": [8.0, 30.0]}), user="who")
+        >>> rows.filter("paid > 10").filters
+        ('paid > 10',)
+        """
+        return self._filtered(condition_of(condition, self.own_columns))
+
+    def with_expressions(self, *names: Any) -> Self:
+        """Return the same table with a column for each text that is an expression, under its own name.
+
+        Args:
+            names: names of columns, expressions, or lists of both; anything else is passed over.
+
+        Raises:
+            ParameterError: as :meth:`derive`.
+            SchemaError: as :meth:`derive`.
+
+        >>> import pyarrow as pa
+        >>> from dpgrain import read
+        >>> rows = read(pa.table({"who": [1, 2], "paid": [8.0, 30.0]}), user="who")
+        >>> list(rows.with_expressions("paid", "paid > 10").schema)
+        ['who', 'paid', 'paid > 10']
+        """
+        rows = self
+        for name in names:
+            if isinstance(name, list | tuple):
+                rows = rows.with_expressions(*name)
+            elif isinstance(name, str) and not rows.has(name) and is_expression(name):
+                rows = rows.derive({name: name})
+        return rows
+
+    def _derived(self, name: str, made: Derived) -> Self:
+        """Return the rows with one column more."""
+        source = DerivedSource(all_rows(self.source), name, made)
+        schema, derived = {**self.schema, name: made.kind}, {**self.derived, name: made}
+        return self._over(source, schema=schema, derived=derived)
+
+    def _filtered(self, made: Derived) -> Self:
+        """Return the rows for which a condition is true."""
+        source = FilteredSource(all_rows(self.source), made)
+        return self._over(source, filters=(*self.filters, made.text))
+
+    def _over(self, source: Source, **parts: Any) -> Self:
+        """Return the rows of the same region of another source of all rows."""
+        if not self.scope.everything:
+            schema = parts.get("schema", self.schema)
+            source = ScopedSource(source, self.scope, schema, {})
+        return self.made(source=source, **parts)
+
+    def require_new(self, name: Any) -> None:
+        """Raise unless a text is the name of no column yet.
+
+        Args:
+            name: the text.
+
+        Raises:
+            ParameterError: if it is no name, or taken.
+        """
+        if not isinstance(name, str) or not name or self.has(name):
+            raise ParameterError(f"name must be a new column, not {name!r}; choose another.")
+
+    @property
+    def own_columns(self) -> dict[str, str]:
+        """The columns of which others are made, with their types: all but those of cells."""
+        return {name: kind for name, kind in self.schema.items() if name not in self.cells}
 
     @property
     def scope(self) -> Region:

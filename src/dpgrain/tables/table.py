@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from dpgrain import _validate
@@ -16,6 +16,7 @@ from dpgrain.inputs.labels import Key, key
 from dpgrain.provenance import checked
 from dpgrain.tables.domain import listed_values
 from dpgrain.tables.engines.check import check, in_words
+from dpgrain.tables.engines.derived import Derived
 from dpgrain.tables.engines.memory import LEAST
 from dpgrain.tables.engines.named import engine_for, opener, source_for
 from dpgrain.tables.engines.people import PerUser, made_of_people
@@ -112,7 +113,25 @@ class UserTable(Rows):
         ['who', 'visits', 'spent', 'shops']
         """
         made = PerUser.of(self, by, numbers)
-        return self.made(source=made, schema=made.columns(), cells={})
+        parts: dict[str, Any] = {"cells": {}, "days": {}, "derived": {}, "filters": ()}
+        return self.made(source=made, schema=made.columns(), **parts)
+
+    def _derived(self, name: str, made: Derived) -> UserTable:
+        """Return the rows with one column more; a person's row is made with it at once."""
+        people = made_of_people(self)
+        if people is None:
+            return super()._derived(name, made)
+        source = replace(people, derived=(*people.derived, (name, made)))
+        derived = {**self.derived, name: made}
+        return self.made(source=source, schema=source.columns(), derived=derived)
+
+    def _filtered(self, made: Derived) -> UserTable:
+        """Return the rows for which a condition is true; other people's have none."""
+        people = made_of_people(self)
+        if people is None:
+            return super()._filtered(made)
+        source = replace(people, filters=(*people.filters, made))
+        return self.made(source=source, filters=(*self.filters, made.text))
 
     def check(
         self,

@@ -44,6 +44,10 @@ class Columns(Protocol):
         """The added columns of cells."""
 
     @property
+    def derived(self) -> Mapping[str, Any]:
+        """The added columns that expressions make."""
+
+    @property
     def days(self) -> Mapping[str, Any]:
         """The added columns of days of times."""
 
@@ -107,6 +111,11 @@ def _side(table: Columns, column: str, value: Any) -> Side:
         raise ParameterError(
             f"where must name columns of the data, not the column of cells {column!r}; state the "
             f"region of {table.cells[column].of!r}, which it is made of."
+        )
+    if column in table.derived:
+        raise ParameterError(
+            f"where must name columns of the data, not {column!r}, which is "
+            f"{table.derived[column].text}; state the region of what it is made of, or take filter(…)."
         )
     if column in table.days:
         return _side_of_days(table, column, value)

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from dpgrain.tables.engines.column_types import DAY, TEXT, TIMES, TRUTH, is_number, read_as
 from dpgrain.tables.engines.csv_rows import LONGEST_BYTES, parts
-from dpgrain.tables.engines.dated import as_read
+from dpgrain.tables.engines.derived import as_read
 from dpgrain.tables.engines.duckdb import DuckDB
 from dpgrain.tables.engines.scoped import ScopedSource
 from dpgrain.tables.engines.sources import FileSource, TypedSource, reading

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import duckdb
 
-from dpgrain.tables.engines.scoped import all_rows
 from dpgrain.tables.engines.sources import OverSource, Source
 from dpgrain.tables.engines.sql import quoted
 from dpgrain.zones import RULE_BEGINS, RULE_LASTS, offsets
@@ -49,8 +48,8 @@ class DatedSource(OverSource):
         while counted.casefold() in map(str.casefold, self.columns()):
             counted += "'"
         shown = quoted(counted)
-        held = f"greatest(least({shown}, {_LAST}), {_FIRST}) + {_ahead(shown, self.zone)}"
-        day = f"CASE WHEN isfinite({time}) THEN make_timestamp({held})::DATE ELSE {time}::DATE END"
+        local = local_day(shown, self.zone)
+        day = f"CASE WHEN isfinite({time}) THEN {local} ELSE {time}::DATE END"
         ticks = f"CASE WHEN isfinite({time}) THEN epoch_us({time}) END"
         return (
             f"(SELECT * EXCLUDE ({shown}), {day} AS {quoted(self.column)} FROM "
@@ -58,12 +57,29 @@ class DatedSource(OverSource):
         )
 
 
-def as_read(source: Source) -> Source:
-    """Return the source of all rows as they are read, without days that are made of them."""
-    source = all_rows(source)
-    while isinstance(source, DatedSource):
-        source = source.source
-    return source
+def local_day(ticks: str, zone: str) -> str:
+    """Return the SQL of the day that clocks of a zone show.
+
+    Args:
+        ticks: the SQL of a time, in microseconds since 1970.
+        zone: the zone; empty for times without a zone.
+    """
+    return f"make_timestamp({_local(ticks, zone)})::DATE"
+
+
+def local_hour(ticks: str, zone: str) -> str:
+    """Return the SQL of the hour that clocks of a zone show, 0 to 23.
+
+    Args:
+        ticks: the SQL of a time, in microseconds since 1970.
+        zone: the zone; empty for times without a zone.
+    """
+    return f"hour(make_timestamp({_local(ticks, zone)}))"
+
+
+def _local(ticks: str, zone: str) -> str:
+    """Return the SQL of what clocks of a zone show, in microseconds since 1970."""
+    return f"greatest(least({ticks}, {_LAST}), {_FIRST}) + {_ahead(ticks, zone)}"
 
 
 def _ahead(ticks: str, zone: str) -> str:

@@ -15,6 +15,7 @@ import duckdb
 from dpgrain.errors import ParameterError
 from dpgrain.regions import Region
 from dpgrain.tables.engines.column_types import DAY, INTEGERS, TEXT, TRUTH, is_number
+from dpgrain.tables.engines.derived import Derived
 from dpgrain.tables.engines.duckdb import DuckDB
 from dpgrain.tables.engines.sql import key as key_of
 from dpgrain.tables.engines.sql import number, quoted
@@ -159,11 +160,15 @@ class PerUser:
         rows: the rows that it is made of.
         by: columns whose values are kept: a user has a row for each combination that it holds.
         numbers: the numbers of each row.
+        derived: columns that are made of those of a row, in their order.
+        filters: conditions that a row meets.
     """
 
     rows: Rows
     by: tuple[str, ...]
     numbers: tuple[Number, ...]
+    derived: tuple[tuple[str, Derived], ...] = ()
+    filters: tuple[Derived, ...] = ()
 
     @staticmethod
     def of(rows: Rows, by: str | Sequence[str] | None, numbers: Mapping[str, Any]) -> PerUser:
@@ -216,6 +221,9 @@ class PerUser:
 
     def zero_of_nothing(self, column: str) -> bool:
         """Return whether a column is a number that is 0 for a user who has no row."""
+        if self.filters:
+            # Who has no row may not have met a condition.
+            return False
         own = {each.name: each for each in self.numbers}
         return self.one_row and column in own and own[column].zero_of_nothing
 
@@ -224,8 +232,9 @@ class PerUser:
         return any(each.name == column and each.counts for each in self.numbers)
 
     def __str__(self) -> str:
-        keys = [*self.by, *map(str, self.numbers)]
-        return ", ".join(keys)
+        made = [f"{name} ({derived.text})" for name, derived in self.derived]
+        kept = [f"where {condition.text}" for condition in self.filters]
+        return ", ".join([*self.by, *map(str, self.numbers), *made, *kept])
 
     def columns(self) -> dict[str, str]:
         """Return column name → type, from public types alone."""
@@ -234,7 +243,8 @@ class PerUser:
             key: "BIGINT" if self.rows.is_integer(key) else "VARCHAR"
             for key in (self.rows.user, *self.by)
         }
-        return {**keys, **{each.name: each.kind(self.rows) for each in self.numbers}}
+        numbers = {each.name: each.kind(self.rows) for each in self.numbers}
+        return {**keys, **numbers, **{name: made.kind for name, made in self.derived}}
 
     def attach(
         self,
@@ -260,10 +270,16 @@ class PerUser:
         ]
         held = " AND ".join(f"k{i} IS NOT NULL" for i in range(len(keys)))
         places = ", ".join(f"k{i}" for i in range(len(keys)))
-        return (
+        query = (
             f"SELECT {', '.join(outer)} FROM (SELECT {', '.join(inner)} FROM source) "
-            f"WHERE {held} GROUP BY {places} ORDER BY {places}"
+            f"WHERE {held} GROUP BY {places}"
         )
+        for name, made in self.derived:
+            query = made.added(f"({query})", name)
+        for condition in self.filters:
+            query = condition.kept(f"({query})")
+        ordered = ", ".join(map(quoted, keys))
+        return f"SELECT * FROM ({query}) ORDER BY {ordered}"
 
     @property
     def used(self) -> list[str]:
@@ -307,6 +323,23 @@ def _pair(name: str, asked: Any) -> tuple[str, Any]:
 def made_of_people(table: Rows) -> PerUser | None:
     """Return what makes the rows of a table of people; None for any other table."""
     return table.source if isinstance(table.source, PerUser) else None
+
+
+def made_in_words(table: Rows) -> list[str]:
+    """Say how the rows of a table are made of those that were read: public facts of a release.
+
+    Args:
+        table: the table.
+    """
+    people = made_of_people(table)
+    if people is not None:
+        return [f"a person's row is {people}", *made_in_words(people.rows)]
+    derived = [
+        f"the column {name!r} is {made.text}"
+        for name, made in table.derived.items()
+        if name != made.text
+    ]
+    return [*derived, *(f"rows are those where {condition}" for condition in table.filters)]
 
 
 def everyone(table: Rows, column: str | None) -> int | None:

@@ -27,6 +27,7 @@ from dpgrain.tables.dictionary import Cells, Dictionary, column_order
 from dpgrain.tables.elements import Elements, labels_of
 from dpgrain.tables.engines.column_types import is_readable, read_as
 from dpgrain.tables.engines.dated import DatedSource
+from dpgrain.tables.engines.derived import DerivedSource, FilteredSource
 from dpgrain.tables.engines.feed import Narrow
 from dpgrain.tables.engines.people import made_of_people
 from dpgrain.tables.engines.protocol import Add, Form
@@ -457,6 +458,11 @@ def _narrowed(source: Source, names: set[str]) -> tuple[Source, set[str]]:
         if source.column not in names:
             return _narrowed(source.source, names)
         inner, read = _narrowed(source.source, names - {source.column} | {source.of})
+        return replace(source, source=inner), read
+    if isinstance(source, DerivedSource) and source.column not in names:
+        return _narrowed(source.source, names)
+    if isinstance(source, DerivedSource | FilteredSource):
+        inner, read = _narrowed(source.source, source.needed(names))
         return replace(source, source=inner), read
     if isinstance(source, TypedSource):
         stated = {name: kind for name, kind in source.types.items() if name in names}

@@ -1,0 +1,207 @@
+"""Sources with columns that expressions make of others, and of the rows alone for which one is true."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import duckdb
+
+from dpgrain.errors import SchemaError
+from dpgrain.tables.engines.column_types import TIMES, TRUTH
+from dpgrain.tables.engines.dated import DatedSource
+from dpgrain.tables.engines.functions import ticks, typed
+from dpgrain.tables.engines.scoped import all_rows
+from dpgrain.tables.engines.sources import OverSource, Source
+from dpgrain.tables.engines.sql import quoted
+from dpgrain.tables.expression import Call, Column, Constant, Node, columns_of, parsed
+
+
+@dataclass(frozen=True)
+class Derived:
+    """An expression of a table's columns: a public, total function of one row.
+
+    Args:
+        text: the expression, written in one way.
+        kind: the type of its values.
+        sql: its SQL, of the columns and of the times as microseconds.
+        of: the columns that it is made of.
+        times: those among them that are times.
+        values: all values that it can have, in their order, where these are public and few.
+        period: the name of the period of a date or time that it is, and the zone; else None.
+
+    >>> Derived.of_text("amount*2 > 3", {"amount": "DOUBLE"}).text
+    '(amount * 2) > 3'
+    """
+
+    text: str
+    kind: str
+    sql: str
+    of: tuple[str, ...]
+    times: tuple[str, ...] = ()
+    values: tuple[Any, ...] | None = None
+    period: tuple[str, str] | None = None
+
+    @staticmethod
+    def of_text(text: str, kinds: Mapping[str, str]) -> Derived:
+        """Read an expression.
+
+        Args:
+            text: the expression.
+            kinds: column → type, of the columns that it may be made of.
+
+        Raises:
+            ParameterError: if it cannot be read, or has no meaning.
+            SchemaError: if a column is missing, or has a type that does not suit.
+        """
+        node = parsed(text)
+        made = typed(node, kinds, text)
+        if made.kind in TIMES:
+            raise SchemaError(
+                f"the expression {text!r} is a time; take day({node}) or month({node}) of it."
+            )
+        columns = tuple(dict.fromkeys(columns_of(node)))
+        times = tuple(column for column in columns if kinds[column] in TIMES)
+        # What no function should end, a value that nobody thought of, is missing, too.
+        sql = f"TRY({made.used})"
+        return Derived(str(node), made.kind, sql, columns, times, made.values, _period(node))
+
+    def added(self, rows: str, column: str) -> str:
+        """Return the SQL of rows with the values as a column.
+
+        Args:
+            rows: the SQL of the rows.
+            column: the name of the column.
+        """
+        return f"(SELECT {self._own}, {self.sql} AS {quoted(column)} FROM {self._timed(rows)})"
+
+    def kept(self, rows: str) -> str:
+        """Return the SQL of the rows for which the expression is true.
+
+        Args:
+            rows: the SQL of the rows.
+        """
+        return f"(SELECT {self._own} FROM {self._timed(rows)} WHERE {self.sql})"
+
+    @property
+    def _own(self) -> str:
+        """The SQL of the rows' own columns."""
+        counted = ", ".join(quoted(ticks(time)) for time in self.times)
+        return f"* EXCLUDE ({counted})" if counted else "*"
+
+    def _timed(self, rows: str) -> str:
+        """Return the SQL of rows with their times also as microseconds."""
+        counted = "".join(
+            f", CASE WHEN isfinite({quoted(time)}) THEN epoch_us({quoted(time)}) END "
+            f"AS {quoted(ticks(time))}"
+            for time in self.times
+        )
+        return f"(SELECT *{counted} FROM {rows})" if counted else rows
+
+
+def _period(node: Node) -> tuple[str, str] | None:
+    """Return the period, and the zone, of an expression that is one of a column's times."""
+    if not isinstance(node, Call) or node.function not in (
+        "day",
+        "week",
+        "month",
+        "quarter",
+        "year",
+    ):
+        return None
+    of, *zone = node.parts
+    if not isinstance(of, Column):
+        return None
+    return node.function, str(zone[0].value) if zone and isinstance(zone[0], Constant) else ""
+
+
+def condition_of(text: str, kinds: Mapping[str, str]) -> Derived:
+    """Read an expression that is true or false.
+
+    Args:
+        text: the expression.
+        kinds: column → type, of the columns that it may be made of.
+
+    Raises:
+        ParameterError: if it cannot be read, or has no meaning.
+        SchemaError: if a column is missing, or it is not true or false.
+    """
+    made = Derived.of_text(text, kinds)
+    if made.kind != TRUTH:
+        raise SchemaError(
+            f"the condition {text!r} must be true or false, such as amount > 0 or kind = 'er'."
+        )
+    return made
+
+
+@dataclass(frozen=True, eq=False)
+class DerivedSource(OverSource):
+    """The rows of a source with one more column, made of their others.
+
+    Args:
+        source: the source of all rows.
+        column: the name of the new column.
+        derived: what it holds.
+    """
+
+    source: Source
+    column: str
+    derived: Derived
+
+    def columns(self) -> dict[str, str]:
+        """Return column name → type."""
+        return {**self.source.columns(), self.column: self.derived.kind}
+
+    def attach(
+        self, connection: duckdb.DuckDBPyConnection, used: Collection[str] | None = None
+    ) -> str:
+        """Return the rows with the column, where it is used."""
+        if used is not None and self.column not in used:
+            return self.source.attach(connection, used)
+        rows = self.source.attach(connection, None if used is None else self.needed(used))
+        return self.derived.added(rows, self.column)
+
+    def needed(self, used: Collection[str]) -> set[str]:
+        """Return the columns of the source that are used, also for the new one.
+
+        Args:
+            used: the columns that are used.
+        """
+        return {*used, *self.derived.of} - {self.column}
+
+
+@dataclass(frozen=True, eq=False)
+class FilteredSource(OverSource):
+    """The rows of a source for which a condition is true.
+
+    Args:
+        source: the source of all rows.
+        condition: the condition.
+    """
+
+    source: Source
+    condition: Derived
+
+    def attach(
+        self, connection: duckdb.DuckDBPyConnection, used: Collection[str] | None = None
+    ) -> str:
+        """Return the rows that are kept."""
+        rows = self.source.attach(connection, None if used is None else self.needed(used))
+        return self.condition.kept(rows)
+
+    def needed(self, used: Collection[str]) -> set[str]:
+        """Return the columns of the source that are used, also for the condition.
+
+        Args:
+            used: the columns that are used.
+        """
+        return {*used, *self.condition.of}
+
+
+def as_read(source: Source) -> Source:
+    """Return the source of all rows as they are read, without what is made of them."""
+    source = all_rows(source)
+    while isinstance(source, DatedSource | DerivedSource | FilteredSource):
+        source = source.source
+    return source

@@ -1,0 +1,433 @@
+"""What expressions mean: the one list of their functions, each total, with the types that it is of.
+
+A function gives a value or a missing one for every value of its types: it never ends a query, and a
+missing part makes most of them missing. All are functions of one row alone.
+
+==========================================  =========================================================
+``year(t)``, ``quarter(t)``, ``month(t)``   the year, a whole number; the first day of the quarter, of
+``week(t)``, ``day(t)``                     the month, of the week (a Monday), and the day, dates
+``hour(t)``, ``weekday(t)``                 0 to 23; 1 (Monday) to 7
+``bins(x, 0, 10, 100)``                     ``below 0``, ``0 to 10`` (without 10), …, ``100 and above``
+``abs(x)``, ``floor(x)``, ``round(x)``      of numbers; the last two are whole
+``least(x, y)``, ``greatest(x, y)``         the smaller and the larger of two numbers
+``lower(s)``, ``upper(s)``, ``trim(s)``     of text
+``prefix(s, 3)``, ``length(s)``             the first letters, and how many there are
+``if(c, a, b)``                             a where c is true, otherwise b
+``known(x)``, ``coalesce(x, 0)``            whether x is there; x, or the constant where it is missing
+==========================================  =========================================================
+
+``t`` is a date or a time; moments (times with a zone) want a zone, ``month(at, 'Europe/Paris')``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import date
+from itertools import pairwise
+from typing import Any
+
+from dpgrain.errors import ParameterError, SchemaError
+from dpgrain.tables.engines.column_types import (
+    DAY,
+    INTEGERS,
+    MOMENT,
+    TEXT,
+    TIMES,
+    TRUTH,
+    WHOLE,
+    is_number,
+)
+from dpgrain.tables.engines.dated import local_day, local_hour
+from dpgrain.tables.engines.sql import label, number, quoted, text
+from dpgrain.tables.expression import Call, Column, Constant, Node
+from dpgrain.zones import check_zone
+
+#: The types of whole numbers and of others, in expressions.
+INTEGER, REAL = "BIGINT", "DOUBLE"
+_NUMBERS = (INTEGER, REAL)
+_LARGEST = 2**63 - 1
+# Types in words.
+_WORDS = {
+    INTEGER: "whole numbers",
+    REAL: "numbers",
+    TEXT: "text",
+    TRUTH: "truths",
+    DAY: "dates",
+    "TIMESTAMP": "times",
+    MOMENT: "moments",
+}
+
+
+@dataclass(frozen=True)
+class Typed:
+    """A part of an expression, with its type and its SQL.
+
+    Args:
+        kind: the type; of times the SQL is of microseconds since 1970.
+        sql: the SQL.
+        constant: the value of a constant.
+        values: all values that it can have, in their order, where these are public and few.
+        finite: False for numbers that may be infinite or none, which are missing where they are used.
+    """
+
+    kind: str
+    sql: str
+    constant: bool | int | float | str | None = None
+    values: tuple[Any, ...] | None = None
+    finite: bool = True
+
+    @property
+    def used(self) -> str:
+        """The SQL of the value, null where it is no finite number."""
+        return self.sql if self.finite else f"CASE WHEN isfinite({self.sql}) THEN {self.sql} END"
+
+    @property
+    def real(self) -> str:
+        """The SQL of a number as one with a fraction."""
+        return self.sql if self.kind == REAL else f"CAST({self.sql} AS DOUBLE)"
+
+
+def typed(node: Node, kinds: Mapping[str, str], text_of: str) -> Typed:
+    """Return what an expression means, with its type.
+
+    Args:
+        node: the expression.
+        kinds: column → type, of the columns that it may be made of.
+        text_of: the text of the whole expression, for messages.
+
+    Raises:
+        SchemaError: if a column is missing, or a type does not suit.
+        ParameterError: if there is no such function, or it is of other parts.
+
+    >>> from dpgrain.tables.expression import parsed
+    >>> typed(parsed("a * 2"), {"a": "INTEGER"}, "a * 2").kind
+    'BIGINT'
+    """
+    return _Reading(kinds, text_of).of(node)
+
+
+@dataclass(frozen=True)
+class _Reading:
+    kinds: Mapping[str, str]
+    text: str
+
+    def of(self, node: Node) -> Typed:
+        if isinstance(node, Constant):
+            return self._constant(node)
+        if isinstance(node, Column):
+            return self._column(node.name)
+        made = FUNCTIONS.get(node.function)
+        if made is None:
+            listed = ", ".join(name for name in FUNCTIONS if name.isalpha() and name not in _SIGNS)
+            raise ParameterError(
+                f"the expression {self.text!r} has {node.function}(…), which is none of its functions: "
+                f"{listed}."
+            )
+        return made(self, node, [self.of(part) for part in node.parts])
+
+    def _constant(self, node: Constant) -> Typed:
+        value = node.value
+        if isinstance(value, bool):
+            return Typed(TRUTH, str(value).lower(), value, (value,))
+        if isinstance(value, str):
+            return Typed(TEXT, text(value), value, (value,))
+        if isinstance(value, int):
+            if abs(value) > _LARGEST:
+                raise self.wrong(f"{value} is no whole number of 64 bits")
+            return Typed(INTEGER, f"({value}::BIGINT)", value, (value,))
+        if not math.isfinite(value):
+            raise self.wrong("a constant is not finite")
+        return Typed(REAL, f"({value!r}::DOUBLE)", value)
+
+    def _column(self, name: str) -> Typed:
+        kind = self.kinds.get(name)
+        if kind is None:
+            raise SchemaError(
+                f"the expression {self.text!r} names {name!r}, which is not a column of the table."
+            )
+        if kind in INTEGERS:
+            return Typed(INTEGER, f"CAST({quoted(name)} AS BIGINT)")
+        if kind in WHOLE:
+            return Typed(INTEGER, f"TRY_CAST({quoted(name)} AS BIGINT)")
+        if is_number(kind):
+            return Typed(REAL, number(name), finite=False)
+        if kind == TEXT:
+            return Typed(TEXT, label(quoted(name)))
+        if kind == TRUTH:
+            return Typed(TRUTH, quoted(name), values=(False, True))
+        if kind == DAY:
+            return Typed(DAY, f"CASE WHEN isfinite({quoted(name)}) THEN {quoted(name)} END")
+        if kind in TIMES:
+            return Typed(kind, quoted(ticks(name)))
+        raise SchemaError(
+            f"the expression {self.text!r} is made of {name!r}, which has type {kind}; cast it to a "
+            "number, a date or text."
+        )
+
+    def wrong(self, why: str) -> ParameterError:
+        return ParameterError(f"the expression {self.text!r} has no meaning: {why}.")
+
+    def unsuited(self, node: Call, part: Typed, wanted: str) -> SchemaError:
+        """Return the error for a part of another type than a function is of."""
+        return SchemaError(
+            f"the expression {self.text!r} has {node.function!r} of {_WORDS[part.kind]}; it is of "
+            f"{wanted}."
+        )
+
+    def require(self, node: Call, parts: Sequence[Typed], *kinds: Sequence[str]) -> None:
+        """Raise unless parts are of as many types as they should be.
+
+        Args:
+            node: the function.
+            parts: its parts.
+            kinds: the types that each may be of.
+        """
+        if len(parts) != len(kinds):
+            raise self.wrong(f"{node.function!r} is of {len(kinds)} parts, not {len(parts)}")
+        for part, suited in zip(parts, kinds, strict=True):
+            if part.kind not in suited:
+                wanted = " or ".join(dict.fromkeys(_WORDS[kind] for kind in suited))
+                raise self.unsuited(node, part, wanted)
+
+
+def ticks(column: str) -> str:
+    """Return the name of a column of times as microseconds, which no column of a table has."""
+    return f"\x1f{column}"
+
+
+Made = Callable[[_Reading, Call, list[Typed]], Typed]
+
+
+def _arithmetic(reading: _Reading, node: Call, parts: list[Typed]) -> Typed:
+    if node.function == "-" and len(parts) == 1:
+        parts = [Typed(INTEGER, "(0::BIGINT)", 0), *parts]
+    reading.require(node, parts, _NUMBERS, _NUMBERS)
+    one, other = parts
+    if node.function != "/" and one.kind == other.kind == INTEGER:
+        # In 128 bits nothing overflows; what 64 do not hold is missing.
+        wide = f"CAST({one.sql} AS HUGEINT) {node.function} CAST({other.sql} AS HUGEINT)"
+        return Typed(INTEGER, f"TRY_CAST({wide} AS BIGINT)")
+    return Typed(REAL, f"({one.real} {node.function} {other.real})", finite=False)
+
+
+def _comparison(reading: _Reading, node: Call, parts: list[Typed]) -> Typed:
+    one, other = _alike(reading, node, parts)
+    return Typed(TRUTH, f"({one} {node.function} {other})", values=(False, True))
+
+
+def _alike(reading: _Reading, node: Call, parts: list[Typed]) -> list[str]:
+    """Return the SQL of parts that are compared with one another, or chosen between."""
+    kinds = {part.kind for part in parts}
+    if kinds <= set(_NUMBERS):
+        if kinds == {INTEGER}:
+            return [part.used for part in parts]
+        return [replace(part, sql=part.real).used for part in parts]
+    if kinds == {DAY, TEXT}:
+        parts = [_day_constant(reading, part) if part.kind == TEXT else part for part in parts]
+        kinds = {DAY}
+    if len(kinds) > 1 or kinds <= set(TIMES):
+        words = " and ".join(sorted(_WORDS[kind] for kind in kinds))
+        remedy = "; take day(…) of times" if kinds & set(TIMES) else ""
+        if TEXT in kinds and kinds & set(_NUMBERS):
+            remedy = "; state the type of a column of text (types= in dg.read, --type paid=double)"
+        raise SchemaError(
+            f"the expression {reading.text!r} has {node.function!r} of {words}, which are not "
+            f"compared{remedy}."
+        )
+    return [part.used for part in parts]
+
+
+def _day_constant(reading: _Reading, part: Typed) -> Typed:
+    """Return the date that a text states."""
+    try:
+        stated = date.fromisoformat(str(part.constant))
+    except ValueError:
+        raise reading.wrong("a date is compared with a text such as '2025-12-31' alone") from None
+    return Typed(DAY, f"DATE '{stated.isoformat()}'")
+
+
+def _within(reading: _Reading, node: Call, parts: list[Typed]) -> Typed:
+    if len(parts) < 2 or any(part.constant is None for part in parts[1:]):
+        raise reading.wrong("'in' wants constants, such as kind in ('er', 'gp')")
+    one, *others = _alike(reading, node, parts)
+    return Typed(TRUTH, f"({one} IN ({', '.join(others)}))", values=(False, True))
+
+
+def _condition(reading: _Reading, node: Call, parts: list[Typed]) -> Typed:
+    reading.require(node, parts, *[(TRUTH,)] * (1 if node.function == "not" else 2))
+    word = node.function.upper()
+    sql = f"(NOT {parts[0].sql})" if len(parts) == 1 else f" {word} ".join(p.sql for p in parts)
+    return Typed(TRUTH, f"({sql})", values=(False, True))
+
+
+def _local(reading: _Reading, node: Call, parts: list[Typed]) -> tuple[Typed, str]:
+    """Return the time of a function of the calendar, and the zone of its clocks."""
+    if not parts or len(parts) > 2:
+        raise reading.wrong(f"{node.function!r} is of a date or a time, and a zone for moments")
+    time = parts[0]
+    if time.kind not in (DAY, *TIMES):
+        raise reading.unsuited(node, time, "dates or times")
+    if (time.kind == MOMENT) != (len(parts) == 2):
+        said = f"wants a zone: {node.function}(…, 'Europe/Paris')" if len(parts) == 1 else ""
+        raise reading.wrong(f"{node.function!r} of {_WORDS[time.kind]} {said or 'takes no zone'}")
+    zone = parts[1].constant if len(parts) == 2 else ""
+    if not isinstance(zone, str):
+        raise reading.wrong("a zone is a text such as 'Europe/Paris'")
+    return time, check_zone(zone) if zone else ""
+
+
+def _calendar(kind: str, of_day: str, values: tuple[Any, ...] | None = None) -> Made:
+    """Return a function of the day; ``{0}`` is its SQL."""
+
+    def made(reading: _Reading, node: Call, parts: list[Typed]) -> Typed:
+        time, zone = _local(reading, node, parts)
+        day = time.sql if time.kind == DAY else _there(time, local_day(time.sql, zone))
+        return Typed(kind, of_day.format(day), values=values)
+
+    return made
+
+
+def _hour(reading: _Reading, node: Call, parts: list[Typed]) -> Typed:
+    time, zone = _local(reading, node, parts)
+    if time.kind == DAY:
+        raise reading.unsuited(node, time, "times")
+    hour = _there(time, f"CAST({local_hour(time.sql, zone)} AS BIGINT)")
+    return Typed(INTEGER, hour, values=tuple(range(24)))
+
+
+def _there(time: Typed, sql: str) -> str:
+    """Return the SQL of what is made of a time; missing where that is, as limits pass over nulls."""
+    return f"CASE WHEN {time.sql} IS NOT NULL THEN {sql} END"
+
+
+def _bins(reading: _Reading, node: Call, parts: list[Typed]) -> Typed:
+    edges = [part.constant for part in parts[1:]]
+    if not edges or any(type(edge) not in (int, float) for edge in edges):
+        raise reading.wrong("'bins' is of a number and of edges, such as bins(amount, 0, 10, 100)")
+    known = [float(edge) for edge in edges if isinstance(edge, int | float)]
+    if any(one >= other for one, other in pairwise(known)):
+        raise reading.wrong("the edges of 'bins' must grow")
+    reading.require(node, parts[:1], _NUMBERS)
+    value = replace(parts[0], sql=parts[0].real).used
+    names = [f"{edge:,}" for edge in edges]
+    labels = (
+        f"below {names[0]}",
+        *(f"{one} to {other}" for one, other in pairwise(names)),
+        f"{names[-1]} and above",
+    )
+    steps = "".join(
+        f" WHEN {value} < {edge!r} THEN {text(name)}"
+        for edge, name in zip(known, labels, strict=False)
+    )
+    sql = f"CASE WHEN ({value}) IS NULL THEN NULL{steps} ELSE {text(labels[-1])} END"
+    return Typed(TEXT, sql, values=labels)
+
+
+def _of_number(sql: str, *, whole: bool = False) -> Made:
+    """Return a function of a number, which is whole where the number is; ``{0}`` is its SQL."""
+
+    def made(reading: _Reading, node: Call, parts: list[Typed]) -> Typed:
+        reading.require(node, parts, _NUMBERS)
+        (part,) = parts
+        if part.kind == INTEGER:
+            wide = sql.format(f"CAST({part.sql} AS HUGEINT)")
+            return part if whole else Typed(INTEGER, f"TRY_CAST({wide} AS BIGINT)")
+        made_of = sql.format(part.sql)
+        if whole:
+            return Typed(INTEGER, f"TRY_CAST({made_of} AS BIGINT)")
+        return Typed(REAL, made_of, finite=part.finite)
+
+    return made
+
+
+def _chosen(reading: _Reading, node: Call, parts: list[Typed]) -> Typed:
+    """Return the smaller or the larger of two numbers, missing where one of them is."""
+    reading.require(node, parts, _NUMBERS, _NUMBERS)
+    one, other = _alike(reading, node, parts)
+    kind = INTEGER if {part.kind for part in parts} == {INTEGER} else REAL
+    sign = "<=" if node.function == "least" else ">="
+    sql = (
+        f"CASE WHEN {one} {sign} {other} THEN {one} WHEN {one} IS NOT NULL AND {other} IS NOT NULL"
+    )
+    return Typed(kind, f"{sql} THEN {other} END")
+
+
+def _of_text(sql: str, kind: str = TEXT) -> Made:
+    def made(reading: _Reading, node: Call, parts: list[Typed]) -> Typed:
+        reading.require(node, parts, (TEXT,))
+        return Typed(kind, sql.format(parts[0].sql))
+
+    return made
+
+
+def _prefix(reading: _Reading, node: Call, parts: list[Typed]) -> Typed:
+    reading.require(node, parts, (TEXT,), (INTEGER,))
+    letters = parts[1].constant
+    if not isinstance(letters, int) or not 1 <= letters <= 1000:
+        raise reading.wrong("'prefix' is of a text and of 1 to 1,000 letters, as prefix(zip, 3)")
+    return Typed(TEXT, f"left({parts[0].sql}, {letters})")
+
+
+def _if(reading: _Reading, node: Call, parts: list[Typed]) -> Typed:
+    if len(parts) != 3:
+        raise reading.wrong("'if' is of a condition and two values, as if(amount > 0, 'in', 'out')")
+    reading.require(node, parts[:1], (TRUTH,))
+    return _one_of(reading, node, parts[1:], f"CASE WHEN {parts[0].sql} THEN {{0}} ELSE {{1}} END")
+
+
+def _coalesce(reading: _Reading, node: Call, parts: list[Typed]) -> Typed:
+    if len(parts) != 2 or parts[1].constant is None:
+        raise reading.wrong("'coalesce' is of a value and a constant, as coalesce(kind, 'other')")
+    return _one_of(reading, node, parts, "coalesce({0}, {1})")
+
+
+def _one_of(reading: _Reading, node: Call, parts: list[Typed], sql: str) -> Typed:
+    """Return one of two values of a type."""
+    one, other = _alike(reading, node, parts)
+    kinds = {part.kind for part in parts}
+    kind = REAL if kinds == set(_NUMBERS) else DAY if DAY in kinds else parts[0].kind
+    values = None
+    if all(part.values is not None for part in parts):
+        values = tuple(dict.fromkeys(value for part in parts for value in part.values or ()))
+    return Typed(kind, sql.format(one, other), values=values)
+
+
+def _known(reading: _Reading, node: Call, parts: list[Typed]) -> Typed:
+    if len(parts) != 1:
+        raise reading.wrong(f"{node.function!r} is of one value")
+    return Typed(TRUTH, f"(({parts[0].used}) IS NOT NULL)", values=(False, True))
+
+
+_FIRST_OF_MONTH = "make_date(year({0}), month({0}), 1)"
+_FIRST_OF_QUARTER = "make_date(year({0}), 3 * ((month({0}) - 1) // 3) + 1, 1)"
+_SIGNS = ("and", "or", "not", "in")
+#: The functions and operators by name; whatever is not here is refused by name.
+FUNCTIONS: Mapping[str, Made] = {
+    "year": _calendar(INTEGER, "CAST(year({0}) AS BIGINT)"),
+    "quarter": _calendar(DAY, _FIRST_OF_QUARTER),
+    "month": _calendar(DAY, _FIRST_OF_MONTH),
+    "week": _calendar(DAY, "({0} - CAST(isodow({0}) - 1 AS INTEGER))"),
+    "day": _calendar(DAY, "{0}"),
+    "hour": _hour,
+    "weekday": _calendar(INTEGER, "CAST(isodow({0}) AS BIGINT)", tuple(range(1, 8))),
+    "bins": _bins,
+    "abs": _of_number("abs({0})"),
+    "floor": _of_number("floor({0})", whole=True),
+    "round": _of_number("round({0})", whole=True),
+    "least": _chosen,
+    "greatest": _chosen,
+    "lower": _of_text("lower({0})"),
+    "upper": _of_text("upper({0})"),
+    "trim": _of_text("trim({0})"),
+    "prefix": _prefix,
+    "length": _of_text("CAST(length({0}) AS BIGINT)", INTEGER),
+    "if": _if,
+    "known": _known,
+    "coalesce": _coalesce,
+    **dict.fromkeys("+-*/", _arithmetic),
+    **dict.fromkeys(("=", "!=", "<", "<=", ">", ">="), _comparison),
+    "in": _within,
+    **dict.fromkeys(("and", "or", "not"), _condition),
+}

@@ -1,0 +1,310 @@
+"""A small closed language for columns that are made of others, row by row: its grammar.
+
+=============  ====================================================================================
+columns        ``amount``; one with other signs in its name in backquotes, ```` `paid in` ````
+constants      ``12``, ``2.5``, ``'er'`` or ``"er"``, ``true``, ``false``
+sums           ``a + b``, ``a - b``, ``a * b``, ``a / b``, ``-a``; also ``−``, ``×`` and ``÷``
+comparisons    ``=``, ``!=``, ``<``, ``<=``, ``>``, ``>=``, ``kind in ('er', 'gp')``
+conditions     ``not``, ``and``, ``or``
+functions      ``month(at)``, ``bins(amount, 0, 10, 100)``; :mod:`dpgrain.tables.engines.functions`
+=============  ====================================================================================
+
+A text is read into a tree once, here; what its parts mean, and of which types they are, is said where
+they become SQL.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from dpgrain.errors import ParameterError
+
+#: Signs and words of the longest expression, and how deep its parts may lie in one another.
+LONGEST, DEEPEST = 200, 12
+_TOKEN = re.compile(
+    r"""\s*(?:
+    (?P<number>\d+(?:\.\d+)?(?:[eE][+-]?\d+)?|\.\d+)
+  | (?P<name>[^\W\d]\w*)
+  | `(?P<quoted>[^`]+)`
+  | '(?P<single>[^']*)'
+  | "(?P<double>[^"]*)"
+  | (?P<sign><=|>=|!=|<>|==|[-−+*×/÷=<>(),])
+  )""",
+    re.VERBOSE,
+)
+_OTHER_SIGNS = {"−": "-", "×": "*", "÷": "/", "==": "=", "<>": "!="}
+_COMPARISONS = ("=", "!=", "<", "<=", ">", ">=")
+_WORDS = ("and", "or", "not", "in", "true", "false")
+_NAME = re.compile(r"[^\W\d]\w*")
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of the table.
+
+    Args:
+        name: its name.
+    """
+
+    name: str
+
+    def __str__(self) -> str:
+        plain = _NAME.fullmatch(self.name) and self.name.casefold() not in _WORDS
+        return self.name if plain else f"`{self.name}`"
+
+
+@dataclass(frozen=True)
+class Constant:
+    """A constant.
+
+    Args:
+        value: a number, a text or a truth.
+    """
+
+    value: bool | int | float | str
+
+    def __str__(self) -> str:
+        if isinstance(self.value, bool):
+            return str(self.value).lower()
+        if isinstance(self.value, str):
+            mark = '"' if "'" in self.value else "'"
+            return f"{mark}{self.value}{mark}"
+        return repr(self.value)
+
+
+@dataclass(frozen=True)
+class Call:
+    """A function, or an operator, of parts.
+
+    Args:
+        function: the name of the function, or the sign of the operator.
+        parts: what it is of.
+    """
+
+    function: str
+    parts: tuple[Node, ...]
+
+    def __str__(self) -> str:
+        parts = [str(part) for part in self.parts]
+        if self.function == "in":
+            return f"{_held(self.parts[0])} in ({', '.join(parts[1:])})"
+        if self.function == "not":
+            return f"not {_held(self.parts[0])}"
+        if _NAME.fullmatch(self.function) and self.function not in _WORDS:
+            return f"{self.function}({', '.join(parts)})"
+        if len(parts) == 1:
+            return f"{self.function}{_held(self.parts[0])}"
+        return f" {self.function} ".join(map(_held, self.parts))
+
+
+Node: TypeAlias = Column | Constant | Call
+
+
+def _held(node: Node) -> str:
+    """Return the text of a part of an operator, in parentheses where it is one itself."""
+    own = isinstance(node, Call) and (node.function in _WORDS or not _NAME.fullmatch(node.function))
+    return f"({node})" if own else str(node)
+
+
+def parsed(text: str) -> Node:
+    """Read an expression.
+
+    Args:
+        text: the expression.
+
+    Raises:
+        ParameterError: if it is no expression of the language; the sentence says where.
+
+    >>> print(parsed("bins(amount, 0, 10)  "), "|", parsed("a + b*2 > 3 and not kind in ('x')"))
+    bins(amount, 0, 10) | ((a + (b * 2)) > 3) and (not (kind in ('x')))
+    """
+    if not isinstance(text, str) or not text.strip():
+        raise ParameterError(
+            f"an expression must be a text such as 'month(at)' or 'a + b', not {text!r}."
+        )
+    parser = _Parser(text)
+    node = parser.any(0)
+    parser.end()
+    return node
+
+
+def is_expression(text: str) -> bool:
+    """Return whether a text can be read as more than the name of a column.
+
+    Args:
+        text: the text.
+
+    >>> is_expression("month(at)"), is_expression("month"), is_expression("month of at")
+    (True, False, False)
+    """
+    try:
+        return isinstance(parsed(text), Call)
+    except ParameterError:
+        return False
+
+
+def columns_of(node: Node) -> Iterator[str]:
+    """Yield the names of the columns that an expression is made of, each as often as it stands there.
+
+    Args:
+        node: the expression.
+
+    >>> list(columns_of(parsed("a + lower(b) * 2")))
+    ['a', 'b']
+    """
+    if isinstance(node, Column):
+        yield node.name
+    elif isinstance(node, Call):
+        for part in node.parts:
+            yield from columns_of(part)
+
+
+class _Parser:
+    """The reading of one text from left to right, with one token of foresight."""
+
+    def __init__(self, text: str) -> None:
+        self.text, self.place, self.read = text, 0, 0
+        self.kind, self.token = "", ""
+        self.next()
+
+    def next(self) -> str:
+        """Go to the next token, and return the one before."""
+        before = self.token
+        self.read += 1
+        if self.read > LONGEST:
+            raise self.wrong(f"it has more than {LONGEST} signs and words")
+        if not self.text[self.place :].strip():
+            self.kind = self.token = ""
+            return before
+        found = _TOKEN.match(self.text, self.place)
+        if found is None:
+            raise self.wrong(f"{self.text[self.place :].strip()[0]!r} is no sign of it")
+        self.kind = found.lastgroup or ""
+        token = found[self.kind]
+        self.token = _OTHER_SIGNS.get(token, token) if self.kind == "sign" else token
+        self.place = found.end()
+        return before
+
+    def wrong(self, why: str) -> ParameterError:
+        """Return the error for what stands at this place."""
+        return ParameterError(f"the expression {self.text!r} cannot be read: {why}.")
+
+    def takes(self, *tokens: str) -> str:
+        """Return the token and go on, if it is a sign or a word of these; else an empty text."""
+        word = self.token.lower() if self.kind == "name" else self.token
+        if self.kind in ("sign", "name") and word in tokens:
+            self.next()
+            return word
+        return ""
+
+    def needs(self, sign: str) -> None:
+        """Pass over a sign.
+
+        Raises:
+            ParameterError: if another one stands there.
+        """
+        if not self.takes(sign):
+            there = repr(self.token) if self.kind else "its end"
+            raise self.wrong(f"{sign!r} is missing before {there}")
+
+    def within(self, depth: int) -> None:
+        """Raise if parts lie too deep in one another."""
+        if depth > DEEPEST:
+            raise self.wrong(f"its parts lie more than {DEEPEST} deep in one another")
+
+    def end(self) -> None:
+        """Raise unless all has been read."""
+        if self.kind:
+            raise self.wrong(f"{self.token!r} stands where it should end")
+
+    def any(self, depth: int) -> Node:
+        """Read alternatives."""
+        self.within(depth)
+        node = self.both(depth)
+        while self.takes("or"):
+            node = Call("or", (node, self.both(depth)))
+        return node
+
+    def both(self, depth: int) -> Node:
+        """Read conditions that all hold."""
+        node = self.negated(depth)
+        while self.takes("and"):
+            node = Call("and", (node, self.negated(depth)))
+        return node
+
+    def negated(self, depth: int) -> Node:
+        """Read a condition, or one that does not hold."""
+        if self.takes("not"):
+            self.within(depth)
+            return Call("not", (self.negated(depth + 1),))
+        return self.compared(depth)
+
+    def compared(self, depth: int) -> Node:
+        """Read a comparison."""
+        node = self.added(depth)
+        if sign := self.takes(*_COMPARISONS):
+            node = Call(sign, (node, self.added(depth)))
+            if self.token in _COMPARISONS and self.kind == "sign":
+                raise self.wrong("one comparison follows another; join them by 'and'")
+        elif self.takes("in"):
+            self.needs("(")
+            node = Call("in", (node, *self.listed(depth)))
+        return node
+
+    def added(self, depth: int) -> Node:
+        """Read a sum."""
+        node = self.multiplied(depth)
+        while sign := self.takes("+", "-"):
+            node = Call(sign, (node, self.multiplied(depth)))
+        return node
+
+    def multiplied(self, depth: int) -> Node:
+        """Read a product."""
+        node = self.signed(depth)
+        while sign := self.takes("*", "/"):
+            node = Call(sign, (node, self.signed(depth)))
+        return node
+
+    def signed(self, depth: int) -> Node:
+        """Read a part, or its negative."""
+        if not self.takes("-"):
+            return self.part(depth)
+        self.within(depth)
+        node = self.signed(depth + 1)
+        if isinstance(node, Constant) and not isinstance(node.value, bool | str):
+            return Constant(-node.value)
+        return Call("-", (node,))
+
+    def part(self, depth: int) -> Node:
+        """Read a constant, a column, a function or what stands in parentheses."""
+        if self.kind == "number":
+            token = self.next()
+            return Constant(int(token) if token.isdigit() else float(token))
+        if self.kind in ("single", "double"):
+            return Constant(self.next())
+        if self.kind == "quoted":
+            return Column(self.next())
+        if self.takes("("):
+            node = self.any(depth + 1)
+            self.needs(")")
+            return node
+        if word := self.takes("true", "false"):
+            return Constant(word == "true")
+        if self.kind != "name" or self.token.lower() in _WORDS:
+            there = repr(self.token) if self.kind else "nothing"
+            raise self.wrong(f"{there} stands where a column or a constant should")
+        name = self.next()
+        return Call(name.lower(), self.listed(depth)) if self.takes("(") else Column(name)
+
+    def listed(self, depth: int) -> tuple[Node, ...]:
+        """Read parts between parentheses, of which the first is passed."""
+        if self.takes(")"):
+            return ()
+        parts = [self.any(depth + 1)]
+        while self.takes(","):
+            parts.append(self.any(depth + 1))
+        self.needs(")")
+        return tuple(parts)
