@@ -257,7 +257,7 @@ def _rule_of(made: Derived) -> Rule:
     kind, zone = made.period or ("", "")
     for period in PERIODS:
         if kind == period:
-            return Rule(column, period, zone, read="TIMESTAMP" if made.times and not zone else "")
+            return Rule(column, period, zone, read="TIMESTAMP" if made.clocks and not zone else "")
     mark = sha256(made.text.encode()).hexdigest()[:8]
     return Rule(
         column, "stated", mark=mark, cells=None if made.values is None else len(made.values)

@@ -88,15 +88,16 @@ class Call:
     parts: tuple[Node, ...]
 
     def __str__(self) -> str:
-        parts = [str(part) for part in self.parts]
-        if self.function == "in":
-            return f"{_held(self.parts[0])} in ({', '.join(parts[1:])})"
-        if self.function == "not":
-            return f"not {_held(self.parts[0])}"
+        # Each part is written once: twice at each level would be without end.
         if _NAME.fullmatch(self.function) and self.function not in _WORDS:
-            return f"{self.function}({', '.join(parts)})"
-        if len(parts) == 1:
-            return f"{self.function}{_held(self.parts[0])}"
+            return f"{self.function}({', '.join(map(str, self.parts))})"
+        first, *others = self.parts
+        if self.function == "in":
+            return f"{_held(first)} in ({', '.join(map(str, others))})"
+        if self.function == "not":
+            return f"not {_held(first)}"
+        if not others:
+            return f"{self.function}{_held(first)}"
         return f" {self.function} ".join(map(_held, self.parts))
 
 

@@ -48,7 +48,7 @@ class DatedSource(OverSource):
         while counted.casefold() in map(str.casefold, self.columns()):
             counted += "'"
         shown = quoted(counted)
-        local = local_day(shown, self.zone)
+        local = f"make_timestamp({local_time(shown, self.zone)})::DATE"
         day = f"CASE WHEN isfinite({time}) THEN {local} ELSE {time}::DATE END"
         ticks = f"CASE WHEN isfinite({time}) THEN epoch_us({time}) END"
         return (
@@ -57,28 +57,13 @@ class DatedSource(OverSource):
         )
 
 
-def local_day(ticks: str, zone: str) -> str:
-    """Return the SQL of the day that clocks of a zone show.
+def local_time(ticks: str, zone: str) -> str:
+    """Return the SQL of what clocks of a zone show, in microseconds since 1970.
 
     Args:
-        ticks: the SQL of a time, in microseconds since 1970.
+        ticks: the SQL of a time, in microseconds since 1970; it must not be missing.
         zone: the zone; empty for times without a zone.
     """
-    return f"make_timestamp({_local(ticks, zone)})::DATE"
-
-
-def local_hour(ticks: str, zone: str) -> str:
-    """Return the SQL of the hour that clocks of a zone show, 0 to 23.
-
-    Args:
-        ticks: the SQL of a time, in microseconds since 1970.
-        zone: the zone; empty for times without a zone.
-    """
-    return f"hour(make_timestamp({_local(ticks, zone)}))"
-
-
-def _local(ticks: str, zone: str) -> str:
-    """Return the SQL of what clocks of a zone show, in microseconds since 1970."""
     return f"greatest(least({ticks}, {_LAST}), {_FIRST}) + {_ahead(ticks, zone)}"
 
 

@@ -10,8 +10,8 @@ import duckdb
 
 from dpgrain.errors import SchemaError
 from dpgrain.tables.engines.column_types import TIMES, TRUTH
-from dpgrain.tables.engines.dated import DatedSource
-from dpgrain.tables.engines.functions import ticks, typed
+from dpgrain.tables.engines.dated import DatedSource, local_time
+from dpgrain.tables.engines.functions import Reading, clock
 from dpgrain.tables.engines.scoped import all_rows
 from dpgrain.tables.engines.sources import OverSource, Source
 from dpgrain.tables.engines.sql import quoted
@@ -27,7 +27,7 @@ class Derived:
         kind: the type of its values.
         sql: its SQL, of the columns and of the times as microseconds.
         of: the columns that it is made of.
-        times: those among them that are times.
+        clocks: those among them that are times, each with a zone whose clocks are read.
         values: all values that it can have, in their order, where these are public and few.
         period: the name of the period of a date or time that it is, and the zone; else None.
 
@@ -39,7 +39,7 @@ class Derived:
     kind: str
     sql: str
     of: tuple[str, ...]
-    times: tuple[str, ...] = ()
+    clocks: tuple[tuple[str, str], ...] = ()
     values: tuple[Any, ...] | None = None
     period: tuple[str, str] | None = None
 
@@ -56,16 +56,17 @@ class Derived:
             SchemaError: if a column is missing, or has a type that does not suit.
         """
         node = parsed(text)
-        made = typed(node, kinds, text)
+        reading = Reading(kinds, text)
+        made = reading.of(node)
         if made.kind in TIMES:
             raise SchemaError(
                 f"the expression {text!r} is a time; take day({node}) or month({node}) of it."
             )
         columns = tuple(dict.fromkeys(columns_of(node)))
-        times = tuple(column for column in columns if kinds[column] in TIMES)
         # What no function should end, a value that nobody thought of, is missing, too.
         sql = f"TRY({made.used})"
-        return Derived(str(node), made.kind, sql, columns, times, made.values, _period(node))
+        clocks = tuple(reading.clocks)
+        return Derived(str(node), made.kind, sql, columns, clocks, made.values, _period(node))
 
     def added(self, rows: str, column: str) -> str:
         """Return the SQL of rows with the values as a column.
@@ -87,17 +88,24 @@ class Derived:
     @property
     def _own(self) -> str:
         """The SQL of the rows' own columns."""
-        counted = ", ".join(quoted(ticks(time)) for time in self.times)
-        return f"* EXCLUDE ({counted})" if counted else "*"
+        shown = ", ".join(quoted(clock(*each)) for each in self._shown)
+        return f"* EXCLUDE ({shown})" if shown else "*"
 
     def _timed(self, rows: str) -> str:
-        """Return the SQL of rows with their times also as microseconds."""
-        counted = "".join(
-            f", CASE WHEN isfinite({quoted(time)}) THEN epoch_us({quoted(time)}) END "
-            f"AS {quoted(ticks(time))}"
-            for time in self.times
-        )
-        return f"(SELECT *{counted} FROM {rows})" if counted else rows
+        """Return the SQL of rows with their times also as microseconds, and as clocks show these."""
+        for time, zone in self._shown:
+            ticks = quoted(clock(time, ""))
+            local = f"CASE WHEN {ticks} IS NOT NULL THEN {local_time(ticks, zone)} END"
+            if not zone:
+                local = f"CASE WHEN isfinite({quoted(time)}) THEN epoch_us({quoted(time)}) END"
+            rows = f"(SELECT *, {local} AS {quoted(clock(time, zone))} FROM {rows})"
+        return rows
+
+    @property
+    def _shown(self) -> list[tuple[str, str]]:
+        """The times as they are, and then as clocks of zones show them."""
+        plain = dict.fromkeys((time, "") for time, _ in self.clocks)
+        return [*plain, *(each for each in self.clocks if each[1])]
 
 
 def _period(node: Node) -> tuple[str, str] | None:

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import date
 from itertools import pairwise
 from typing import Any
@@ -39,7 +39,6 @@ from dpgrain.tables.engines.column_types import (
     WHOLE,
     is_number,
 )
-from dpgrain.tables.engines.dated import local_day, local_hour
 from dpgrain.tables.engines.sql import label, number, quoted, text
 from dpgrain.tables.expression import Call, Column, Constant, Node
 from dpgrain.zones import check_zone
@@ -48,6 +47,8 @@ from dpgrain.zones import check_zone
 INTEGER, REAL = "BIGINT", "DOUBLE"
 _NUMBERS = (INTEGER, REAL)
 _LARGEST = 2**63 - 1
+# Letters of the SQL of an expression, at most.
+_LONGEST_SQL = 50_000
 # Types in words.
 _WORDS = {
     INTEGER: "whole numbers",
@@ -89,31 +90,35 @@ class Typed:
         return self.sql if self.kind == REAL else f"CAST({self.sql} AS DOUBLE)"
 
 
-def typed(node: Node, kinds: Mapping[str, str], text_of: str) -> Typed:
-    """Return what an expression means, with its type.
+@dataclass(frozen=True)
+class Reading:
+    """The reading of one expression.
 
     Args:
-        node: the expression.
         kinds: column → type, of the columns that it may be made of.
-        text_of: the text of the whole expression, for messages.
-
-    Raises:
-        SchemaError: if a column is missing, or a type does not suit.
-        ParameterError: if there is no such function, or it is of other parts.
-
-    >>> from dpgrain.tables.expression import parsed
-    >>> typed(parsed("a * 2"), {"a": "INTEGER"}, "a * 2").kind
-    'BIGINT'
+        text: the whole expression, for messages.
+        clocks: the columns of times that it is made of, each with a zone whose clocks it reads; filled
+            as it is read.
     """
-    return _Reading(kinds, text_of).of(node)
 
-
-@dataclass(frozen=True)
-class _Reading:
     kinds: Mapping[str, str]
     text: str
+    clocks: dict[tuple[str, str], None] = field(default_factory=dict)
 
     def of(self, node: Node) -> Typed:
+        """Return what a part means, with its type.
+
+        Args:
+            node: the part.
+
+        Raises:
+            SchemaError: if a column is missing, or a type does not suit.
+            ParameterError: if there is no such function, or it is of other parts.
+
+        >>> from dpgrain.tables.expression import parsed
+        >>> Reading({"a": "INTEGER"}, "a * 2").of(parsed("a * 2")).kind
+        'BIGINT'
+        """
         if isinstance(node, Constant):
             return self._constant(node)
         if isinstance(node, Column):
@@ -125,7 +130,11 @@ class _Reading:
                 f"the expression {self.text!r} has {node.function}(…), which is none of its functions: "
                 f"{listed}."
             )
-        return made(self, node, [self.of(part) for part in node.parts])
+        result = made(self, node, [self.of(part) for part in node.parts])
+        if len(result.sql) > _LONGEST_SQL:
+            # Functions that name a part twice double what is within.
+            raise self.wrong("its functions lie too deep in one another")
+        return result
 
     def _constant(self, node: Constant) -> Typed:
         value = node.value
@@ -160,13 +169,14 @@ class _Reading:
         if kind == DAY:
             return Typed(DAY, f"CASE WHEN isfinite({quoted(name)}) THEN {quoted(name)} END")
         if kind in TIMES:
-            return Typed(kind, quoted(ticks(name)))
+            return Typed(kind, self.clock(name, ""))
         raise SchemaError(
             f"the expression {self.text!r} is made of {name!r}, which has type {kind}; cast it to a "
             "number, a date or text."
         )
 
     def wrong(self, why: str) -> ParameterError:
+        """Return the error for a part without meaning."""
         return ParameterError(f"the expression {self.text!r} has no meaning: {why}.")
 
     def unsuited(self, node: Call, part: Typed, wanted: str) -> SchemaError:
@@ -175,6 +185,11 @@ class _Reading:
             f"the expression {self.text!r} has {node.function!r} of {_WORDS[part.kind]}; it is of "
             f"{wanted}."
         )
+
+    def clock(self, column: str, zone: str) -> str:
+        """Return the SQL of a time as clocks of a zone show it, in microseconds since 1970."""
+        self.clocks[column, zone] = None
+        return quoted(clock(column, zone))
 
     def require(self, node: Call, parts: Sequence[Typed], *kinds: Sequence[str]) -> None:
         """Raise unless parts are of as many types as they should be.
@@ -192,15 +207,20 @@ class _Reading:
                 raise self.unsuited(node, part, wanted)
 
 
-def ticks(column: str) -> str:
-    """Return the name of a column of times as microseconds, which no column of a table has."""
-    return f"\x1f{column}"
+def clock(column: str, zone: str) -> str:
+    """Return the name of a column of times as a clock shows them, which no column of a table has.
+
+    Args:
+        column: the column.
+        zone: the zone of the clock; empty for times as they are.
+    """
+    return f"\x1f{zone}\x1f{column}"
 
 
-Made = Callable[[_Reading, Call, list[Typed]], Typed]
+Made = Callable[[Reading, Call, list[Typed]], Typed]
 
 
-def _arithmetic(reading: _Reading, node: Call, parts: list[Typed]) -> Typed:
+def _arithmetic(reading: Reading, node: Call, parts: list[Typed]) -> Typed:
     if node.function == "-" and len(parts) == 1:
         parts = [Typed(INTEGER, "(0::BIGINT)", 0), *parts]
     reading.require(node, parts, _NUMBERS, _NUMBERS)
@@ -212,12 +232,12 @@ def _arithmetic(reading: _Reading, node: Call, parts: list[Typed]) -> Typed:
     return Typed(REAL, f"({one.real} {node.function} {other.real})", finite=False)
 
 
-def _comparison(reading: _Reading, node: Call, parts: list[Typed]) -> Typed:
+def _comparison(reading: Reading, node: Call, parts: list[Typed]) -> Typed:
     one, other = _alike(reading, node, parts)
     return Typed(TRUTH, f"({one} {node.function} {other})", values=(False, True))
 
 
-def _alike(reading: _Reading, node: Call, parts: list[Typed]) -> list[str]:
+def _alike(reading: Reading, node: Call, parts: list[Typed]) -> list[str]:
     """Return the SQL of parts that are compared with one another, or chosen between."""
     kinds = {part.kind for part in parts}
     if kinds <= set(_NUMBERS):
@@ -239,7 +259,7 @@ def _alike(reading: _Reading, node: Call, parts: list[Typed]) -> list[str]:
     return [part.used for part in parts]
 
 
-def _day_constant(reading: _Reading, part: Typed) -> Typed:
+def _day_constant(reading: Reading, part: Typed) -> Typed:
     """Return the date that a text states."""
     try:
         stated = date.fromisoformat(str(part.constant))
@@ -248,22 +268,22 @@ def _day_constant(reading: _Reading, part: Typed) -> Typed:
     return Typed(DAY, f"DATE '{stated.isoformat()}'")
 
 
-def _within(reading: _Reading, node: Call, parts: list[Typed]) -> Typed:
+def _within(reading: Reading, node: Call, parts: list[Typed]) -> Typed:
     if len(parts) < 2 or any(part.constant is None for part in parts[1:]):
         raise reading.wrong("'in' wants constants, such as kind in ('er', 'gp')")
     one, *others = _alike(reading, node, parts)
     return Typed(TRUTH, f"({one} IN ({', '.join(others)}))", values=(False, True))
 
 
-def _condition(reading: _Reading, node: Call, parts: list[Typed]) -> Typed:
+def _condition(reading: Reading, node: Call, parts: list[Typed]) -> Typed:
     reading.require(node, parts, *[(TRUTH,)] * (1 if node.function == "not" else 2))
     word = node.function.upper()
     sql = f"(NOT {parts[0].sql})" if len(parts) == 1 else f" {word} ".join(p.sql for p in parts)
     return Typed(TRUTH, f"({sql})", values=(False, True))
 
 
-def _local(reading: _Reading, node: Call, parts: list[Typed]) -> tuple[Typed, str]:
-    """Return the time of a function of the calendar, and the zone of its clocks."""
+def _local(reading: Reading, node: Call, parts: list[Typed]) -> Typed:
+    """Return the time of a function of the calendar, as clocks show it."""
     if not parts or len(parts) > 2:
         raise reading.wrong(f"{node.function!r} is of a date or a time, and a zone for moments")
     time = parts[0]
@@ -275,34 +295,33 @@ def _local(reading: _Reading, node: Call, parts: list[Typed]) -> tuple[Typed, st
     zone = parts[1].constant if len(parts) == 2 else ""
     if not isinstance(zone, str):
         raise reading.wrong("a zone is a text such as 'Europe/Paris'")
-    return time, check_zone(zone) if zone else ""
+    if not zone:
+        return time
+    of = node.parts[0]
+    assert isinstance(of, Column)  # noqa: S101 - no function makes moments
+    return replace(time, sql=reading.clock(of.name, check_zone(zone)))
 
 
 def _calendar(kind: str, of_day: str, values: tuple[Any, ...] | None = None) -> Made:
     """Return a function of the day; ``{0}`` is its SQL."""
 
-    def made(reading: _Reading, node: Call, parts: list[Typed]) -> Typed:
-        time, zone = _local(reading, node, parts)
-        day = time.sql if time.kind == DAY else _there(time, local_day(time.sql, zone))
+    def made(reading: Reading, node: Call, parts: list[Typed]) -> Typed:
+        time = _local(reading, node, parts)
+        day = time.sql if time.kind == DAY else f"make_timestamp({time.sql})::DATE"
         return Typed(kind, of_day.format(day), values=values)
 
     return made
 
 
-def _hour(reading: _Reading, node: Call, parts: list[Typed]) -> Typed:
-    time, zone = _local(reading, node, parts)
+def _hour(reading: Reading, node: Call, parts: list[Typed]) -> Typed:
+    time = _local(reading, node, parts)
     if time.kind == DAY:
         raise reading.unsuited(node, time, "times")
-    hour = _there(time, f"CAST({local_hour(time.sql, zone)} AS BIGINT)")
+    hour = f"CAST(hour(make_timestamp({time.sql})) AS BIGINT)"
     return Typed(INTEGER, hour, values=tuple(range(24)))
 
 
-def _there(time: Typed, sql: str) -> str:
-    """Return the SQL of what is made of a time; missing where that is, as limits pass over nulls."""
-    return f"CASE WHEN {time.sql} IS NOT NULL THEN {sql} END"
-
-
-def _bins(reading: _Reading, node: Call, parts: list[Typed]) -> Typed:
+def _bins(reading: Reading, node: Call, parts: list[Typed]) -> Typed:
     edges = [part.constant for part in parts[1:]]
     if not edges or any(type(edge) not in (int, float) for edge in edges):
         raise reading.wrong("'bins' is of a number and of edges, such as bins(amount, 0, 10, 100)")
@@ -328,7 +347,7 @@ def _bins(reading: _Reading, node: Call, parts: list[Typed]) -> Typed:
 def _of_number(sql: str, *, whole: bool = False) -> Made:
     """Return a function of a number, which is whole where the number is; ``{0}`` is its SQL."""
 
-    def made(reading: _Reading, node: Call, parts: list[Typed]) -> Typed:
+    def made(reading: Reading, node: Call, parts: list[Typed]) -> Typed:
         reading.require(node, parts, _NUMBERS)
         (part,) = parts
         if part.kind == INTEGER:
@@ -342,7 +361,7 @@ def _of_number(sql: str, *, whole: bool = False) -> Made:
     return made
 
 
-def _chosen(reading: _Reading, node: Call, parts: list[Typed]) -> Typed:
+def _chosen(reading: Reading, node: Call, parts: list[Typed]) -> Typed:
     """Return the smaller or the larger of two numbers, missing where one of them is."""
     reading.require(node, parts, _NUMBERS, _NUMBERS)
     one, other = _alike(reading, node, parts)
@@ -355,14 +374,14 @@ def _chosen(reading: _Reading, node: Call, parts: list[Typed]) -> Typed:
 
 
 def _of_text(sql: str, kind: str = TEXT) -> Made:
-    def made(reading: _Reading, node: Call, parts: list[Typed]) -> Typed:
+    def made(reading: Reading, node: Call, parts: list[Typed]) -> Typed:
         reading.require(node, parts, (TEXT,))
         return Typed(kind, sql.format(parts[0].sql))
 
     return made
 
 
-def _prefix(reading: _Reading, node: Call, parts: list[Typed]) -> Typed:
+def _prefix(reading: Reading, node: Call, parts: list[Typed]) -> Typed:
     reading.require(node, parts, (TEXT,), (INTEGER,))
     letters = parts[1].constant
     if not isinstance(letters, int) or not 1 <= letters <= 1000:
@@ -370,20 +389,20 @@ def _prefix(reading: _Reading, node: Call, parts: list[Typed]) -> Typed:
     return Typed(TEXT, f"left({parts[0].sql}, {letters})")
 
 
-def _if(reading: _Reading, node: Call, parts: list[Typed]) -> Typed:
+def _if(reading: Reading, node: Call, parts: list[Typed]) -> Typed:
     if len(parts) != 3:
         raise reading.wrong("'if' is of a condition and two values, as if(amount > 0, 'in', 'out')")
     reading.require(node, parts[:1], (TRUTH,))
     return _one_of(reading, node, parts[1:], f"CASE WHEN {parts[0].sql} THEN {{0}} ELSE {{1}} END")
 
 
-def _coalesce(reading: _Reading, node: Call, parts: list[Typed]) -> Typed:
+def _coalesce(reading: Reading, node: Call, parts: list[Typed]) -> Typed:
     if len(parts) != 2 or parts[1].constant is None:
         raise reading.wrong("'coalesce' is of a value and a constant, as coalesce(kind, 'other')")
     return _one_of(reading, node, parts, "coalesce({0}, {1})")
 
 
-def _one_of(reading: _Reading, node: Call, parts: list[Typed], sql: str) -> Typed:
+def _one_of(reading: Reading, node: Call, parts: list[Typed], sql: str) -> Typed:
     """Return one of two values of a type."""
     one, other = _alike(reading, node, parts)
     kinds = {part.kind for part in parts}
@@ -394,7 +413,7 @@ def _one_of(reading: _Reading, node: Call, parts: list[Typed], sql: str) -> Type
     return Typed(kind, sql.format(one, other), values=values)
 
 
-def _known(reading: _Reading, node: Call, parts: list[Typed]) -> Typed:
+def _known(reading: Reading, node: Call, parts: list[Typed]) -> Typed:
     if len(parts) != 1:
         raise reading.wrong(f"{node.function!r} is of one value")
     return Typed(TRUTH, f"(({parts[0].used}) IS NOT NULL)", values=(False, True))
