@@ -311,7 +311,7 @@ def test_a_distribution_by_group(visits: Path, tmp_path: Path, command: Command)
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--per-user", "n"], "--per-user must be NAME=count or NAME=COLUMN:FUNCTION"),
+        (["--per-user", "n"], "--per-user must be NAME=EXPRESSION, such as"),
         (["--per-user", "n=count", "--per-user", "n=size"], "each name once"),
         (["--per-user", "n=seconds:median"], "with a function of size, count, sum"),
         (["--per-user", "n=none:sum"], "--per-user 'none' is not a column of the table"),

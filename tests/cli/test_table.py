@@ -80,7 +80,8 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ),
         (
             (*PEOPLE, "spent=amount:total"),
-            "--per-user must be NAME=count or NAME=COLUMN:FUNCTION, each name once, with a function "
+            "--per-user must be NAME=EXPRESSION, such as 'spent=total(paid)', NAME=count or "
+            "NAME=COLUMN:FUNCTION, each name once, with a function "
             "of size, count, sum, mean, min, max, nunique, not 'spent=amount:total'.",
         ),
         (

@@ -89,8 +89,8 @@ Cells: TypeAlias = Annotated[
 PerUser: TypeAlias = Annotated[
     list[str] | None,
     typer.Option(
-        help="NAME=count or NAME=COLUMN:FUNCTION of all of a user's rows: size, count, sum, mean, "
-        "min, max or nunique.",
+        help="NAME=EXPRESSION of all of a user's rows, such as \"er=any(kind = 'er')\" or "
+        "'each=total(paid) / count()'; or NAME=count, NAME=COLUMN:FUNCTION.",
         rich_help_panel=seldom(PEOPLE),
     ),
 ]

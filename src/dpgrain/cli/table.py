@@ -33,12 +33,14 @@ from dpgrain.errors import ParameterError, SchemaError
 
 if TYPE_CHECKING:
     from dpgrain.ledger import ledger as ledgers
-    from dpgrain.tables import listed, table
-    from dpgrain.tables.engines import column_types, people, spark_session
+    from dpgrain.tables import expression, listed, table
+    from dpgrain.tables.engines import column_types, features, people, spark_session
     from dpgrain.tables.table import UserTable
 else:
     ledgers = later("dpgrain.ledger.ledger")
     listed, table = later("dpgrain.tables.listed"), later("dpgrain.tables.table")
+    expression = later("dpgrain.tables.expression")
+    features = later("dpgrain.tables.engines.features")
     people = later("dpgrain.tables.engines.people")
     column_types = later("dpgrain.tables.engines.column_types")
     spark_session = later("dpgrain.tables.engines.spark_session")
@@ -179,11 +181,15 @@ class People:
         for text in self.per_user:
             name, _, made = text.partition("=")
             column, colon, function = made.rpartition(":")
-            known = people.FUNCTIONS if colon else ("size", "count")
+            if name and name not in asked and expression.is_expression(made):
+                asked[name] = made
+                continue
+            known = features.FUNCTIONS if colon else ("size", "count")
             if not name or name in asked or function not in known:
                 raise ParameterError(
-                    "--per-user must be NAME=count or NAME=COLUMN:FUNCTION, each name once, with a "
-                    f"function of {', '.join(people.FUNCTIONS)}, not {text!r}."
+                    "--per-user must be NAME=EXPRESSION, such as 'spent=total(paid)', NAME=count or "
+                    "NAME=COLUMN:FUNCTION, each name once, with a function of "
+                    f"{', '.join(features.FUNCTIONS)}, not {text!r}."
                 )
             if colon:
                 rows.require(column, "--per-user")

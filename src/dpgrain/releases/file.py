@@ -153,6 +153,8 @@ _TABLE = {
     "days": Key("days", Mapping[str, Mapping[str, str]]),
     "columns": Key("columns", Mapping[str, str]),
     "filter": Key("filter", str),
+    "per_user": Key("per_user", Mapping[str, str]),
+    "per_user_by": Key("per_user_by", str | Sequence[str]),
     "where": Key("where", Mapping[str, Any]),
 }
 _CELLS = {
@@ -265,6 +267,7 @@ def _table(
     source, cells = known.pop("source", None), known.pop("cells", {})
     days, columns = known.pop("days", {}), known.pop("columns", {})
     condition = known.pop("filter", None)
+    people, by = known.pop("per_user", {}), known.pop("per_user_by", None)
     where = known.pop("where", {})
     if source is None:
         return None
@@ -289,6 +292,9 @@ def _table(
     if condition is not None:
         with mistakes.at("[table] filter:"):
             rows = rows.filter(condition)
+    if people or by:
+        with mistakes.at("[table.per_user]"):
+            rows = rows.per_user(by=by, **people)
     return rows
 
 

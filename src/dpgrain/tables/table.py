@@ -83,11 +83,15 @@ class UserTable(Rows):
         Args:
             by: columns to keep, such as a country: a user then has a row for each combination of
                 their values among its rows. Rows without a value are left out.
-            **numbers: the name of each number and what it is, as in pandas' named aggregation:
-                ``visits="count"`` for how many rows there are, or a column and a function, such as
-                ``spent=("amount", "sum")``. Functions are ``"size"`` (rows), ``"count"`` (rows with a
-                value that is finite), ``"sum"``, ``"mean"``, ``"min"``, ``"max"`` (of finite numbers;
-                the last two also of dates) and ``"nunique"`` (different values).
+            **numbers: the name of each number, or other feature, and the expression that it is:
+                ``visits="count()"``, ``er="any(kind = 'er')"``, ``spent="total(paid, year(at) =
+                2025)"``, ``home="most(zip)"``, ``each="spent / visits"``. Functions of a user's rows
+                are ``count``, ``any``, ``all``, ``total``, ``mean``, ``min``, ``max``, ``median``,
+                ``distinct``, ``most``, ``first`` and ``last``, each with a condition if there is one
+                (:mod:`dpgrain.tables.engines.features`); those of one row are :meth:`derive`'s. Or as
+                in pandas' named aggregation: ``"count"``, or ``spent=("paid", "sum")``, with ``"size"``
+                (rows), ``"count"`` (rows with a value that is finite), ``"sum"``, ``"mean"``,
+                ``"min"``, ``"max"`` and ``"nunique"``.
 
         Returns:
             A table, which nothing is read for yet; only whole users can be protected in it. With
@@ -108,9 +112,9 @@ class UserTable(Rows):
         >>> import pyarrow as pa
         >>> rows = pa.table({"who": [1, 1, 2], "paid": [3.0, 4.5, 1.0], "shop": ["a", "b", "a"]})
         >>> people = read(rows, user="who").per_user(
-        ...     visits="count", spent=("paid", "sum"), shops=("shop", "nunique"))
+        ...     visits="count()", spent="total(paid)", at_a="any(shop = 'a')", each="spent / visits")
         >>> list(people.schema)
-        ['who', 'visits', 'spent', 'shops']
+        ['who', 'visits', 'spent', 'at_a', 'each']
         """
         made = PerUser.of(self, by, numbers)
         parts: dict[str, Any] = {"cells": {}, "days": {}, "derived": {}, "filters": ()}

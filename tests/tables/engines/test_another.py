@@ -19,9 +19,10 @@ from dpgrain.errors import ParameterError
 from dpgrain.regions import EVERYTHING, Region, microseconds
 from dpgrain.tables.dictionary import Cells, Dictionary, column_order
 from dpgrain.tables.elements import cell_labels
+from dpgrain.tables.engines.features import Number
 from dpgrain.tables.engines.feed import Chunk
 from dpgrain.tables.engines.named import ENGINES
-from dpgrain.tables.engines.people import Number, PerUser
+from dpgrain.tables.engines.people import PerUser
 from dpgrain.tables.engines.protocol import Add, Engine, Form
 from dpgrain.tables.engines.scoped import ScopedSource
 from dpgrain.tables.groups import Groups

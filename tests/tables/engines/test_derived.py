@@ -51,7 +51,9 @@ def counts(table: UserTable, by: str, **asked: Any) -> dict[Any, int]:
     }
 
 
-@pytest.mark.parametrize("engine", ["duckdb", "in_memory", Cluster()], ids=str)
+@pytest.mark.parametrize(
+    "engine", ["duckdb", "in_memory", Cluster()], ids=["duckdb", "in_memory", "cluster"]
+)
 @pytest.mark.parametrize("as_file", [False, True])
 def test_engines_read_the_same_columns(engine: Any, as_file: bool, tmp_path: Path) -> None:
     rows: Any = visits()

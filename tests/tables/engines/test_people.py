@@ -17,8 +17,9 @@ from tests.refusals import refuses
 
 import dpgrain as dg
 from dpgrain.errors import ParameterError, SchemaError
-from dpgrain.tables.engines import people as people_module
-from dpgrain.tables.engines.people import FUNCTIONS, PerUser
+from dpgrain.tables.engines import features as features_module
+from dpgrain.tables.engines.features import FUNCTIONS
+from dpgrain.tables.engines.people import PerUser
 
 ENGINES = ("duckdb", "in_memory")
 # Sums of these depend on their order in floating point, and least numbers of two zeros do, too.
@@ -80,7 +81,7 @@ def test_no_order_threads_engine_or_other_people_move_a_bit_of_anybodys_numbers(
 
 
 def test_the_search_finds_sums_in_floating_point(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(people_module, "_exact_sum", lambda argument: f"sum({argument})")
+    monkeypatch.setattr(features_module, "_exact_sum", lambda argument: f"sum({argument})")
     first, *rest = mixed(hard_people(400, 1))
     assert any(found != first for found in rest)
 

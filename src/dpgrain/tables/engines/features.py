@@ -1,0 +1,370 @@
+"""What is made of all rows of one person: numbers, and other features, such as how many there are.
+
+A feature is a function of one person's rows alone, bit for bit: sums are of whole numbers, and ties are
+decided by values, so that neither other people's rows nor the order or the threads of a scan can move a
+digit of it. Features are asked for by expressions of the language of columns
+(:mod:`dpgrain.tables.expression`), with functions of rows:
+
+==============================  ===================================================================
+``count()``, ``count(c)``       how many rows there are; for how many a condition is true
+``any(c)``, ``all(c)``          whether it is for one; for all
+``total(x)``, ``mean(x)``       the sum and the mean of finite numbers
+``min(x)``, ``max(x)``          the least and the largest number or date
+``median(x)``                   the middle one, of two in the middle the lower
+``distinct(x)``                 how many different values there are
+``most(x)``                     the value that most rows have, of several the least
+``first(x, t)``, ``last(x, t)``  the value at the least or the largest t, a number, a date or a time
+==============================  ===================================================================
+
+All but the first row of these take a condition as their last part: ``total(paid, kind = 'er')``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeAlias, cast
+
+from dpgrain.errors import ParameterError, SchemaError
+from dpgrain.tables.engines.column_types import DAY, INTEGERS, TEXT, TIMES, TRUTH, is_number
+from dpgrain.tables.engines.sql import key as key_of
+from dpgrain.tables.engines.sql import number, quoted
+from dpgrain.tables.expression import Call, Column, Node, is_expression, parsed
+from dpgrain.tables.rows import Rows
+
+#: A function of one person's rows, by the name that pandas has for it.
+Function: TypeAlias = Literal[
+    "size", "count", "sum", "mean", "min", "max", "nunique", "any", "all", "first", "last", "most",
+    "median",
+]  # fmt: skip
+FUNCTIONS: tuple[Function, ...] = ("size", "count", "sum", "mean", "min", "max", "nunique")
+# Numbers that a person without rows has, too: they are 0.
+_ZERO_OF_NOTHING = ("size", "count", "sum", "nunique")
+# Bits of the whole part and of the fraction of a sum: 2^63 rows add up in 128 bits.
+_BITS = 62
+_LARGEST_SUM = 2**63 - 1
+# SQL of the value that most rows have, the least of those; the order of rows must not decide.
+_MOST = (
+    "(list_sort(list_transform(map_entries(histogram({0})), "
+    "lambda each: {{'n': -CAST(each.value AS BIGINT), 'k': each.key}}))[1]).k"
+)
+
+
+@dataclass(frozen=True)
+class Number:
+    """One number of each person.
+
+    Args:
+        name: the name of its column.
+        function: the function that makes it of a person's rows.
+        of: the column that the function is of; None where rows are counted.
+        where: the column of truths that says which rows count; None where all do.
+        along: the column in whose order the first or the last is meant.
+        text: the expression that it was asked for by.
+    """
+
+    name: str
+    function: Function
+    of: str | None = None
+    where: str | None = None
+    along: str | None = None
+    text: str = ""
+
+    @property
+    def reads(self) -> list[str]:
+        """The columns, or expressions, that it is made of."""
+        return [name for name in (self.of, self.where, self.along) if name is not None]
+
+    @property
+    def zero_of_nothing(self) -> bool:
+        """True where the number of a person without rows is 0; others have none then."""
+        return self.function in _ZERO_OF_NOTHING
+
+    @property
+    def counts(self) -> bool:
+        """True where the number is a count: whole, and never below 0."""
+        return self.function in ("size", "count", "nunique")
+
+    def checked(self, rows: Rows) -> Number:
+        """Return the number, or raise unless the rows can have it by their types alone.
+
+        Raises:
+            SchemaError: if there is no such column, or its type does not suit the function.
+        """
+        column = self.of
+        if self.where is not None and rows.schema.get(self.where) != TRUTH:
+            raise SchemaError(
+                f"{self.name} counts rows where {self.where}, which must be true or false.",
+                name=self.name,
+            )
+        if self.along is not None:
+            rows.require_numbers([self.along], self.name, also=[DAY, *TIMES])
+        if column is None:
+            return self
+        if self.function in ("first", "last", "most"):
+            if not is_number(rows.schema.get(column, "")):
+                rows.require_key(column, self.name)
+        elif self.function in ("size", "count"):
+            rows.require_readable(column, self.name)
+        elif self.function == "nunique":
+            rows.require_key(column, self.name)
+        elif self.function in ("sum", "mean"):
+            rows.require_numbers([column], self.name, also=[TRUTH])
+        else:
+            rows.require_numbers([column], self.name, also=[TRUTH, DAY])
+        return self
+
+    def kind(self, rows: Rows) -> str:
+        """Return the type of the number's column, which follows from public types."""
+        if self.function in ("any", "all"):
+            return TRUTH
+        if self.of is None or self.counts:
+            return "BIGINT"
+        if self.function == "mean":
+            return "DOUBLE"
+        kind = rows.schema[self.of]
+        if kind == DAY or (kind == TRUTH and self.chosen):
+            return kind
+        if not is_number(kind) and kind != TRUTH:
+            return TEXT
+        return "BIGINT" if _whole(self.of, rows) else "DOUBLE"
+
+    @property
+    def chosen(self) -> bool:
+        """True where the number is one of the values of the rows."""
+        return self.function in ("first", "last", "most")
+
+    def argument(self, rows: Rows) -> str:
+        """Return the SQL of what a row brings; null where it brings nothing."""
+        brought = self._brought(rows)
+        if self.along is not None:
+            order = _plain(self.along, rows)
+            both = f"({order}) IS NOT NULL AND ({brought}) IS NOT NULL"
+            brought = f"CASE WHEN {both} THEN {{'at': {order}, 'is': {brought}}} END"
+        if self.where is None:
+            return brought
+        if self.function == "all":
+            return f"CASE WHEN {quoted(self.where)} THEN 1 ELSE 0 END"
+        return f"CASE WHEN {quoted(self.where)} THEN {brought} END"
+
+    def _brought(self, rows: Rows) -> str:
+        """Return the SQL of what a row brings, if it counts."""
+        if self.of is None or self.function == "size":
+            return "1"
+        kind = rows.schema[self.of]
+        if self.chosen or self.function == "median":
+            return _plain(self.of, rows)
+        if self.function == "nunique":
+            return key_of(self.of, kind)
+        if _whole(self.of, rows):
+            return f"CAST({quoted(self.of)} AS BIGINT)"
+        if not is_number(kind):
+            return key_of(self.of, kind) if kind == TEXT else quoted(self.of)
+        value = number(self.of)
+        # Two zeros that differ in their sign would make a least number of either.
+        finite = f"CASE WHEN {value} = 0 THEN 0.0 ELSE {value} END"
+        if self.function in ("sum", "mean"):
+            finite = f"greatest(least({value}, {2.0**_BITS:.1f}), {-(2.0**_BITS):.1f})"
+        return f"CASE WHEN isfinite({value}) THEN {finite} END"
+
+    def made(self, argument: str, rows: Rows) -> str:
+        """Return the SQL of the number of one person.
+
+        Args:
+            argument: the name of what :meth:`argument` made of each row.
+            rows: the rows.
+        """
+        if self.function == "nunique":
+            return f"count(DISTINCT {argument})"
+        if self.function in ("size", "count"):
+            return f"count({argument})"
+        if self.function in ("any", "all"):
+            return (
+                f"({'max' if self.function == 'any' else 'min'}({argument}) IS NOT DISTINCT FROM 1)"
+            )
+        if self.along is not None:
+            return f"({'min' if self.function == 'first' else 'max'}({argument})).is"
+        if self.function == "most":
+            return _MOST.format(argument)
+        if self.function == "median":
+            return f"quantile_disc({argument}, 0.5)"
+        if self.function in ("min", "max"):
+            return f"{self.function}({argument})"
+        assert self.of is not None  # noqa: S101 - sums and means are of a column
+        total = _whole_sum(argument) if _whole(self.of, rows) else _exact_sum(argument)
+        if self.function == "mean":
+            return f"CAST({total} AS DOUBLE) / nullif(count({argument}), 0)"
+        if _whole(self.of, rows):
+            limit = f"{_LARGEST_SUM}::HUGEINT"
+            return f"CAST(greatest(least({total}, {limit}), -{limit}) AS BIGINT)"
+        return total
+
+    def __str__(self) -> str:
+        if self.text:
+            return self.name if self.name == self.text else f"{self.name} ({self.text})"
+        if self.of is None:
+            return f"{self.name} (rows)"
+        return f"{self.name} ({self.function} of {self.of})"
+
+
+def _plain(column: str, rows: Rows) -> str:
+    """Return the SQL of a column's values, of which equal ones have the same bits."""
+    kind = rows.schema[column]
+    if kind == TRUTH:
+        return quoted(column)
+    if _whole(column, rows):
+        return f"CAST({quoted(column)} AS BIGINT)"
+    if kind in (DAY, *TIMES):
+        return f"CASE WHEN isfinite({quoted(column)}) THEN {quoted(column)} END"
+    if not is_number(kind):
+        return key_of(column, kind)
+    value = number(column)
+    return f"CASE WHEN isfinite({value}) THEN CASE WHEN {value} = 0 THEN 0.0 ELSE {value} END END"
+
+
+def _whole(column: str, rows: Rows) -> bool:
+    """Return whether a column holds whole numbers that add up exactly as they are."""
+    return rows.schema[column] in (*INTEGERS, TRUTH)
+
+
+def _whole_sum(argument: str) -> str:
+    return f"coalesce(sum({argument}), 0::HUGEINT)"
+
+
+def _exact_sum(argument: str) -> str:
+    """Return the SQL of a sum that no order can change: of whole parts, and of fractions in 2^-62ths.
+
+    Digits below 2^-62 are cut off, and a number beyond 2^62 counts as that.
+    """
+    whole = f"trunc({argument})"
+    fraction = f"trunc(({argument} - {whole}) * {2.0**_BITS:.1f})"
+    parts = (_whole_sum(f"CAST({part} AS BIGINT)") for part in (whole, fraction))
+    above, below = (f"CAST({part} AS DOUBLE)" for part in parts)
+    return f"({above} + {below} / {2.0**_BITS:.1f})"
+
+
+def _number(name: str, asked: Any) -> Number:
+    """Return the number that ``visits="count"`` or ``spent=("amount", "sum")`` asks for."""
+    of, function = (None, asked) if isinstance(asked, str) else _pair(name, asked)
+    known = ("size", "count") if of is None else FUNCTIONS
+    if function not in known:
+        listed = ", ".join(map(repr, known))
+        others = " or a pair such as ('amount', 'sum')" if of is None else ""
+        raise ParameterError(
+            f"{name} must be one of {listed}{others}, not {function!r}.", name=name
+        )
+    return Number(name, cast(Function, function), of)
+
+
+def _pair(name: str, asked: Any) -> tuple[str, Any]:
+    try:
+        of, function = asked
+    except (TypeError, ValueError):
+        of = function = None
+    if not isinstance(of, str):
+        raise ParameterError(
+            f"{name} must be 'count' or a pair of a column and a function, such as ('amount', 'sum'), "
+            f"not {asked!r}.",
+            name=name,
+        )
+    return of, function
+
+
+@dataclass(frozen=True)
+class Feature:
+    """A feature as it is asked for: numbers of rows, and what is made of these.
+
+    Args:
+        name: the name of its column.
+        numbers: the numbers that it is made of.
+        derived: the expression that it is of columns of people; None where it is one of the numbers.
+    """
+
+    name: str
+    numbers: tuple[Number, ...]
+    derived: str | None = None
+
+
+# Functions of rows by name, each with the function of the number and its parts besides a condition.
+_OF_ROWS: Mapping[str, tuple[Function, int]] = {
+    "count": ("size", 0),
+    "any": ("any", 0),
+    "all": ("all", 0),
+    "total": ("sum", 1),
+    "mean": ("mean", 1),
+    "min": ("min", 1),
+    "max": ("max", 1),
+    "median": ("median", 1),
+    "distinct": ("nunique", 1),
+    "most": ("most", 1),
+    "first": ("first", 2),
+    "last": ("last", 2),
+}
+
+
+def feature(name: str, asked: Any) -> Feature:
+    """Read what a feature is asked to be.
+
+    Args:
+        name: the name of its column.
+        asked: an expression, ``"count"``, or a pair of a column and a function.
+
+    Raises:
+        ParameterError: if it is none of these.
+
+    >>> made = feature("per_visit", "total(paid) / count()")
+    >>> [number.name for number in made.numbers], made.derived
+    (['total(paid)', 'count()'], '`total(paid)` / `count()`')
+    """
+    if not isinstance(asked, str) or not is_expression(asked):
+        return Feature(name, (_number(name, asked),))
+    node = parsed(asked)
+    if isinstance(node, Call) and node.function in _OF_ROWS:
+        return Feature(name, (replace(_of_rows(node), name=name),))
+    numbers: dict[str, Number] = {}
+    left = _taken(node, numbers)
+    return Feature(name, tuple(numbers.values()), str(left))
+
+
+def _taken(node: Node, numbers: dict[str, Number]) -> Node:
+    """Return an expression with columns of people in place of functions of rows."""
+    if not isinstance(node, Call):
+        return node
+    if node.function in _OF_ROWS:
+        made = _of_rows(node)
+        numbers[made.name] = made
+        return Column(made.name)
+    return replace(node, parts=tuple(_taken(part, numbers) for part in node.parts))
+
+
+def _of_rows(node: Call) -> Number:
+    """Return the number that a function of rows is."""
+    function, own = _OF_ROWS[node.function]
+    text, parts = str(node), node.parts
+    least = 1 if function in ("any", "all") else own
+    most = 1 if function in ("any", "all") else own + 1
+    if not least <= len(parts) <= most:
+        wanted = "a condition" if least > own else f"{own} parts, and perhaps a condition"
+        raise ParameterError(f"{text} must be of {wanted}, as {_EXAMPLES[node.function]}.")
+    if any(isinstance(inner, Call) and _holds_rows(inner) for inner in parts):
+        raise ParameterError(f"{text} is a function of rows, and is made of none itself.")
+    named = [part.name if isinstance(part, Column) else str(part) for part in parts]
+    where = named[own] if len(named) > own else None
+    of = named[0] if own else None
+    return Number(text, function, of, where, named[1] if own > 1 else None, text)
+
+
+def _holds_rows(node: Call) -> bool:
+    return node.function in _OF_ROWS or any(
+        isinstance(part, Call) and _holds_rows(part) for part in node.parts
+    )
+
+
+_EXAMPLES: Mapping[str, str] = {
+    "count": "count() or count(kind = 'er')",
+    "any": "any(kind = 'er')",
+    "all": "all(paid > 0)",
+    **{name: f"{name}(paid, kind = 'er')" for name, (_, own) in _OF_ROWS.items() if own == 1},
+    "first": "first(kind, at)",
+    "last": "last(kind, at)",
+}

@@ -1,0 +1,261 @@
+"""What is made of all rows of one person, against pandas, and what is refused."""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+import dpgrain as dg
+from dpgrain.errors import ParameterError, SchemaError
+from dpgrain.tables.engines.features import _OF_ROWS, Feature, Number, feature
+
+KINDS = ["er", "gp", "ER", None, "", "x" * 70_000]
+PAID = [0.0, -0.0, 1.5, 2.5, -3.0, 1e300, -1e300, math.nan, math.inf, None, 7.25]
+DAYS = [dt.date(2025, 1, d) for d in (1, 2, 3, 9)] + [None]
+
+
+def drawn(rng: np.random.Generator, users: int = 40) -> pd.DataFrame:
+    """Rows of odd values; few of several kinds, so that many tie."""
+    who = rng.integers(0, users, 6 * users)
+    size = len(who)
+
+    def some(cells: list[Any]) -> list[Any]:
+        return [cells[k] for k in rng.integers(len(cells), size=size)]
+
+    return pd.DataFrame(
+        {
+            "who": who,
+            "kind": pd.Series(some(KINDS), dtype=object),
+            "paid": pd.Series(some(PAID), dtype=object),
+            "n": rng.integers(-3, 4, size),
+            "day": pd.Series(some(DAYS), dtype=object),
+            "at": [
+                dt.datetime(2025, 1, 1) + dt.timedelta(hours=int(h))
+                for h in rng.integers(0, 9, size)
+            ],
+            "ok": pd.Series(some([True, False, None]), dtype=object),
+        }
+    )
+
+
+def table_of(frame: pd.DataFrame, **options: Any) -> dg.UserTable:
+    types = {
+        "who": pa.int64(), "kind": pa.string(), "paid": pa.float64(), "n": pa.int64(),
+        "day": pa.date32(), "at": pa.timestamp("us"), "ok": pa.bool_(),
+    }  # fmt: skip
+    columns = {name: pa.array(frame[name].tolist(), kind) for name, kind in types.items()}
+    return dg.read(pa.table(columns), user="who", **options)
+
+
+def made(table: dg.UserTable, asked: dict[str, Any]) -> dict[Any, dict[str, Any]]:
+    """The features of each person."""
+    people = table.per_user(**asked)
+    with people.open_engine() as engine:
+        found = engine.columns([(name, "as it is") for name in people.schema])
+    rows = (dict(zip(people.schema, row.values(), strict=True)) for row in found.to_pylist())
+    return {row.pop("who"): row for row in rows}
+
+
+def numbers_in(values: pd.Series) -> list[float]:
+    return [v + 0.0 for v in values if v is not None and math.isfinite(v)]
+
+
+def labels_in(values: Any) -> list[Any]:
+    return [v for v in values if v is not None and not (isinstance(v, str) and len(v) > 65_536)]
+
+
+def middle(values: list[Any]) -> Any:
+    return sorted(values)[(len(values) - 1) // 2] if values else None
+
+
+def commonest(values: list[Any]) -> Any:
+    counts = pd.Series(values, dtype=object).value_counts()
+    if not len(counts):
+        return None
+    ties: list[Any] = [value for value, count in counts.items() if count == counts.max()]
+    return min(ties)
+
+
+def at_end(pairs: list[tuple[Any, Any]], end: Any) -> Any:
+    return end(pairs)[1] if pairs else None
+
+
+def plain(mine: pd.DataFrame) -> dict[str, Any]:
+    """The same features of one person's rows, by plain Python."""
+    er = mine[[isinstance(k, str) and k.lower() == "er" for k in mine["kind"]]]
+    paid, n = numbers_in(mine["paid"]), mine["n"].tolist()
+    small = [min(max(p, -1e6), 1e6) for p in paid]
+    kinds = [(at, k) for at, k in zip(mine["at"], mine["kind"], strict=True) if k in labels_in([k])]
+    days = [d for d in mine["day"] if d is not None]
+    return {
+        "rows": len(mine),
+        "of_er": len(er),
+        "is_er": len(er) > 0,
+        "all_ok": all(ok is True for ok in mine["ok"]),
+        "sum_n": sum(n),
+        "sum_er": sum(er["n"].tolist()),
+        "mean_n": sum(n) / len(n),
+        "sum_paid": math.fsum(small),
+        "least": min(paid, default=None),
+        "most_of": max(days, default=None),
+        "mid": middle(paid),
+        "mid_day": middle(days),
+        "kinds": len(set(labels_in(mine["kind"]))),
+        "home": commonest(labels_in(mine["kind"])),
+        "home_n": commonest(n),
+        "home_paid": commonest(paid),
+        "begin": at_end(kinds, min),
+        "end": at_end(kinds, max),
+        "end_er": at_end(list(zip(er["at"], er["n"], strict=True)), max),
+        "share": len(er) / len(mine),
+        "big": (sum(n) > 2) or len(er) > 1,
+    }
+
+
+ASKED = {
+    "rows": "count()",
+    "of_er": "count(lower(kind) = 'er')",
+    "is_er": "any(lower(kind) = 'er')",
+    "all_ok": "all(ok)",
+    "sum_n": "total(n)",
+    "sum_er": "total(n, lower(kind) = 'er')",
+    "mean_n": "mean(n)",
+    "sum_paid": "total(least(greatest(paid, -1000000), 1000000))",
+    "least": "min(paid)",
+    "most_of": "max(day)",
+    "mid": "median(paid)",
+    "mid_day": "median(day)",
+    "kinds": "distinct(kind)",
+    "home": "most(kind)",
+    "home_n": "most(n)",
+    "home_paid": "most(paid)",
+    "begin": "first(kind, at)",
+    "end": "last(kind, at)",
+    "end_er": "last(n, at, lower(kind) = 'er')",
+    "share": "of_er / rows",
+    "big": "total(n) > 2 or count(lower(kind) = 'er') > 1",
+}
+
+
+@pytest.mark.parametrize("engine", ["duckdb", "in_memory"])
+def test_features_are_those_of_plain_python(engine: Any) -> None:
+    frame = drawn(np.random.default_rng(0), 200)
+    found = made(table_of(frame, engine=engine), ASKED)
+    assert found.keys() == set(frame["who"])
+    for who, mine in frame.groupby("who"):
+        expected = plain(mine)
+        told = {name: found[who][name] for name in expected}
+        assert told.pop("sum_paid") == pytest.approx(expected.pop("sum_paid"), rel=1e-12)
+        assert told == expected, who
+    assert sum(row["is_er"] for row in found.values()) > 20
+
+
+def test_neither_order_nor_others_move_a_bit_of_anybodys_features() -> None:
+    frame = drawn(np.random.default_rng(1))
+    asked = {**ASKED, "sum_all": "total(paid)", "mean_all": "mean(paid)"}
+
+    def bits(of: pd.DataFrame, **options: Any) -> dict[Any, Any]:
+        rows = made(table_of(of, **options), asked)
+        return {
+            who: [v.hex() if isinstance(v, float) else v for v in row.values()]
+            for who, row in rows.items()
+        }
+
+    whole = bits(frame)
+    for seed in range(3):
+        assert bits(frame.sample(frac=1, random_state=seed), threads=1 + seed) == whole
+    for gone in (0, 7, 23):
+        left = bits(frame[frame["who"] != gone], engine="in_memory")
+        assert left == {who: row for who, row in whole.items() if who != gone}
+
+
+@pytest.mark.search
+def test_random_features_are_those_of_each_person_alone(some_of: Any) -> None:
+    """What a table says of a person is what a table of this person's rows says."""
+    rng = np.random.default_rng(2)
+    of = ["n", "paid", "n * 2", "paid / n", "length(kind)", "if(ok, n, 0)", "year(day)"]
+    conditions = ["ok", "n > 0", "known(paid)", "kind in ('er', 'gp')", "day >= '2025-01-02'"]
+    for _ in some_of(range(120)):
+        name = str(rng.choice(sorted(_OF_ROWS)))
+        own = _OF_ROWS[name][1]
+        # Numbers with a fraction have no text, by which different values are told apart.
+        parts = [str(rng.choice(of[:1] if name == "distinct" else of)) for _ in range(own)]
+        if own == 0 or rng.random() < 0.5:
+            parts.append(str(rng.choice(conditions)))
+        asked = {"made": f"{name}({', '.join(parts)})", "twice": f"{name}({', '.join(parts)})"}
+        if rng.random() < 0.5:
+            asked["twice"] = f"known({asked['made']}) and count() > 2"
+        frame = drawn(rng, 6)
+        together = made(table_of(frame), asked)
+        for who, mine in frame.groupby("who"):
+            # By its text, as a number that is none equals itself then.
+            alone = made(table_of(mine.sample(frac=1, random_state=1)), asked)
+            assert repr(alone[who]) == repr(together[who]), (asked, who)
+
+
+def test_what_a_feature_is_made_of() -> None:
+    assert feature("n", "count") == Feature("n", (Number("n", "count"),))
+    one = feature("er", "any(kind = 'er')")
+    assert one.numbers[0].where == "kind = 'er'"
+    assert str(one.numbers[0]) == "er (any(kind = 'er'))"
+    both = feature("each", "total(paid, ok) / count() + x")
+    assert [number.name for number in both.numbers] == ["total(paid, ok)", "count()"]
+    assert both.derived == "(`total(paid, ok)` / `count()`) + x"
+    assert both.numbers[0].reads == ["paid", "ok"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "error", "word"),
+    [
+        ({"x": "total()"}, ParameterError, "1 parts, and perhaps a condition"),
+        ({"x": "total(n, ok, ok)"}, ParameterError, "1 parts, and perhaps a condition"),
+        ({"x": "any()"}, ParameterError, "must be of a condition"),
+        ({"x": "any(n)"}, SchemaError, "true or false"),
+        ({"x": "count(n)"}, SchemaError, "true or false"),
+        ({"x": "total(count())"}, ParameterError, "is made of none itself"),
+        ({"x": "total(kind)"}, SchemaError, "text"),
+        ({"x": "first(kind, kind)"}, SchemaError, "text"),
+        ({"x": "first(kind)"}, ParameterError, "2 parts"),
+        ({"x": "most(at)"}, SchemaError, "cannot name things"),
+        ({"x": "total(q)"}, SchemaError, "q"),
+        ({"x": "count() + q"}, SchemaError, "names 'q'"),
+        ({"x": "n + 1"}, SchemaError, "names 'n'"),
+        ({"X": "count()", "x": "count()"}, ParameterError, "two columns"),
+        ({"x": "count() +"}, ParameterError, "must be one of"),
+    ],
+)
+def test_what_is_refused(asked: dict[str, str], error: type[Exception], word: str) -> None:
+    table = table_of(drawn(np.random.default_rng(0), 3))
+    with pytest.raises(error) as refused:
+        table.per_user(**asked)
+    assert word in str(refused.value)
+
+
+def test_a_function_of_rows_is_refused_of_one_row() -> None:
+    with pytest.raises(ParameterError, match="none of its functions"):
+        table_of(drawn(np.random.default_rng(0), 3)).derive(x="total(n)")
+
+
+def test_features_are_counted_and_averaged() -> None:
+    frame = drawn(np.random.default_rng(3), 300)
+    people = table_of(frame, n_users=400).per_user(
+        er="any(lower(kind) = 'er')", spent="total(n)", home="most(kind)", each="spent / count()"
+    )
+    asked: dict[str, Any] = {"unit": dg.User(), "epsilon": 1e6, "delta": 1e-6, "random_state": 1}
+    expected = {who: plain(mine) for who, mine in frame.groupby("who")}
+    by = dg.count(people, by="er", **asked)
+    counts = dict(zip(by.items.to_pylist(), by.estimate.round().tolist(), strict=True))
+    er = sum(row["is_er"] for row in expected.values())
+    assert counts == {"false": len(expected) - er, "true": er}
+    mean = dg.mean(people, "each", bounds=(-3, 3), **asked)
+    truth = np.mean([row["sum_n"] / row["rows"] for row in expected.values()])
+    assert mean.value == pytest.approx(truth, abs=1e-3)
+    zero = dg.mean(people, "spent", bounds=(-30, 30), **asked).value
+    assert zero == pytest.approx(sum(row["sum_n"] for row in expected.values()) / 400, abs=1e-2)
+    assert "er (any(lower(kind) = 'er'))" in str(mean.guarantee)
