@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+from tests.tables.engines.cluster import Cluster
 
 import dpgrain as dg
 from dpgrain.errors import ParameterError, SchemaError
@@ -173,6 +174,26 @@ def test_neither_order_nor_others_move_a_bit_of_anybodys_features() -> None:
     for gone in (0, 7, 23):
         left = bits(frame[frame["who"] != gone], engine="in_memory")
         assert left == {who: row for who, row in whole.items() if who != gone}
+
+
+def test_people_of_a_cluster_are_those_of_one_machine() -> None:
+    frame = drawn(np.random.default_rng(5), 300)
+    found = [
+        dg.mean(
+            table_of(frame, engine=engine).per_user(
+                er="any(lower(kind) = 'er')", each="total(n, ok) / count()", home="most(kind)"
+            ),
+            "each",
+            by=["er", "home"],
+            domain={"er": [True, False], "home": ["er", "gp"]},
+            bounds=(-3, 3),
+            unit=dg.User(),
+            epsilon=1.0,
+            random_state=2,
+        ).estimate.tolist()
+        for engine in ("duckdb", Cluster())
+    ]
+    assert found[0] == found[1]
 
 
 @pytest.mark.search
