@@ -121,8 +121,15 @@ def _given(domain: Any, blocks: Blocks, table: Rows, keys: tuple[str, ...]) -> D
             raise ParameterError(
                 f"domain names {unknown[0]!r}, which is none of the keys {', '.join(keys)}."
             )
-        public = {key: _column(_values(domain[key]), table, key) for key in keys if key in domain}
-        # A mapping that names no key leaves all of them to be selected.
+        # A mapping that names no key leaves all of them to be selected, but those with few values.
+        public = {
+            key: column
+            for key in keys
+            for column in [
+                _column(_values(domain[key]), table, key) if key in domain else _few(table, key)
+            ]
+            if column is not None
+        }
         return Domain(keys, public)
     return Domain(keys, {}, _listed(_values(domain), table, keys))
 
@@ -152,9 +159,16 @@ def _implied(blocks: Blocks, table: Rows, keys: tuple[str, ...]) -> Domain:
             )
         elif key in table.cells and table.cells[key].elements.labels is not None:
             public[key] = _column(list(table.cells[key].elements.labels or []), table, key)
-        elif key in table.derived and (values := values_of(table.derived[key], table.scope)):
-            public[key] = _column(list(values), table, key)
+        elif (few := _few(table, key)) is not None:
+            public[key] = few
     return Domain(keys, public)
+
+
+def _few(table: Rows, key: str) -> pa.Array | None:
+    """Return the values of a column that an expression makes, where these are public and few."""
+    made = table.derived.get(key)
+    values = None if made is None else values_of(made, table.scope)
+    return _column(list(values), table, key) if values else None
 
 
 def values_of(made: Derived, region: Region) -> tuple[Any, ...] | None:

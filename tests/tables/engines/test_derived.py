@@ -135,6 +135,16 @@ def test_periods_of_a_region_are_its_domain(where: Any, text: str, values: Any) 
     assert f"the list of {len(values)} item" in str(found.guarantee)
 
 
+def test_what_a_mapping_of_domains_lacks_is_made() -> None:
+    table = dg.read(visits(), user="who").where(at="2025-01..2025-02")
+    found = dg.count(table, by=["kind", "month(at)"], domain={"kind": ["er", "GP"]}, **USER)
+    assert "the list of 4 items" in str(found.guarantee)
+    assert [row["month(at)"] for row in found.groups.to_pylist()[:2]] == [
+        "2025-01-01",
+        "2025-02-01",
+    ]
+
+
 @pytest.mark.parametrize(
     "where", [{}, {"day": ("2025-01-31", None)}, {"day": ["2025-01-31", None]}, {"kind": "er"}]
 )
