@@ -70,6 +70,7 @@ PUBLIC = [
     "releases",
     "select",
     "shuffle",
+    "std",
     "sum",
     "top",
     "torch",

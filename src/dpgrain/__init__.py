@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from dpgrain.statistics.distribution import distribution
     from dpgrain.statistics.histogram import count, histogram, sum  # noqa: A004
     from dpgrain.statistics.holdings import Holdings, elements_per_user
-    from dpgrain.statistics.moments import mean, variance
+    from dpgrain.statistics.moments import mean, std, variance
     from dpgrain.statistics.plan import Plan, plan_histogram
     from dpgrain.statistics.quantiles import quantile, quantiles
     from dpgrain.statistics.ranges import AutoRange
@@ -122,6 +122,7 @@ __all__ = [
     "releases",
     "select",
     "shuffle",
+    "std",
     "sum",
     "top",
     "torch",

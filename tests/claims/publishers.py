@@ -187,6 +187,7 @@ def publishers(people: People) -> dict[str, Publisher]:
         "dpgrain.sum": Publisher(grouped(dg.sum), BOUNDS),
         "dpgrain.mean": Publisher(grouped(dg.mean), BOUNDS),
         "dpgrain.variance": Publisher(grouped(dg.variance), BOUNDS),
+        "dpgrain.std": Publisher(grouped(dg.std), BOUNDS),
         "dpgrain.quantiles": Publisher(
             grouped(dg.quantiles), {**BOUNDS, "noise": ("gaussian", "laplace")}
         ),

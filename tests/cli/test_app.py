@@ -20,6 +20,7 @@ RUNS = {
     "sum": (*OF_USERS, *NUMBERS),
     "mean": (*OF_USERS, *NUMBERS),
     "variance": (*OF_USERS, *NUMBERS),
+    "std": (*OF_USERS, *NUMBERS),
     "quantiles": (*OF_USERS, *NUMBERS),
     "elements-per-user": (*PROMISE, "--element", "page"),
 }

@@ -34,6 +34,7 @@ RUNS: dict[str, tuple[str, ...]] = {
     "sum": NUMBERS,
     "mean": NUMBERS,
     "variance": NUMBERS,
+    "std": NUMBERS,
     "quantiles": NUMBERS,
     "mean-of-users": (
         "VISITS",

@@ -27,7 +27,7 @@ COMMANDS = {
         "l",
         "l-journal",
     ],
-    f"{COUNT} --cells shelf=page:shelves.csv --save": ["visits.parquet", "shelves.csv", "l"],
+    f"{COUNT} --cells shelf=page:shelves.csv --save": ["visits.parquet", "shelves.csv"],
     f"histogram visits*.parquet {PROMISE} --user who --item page --unit element --element "
     "shelves.csv --ledger l --report": ["visits.parquet", "shelves.csv", "l"],
     f"mean-of-users visits.parquet {PROMISE} --user who --columns age,seconds --bound 100 --n-users "

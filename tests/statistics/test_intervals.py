@@ -78,6 +78,7 @@ HEAVY = pa.table(
 RATIOS: dict[str, Callable[..., dg.Estimates]] = {
     "mean": dg.mean,
     "variance": dg.variance,
+    "std": dg.std,
     "quantiles": lambda table, x, **options: dg.quantiles(table, x, [0.2, 0.5, 0.9], **options),
 }
 

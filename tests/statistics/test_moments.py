@@ -120,3 +120,28 @@ def test_small_groups_have_their_say_in_the_bound() -> None:
 
     stated = [error(clip=float(clip)) for clip in np.geomspace(0.5, 256, 7)]
     assert error() < 1.5 * min(stated) < 0.7 * max(stated)
+
+
+@pytest.mark.parametrize("by", [None, "item"])
+def test_deviations_are_the_roots_of_variances(by: str | None) -> None:
+    asked: dict[str, Any] = {
+        "by": by,
+        "domain": cases.left_out(("item",)) and None,
+        "bounds": (-30, 40),
+        "unit": dg.User(),
+        "epsilon": 20.0,
+        "delta": 1e-6,
+        "random_state": 3,
+    }
+    table = cases.dirty(())
+    squared, found = dg.variance(table, "x", **asked), dg.std(table, "x", **asked)
+    assert np.allclose(found.estimate**2, squared.estimate)
+    assert np.allclose(found.low**2, squared.low)
+    assert np.allclose(found.high**2, squared.high)
+    assert (found.std_error <= (found.high - found.low) / 3.9).all()
+    assert np.isfinite(found.std_error).all()
+    assert found.estimand.startswith("standard deviation of x between -30 and 40")
+    known = squared.estimate > 20 * squared.std_error
+    slope = squared.std_error / (2 * np.sqrt(squared.estimate))
+    assert np.allclose(found.std_error[known], slope[known])
+

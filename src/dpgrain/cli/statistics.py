@@ -60,6 +60,11 @@ _EXAMPLES: Mapping[str, tuple[str, ...]] = {
         "dpgrain variance scores.parquet --user student --value score --bounds 0 100 --unit user "
         "--epsilon 1 --delta 1e-6",
     ),
+    "std": (
+        "Publish the standard deviation of a column.",
+        "dpgrain std scores.parquet --user student --value score --bounds 0 100 --by region "
+        "--unit user --epsilon 1 --delta 1e-6",
+    ),
     "quantiles": (
         "Publish quantiles of a column, overall or by group.",
         "dpgrain quantiles scores.parquet --user student --value score --bounds 0 100 --q 0.5,0.9 "

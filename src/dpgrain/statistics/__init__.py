@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from dpgrain.statistics.distribution import distribution
     from dpgrain.statistics.histogram import count, histogram, sum  # noqa: A004 - the field's word
     from dpgrain.statistics.holdings import Holdings, elements_per_user
-    from dpgrain.statistics.moments import mean, variance
+    from dpgrain.statistics.moments import mean, std, variance
     from dpgrain.statistics.plan import Plan, plan_histogram
     from dpgrain.statistics.quantiles import quantile, quantiles
     from dpgrain.statistics.ranges import AutoRange
@@ -34,6 +34,7 @@ __all__ = [
     "plan_histogram",
     "quantile",
     "quantiles",
+    "std",
     "sum",
     "top",
     "variance",
@@ -46,6 +47,7 @@ OFFERED = {
     "sum": "dpgrain.statistics.histogram",
     "mean": "dpgrain.statistics.moments",
     "variance": "dpgrain.statistics.moments",
+    "std": "dpgrain.statistics.moments",
     "quantiles": "dpgrain.statistics.quantiles",
     "distribution": "dpgrain.statistics.distribution",
     "histogram": "dpgrain.statistics.histogram",

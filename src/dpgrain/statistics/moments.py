@@ -1,9 +1,9 @@
-"""``dg.mean`` and ``dg.variance`` of a column of numbers, overall or by group."""
+"""``dg.mean``, ``dg.variance`` and ``dg.std`` of a column of numbers, overall or by group."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
@@ -19,7 +19,7 @@ from dpgrain.statistics.intervals import half_width, ratio_interval
 from dpgrain.statistics.release import Estimates
 from dpgrain.statistics.request import By, Request
 from dpgrain.statistics.run import Measured, SumsQuery
-from dpgrain.statistics.statistic import MEAN, VARIANCE
+from dpgrain.statistics.statistic import MEAN, STD, VARIANCE
 from dpgrain.statistics.values import Powers
 from dpgrain.tables.table import UserTable
 from dpgrain.units import Law, Relation, Unit
@@ -188,6 +188,76 @@ def _variances(measured: Measured, z: float) -> Estimates:
         measured.cautioned(measured.masses.shape[1]),
         whole.count_error,
     )
+
+
+@publishes
+def std(
+    table: UserTable,
+    value: str,
+    *,
+    by: By = None,
+    bounds: tuple[float, float] | None = None,
+    unit: Unit,
+    epsilon: float | None = None,
+    delta: float = 0.0,
+    share: float | None = None,
+    relation: Relation = "zero_out",
+    clip: float | Literal["auto"] | AutoClip = "auto",
+    domain: Any = None,
+    noise: Law | Literal["auto"] = "auto",
+    max_items: int = 1000,
+    random_state: RandomState = None,
+    progress: bool | None = None,
+) -> Query[Estimates]:
+    """Publish the standard deviation of a column, overall or by group.
+
+    It is the root of :func:`dpgrain.variance`, in the units of the column.
+
+    Args:
+
+    Returns:
+        An :class:`~dpgrain.Estimates`, whose intervals are the roots of those of the variance.
+
+    Raises:
+        ParameterError, SchemaError, DataError: as :func:`dpgrain.sum`.
+
+    Formal guarantee: (ε, δ)-DP for one unit, for every table; it is post-processing of a variance.
+    Source: docs/theory, "Numbers as masses".
+
+    >>> import pyarrow as pa
+    >>> from dpgrain import User, read
+    >>> table = read(pa.table({"who": [1, 1, 2], "score": [70, 90, 50]}), user="who")
+    >>> release = std(table, "score", bounds=(0, 100), unit=User(), epsilon=1, delta=1e-6)
+    >>> 0 <= release.value <= 50
+    True
+    """
+    request = Request.of(
+        STD,
+        table,
+        by,
+        promise=Promise.of(unit, epsilon, delta, relation, share),
+        clip=clip,
+        noise=noise,
+        domain=domain,
+        value=value,
+        measure=values.moments(2),
+        bounds=checked_bounds(bounds),
+        max_items=max_items,
+    )
+    made = partial(_deviations, z=half_width(request.noise))
+    return SumsQuery(request, made, random_state, progress)
+
+
+def _deviations(measured: Measured, z: float) -> Estimates:
+    """Return the roots of the variances of noisy masses."""
+    squared = _variances(measured, z)
+    low, high = np.sqrt(squared.lower), np.sqrt(squared.upper)
+    deviation = np.sqrt(squared.estimate)
+    # Near 0 the root has no slope; the error is no larger than the half of the interval then.
+    with np.errstate(divide="ignore", invalid="ignore"):
+        slope = squared.std_error / (2 * deviation)
+    error = np.fmin(slope, (high - low) / (2 * z))
+    return replace(squared, estimate=deviation, std_error=error, lower=low, upper=high)
 
 
 @dataclass(frozen=True, eq=False)

@@ -178,6 +178,15 @@ VARIANCE = Statistic(
     "of the corners. {each} variance is computed from these sums alone and divides by a noisy count of "
     "records.",
 )
+STD = Statistic(
+    "std",
+    "How far the numbers of the records lie from their mean: the standard deviation",
+    title="standard deviation of",
+    ratio=True,
+    made="Every record then counts 1, split between three public corners. Noise was added to the sums "
+    "of the corners. {each} standard deviation is the root of a variance computed from these sums "
+    "alone, which divides by a noisy count of records.",
+)
 QUANTILES = Statistic(
     "quantiles",
     "The numbers below which given shares of the records lie",
@@ -225,6 +234,7 @@ STATISTICS: dict[str, Statistic] = {
         SUM,
         MEAN,
         VARIANCE,
+        STD,
         QUANTILES,
         DISTRIBUTION,
         BINNED,

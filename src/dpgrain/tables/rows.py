@@ -235,8 +235,8 @@ class Rows:
         months of a region of days) has all of them as its domain, where none is stated.
 
         Formal guarantee: each row is a public function of one row, so that what is private of the new
-        table, for records, elements or users, is private of the old one. Source: docs/theory, "Programs
-        that do not mix people".
+        table, for records, elements or users, is private of the old one. Source: docs/theory, "Where
+        rows come from".
 
         >>> import pyarrow as pa
         >>> from dpgrain import read

@@ -139,10 +139,7 @@ def test_what_a_mapping_of_domains_lacks_is_made() -> None:
     table = dg.read(visits(), user="who").where(at="2025-01..2025-02")
     found = dg.count(table, by=["kind", "month(at)"], domain={"kind": ["er", "GP"]}, **USER)
     assert "the list of 4 items" in str(found.guarantee)
-    assert [row["month(at)"] for row in found.groups.to_pylist()[:2]] == [
-        "2025-01-01",
-        "2025-02-01",
-    ]
+    assert found.to_arrow()["month(at)"].to_pylist()[:2] == ["2025-01-01", "2025-02-01"]
 
 
 @pytest.mark.parametrize(
