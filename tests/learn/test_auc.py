@@ -23,9 +23,11 @@ def test_odd_cells_count_as_the_fixed_rules_say() -> None:
     labels = np.array([True, False, None, "x"] * 500, dtype=object)
     chances = np.array([0.9, "none", np.inf, -3.0] * 500, dtype=object)
     found = auc(labels, chances, positive=True, epsilon=100.0, random_state=1)
-    # One positive of four, above all of the negatives but those with +inf, which is 1.
-    assert found.positive == pytest.approx(0.25, abs=0.01)
-    assert found.value == pytest.approx(2 / 3, abs=0.02)
+    # One positive, above both negatives; the row without a label, whose chance is 1, is left out.
+    assert found.positive == pytest.approx(1 / 3, abs=0.01)
+    assert found.value == pytest.approx(1.0, abs=0.02)
+    with refuses("probability", "must be numbers"):
+        auc.query(labels, labels.astype(str), positive=True, epsilon=1.0)
 
 
 def test_a_model_without_probabilities_has_no_auc() -> None:

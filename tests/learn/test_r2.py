@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tests.refusals import refuses
 
 from dpgrain.accounting import Contribution, Laplace
 from dpgrain.learn import r2
@@ -26,7 +27,16 @@ def test_noise_of_the_squares_about_the_mean_is_in_the_interval() -> None:
 
 
 def test_odd_cells_count_as_the_fixed_rules_say() -> None:
-    y = np.array([0.0, 1.0, np.nan, 50.0] * 500)
-    predicted = np.array([0.0, 1.0, None, np.inf] * 500, dtype=object)
+    # A row without a target is left out, whatever was predicted.
+    y = np.array([0.0, 1.0, np.nan, 50.0, np.inf] * 500)
+    predicted = np.array([0.0, 1.0, 7.0, np.inf, -3.0] * 500, dtype=object)
     exact = r2(y, predicted, lower=0.0, upper=2.0, epsilon=1000.0, random_state=1)
     assert exact.value == pytest.approx(1.0, abs=0.01)
+    assert round(exact.units, -1) == 1500
+
+
+def test_text_is_refused_by_its_type() -> None:
+    with refuses("y", "must be numbers"):
+        r2.query(np.array(["a", "b"]), np.ones(2), lower=0.0, upper=1.0, epsilon=1.0)
+    with refuses("predicted", "must be numbers"):
+        r2.query(np.ones(2), np.array(["a", "b"]), lower=0.0, upper=1.0, epsilon=1.0)

@@ -144,4 +144,3 @@ def test_deviations_are_the_roots_of_variances(by: str | None) -> None:
     known = squared.estimate > 20 * squared.std_error
     slope = squared.std_error / (2 * np.sqrt(squared.estimate))
     assert np.allclose(found.std_error[known], slope[known])
-

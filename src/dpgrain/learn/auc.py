@@ -11,13 +11,15 @@ from dpgrain._types import FloatArray, IntArray
 from dpgrain.accounting import Event
 from dpgrain.arrays.blocks import unit_of
 from dpgrain.choices.scores import STEPS
-from dpgrain.inputs.codes import ordered
+from dpgrain.inputs.codes import codes, ordered
 from dpgrain.learn.classes import Labels
+from dpgrain.learn.given import none_of
 from dpgrain.learn.scoring import (
     MISSES,
     Score,
     ScoreQuery,
     interval_text,
+    require_numbers,
     scored_rows,
     sums,
     units_text,
@@ -139,7 +141,8 @@ def auc(
         probability: (m,) the probability of the positive label, each from its own row alone; such as
             ``model.predict_proba(X)[:, 1]``. What lies beyond [0, 1] is at its end, and what is no
             number is 0.
-        positive: the public label that is positive; a row with any other is negative.
+        positive: the public label that is positive; a row with any other is negative, and one without
+            a label is left out.
         users: (m,) whose each row is; None protects rows alone.
         elements: (m,) the cell of each row, by a public partition, for ``Element()``.
         unit: the privacy unit, ``User()``, ``Element()`` or ``Record()``; by default ``User()`` where
@@ -162,6 +165,7 @@ def auc(
     """
     promise = Promise.of(unit_of(unit, users), epsilon, delta, relation, share)
     rows = scored_rows(promise, y, probability, users, elements)
+    require_numbers("probability", none_of(rows["predicted"]))
     return AucQuery(
         **rows, label=Labels(ordered("positive", [positive])), random_state=random_state
     )
@@ -212,8 +216,11 @@ class AucQuery(ScoreQuery[Auc]):
         """The sums of units' shares, in steps: of negative rows by probability, then of positive."""
         rows = self.blocks()
         probability = np.nan_to_num(self.numbers(self.predicted), nan=0.0)
+        labels, _ = codes(self.read(self.y))
         of = np.digitize(probability, _EDGES)
         of += np.where(self.label(self.read(self.y)) == 0, _BINS, 0)
+        # A row without a label is in no bin.
+        of[labels < 0] = -1
         return sums([rows.of((of == cell).astype(np.float64)) for cell in range(2 * _BINS)])
 
 

@@ -14,15 +14,16 @@ from dpgrain.accounting import Event, Laplace
 from dpgrain.arrays.blocks import unit_of
 from dpgrain.choices.scores import STEPS
 from dpgrain.errors import ParameterError
+from dpgrain.learn.given import none_of
 from dpgrain.learn.scoring import (
     MISSES,
     Score,
     ScoreQuery,
     interval_text,
+    require_numbers,
     scored_rows,
     sums,
     units_text,
-    with_rest,
 )
 from dpgrain.noise import RandomState
 from dpgrain.noise.laws import raised
@@ -96,7 +97,7 @@ def r2(
     """Publish how much of the variance of targets predictions explain.
 
     Args:
-        y: (m,) the targets; what is no number counts as the middle of the range.
+        y: (m,) the targets; a row whose target is not finite is left out.
         predicted: (m,) the predictions, each from its own row alone; such as ``model.predict(X)``.
         lower: the least target, a public number in the units of ``y``; what is less counts as this.
         upper: the largest, likewise.
@@ -126,6 +127,8 @@ def r2(
         raise ParameterError(f"lower must be below upper, {upper!r}, not {lower!r}.", name="lower")
     promise = Promise.of(unit_of(unit, users), epsilon, delta, relation, share)
     rows = scored_rows(promise, y, predicted, users, elements)
+    for name, of in (("y", rows["y"]), ("predicted", rows["predicted"])):
+        require_numbers(name, none_of(of))
     return R2Query(**rows, lower=lower, upper=upper, random_state=random_state)
 
 
@@ -176,10 +179,12 @@ class R2Query(ScoreQuery[R2]):
         A target z, on a scale from 0 to 1, has the corners (1 − z)², 2z(1 − z) and z², which add up to
         one and tell its mean and its square.
         """
-        rows = self.blocks()
-        z, predicted = (self._scaled(self.numbers(of)) for of in (self.y, self.predicted))
-        corners = [rows.of((1 - z) ** 2), rows.of(2 * z * (1 - z))]
-        return sums([rows.of((z - predicted) ** 2)]), sums(with_rest(corners))
+        rows, target = self.blocks(), self.numbers(self.y)
+        known = np.isfinite(target)
+        z, predicted = (self._scaled(of) for of in (target, self.numbers(self.predicted)))
+        parts = ((z - predicted) ** 2, (1 - z) ** 2, 2 * z * (1 - z), z**2)
+        error, *corners = (rows.of(np.where(known, part, 0.0)) for part in parts)
+        return sums([error]), sums(corners)
 
     def _scaled(self, values: FloatArray) -> FloatArray:
         """Return numbers on a scale from 0 to 1, the middle for what is none."""

@@ -142,7 +142,7 @@ class ScoreQuery(Query[Scored], Generic[Scored]):
         Args:
             which: ``y`` or ``predicted``.
         """
-        return vector(which, self.whose.rows)
+        return vector(which.made() if isinstance(which, Predictions) else which, self.whose.rows)
 
     def numbers(self, which: Any) -> NDArray[np.float64]:
         """Return targets or predictions as numbers, NaN for what is none.
@@ -175,6 +175,20 @@ def with_rest(shares: list[IntArray]) -> list[IntArray]:
     return [*shares, STEPS - np.sum(shares, axis=0)]
 
 
+def require_numbers(name: str, form: Any) -> None:
+    """Refuse text where numbers are asked for, by its type, which is public.
+
+    Args:
+        name: the name of the values in messages.
+        form: none of the values, in their form.
+
+    Raises:
+        ParameterError: if they are text.
+    """
+    if vector(form, 0).dtype.kind in "USM":
+        raise ParameterError(f"{name} must be numbers, and they are text or times.", name=name)
+
+
 class Predictions:
     """The predictions of a model, made when they are read.
 
@@ -197,11 +211,11 @@ class Predictions:
         return self.shape[0]
 
     def __getitem__(self, which: slice) -> NDArray[Any]:
-        of: NDArray[Any] = self._none if which == slice(0, 0) else self._predict(self._X)
-        return of[which]
+        return self._none[which] if which == slice(0, 0) else self.made()[which]
 
-    def __array__(self, dtype: Any = None, copy: Any = None) -> NDArray[Any]:
-        return np.asarray(self._predict(self._X), dtype=dtype)
+    def made(self) -> NDArray[Any]:
+        """Return the predictions of all rows."""
+        return self._predict(self._X)
 
 
 def interval_text(value: float, low: float, high: float) -> str:

@@ -15,8 +15,11 @@ from dpgrain.errors import ParameterError, SchemaError
 from dpgrain.partitions import PERIODS, Partition, Rule
 from dpgrain.tables.dictionary import Cells
 from dpgrain.tables.elements import Elements, cell_codes
-from dpgrain.tables.engines.derived import Derived
+from dpgrain.tables.engines.column_types import TIMES
+from dpgrain.tables.engines.derived import as_read, period_of
 from dpgrain.tables.engines.people import made_of_people, require_whole_users
+from dpgrain.tables.engines.sources import TypedSource
+from dpgrain.tables.expression import Call, Column, Constant, Node, columns_of
 from dpgrain.tables.groups import Groups
 from dpgrain.tables.rows import CellColumn, Rows
 from dpgrain.units import Element, Level, Record, Unit, User
@@ -213,7 +216,9 @@ def _column(name: str, table: Rows) -> tuple[str, Elements | None, str]:
     if name in table.cells:
         cells = table.cells[name]
         return cells.of, cells.elements.labelled(), _described(name, table)
-    if name in table.days or name in table.derived:
+    if name in table.derived:
+        return name, None, table.derived[name].text
+    if name in table.days:
         return name, None, _described(name, table)
     return name, None, f"the column {name!r}"
 
@@ -229,8 +234,8 @@ def rule_of(column: str | None, elements: Elements | None, table: Rows) -> Rule:
     assert column is not None  # noqa: S101 - a partition is of a column
     if column in table.cells:
         column, elements = table.cells[column].of, table.cells[column].elements
-    if column in table.derived and elements is None:
-        return _rule_of(table.derived[column])
+    if column in table.derived and (elements is None or elements.period is not None):
+        return _rule_of(column, None if elements is None else elements.period, table)
     if column in table.days and (elements is None or elements.period is not None):
         day = table.days[column]
         period = "day" if elements is None else elements.period or "day"
@@ -244,24 +249,50 @@ def rule_of(column: str | None, elements: Elements | None, table: Rows) -> Rule:
     mark = sha256(f"{elements.name} of {_described(column, table)}".encode()).hexdigest()[:8]
     while column in table.cells:
         column = table.cells[column].of
+    if column in table.derived:
+        column = _rule_of(column, None, table).column
     cells = None if elements.labels is None else max(len(elements.labels), 1)
     return Rule(column, "stated", mark=mark, cells=cells)
 
 
-def _rule_of(made: Derived) -> Rule:
-    """Return the rule of a column that an expression makes, by which columns it is made of.
+def _rule_of(column: str, period: str | None, table: Rows) -> Rule:
+    """Return the rule of a column that an expression makes, by the data that it is made of.
 
-    Its name says nothing: another table may have one of that name, made in another way.
+    Names of columns that are made say nothing, as another table may have one of that name, made in
+    another way; nor does a column of data alone, as its text may be read as another type.
+
+    Args:
+        column: the column.
+        period: the period of its days that is a cell, if it is one.
+        table: the table.
     """
-    column = made.of[0] if len(made.of) == 1 else made.text
-    kind, zone = made.period or ("", "")
-    for period in PERIODS:
-        if kind == period:
-            return Rule(column, period, zone, read="TIMESTAMP" if made.clocks and not zone else "")
-    mark = sha256(made.text.encode()).hexdigest()[:8]
-    return Rule(
-        column, "stated", mark=mark, cells=None if made.values is None else len(made.values)
-    )
+    node = _made_of(Column(column), table)
+    if period is not None:
+        node = Call(period, (node,))
+    kind, zone = period_of(node) or ("", "")
+    data = tuple(dict.fromkeys(columns_of(node)))
+    for each in PERIODS:
+        if kind == each:
+            timed = table.schema[data[0]] in TIMES and not zone
+            return Rule(data[0], each, zone, read="TIMESTAMP" if timed else "")
+    read = ", ".join(f"{name!r} as {table.read_as(name)}" for name in sorted(data))
+    mark = sha256(f"{node} of {read}".encode()).hexdigest()[:8]
+    values = table.derived[column].values if period is None else None
+    of = data[0] if len(data) == 1 else str(node)
+    return Rule(of, "stated", mark=mark, cells=None if values is None else len(values))
+
+
+def _made_of(node: Node, table: Rows) -> Node:
+    """Return an expression of data alone, in which columns that are made are what they are made of."""
+    if isinstance(node, Column) and node.name in table.derived:
+        return _made_of(table.derived[node.name].node, table)
+    if isinstance(node, Column) and node.name in table.days:
+        day = table.days[node.name]
+        zone = (Constant(day.zone),) if day.zone else ()
+        return Call("day", (Column(day.of), *zone))
+    if isinstance(node, Call):
+        return replace(node, parts=tuple(_made_of(part, table) for part in node.parts))
+    return node
 
 
 def _described(column: str, table: Rows) -> str:
@@ -270,8 +301,11 @@ def _described(column: str, table: Rows) -> str:
         # The same name may be that of days in another zone elsewhere.
         return str(rule_of(column, None, table))
     if column in table.derived:
-        return table.derived[column].text
+        # By what it is made of, and as what that is read.
+        return f"{_made_of(Column(column), table)} ({_rule_of(column, None, table).mark})"
     if column not in table.cells:
-        return repr(column)
+        source = as_read(table.source)
+        stated = isinstance(source, TypedSource) and column in source.types
+        return f"{column!r} as {table.read_as(column)}" if stated else repr(column)
     cells = table.cells[column]
     return f"{cells.elements.name} of {_described(cells.of, table)}"

@@ -39,6 +39,15 @@ _OTHER_SIGNS = {"−": "-", "×": "*", "÷": "/", "==": "=", "<>": "!="}
 _COMPARISONS = ("=", "!=", "<", "<=", ">", ">=")
 _WORDS = ("and", "or", "not", "in", "true", "false")
 _NAME = re.compile(r"[^\W\d]\w*")
+_QUOTES = ("'", '"', "`")
+# Remedies for words and signs of other languages.
+_WORDS_INSTEAD = {
+    "is": "; ask known(x), or not known(x)",
+    "not": "; write not (x in ('a', 'b'))",
+    "between": "; write x >= 1 and x <= 2",
+    "like": "; compare prefix(x, 3)",
+}
+_INSTEAD = {"&": "; write and", "|": "; write or", "!": "; write not", "%": "; take floor(x / n)"}
 
 
 @dataclass(frozen=True)
@@ -182,7 +191,13 @@ class _Parser:
             return before
         found = _TOKEN.match(self.text, self.place)
         if found is None:
-            raise self.wrong(f"{self.text[self.place :].strip()[0]!r} is no sign of it")
+            sign = self.text[self.place :].strip()[0]
+            if sign in _QUOTES:
+                raise self.wrong(
+                    f"the quote {sign} is not closed; a text with one stands in others"
+                )
+            instead = _INSTEAD.get(sign, "")
+            raise self.wrong(f"{sign!r} is no sign of it{instead}")
         self.kind = found.lastgroup or ""
         token = found[self.kind]
         self.token = _OTHER_SIGNS.get(token, token) if self.kind == "sign" else token
@@ -219,7 +234,8 @@ class _Parser:
     def end(self) -> None:
         """Raise unless all has been read."""
         if self.kind:
-            raise self.wrong(f"{self.token!r} stands where it should end")
+            instead = _WORDS_INSTEAD.get(self.token.lower(), "")
+            raise self.wrong(f"{self.token!r} stands where it should end{instead}")
 
     def any(self, depth: int) -> Node:
         """Read alternatives."""

@@ -281,3 +281,75 @@ def test_an_expression_is_sent_as_it_is() -> None:
 
     made = Derived.of_text("month(at)", {"at": "TIMESTAMP"})
     assert pickle.loads(pickle.dumps(made)) == made
+
+
+def _twins() -> list[tuple[UserTable, UserTable, str]]:
+    """Tables with a column of one name each, made in two ways."""
+    rows = (
+        visits(8)
+        .append_column("xs", pa.array(["1.6"] * 8))
+        .append_column("late", visits(8)["moment"])
+    )
+    period = dg.Elements.from_period("month")
+
+    def read(**options: Any) -> UserTable:
+        return dg.read(rows, user="who", **options)
+
+    real, whole, comma = (
+        read(types={"xs": kind}, decimal=mark)
+        for kind, mark in (("DOUBLE", "."), ("BIGINT", "."), ("DOUBLE", ","))
+    )
+    days = [
+        read().with_days("d", of=of, zone=zone)
+        for of, zone in (("moment", "Europe/Paris"), ("late", "UTC"))
+    ]
+    made = [
+        read().derive(d=f"day({of}, '{zone}')")
+        for of, zone in (("moment", "Europe/Paris"), ("late", "UTC"))
+    ]
+    halves = [read().derive(a=text) for text in ("floor(paid)", "floor(paid / 2)")]
+    named = {1: "u", 2: "v"}
+    floors = [table.derive(a="floor(xs)").with_cells("c", "a", named) for table in (real, whole)]
+    return [
+        (halves[0].derive(c="a + 0"), halves[1].derive(c="a + 0"), "c"),
+        (halves[0], halves[1], "a + 1"),
+        (halves[0].with_cells("c", "a", named), halves[1].with_cells("c", "a", named), "c"),
+        (days[0].derive(c="month(d)"), days[1].derive(c="month(d)"), "c"),
+        (made[0].derive(c="month(d)"), days[1].derive(c="month(d)"), "c"),
+        (days[0].derive(c="weekday(d)"), days[1].derive(c="weekday(d)"), "c"),
+        (made[0].with_cells("c", "d", period), made[1].with_cells("c", "d", period), "c"),
+        (real.derive(c="floor(xs)"), whole.derive(c="floor(xs)"), "c"),
+        (real.derive(c="xs > 1"), comma.derive(c="xs > 1"), "c"),
+        (floors[0], floors[1], "c"),
+        (read().derive(c="quarter(at)"), read().derive(c="quarter(day)"), "c"),
+    ]
+
+
+@pytest.mark.parametrize("place", range(11))
+def test_columns_of_one_name_that_are_made_in_two_ways_are_two_partitions(place: int) -> None:
+    first, second, name = _twins()[place]
+    one, two = (
+        dg.count.query(table, unit=dg.Element(name), epsilon=1, delta=1e-6).plan.guarantee
+        for table in (first, second)
+    )
+    assert one.partition != two.partition
+    with pytest.raises(dg.ParameterError):
+        one + two
+
+
+def test_columns_that_are_made_of_the_same_data_are_one_partition() -> None:
+    table = dg.read(visits(8), user="who")
+    pairs = [
+        (table.derive(a="floor(paid)", c="a + 1"), table.derive(c="floor(paid) + 1")),
+        (
+            table.derive(d="day(moment, 'UTC')", c="month(d)"),
+            table.derive(c="month(moment, 'UTC')"),
+        ),
+        (table.with_days("d", of="at").derive(c="month(d)"), table.derive(c="month(at)")),
+    ]
+    for first, second in pairs:
+        one, two = (
+            dg.count.query(of, unit=dg.Element("c"), epsilon=1, delta=1e-6).plan.guarantee
+            for of in (first, second)
+        )
+        assert one.partition == two.partition

@@ -72,7 +72,10 @@ def labels_in(values: Any) -> list[Any]:
 
 
 def middle(values: list[Any]) -> Any:
-    return sorted(values)[(len(values) - 1) // 2] if values else None
+    if not values:
+        return None
+    low, high = (sorted(values)[k] for k in ((len(values) - 1) // 2, len(values) // 2))
+    return low if isinstance(low, dt.date) else low + (high - low) * 0.5
 
 
 def commonest(values: list[Any]) -> Any:
@@ -227,7 +230,7 @@ def test_what_a_feature_is_made_of() -> None:
     assert str(one.numbers[0]) == "er (any(kind = 'er'))"
     both = feature("each", "total(paid, ok) / count() + x")
     assert [number.name for number in both.numbers] == ["total(paid, ok)", "count()"]
-    assert both.derived == "(`total(paid, ok)` / `count()`) + x"
+    assert str(both.made) == "(`total(paid, ok)` / `count()`) + x"
     assert both.numbers[0].reads == ["paid", "ok"]
 
 
@@ -248,7 +251,12 @@ def test_what_a_feature_is_made_of() -> None:
         ({"x": "count() + q"}, SchemaError, "names 'q'"),
         ({"x": "n + 1"}, SchemaError, "names 'n'"),
         ({"X": "count()", "x": "count()"}, ParameterError, "two columns"),
-        ({"x": "count() +"}, ParameterError, "must be one of"),
+        ({"x": "count() +"}, ParameterError, "cannot be read"),
+        ({"x": "count(*)"}, ParameterError, "stands where a column"),
+        ({"count()": "count() + 5"}, ParameterError, "two columns"),
+        ({"count()": ("n", "sum"), "r": "total(n) / count()"}, ParameterError, "two columns"),
+        ({"x": "count() + 1", "count()": "max(n)"}, ParameterError, "two columns"),
+        ({"x": "count(q)"}, SchemaError, "'q' is not a column"),
     ],
 )
 def test_what_is_refused(asked: dict[str, str], error: type[Exception], word: str) -> None:
@@ -258,8 +266,19 @@ def test_what_is_refused(asked: dict[str, str], error: type[Exception], word: st
     assert word in str(refused.value)
 
 
+def test_texts_may_differ_in_capital_letters_alone_and_columns_have_any_name() -> None:
+    rows = pa.table({"who": [1, 1, 2], "k": ["A", "a", "a"], "paid in": [1.0, 2.0, 4.0]})
+    table = dg.read(rows, user="who")
+    asked = {"big": "any(k = 'A')", "small": "any(k = 'a')", "each": "total(`paid in`) / count()"}
+    found = made(table, {**asked, "both": "big and small"})
+    told = {who: (row["big"], row["small"], row["both"], row["each"]) for who, row in found.items()}
+    assert told == {1: (True, True, True, 1.5), 2: (False, True, False, 4.0)}
+    with pytest.raises(ParameterError, match="two columns"):
+        table.per_user(both="any(k = 'A') and any(k = 'a')")
+
+
 def test_a_function_of_rows_is_refused_of_one_row() -> None:
-    with pytest.raises(ParameterError, match="none of its functions"):
+    with pytest.raises(ParameterError, match="of all rows of a person"):
         table_of(drawn(np.random.default_rng(0), 3)).derive(x="total(n)")
 
 

@@ -360,7 +360,12 @@ def test_days_beyond_those_that_python_counts_end_nothing(text: str) -> None:
     ("text", "error", "word"),
     [
         ("nothing(x)", ParameterError, "none of its functions: year, quarter"),
+        ("total(x)", ParameterError, "ask for it in per_user"),
+        ("sum(x)", ParameterError, "in per_user, count, any, all, total"),
         ("q + 1", SchemaError, "names 'q', which is not a column"),
+        ("month(s)", SchemaError, "--type paid=double"),
+        ("m > '2025-01-01'", SchemaError, "take day(…, 'Europe/Paris')"),
+        ("month(m, '')", ParameterError, "a zone is a text"),
         ("s + 1", SchemaError, "of text; it is of"),
         ("x = s", SchemaError, "--type paid=double"),
         ("t > '2025-01-01'", SchemaError, "take day"),

@@ -17,6 +17,10 @@ from dpgrain.tables.engines.sources import OverSource, Source
 from dpgrain.tables.engines.sql import quoted
 from dpgrain.tables.expression import Call, Column, Constant, Node, columns_of, parsed
 
+# Functions that are periods of a calendar.
+_PERIODS = ("day", "week", "month", "quarter", "year")
+_NOTHING = Constant(True)
+
 
 @dataclass(frozen=True)
 class Derived:
@@ -30,6 +34,7 @@ class Derived:
         clocks: those among them that are times, each with a zone whose clocks are read.
         values: all values that it can have, in their order, where these are public and few.
         period: the name of the period of a date or time that it is, and the zone; else None.
+        node: the expression.
 
     >>> Derived.of_text("amount*2 > 3", {"amount": "DOUBLE"}).text
     '(amount * 2) > 3'
@@ -42,6 +47,7 @@ class Derived:
     clocks: tuple[tuple[str, str], ...] = ()
     values: tuple[Any, ...] | None = None
     period: tuple[str, str] | None = None
+    node: Node = _NOTHING
 
     @staticmethod
     def of_text(text: str, kinds: Mapping[str, str]) -> Derived:
@@ -56,17 +62,32 @@ class Derived:
             SchemaError: if a column is missing, or has a type that does not suit.
         """
         node = parsed(text)
+        return Derived.of_node(node, str(node), kinds)
+
+    @staticmethod
+    def of_node(node: Node, text: str, kinds: Mapping[str, str]) -> Derived:
+        """Read an expression whose parts are known.
+
+        Args:
+            node: the expression.
+            text: the text that it is shown as.
+            kinds: column → type, of the columns that it may be made of.
+
+        Raises:
+            ParameterError: if it has no meaning.
+            SchemaError: if a column is missing, or has a type that does not suit.
+        """
         reading = Reading(kinds, text)
         made = reading.of(node)
         if made.kind in TIMES:
             raise SchemaError(
-                f"the expression {text!r} is a time; take day({node}) or month({node}) of it."
+                f"the expression {text!r} is a time; take day({text}) or month({text}) of it."
             )
         columns = tuple(dict.fromkeys(columns_of(node)))
         # What no function should end, a value that nobody thought of, is missing, too.
         sql = f"TRY({made.used})"
         clocks = tuple(reading.clocks)
-        return Derived(str(node), made.kind, sql, columns, clocks, made.values, _period(node))
+        return Derived(text, made.kind, sql, columns, clocks, made.values, period_of(node), node)
 
     def added(self, rows: str, column: str) -> str:
         """Return the SQL of rows with the values as a column.
@@ -108,17 +129,20 @@ class Derived:
         return [*plain, *(each for each in self.clocks if each[1])]
 
 
-def _period(node: Node) -> tuple[str, str] | None:
-    """Return the period, and the zone, of an expression that is one of a column's times."""
-    if not isinstance(node, Call) or node.function not in (
-        "day",
-        "week",
-        "month",
-        "quarter",
-        "year",
-    ):
+def period_of(node: Node) -> tuple[str, str] | None:
+    """Return the period, and the zone, of an expression that is one of a column's times; else None.
+
+    Args:
+        node: the expression.
+
+    >>> period_of(parsed("month(day(at, 'UTC'))")), period_of(parsed("month(at)"))
+    (('month', 'UTC'), ('month', ''))
+    """
+    if not isinstance(node, Call) or node.function not in _PERIODS:
         return None
     of, *zone = node.parts
+    if isinstance(of, Call) and of.function == "day" and not zone:
+        of, *zone = of.parts
     if not isinstance(of, Column):
         return None
     return node.function, str(zone[0].value) if zone and isinstance(zone[0], Constant) else ""

@@ -10,7 +10,7 @@ digit of it. Features are asked for by expressions of the language of columns
 ``any(c)``, ``all(c)``          whether it is for one; for all
 ``total(x)``, ``mean(x)``       the sum and the mean of finite numbers
 ``min(x)``, ``max(x)``          the least and the largest number or date
-``median(x)``                   the middle one, of two in the middle the lower
+``median(x)``                   the middle one; of two the mean, or the earlier date
 ``distinct(x)``                 how many different values there are
 ``most(x)``                     the value that most rows have, of several the least
 ``first(x, t)``, ``last(x, t)``  the value at the least or the largest t, a number, a date or a time
@@ -93,8 +93,10 @@ class Number:
         """
         column = self.of
         if self.where is not None and rows.schema.get(self.where) != TRUTH:
+            rows.require(self.where, self.name)
             raise SchemaError(
-                f"{self.name} counts rows where {self.where}, which must be true or false.",
+                f"{self.name} has the condition {self.where}, which must be true or false; compare it, "
+                f"as {self.where} = 1, or ask whether it is there, known({self.where}).",
                 name=self.name,
             )
         if self.along is not None:
@@ -120,7 +122,7 @@ class Number:
             return TRUTH
         if self.of is None or self.counts:
             return "BIGINT"
-        if self.function == "mean":
+        if self.function == "mean" or (self.function == "median" and rows.schema[self.of] != DAY):
             return "DOUBLE"
         kind = rows.schema[self.of]
         if kind == DAY or (kind == TRUTH and self.chosen):
@@ -187,7 +189,10 @@ class Number:
         if self.function == "most":
             return _MOST.format(argument)
         if self.function == "median":
-            return f"quantile_disc({argument}, 0.5)"
+            assert self.of is not None  # noqa: S101 - it is of a column
+            if rows.schema[self.of] == DAY:
+                return f"quantile_disc({argument}, 0.5)"
+            return f"quantile_cont(CAST({argument} AS DOUBLE), 0.5)"
         if self.function in ("min", "max"):
             return f"{self.function}({argument})"
         assert self.of is not None  # noqa: S101 - sums and means are of a column
@@ -277,12 +282,14 @@ class Feature:
     Args:
         name: the name of its column.
         numbers: the numbers that it is made of.
-        derived: the expression that it is of columns of people; None where it is one of the numbers.
+        made: the expression that it is of columns of people; None where it is one of the numbers.
+        text: the expression that it was asked for by.
     """
 
     name: str
     numbers: tuple[Number, ...]
-    derived: str | None = None
+    made: Node | None = None
+    text: str = ""
 
 
 # Functions of rows by name, each with the function of the number and its parts besides a condition.
@@ -312,18 +319,18 @@ def feature(name: str, asked: Any) -> Feature:
     Raises:
         ParameterError: if it is none of these.
 
-    >>> made = feature("per_visit", "total(paid) / count()")
-    >>> [number.name for number in made.numbers], made.derived
+    >>> each = feature("per_visit", "total(paid) / count()")
+    >>> [number.name for number in each.numbers], str(each.made)
     (['total(paid)', 'count()'], '`total(paid)` / `count()`')
     """
-    if not isinstance(asked, str) or not is_expression(asked):
+    if not isinstance(asked, str) or not ("(" in asked or is_expression(asked)):
         return Feature(name, (_number(name, asked),))
     node = parsed(asked)
     if isinstance(node, Call) and node.function in _OF_ROWS:
         return Feature(name, (replace(_of_rows(node), name=name),))
     numbers: dict[str, Number] = {}
     left = _taken(node, numbers)
-    return Feature(name, tuple(numbers.values()), str(left))
+    return Feature(name, tuple(numbers.values()), left, str(node))
 
 
 def _taken(node: Node, numbers: dict[str, Number]) -> Node:

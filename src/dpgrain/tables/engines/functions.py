@@ -28,6 +28,7 @@ from datetime import date
 from itertools import pairwise
 from typing import Any
 
+from dpgrain._wording import named_like
 from dpgrain.errors import ParameterError, SchemaError
 from dpgrain.tables.engines.column_types import (
     DAY,
@@ -49,6 +50,13 @@ _NUMBERS = (INTEGER, REAL)
 _LARGEST = 2**63 - 1
 # Letters of the SQL of an expression, at most.
 _LONGEST_SQL = 50_000
+# Remedy for a column of text that is meant to be something else.
+_OF_TEXT = "; state the type of a column of text (types= in dg.read, --type paid=double)"
+#: The functions of all rows of a person (:mod:`dpgrain.tables.engines.features`).
+OF_ROWS = (
+    "count", "any", "all", "total", "mean", "min", "max", "median", "distinct", "most", "first",
+    "last",
+)  # fmt: skip
 # Types in words.
 _WORDS = {
     INTEGER: "whole numbers",
@@ -125,10 +133,15 @@ class Reading:
             return self._column(node.name)
         made = FUNCTIONS.get(node.function)
         if made is None:
+            if node.function in OF_ROWS:
+                raise ParameterError(
+                    f"the expression {self.text!r} has {node.function}(…), which is of all rows of a "
+                    "person: ask for it in per_user (--per-user)."
+                )
             listed = ", ".join(name for name in FUNCTIONS if name.isalpha() and name not in _SIGNS)
             raise ParameterError(
                 f"the expression {self.text!r} has {node.function}(…), which is none of its functions: "
-                f"{listed}."
+                f"{listed}; and, of all rows of a person in per_user, {', '.join(OF_ROWS)}."
             )
         result = made(self, node, [self.of(part) for part in node.parts])
         if len(result.sql) > _LONGEST_SQL:
@@ -154,7 +167,8 @@ class Reading:
         kind = self.kinds.get(name)
         if kind is None:
             raise SchemaError(
-                f"the expression {self.text!r} names {name!r}, which is not a column of the table."
+                f"the expression {self.text!r} names {name!r}, which is not a column of the table; "
+                f"{named_like(name, list(self.kinds))}. Text stands in quotes, as kind = 'er'."
             )
         if kind in INTEGERS:
             return Typed(INTEGER, f"CAST({quoted(name)} AS BIGINT)")
@@ -181,9 +195,10 @@ class Reading:
 
     def unsuited(self, node: Call, part: Typed, wanted: str) -> SchemaError:
         """Return the error for a part of another type than a function is of."""
+        remedy = _OF_TEXT if part.kind == TEXT and part.constant is None else ""
         return SchemaError(
             f"the expression {self.text!r} has {node.function!r} of {_WORDS[part.kind]}; it is of "
-            f"{wanted}."
+            f"{wanted}{remedy}."
         )
 
     def clock(self, column: str, zone: str) -> str:
@@ -250,8 +265,11 @@ def _alike(reading: Reading, node: Call, parts: list[Typed]) -> list[str]:
     if len(kinds) > 1 or kinds <= set(TIMES):
         words = " and ".join(sorted(_WORDS[kind] for kind in kinds))
         remedy = "; take day(…) of times" if kinds & set(TIMES) else ""
+        if MOMENT in kinds:
+            remedy = "; take day(…, 'Europe/Paris') of moments"
         if TEXT in kinds and kinds & set(_NUMBERS):
-            remedy = "; state the type of a column of text (types= in dg.read, --type paid=double)"
+            columns = any(part.kind == TEXT and part.constant is None for part in parts)
+            remedy = f"{_OF_TEXT}, or put the number in quotes" if columns else ""
         raise SchemaError(
             f"the expression {reading.text!r} has {node.function!r} of {words}, which are not "
             f"compared{remedy}."
@@ -293,10 +311,10 @@ def _local(reading: Reading, node: Call, parts: list[Typed]) -> Typed:
         said = f"wants a zone: {node.function}(…, 'Europe/Paris')" if len(parts) == 1 else ""
         raise reading.wrong(f"{node.function!r} of {_WORDS[time.kind]} {said or 'takes no zone'}")
     zone = parts[1].constant if len(parts) == 2 else ""
-    if not isinstance(zone, str):
-        raise reading.wrong("a zone is a text such as 'Europe/Paris'")
-    if not zone:
+    if len(parts) == 1:
         return time
+    if not isinstance(zone, str) or not zone:
+        raise reading.wrong("a zone is a text such as 'Europe/Paris'")
     of = node.parts[0]
     assert isinstance(of, Column)  # noqa: S101 - no function makes moments
     return replace(time, sql=reading.clock(of.name, check_zone(zone)))

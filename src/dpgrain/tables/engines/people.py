@@ -15,6 +15,7 @@ from dpgrain.tables.engines.duckdb import DuckDB
 from dpgrain.tables.engines.features import Number, feature
 from dpgrain.tables.engines.sql import key as key_of
 from dpgrain.tables.engines.sql import quoted
+from dpgrain.tables.expression import is_expression
 from dpgrain.tables.rows import Rows
 from dpgrain.units import Unit, User
 
@@ -61,12 +62,23 @@ class PerUser:
                 f"{twice[0]} names two columns of one table; choose another name.", name=twice[0]
             )
         features = [feature(name, asked) for name, asked in numbers.items()]
-        made = {each.name: each for one in features for each in one.numbers}
-        rows = rows.with_expressions([each.reads for each in made.values()])
+        made, spelt = dict[str, Number](), {name.casefold(): name for name in taken}
+        for one in features:
+            for each in one.numbers:
+                first = spelt.setdefault(each.name.casefold(), each.name)
+                inner = one.made is not None and each.name in numbers
+                if first != each.name or inner or made.setdefault(each.name, each) != each:
+                    raise ParameterError(
+                        f"{each.name} names two columns of one table; choose another name.",
+                        name=each.name,
+                    )
+        for each in made.values():
+            rows, known = _with_reads(rows, each)
+            made[each.name] = known
         people = PerUser(rows, keys, tuple(each.checked(rows) for each in made.values()))
         for one in features:
-            if one.derived is not None:
-                derived = Derived.of_text(one.derived, people.columns())
+            if one.made is not None:
+                derived = Derived.of_node(one.made, one.text, people.columns())
                 people = replace(people, derived=(*people.derived, (one.name, derived)))
         return people
 
@@ -110,7 +122,9 @@ class PerUser:
     def __str__(self) -> str:
         made = [f"{name} ({derived.text})" for name, derived in self.derived]
         kept = [f"where {condition.text}" for condition in self.filters]
-        return ", ".join([*self.by, *map(str, self.numbers), *made, *kept])
+        # Numbers that features are made of stand in these.
+        asked = [str(each) for each in self.numbers if each.name != each.text]
+        return ", ".join([*self.by, *asked, *made, *kept])
 
     def columns(self) -> dict[str, str]:
         """Return column name → type, from public types alone."""
@@ -167,6 +181,25 @@ class PerUser:
         """The number of tables of this kind that it is made of, one of another."""
         below = self.rows.source
         return below._depth + 1 if isinstance(below, PerUser) else 0
+
+
+def _with_reads(rows: Rows, number: Number) -> tuple[Rows, Number]:
+    """Return rows with a column for each expression that a number is made of, and the number of these.
+
+    Names of columns that differ in capital letters alone are one name to an engine.
+    """
+    names: dict[str, str] = {}
+    for text in number.reads:
+        name = text
+        if text not in rows.schema and is_expression(text):
+            while rows.has(name):
+                name += " "
+            rows = rows.derive({name: text})
+        names[text] = name
+    of, where, along = (
+        None if text is None else names[text] for text in (number.of, number.where, number.along)
+    )
+    return rows, replace(number, of=of, where=where, along=along)
 
 
 def made_of_people(table: Rows) -> PerUser | None:
