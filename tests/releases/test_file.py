@@ -231,3 +231,55 @@ def test_a_file_is_known_again_by_its_text(tmp_path: Path) -> None:
 def test_no_output_stands_in_place_of_what_is_read(tmp_path: Path) -> None:
     said = _told(tmp_path, RIGHT.replace('"pages.csv"', '"visits.parquet"', 1))
     assert "visits.parquet" in said
+
+
+def test_columns_filters_and_people_of_a_table_are_told_with_their_places(tmp_path: Path) -> None:
+    rows = "who,at,paid\n1,2025-01-03 10:00,3\n2,2025-02-03 10:00,4\n"
+    (tmp_path / "rows.csv").write_text(rows, encoding="utf-8")
+    told = """
+        [table]
+        source = "rows.csv"
+        user = "who"
+        filter = "paid"
+        [table.columns]
+        m = "mont(at)"
+        [budget]
+        unit = "user"
+        epsilon = 1
+        delta = 1e-6
+        [release.a]
+        statistic = "count"
+        by = "bins(paid, 0, 5)"
+        share = 0.2
+        [release.b]
+        statistic = "count"
+        by = "mnth"
+        share = 0.2
+        """
+    path = tmp_path / "releases.toml"
+    path.write_text(told, encoding="utf-8")
+    with pytest.raises(dg.ParameterError) as refused:
+        dg.plan_releases(path)
+    lines = str(refused.value).splitlines()
+    for line, place in zip(
+        lines[1:],
+        ("[table.columns]", "[table] filter:", "[release.a] by:", "[release.b] by:"),
+        strict=True,
+    ):
+        assert line.strip().startswith(place)
+    right = told.replace(
+        'user = "who"', 'user = "who"\n        types = {at = "TIMESTAMP", paid = "DOUBLE"}'
+    )
+    right = (
+        right.replace('"paid"\n', '"paid > 0"\n').replace("mont(", "month(").replace("mnth", "m")
+    )
+    path.write_text(right, encoding="utf-8")
+    made = dg.releases(path)
+    assert "rows are those where paid > 0" in str(made.guarantee)
+    path.write_text(
+        right.replace("[budget]", "[table.per_user]\n        n = 'count()'\n        [budget]")
+        .replace('"bins(paid, 0, 5)"', '"n > 1"')
+        .replace('by = "m"', 'by = "n"'),
+        encoding="utf-8",
+    )
+    assert "a person's row is n (count())" in str(dg.releases(path)["a"].guarantee)

@@ -200,3 +200,29 @@ def test_a_file_is_not_written_under_the_ending_of_another_kind(
     with pytest.raises(ParameterError, match=r"is written as a page of HTML \(\.html\)"):
         by_item.report(tmp_path / "x.pdf")
     assert not list(tmp_path.iterdir())
+
+
+def test_a_pivot_has_a_row_and_a_column_for_values_of_two_keys() -> None:
+    rows = {"who": [1, 2, 3], "kind": ["er", "gp", "er"], "year": [2025, 2024, 2024]}
+    table = dg.read(pa.table(rows), user="who")
+    asked: dict[str, Any] = {"unit": dg.User(), "epsilon": 1e6, "delta": 1e-6, "random_state": 1}
+    domain = {"kind": ["gp", "er"], "year": [2025, 2024]}
+    release = dg.count(table, by=["kind", "year"], domain=domain, clip=1.0, **asked)
+    wide = release.pivot("kind", "year")
+    assert (wide.index.tolist(), wide.columns.tolist()) == (domain["kind"], domain["year"])
+    assert wide.round().to_numpy().tolist() == [[0.0, 1.0], [1.0, 1.0]]
+    assert wide.columns.name == f"{release.headings[0]} by year"
+    assert len(set(release.pivot("year", "kind", "std_error").to_numpy().ravel())) == 1
+    largest = release.largest(1).pivot("kind", "year")
+    assert largest.shape == (1, 1)
+    listed = dg.count(
+        table, by=["kind", "year"], domain=[("er", 2025), ("gp", 2024)], clip=1.0, **asked
+    )
+    assert np.isnan(listed.pivot("kind", "year").to_numpy()).sum() == 2
+    for rows_of, columns in (("kind", "kind"), ("kind", "month"), ("year", "who")):
+        with pytest.raises(dg.ParameterError, match="its keys are kind, year"):
+            release.pivot(rows_of, columns)
+    with refuses("value", "must be one of"):
+        release.pivot("kind", "year", "kind")
+    with pytest.raises(dg.ParameterError, match="its keys are none"):
+        dg.count(table, **asked).pivot("kind", "year")

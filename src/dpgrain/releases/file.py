@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -114,9 +115,12 @@ class File:
             random_state: a seed, for tests and research.
         """
         rows = self.table.where(entry.where) if entry.where else self.table
-        named = [name for _, name in entry.kind.named(entry.own)]
+        for name in (*(name for _, name in entry.kind.named(entry.own)), self.unit):
+            # What is wrong is told where the release is asked for.
+            with suppress(DpgrainError):
+                rows = rows.with_expressions(getattr(name, "by", name))
         return Asked(
-            rows.with_expressions(*named, getattr(self.unit, "by", None)),
+            rows,
             self.unit,
             self.whole.relation,
             entry.own,

@@ -138,6 +138,49 @@ class Release(ShownRelease, ABC):
         frame: pd.DataFrame = self.to_arrow().to_pandas()
         return frame
 
+    def pivot(self, rows: str, columns: str, value: str | None = None) -> pd.DataFrame:
+        """Return one number of each group as a wide table, a row and a column for values of two keys.
+
+        Args:
+            rows: the key whose values are rows, in the order of the release.
+            columns: the key whose values are columns.
+            value: the number, a column of :meth:`to_arrow`; the estimate without it.
+
+        Raises:
+            ParameterError: if the groups have other keys, or there is no such number.
+
+        The name of the columns says what the numbers are; what is no group is missing. Intervals do not
+        fit beside them: ask for ``value="capped_low"``, say.
+
+        >>> import pyarrow as pa
+        >>> from dpgrain import User, count, read
+        >>> visits = pa.table({"who": [1, 2], "kind": ["er", "gp"], "year": [2024, 2025]})
+        >>> release = count(
+        ...     read(visits, user="who"), by=["kind", "year"], unit=User(), epsilon=1.0, delta=1e-6,
+        ...     domain={"kind": ["er", "gp"], "year": [2024, 2025]}, random_state=1)
+        >>> release.pivot("kind", "year").shape, release.pivot("kind", "year").columns.name
+        ((2, 2), 'capped_estimate by year')
+        """
+        keys = {rows, columns}
+        if keys != set(self.groups.names) or len(keys) < 2:
+            listed = ", ".join(self.groups.names) or "none"
+            raise ParameterError(
+                f"pivot takes the two keys of a release by two, not {rows!r} and {columns!r}; its keys "
+                f"are {listed}."
+            )
+        number, table = self.headings[0] if value is None else value, self.to_arrow()
+        numbers = table.column_names[len(keys) :]
+        if number not in numbers:
+            raise ParameterError(
+                f"value must be one of {', '.join(numbers)}, not {number!r}.", name="value"
+            )
+        frame = table.select([rows, columns, number]).to_pandas()
+        order = [frame[key].drop_duplicates() for key in (rows, columns)]
+        wide: pd.DataFrame = frame.pivot(index=rows, columns=columns, values=number)
+        wide = wide.reindex(index=order[0], columns=order[1])
+        wide.index.name, wide.columns.name = rows, f"{number} by {columns}"
+        return wide
+
     def largest(self, count: int = 20) -> Self:
         """Return the release of the groups with the largest estimates only, largest first.
 
