@@ -82,7 +82,7 @@ def _known(kept: Callable[..., float], values: list[dict[str, float]]) -> bool:
 
 def _error(shares: list[float]) -> float:
     """Return the standard error of a mean."""
-    return statistics.stdev(shares) / len(shares) ** 0.5
+    return float(statistics.stdev(shares) / len(shares) ** 0.5)
 
 
 def _figures(kept: Callable[..., float], answers: list[dict[str, Any]]) -> dict[str, Any]:
