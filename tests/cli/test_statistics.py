@@ -311,6 +311,7 @@ def test_a_distribution_by_group(visits: Path, tmp_path: Path, command: Command)
 @pytest.mark.parametrize(
     ("options", "said"),
     [
+        (["--per-user-filter", "n > 1"], "--per-user-filter goes with --per-user"),
         (["--per-user", "n"], "--per-user must be NAME=EXPRESSION, such as"),
         (["--per-user", "n=count", "--per-user", "n=size"], "each name once"),
         (["--per-user", "n=seconds:median"], "with a function of size, count, sum"),

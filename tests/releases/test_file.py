@@ -278,8 +278,9 @@ def test_columns_filters_and_people_of_a_table_are_told_with_their_places(tmp_pa
     assert "rows are those where paid > 0" in str(made.guarantee)
     path.write_text(
         right.replace("[budget]", "[table.per_user]\n        n = 'count()'\n        [budget]")
+        .replace('user = "who"', 'user = "who"\n        per_user_filter = "n > 0"')
         .replace('"bins(paid, 0, 5)"', '"n > 1"')
         .replace('by = "m"', 'by = "n"'),
         encoding="utf-8",
     )
-    assert "a person's row is n (count())" in str(dg.releases(path)["a"].guarantee)
+    assert "n > 1 (n > 1), where n > 0" in str(dg.releases(path)["a"].guarantee)

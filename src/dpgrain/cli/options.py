@@ -102,6 +102,14 @@ PerUserBy: TypeAlias = Annotated[
         rich_help_panel=seldom(PEOPLE),
     ),
 ]
+PerUserFilter: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="CONDITION",
+        help="Only users for whom a condition of their numbers is true, such as 'visits > 2'.",
+        rich_help_panel=seldom(PEOPLE),
+    ),
+]
 Delimiter: TypeAlias = Annotated[
     str,
     typer.Option(

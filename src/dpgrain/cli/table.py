@@ -23,6 +23,7 @@ from dpgrain.cli.options import (
     Master,
     PerUser,
     PerUserBy,
+    PerUserFilter,
     Types,
     Where,
     columns_of,
@@ -163,6 +164,7 @@ class People:
 
     per_user: PerUser = None
     per_user_by: PerUserBy = None
+    per_user_filter: PerUserFilter = None
 
     def of(self, rows: UserTable) -> UserTable:
         """Return one row of each user, where any number is asked for; else the table.
@@ -172,8 +174,11 @@ class People:
             SchemaError: if a column is missing or of the wrong type.
         """
         if not self.per_user:
-            if self.per_user_by:
-                raise ParameterError("--per-user-by goes with --per-user, such as visits=count.")
+            for name, stated in (("by", self.per_user_by), ("filter", self.per_user_filter)):
+                if stated:
+                    raise ParameterError(
+                        f"--per-user-{name} goes with --per-user, such as visits=count."
+                    )
             return rows
         if rows.user is None:
             raise ParameterError("--per-user needs --user: the column of whose a record is.")
@@ -194,7 +199,9 @@ class People:
             if colon:
                 rows.require(column, "--per-user")
             asked[name] = (column, function) if colon else made
-        return rows.per_user(by=self.per_user_by, **asked)
+        return derived_of(
+            rows.per_user(by=self.per_user_by, **asked), (), self.per_user_filter or ()
+        )
 
 
 def with_days(rows: UserTable, days: Sequence[str]) -> UserTable:

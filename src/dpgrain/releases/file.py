@@ -159,6 +159,7 @@ _TABLE = {
     "filter": Key("filter", str),
     "per_user": Key("per_user", Mapping[str, str]),
     "per_user_by": Key("per_user_by", str | Sequence[str]),
+    "per_user_filter": Key("per_user_filter", str),
     "where": Key("where", Mapping[str, Any]),
 }
 _CELLS = {
@@ -272,6 +273,7 @@ def _table(
     days, columns = known.pop("days", {}), known.pop("columns", {})
     condition = known.pop("filter", None)
     people, by = known.pop("per_user", {}), known.pop("per_user_by", None)
+    of_people = known.pop("per_user_filter", None)
     where = known.pop("where", {})
     if source is None:
         return None
@@ -299,6 +301,9 @@ def _table(
     if people or by:
         with mistakes.at("[table.per_user]"):
             rows = rows.per_user(by=by, **people)
+    if of_people is not None:
+        with mistakes.at("[table] per_user_filter:"):
+            rows = rows.filter(of_people)
     return rows
 
 
