@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -226,3 +226,36 @@ def test_a_pivot_has_a_row_and_a_column_for_values_of_two_keys() -> None:
         release.pivot("kind", "year", "kind")
     with pytest.raises(dg.ParameterError, match="its keys are none"):
         dg.count(table, **asked).pivot("kind", "year")
+
+
+def test_groups_of_few_people_are_left_out_by_noisy_numbers() -> None:
+    rng = np.random.default_rng(0)
+    zips = np.repeat([1, 2, 3], [400, 60, 5])
+    rows = pa.table({"who": rng.permutation(465), "zip": zips, "paid": rng.random(465)})
+    table = dg.read(rows, user="who")
+    people = table.per_user(by="zip", paid="total(paid)")
+    asked: dict[str, Any] = {
+        "by": "zip", "domain": [1, 2, 3], "unit": dg.User(), "epsilon": 1.0, "delta": 1e-6,
+    }  # fmt: skip
+    shown = [0, 0, 0]
+    noise: Literal["gaussian", "laplace"]
+    for seed in range(20):
+        noise = "gaussian" if seed % 2 else "laplace"
+        counted = dg.count(people, **asked, noise=noise, random_state=seed)
+        left = counted.min_people(40)
+        assert (left.estimate >= 40).all()
+        assert len(left) == (counted.estimate >= 40).sum()
+        for key in left.items.to_pylist():
+            shown[key - 1] += 1
+        means = dg.mean(people, "paid", bounds=(0, 1), **asked, random_state=seed)
+        assert (means.min_people(40).count >= 40).all()
+    assert shown[0] == 20
+    assert shown[1] > 15
+    # 35 people fewer, of a noise of at most six.
+    assert shown[2] == 0
+    with pytest.raises(dg.ParameterError, match="a table of people"):
+        dg.count(table, **asked).min_people(40)
+    with refuses("least", "at least 1"):
+        counted.min_people(0)
+    with pytest.raises(dg.ParameterError, match="coarser"):
+        dg.count(people, **asked, noise="gaussian", clip=1.0).min_people(1).coarser(0.5)

@@ -191,7 +191,46 @@ class Release(ShownRelease, ABC):
         """
         count = _validate.integer(minimum=1, count=count)
         places = np.argsort(-self.estimate, kind="stable")[:count]
-        places = np.sort(places) if self.statistic.in_order else places
+        return self._taken(np.sort(places) if self.statistic.in_order else places)
+
+    def min_people(self, least: int) -> Self:
+        """Return the groups alone whose noisy number of people is large enough: free of charge.
+
+        Args:
+            least: the smallest noisy number of people of a group that stays.
+
+        Raises:
+            ParameterError: if ``least`` is not a whole number of at least 1, or the numbers are not of
+                people: they are in counts, means and other ratios of a table that
+                :meth:`~dpgrain.UserTable.per_user` made.
+
+        It is post-processing of noisy numbers, and no promise about true ones: of Gaussian noise with
+        standard error s, a group of at most ``least`` − s·z people stays with a probability of Φ̄(z) at
+        most, so that one of few people may be shown, and one of more left out.
+
+        >>> import pyarrow as pa
+        >>> from dpgrain import User, count, read
+        >>> rows = pa.table({"who": list(range(900)), "zip": ["75"] * 890 + ["13"] * 10})
+        >>> people = read(rows, user="who").per_user(by="zip", visits="count()")
+        >>> found = count(people, by="zip", domain=["75", "13"], unit=User(), epsilon=1, delta=1e-6)
+        >>> found.min_people(50).items.to_pylist()
+        ['75']
+        """
+        least = _validate.integer(minimum=1, least=least)
+        people = self._people()
+        if people is None:
+            raise ParameterError(
+                "min_people needs a noisy number of people of each group: count a table of people "
+                "(per_user), or take a mean of one."
+            )
+        return self._taken(np.flatnonzero(people >= least))
+
+    def _people(self) -> FloatArray | None:
+        """Return the noisy numbers of people of the groups, (V,); None where numbers are of rows."""
+        return None
+
+    def _taken(self, places: IntArray) -> Self:
+        """Return the release of the groups at some places."""
         taken: dict[str, Any] = {name: column[places] for name, column in self._columns().items()}
         made: Any = self
         return cast(Self, replace(made, groups=self.groups.take(places), **taken))
@@ -421,10 +460,15 @@ class Histogram(Release):
         mark = {} if self.chain is None else {"chain": self.chain.mark}
         return {"noise": self.noise, "nonnegative": self.nonnegative, **mark}
 
-    def largest(self, count: int = 20) -> Self:
-        """Return the release of the groups with the largest estimates only, largest first."""
+    def _people(self) -> FloatArray | None:
+        """Return the noisy counts, where they are of people."""
+        of_people = self.asked.over == "people" and self.asked.value is None
+        return self.estimate if of_people and not self.nonnegative else None
+
+    def _taken(self, places: IntArray) -> Self:
+        """Return the release of the groups at some places; it has no copies."""
         # Copies add noise to all groups, in their order.
-        return replace(super().largest(count), chain=None, steps=None)
+        return replace(super()._taken(places), chain=None, steps=None)
 
     def coarser(self, epsilon: float) -> Self:
         """Return a copy with more noise, for those who are trusted less: free of charge.
@@ -639,6 +683,10 @@ class Estimates(Release):
     guarantee: Guarantee
     asked: Asked
     count_error: FloatArray | None = None
+
+    def _people(self) -> FloatArray | None:
+        """Return the noisy numbers of people behind the estimates, where these are of people."""
+        return self.count if self.asked.over == "people" else None
 
     @property
     def low(self) -> FloatArray:
