@@ -209,9 +209,9 @@ def std(
     random_state: RandomState = None,
     progress: bool | None = None,
 ) -> Query[Estimates]:
-    """Publish the standard deviation of a column, overall or by group.
+    """Publish the standard deviation of a column.
 
-    It is the root of :func:`dpgrain.variance`, in the units of the column.
+    It is the root of :func:`dpgrain.variance`, overall or by group, in the units of the column.
 
     Args:
 
