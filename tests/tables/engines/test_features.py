@@ -299,3 +299,20 @@ def test_features_are_counted_and_averaged() -> None:
     zero = dg.mean(people, "spent", bounds=(-30, 30), **asked).value
     assert zero == pytest.approx(sum(row["sum_n"] for row in expected.values()) / 400, abs=1e-2)
     assert "er (any(lower(kind) = 'er'))" in str(mean.guarantee)
+
+
+def test_a_number_that_has_a_name_is_made_once() -> None:
+    table = table_of(drawn(np.random.default_rng(0), 5))
+    people = table.per_user(
+        spent="total(n)",
+        rows=("n", "size"),
+        each="total(n) / count()",
+        er="total(n, ok) > total(n)",
+    )
+    assert list(people.schema) == ["who", "spent", "rows", "total(n, ok)", "each", "er"]
+    assert "each (total(n) / count())" in str(people.source)
+    plainly = table.per_user(each="total(n) / count()")
+    assert list(plainly.schema) == ["who", "total(n)", "count()", "each"]
+    each = {who: row["each"] for who, row in made(table, {"each": "total(n) / count()"}).items()}
+    own = made(table, {"spent": "total(n)", "rows": "count()", "each": "total(n) / count()"})
+    assert each == {who: row["each"] for who, row in own.items()}

@@ -21,7 +21,7 @@ All but the first row of these take a condition as their last part: ``total(paid
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias, cast
 
@@ -69,6 +69,11 @@ class Number:
     where: str | None = None
     along: str | None = None
     text: str = ""
+
+    @property
+    def meaning(self) -> tuple[Any, ...]:
+        """What it is, whatever it is called."""
+        return self.function, self.of, self.where, self.along
 
     @property
     def reads(self) -> list[str]:
@@ -331,6 +336,36 @@ def feature(name: str, asked: Any) -> Feature:
     numbers: dict[str, Number] = {}
     left = _taken(node, numbers)
     return Feature(name, tuple(numbers.values()), left, str(node))
+
+
+def named(features: Sequence[Feature]) -> list[Feature]:
+    """Return features in which a number that has a name of its own goes by it, and is made once.
+
+    Args:
+        features: the features.
+    """
+    own = {
+        number.meaning: number.name
+        for one in features
+        if one.made is None
+        for number in one.numbers
+    }
+    return [one if one.made is None else _renamed(one, one.made, own) for one in features]
+
+
+def _renamed(one: Feature, made: Node, own: Mapping[tuple[Any, ...], str]) -> Feature:
+    """Return a feature of which numbers that are own ones have these names."""
+    names = {number.name: own.get(number.meaning, number.name) for number in one.numbers}
+    numbers = tuple(number for number in one.numbers if number.meaning not in own)
+    return replace(one, numbers=numbers, made=_with_names(made, names))
+
+
+def _with_names(node: Node, names: Mapping[str, str]) -> Node:
+    if isinstance(node, Column):
+        return Column(names.get(node.name, node.name))
+    if isinstance(node, Call):
+        return replace(node, parts=tuple(_with_names(part, names) for part in node.parts))
+    return node
 
 
 def _taken(node: Node, numbers: dict[str, Number]) -> Node:

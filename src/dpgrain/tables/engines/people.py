@@ -12,7 +12,7 @@ from dpgrain.errors import ParameterError
 from dpgrain.regions import Region
 from dpgrain.tables.engines.derived import Derived
 from dpgrain.tables.engines.duckdb import DuckDB
-from dpgrain.tables.engines.features import Number, feature
+from dpgrain.tables.engines.features import Number, feature, named
 from dpgrain.tables.engines.sql import key as key_of
 from dpgrain.tables.engines.sql import quoted
 from dpgrain.tables.expression import is_expression
@@ -61,7 +61,7 @@ class PerUser:
             raise ParameterError(
                 f"{twice[0]} names two columns of one table; choose another name.", name=twice[0]
             )
-        features = [feature(name, asked) for name, asked in numbers.items()]
+        features = named([feature(name, asked) for name, asked in numbers.items()])
         made, spelt = dict[str, Number](), {name.casefold(): name for name in taken}
         for one in features:
             for each in one.numbers:
