@@ -305,7 +305,7 @@ def test_a_number_that_has_a_name_is_made_once() -> None:
     table = table_of(drawn(np.random.default_rng(0), 5))
     people = table.per_user(
         spent="total(n)",
-        rows=("n", "size"),
+        rows="count()",
         each="total(n) / count()",
         er="total(n, ok) > total(n)",
     )
