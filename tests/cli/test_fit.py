@@ -493,3 +493,19 @@ def test_a_fit_of_people(visits: Path, tmp_path: Path, command: Command) -> None
     done = command(*words, "--unit", "record")
     assert done.returncode == 2
     assert "unit must be User() where each row is made" in done.stderr
+
+
+def test_targets_and_elements_may_be_expressions(
+    visits: Path, tmp_path: Path, command: Command
+) -> None:
+    model = tmp_path / "m.json"
+    words = _fit(visits, model, target="minutes > 30", unit="element", element="prefix(week, 2)")
+    done = command(*words, "--classes", "false,true")
+    assert done.returncode == 0, done.stderr
+    promise = load(model).guarantee_
+    assert promise.partition is not None
+    assert "of 'week'" in str(promise.partition)
+    assert load(model).coef_[0][0] > 0
+    refused = command(*words, "--classes", "0,1", "--output", str(tmp_path / "n.json"))
+    assert "must be false and true" in refused.stderr
+    assert not (tmp_path / "n.json").exists()

@@ -157,3 +157,5 @@ def test_truths_of_a_table_are_named_in_small_letters_and_other_labels_stay() ->
     assert labels_named([False, "True"], "BOOLEAN") == ["false", "true"]
     assert labels_named([True, 0], "BIGINT") == [True, 0]
     assert labels_named(["Yes"], "VARCHAR") == ["Yes"]
+    with refuses("classes", "false and true"):
+        labels_named([0, 1], "BOOLEAN")

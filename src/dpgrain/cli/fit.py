@@ -206,7 +206,7 @@ class Asked(Publishing, People, Features):
         if not self.check:
             self._require(stated)
         rows = self.read(self.source, user=self.user, n_users=stated.get("n_users"))
-        table = self.of(rows)
+        table = self.of(rows).with_expressions(self.target, self.element)
         encoding = self.encoding(list(table.schema))
         if self.target in [column.column for column in encoding.columns]:
             raise ParameterError(

@@ -47,8 +47,19 @@ def labels_named(labels: Sequence[Any], kind: str | None) -> list[Any]:
     Args:
         labels: the labels as they are stated: truths, or their names in any letters.
         kind: the type of the column; None where the table lacks it.
+
+    Raises:
+        ParameterError: if a label of truths is none of them: no row would have it.
     """
-    return [str(label).lower() for label in labels] if kind == TRUTH else list(labels)
+    if kind != TRUTH:
+        return list(labels)
+    named = [str(label).lower() for label in labels]
+    if other := [name for name in named if name not in ("false", "true")]:
+        raise ParameterError(
+            f"classes must be false and true, as the column is one of truths, not {other[0]!r}.",
+            name="classes",
+        )
+    return named
 
 
 @publishes
