@@ -9,6 +9,7 @@ import math
 import re
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -192,17 +193,18 @@ def test_draws_go_on_until_an_error_is_known(monkeypatch: pytest.MonkeyPatch) ->
     def error(estimates: dict[str, float]) -> float:
         return abs(estimates["all"])
 
+    known = partial(released._known, error)
     for value, told in ((lambda: 2.0, 5), (lambda: float(rng.normal()), 200)):
         monkeypatch.setattr(
             released, "asked", lambda *_, of=value: {"value": {"all": of()}, "seconds": 1.0}
         )
-        answers = released.drawn(None, "release", {}, error, released.Limits())
+        answers = released.drawn(None, "release", {}, known, released.Limits())
         assert abs(len(answers) - told) <= told / 4
         figures = released._figures(answers, error, {})
         assert figures["off"] <= 0.06
-    assert len(released.drawn(None, "release", {}, error, released.Limits(seconds=0))) == 2
+    assert len(released.drawn(None, "release", {}, known, released.Limits(seconds=0))) == 2
     monkeypatch.setattr(released, "asked", lambda *_: {"failed": "no such thing"})
-    assert released.drawn(None, "release", {}, error, released.Limits()) == [
+    assert released.drawn(None, "release", {}, known, released.Limits()) == [
         {"failed": "no such thing"}
     ]
 
