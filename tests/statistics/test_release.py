@@ -219,6 +219,17 @@ def test_a_pivot_has_a_row_and_a_column_for_values_of_two_keys() -> None:
         table, by=["kind", "year"], domain=[("er", 2025), ("gp", 2024)], clip=1.0, **asked
     )
     assert np.isnan(listed.pivot("kind", "year").to_numpy()).sum() == 2
+    named = dg.read(
+        pa.table({**rows, "count": ["a", "b", "a"], "paid": [1.0, 2.0, 3.0]}), user="who"
+    )
+    both = {"kind": ["er", "gp"], "count": ["a", "b"]}
+    means = dg.mean(
+        named, "paid", by=["kind", "count"], domain=both, bounds=(0, 5), clip=5.0, **asked
+    )
+    pivoted = means.pivot("kind", "count")
+    assert (pivoted.index.tolist(), pivoted.columns.tolist()) == (both["kind"], both["count"])
+    assert pivoted.loc["gp", "b"] == pytest.approx(2.0, abs=1e-3)
+    assert means.pivot("kind", "count", "count").round().loc["er", "a"] == 2
     for rows_of, columns in (("kind", "kind"), ("kind", "month"), ("year", "who")):
         with pytest.raises(dg.ParameterError, match="its keys are kind, year"):
             release.pivot(rows_of, columns)
@@ -257,5 +268,10 @@ def test_groups_of_few_people_are_left_out_by_noisy_numbers() -> None:
         dg.count(table, **asked).min_people(40)
     with refuses("least", "at least 1"):
         counted.min_people(0)
+    zero = counted.without_negatives()
+    assert zero.min_people(40).items.equals(counted.min_people(40).items)
+    for moved in (counted.shrunk(), counted.consistent()):
+        with pytest.raises(dg.ParameterError, match="before other post-processing"):
+            moved.min_people(40)
     with pytest.raises(dg.ParameterError, match="coarser"):
         dg.count(people, **asked, noise="gaussian", clip=1.0).min_people(1).coarser(0.5)

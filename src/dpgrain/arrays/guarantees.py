@@ -78,7 +78,7 @@ def guarantee_of(
     """
     rows = origin() if rows is None else rows
     partition = whose = ""
-    known = [str(fact) for fact in public]
+    known = [*map(str, public), *rows.made]
     if elements is not None:
         name = name_of(elements)
         partition = repr(name) if name else f"the elements passed (#{token_of(elements)})"

@@ -35,14 +35,13 @@ from dpgrain.errors import ParameterError, SchemaError
 if TYPE_CHECKING:
     from dpgrain.ledger import ledger as ledgers
     from dpgrain.tables import expression, listed, table
-    from dpgrain.tables.engines import column_types, features, people, spark_session
+    from dpgrain.tables.engines import column_types, features, spark_session
     from dpgrain.tables.table import UserTable
 else:
     ledgers = later("dpgrain.ledger.ledger")
     listed, table = later("dpgrain.tables.listed"), later("dpgrain.tables.table")
     expression = later("dpgrain.tables.expression")
     features = later("dpgrain.tables.engines.features")
-    people = later("dpgrain.tables.engines.people")
     column_types = later("dpgrain.tables.engines.column_types")
     spark_session = later("dpgrain.tables.engines.spark_session")
 
@@ -95,8 +94,9 @@ class Reading:
         rows = with_days(rows, self.days or ())
         if self.where:
             sides = sides_of(self.where)
-            rows, whole = rows.where(sides), rows
-            _refuse_ranges_of_text(sides, whole)
+            inside = rows.where(sides)
+            _refuse_ranges_of_text(sides, rows)
+            rows = inside
         return derived_of(rows, self.derived or (), self.filters or ())
 
     def _engine(self) -> str:

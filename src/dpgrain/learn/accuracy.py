@@ -23,7 +23,6 @@ from dpgrain.learn.scoring import (
     scored_rows,
     sums,
     units_text,
-    with_rest,
 )
 from dpgrain.noise import RandomState
 from dpgrain.noise.laws import raised
@@ -174,7 +173,16 @@ class AccuracyQuery(ScoreQuery[Accuracy]):
         rows, classes = self.blocks(), range(len(self.labels.classes))
         right = rows.of((y == predicted).astype(np.float64))
         of_classes = [rows.of((y == place).astype(np.float64)) for place in classes]
-        return sums(with_rest([right])), sums(with_rest(of_classes))
+        return sums(_with_rest([right])), sums(_with_rest(of_classes))
+
+
+def _with_rest(shares: list[IntArray]) -> list[IntArray]:
+    """Return shares of blocks with what they leave of the whole, so that all add up to 1.
+
+    Args:
+        shares: (G,) each share, in steps.
+    """
+    return [*shares, STEPS - np.sum(shares, axis=0)]
 
 
 def _share(parts: FloatArray, sums: FloatArray, noise: Laplace) -> tuple[float, float, float]:

@@ -17,7 +17,7 @@ from dpgrain._wording import counted
 from dpgrain.accounting import Contribution, Event, Laplace
 from dpgrain.arrays.blocks import Unread
 from dpgrain.arrays.guarantees import guarantee_of
-from dpgrain.choices.scores import STEPS, BlockLosses, total
+from dpgrain.choices.scores import BlockLosses, total
 from dpgrain.errors import ParameterError
 from dpgrain.inputs.numbers import numbers
 from dpgrain.learn.given import count_of, listed, made, no_features, none_of
@@ -164,15 +164,6 @@ def sums(shares: list[IntArray]) -> IntArray:
         shares: (G,) each share of the blocks.
     """
     return np.array([total(each) for each in shares], dtype=np.int64)
-
-
-def with_rest(shares: list[IntArray]) -> list[IntArray]:
-    """Return shares of blocks with what they leave of the whole, so that all add up to 1.
-
-    Args:
-        shares: (G,) each share, in steps.
-    """
-    return [*shares, STEPS - np.sum(shares, axis=0)]
 
 
 def require_numbers(name: str, form: Any) -> None:

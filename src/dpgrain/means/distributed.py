@@ -27,6 +27,7 @@ from dpgrain.means.protocol import Rule, Vectors
 from dpgrain.means.records import Records, by_user, user_means
 from dpgrain.publishing.charge import Charge
 from dpgrain.publishing.scope import Origin
+from dpgrain.tables.engines.people import made_in_words
 from dpgrain.tables.engines.protocol import Form, Keeper, Kept
 from dpgrain.tables.table import UserTable, read
 
@@ -91,7 +92,8 @@ class RecordsThere(Records):
     @property
     def origin(self) -> Origin:
         """The public facts of the rows."""
-        return Origin(self.table.scope, provenance=self.table.provenance)
+        made = tuple(made_in_words(self.table))
+        return Origin(self.table.scope, provenance=self.table.provenance, made=made)
 
     @contextmanager
     def kept(self, charge: Charge, bound: float) -> Iterator[tuple[Vectors, Callable[[], int]]]:

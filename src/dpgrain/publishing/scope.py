@@ -20,11 +20,13 @@ class Origin:
         scope: the region of the records that were read.
         partition: the partition into elements, where it is known as facts.
         provenance: where the rows come from; arrays that no table was read into are as given.
+        made: how the rows were made of those that were read, in words.
     """
 
     scope: Region = EVERYTHING
     partition: Partition | None = None
     provenance: Provenance = "as given"
+    made: tuple[str, ...] = ()
 
 
 _origin: ContextVar[Origin] = ContextVar("origin", default=Origin())  # noqa: B039 - it is frozen

@@ -140,7 +140,7 @@ class ColumnsQuery(Query[LinearModel]):
     def run(self, charge: Charge) -> LinearModel:
         """Fit, and say in the promise which columns it is of."""
         model = self.fit.run(charge)
-        return _told(model, self.table, self.encoding, self.target)
+        return _told(model, self.encoding, self.target)
 
 
 @dataclass(frozen=True, eq=False)
@@ -245,13 +245,13 @@ class OfTable(Given):
 def _origin(table: UserTable, element: str | None = None) -> Origin:
     """Return what is public of a table's rows, with the partition into elements as facts."""
     cells = None if element is None else Partition((rule_of(element, None, table),))
-    return Origin(table.scope, cells, table.provenance)
+    return Origin(table.scope, cells, table.provenance, tuple(made_in_words(table)))
 
 
-def _told(model: LinearModel, table: UserTable, encoding: Encoding, target: str) -> LinearModel:
+def _told(model: LinearModel, encoding: Encoding, target: str) -> LinearModel:
     """Return a fitted model whose promise says which columns it is of."""
     result = model.guarantee_
-    public = (*result.public, *made_in_words(table), *encoding.facts)
+    public = (*result.public, *encoding.facts)
     return model.of_columns(encoding, target, replace(result, public=public))
 
 

@@ -126,6 +126,7 @@ def elements_per_user(
             name="user",
         )
     column = _element_column(by, unit)
+    table = table.with_expressions(column, getattr(unit, "by", None))
     require_whole_users(table, unit)
     table.require_key(column, "by")
     whole = isinstance(unit, Record) or (isinstance(unit, User) and unit.max_elements is None)

@@ -174,10 +174,13 @@ class Release(ShownRelease, ABC):
             raise ParameterError(
                 f"value must be one of {', '.join(numbers)}, not {number!r}.", name="value"
             )
-        frame = table.select([rows, columns, number]).to_pandas()
-        order = [frame[key].drop_duplicates() for key in (rows, columns)]
-        wide: pd.DataFrame = frame.pivot(index=rows, columns=columns, values=number)
-        wide = wide.reindex(index=order[0], columns=order[1])
+        # By the groups' own columns: a key may have the name of a column of numbers.
+        at = dict(zip(self.groups.names, self.groups.columns, strict=True))
+        places = {"row": at[rows], "column": at[columns], "number": table[number]}
+        frame: pd.DataFrame = pa.table(places).to_pandas()
+        wide = frame.pivot(index="row", columns="column", values="number").reindex(
+            index=frame["row"].drop_duplicates(), columns=frame["column"].drop_duplicates()
+        )
         wide.index.name, wide.columns.name = rows, f"{number} by {columns}"
         return wide
 
@@ -221,7 +224,7 @@ class Release(ShownRelease, ABC):
         if people is None:
             raise ParameterError(
                 "min_people needs a noisy number of people of each group: count a table of people "
-                "(per_user), or take a mean of one."
+                "(per_user), or take a mean of one; and it comes before other post-processing."
             )
         return self._taken(np.flatnonzero(people >= least))
 
@@ -463,7 +466,8 @@ class Histogram(Release):
     def _people(self) -> FloatArray | None:
         """Return the noisy counts, where they are of people."""
         of_people = self.asked.over == "people" and self.asked.value is None
-        return self.estimate if of_people and not self.nonnegative else None
+        # Numbers that are set to 0 are below any limit, as they were; other processing moves them.
+        return self.estimate if of_people and not self.asked.processed else None
 
     def _taken(self, places: IntArray) -> Self:
         """Return the release of the groups at some places; it has no copies."""

@@ -214,13 +214,14 @@ class UserTable(Rows):
         """
         items = (item,) if isinstance(item, str) else tuple(item or ())
         values = (value,) if isinstance(value, str) else tuple(value)
+        zeros = (zero,) if isinstance(zero, str) else tuple(zero)
+        rows = self.with_expressions(items, weight, values, zeros)
         for column in items:
-            self.require_key(column, "item")
-        known = {} if domain is None or not items else listed_values(domain, self, items)
+            rows.require_key(column, "item")
+        known = {} if domain is None or not items else listed_values(domain, rows, items)
         with Progress(1) as shown:
             shown.stage("Counting for the curator")
-            zeros = (zero,) if isinstance(zero, str) else tuple(zero)
-            return check(self, items, weight, values, bounds, known, zeros)
+            return check(rows, items, weight, values, bounds, known, zeros)
 
     def __repr__(self) -> str:
         columns = ", ".join(f"{name}: {kind}" for name, kind in self.schema.items())

@@ -15,6 +15,7 @@ from tests.tables.engines.cluster import Cluster
 
 import dpgrain as dg
 from dpgrain.partitions import Partition, Rule
+from dpgrain.releases.columns import mean_of_columns
 from dpgrain.tables.engines.derived import Derived
 from dpgrain.tables.table import UserTable
 
@@ -353,3 +354,34 @@ def test_columns_that_are_made_of_the_same_data_are_one_partition() -> None:
             for of in (first, second)
         )
         assert one.partition == two.partition
+
+
+def test_the_curator_is_told_of_columns_that_are_made(tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("who,paid,kind\n1,3,er\n2,x,\n3,5,gp\n", encoding="utf-8")
+    table = dg.read(tmp_path / "rows.csv", user="who", types={"paid": "DOUBLE"})
+    made = table.derive(cents="paid * 100").filter("known(kind)")
+    for of, value in ((made, "cents"), (table, "paid * 100")):
+        counts = of.check_counts(value=value)
+        assert counts[f"cells of '{value}' that are not numbers (left out)"] == (of is table)
+    beyond = table.check_counts(value=["paid", "paid / 2"], bounds=(0, 2))
+    assert beyond["cells of 'paid' beyond the bounds (cut off)"] == 2
+    assert beyond["cells of 'paid / 2' beyond the bounds (cut off)"] == 1
+    assert table.check_counts("prefix(kind, 1)")["rows without an item (left out)"] == 1
+
+
+def test_elements_that_are_expressions_are_counted_per_user() -> None:
+    table = dg.read(visits(), user="who")
+    held = dg.elements_per_user(table, edges=[1, 50], **{**USER, "unit": dg.Element("month(at)")})
+    assert held.estimate[:3].round().sum() == len(set(visits()["who"].to_pylist()))
+    assert "the partition by month(at)" in str(held.guarantee)
+
+
+def test_means_of_users_say_what_rows_they_are_of() -> None:
+    table = dg.read(visits(), user="who", n_users=100).derive(half="paid / 2").filter("known(half)")
+    people = table.per_user(spent="total(half)", n="count()")
+    for of, columns, said in (
+        (table, ["half"], "the column 'half' is paid / 2; rows are those where known(half)"),
+        (people, ["spent", "n"], "a person's row is spent (total(half)), n (count())"),
+    ):
+        query = mean_of_columns.query(of, columns, bound=50.0, n_users=100, epsilon=1.0, delta=1e-6)
+        assert said in str(query.plan.guarantee)

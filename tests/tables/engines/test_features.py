@@ -14,7 +14,8 @@ from tests.tables.engines.cluster import Cluster
 
 import dpgrain as dg
 from dpgrain.errors import ParameterError, SchemaError
-from dpgrain.tables.engines.features import _OF_ROWS, Feature, Number, feature
+from dpgrain.tables.engines.features import Feature, Number, feature
+from dpgrain.tables.engines.functions import OF_ROWS
 
 KINDS = ["er", "gp", "ER", None, "", "x" * 70_000]
 PAID = [0.0, -0.0, 1.5, 2.5, -3.0, 1e300, -1e300, math.nan, math.inf, None, 7.25]
@@ -206,8 +207,8 @@ def test_random_features_are_those_of_each_person_alone(some_of: Any) -> None:
     of = ["n", "paid", "n * 2", "paid / n", "length(kind)", "if(ok, n, 0)", "year(day)"]
     conditions = ["ok", "n > 0", "known(paid)", "kind in ('er', 'gp')", "day >= '2025-01-02'"]
     for _ in some_of(range(120)):
-        name = str(rng.choice(sorted(_OF_ROWS)))
-        own = _OF_ROWS[name][1]
+        name = str(rng.choice(sorted(OF_ROWS)))
+        own = OF_ROWS[name]
         # Numbers with a fraction have no text, by which different values are told apart.
         parts = [str(rng.choice(of[:1] if name == "distinct" else of)) for _ in range(own)]
         if own == 0 or rng.random() < 0.5:

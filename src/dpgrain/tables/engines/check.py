@@ -71,15 +71,18 @@ def check(
         )
         repeated = result["rows"] - distinct.column("n")[0].as_py()
         result["rows that repeat another (they add up)"] = repeated
-    numbers = _counts_of_typed(table, items)
+    numbers, made = _counts_of_typed(table, items), dict[str, str]()
     weights = [] if weight is None else [weight]
     for column in dict.fromkeys([*weights, *zero, *values]):
-        numbers |= _counts_of_numbers(
+        counted = made if column in table.derived else numbers
+        counted |= _counts_of_numbers(
             table, column, "weight" if column == weight else "value", bounds, column not in values
         )
-    if numbers:
-        with DuckDB(_as_written(table)) as engine:
-            result |= _answers(engine, numbers, _all_columns(engine.table))
+    # What an expression makes stands in no source.
+    for rows, counted in ((_as_written(table), numbers), (table, made)):
+        if counted:
+            with DuckDB(rows) as engine:
+                result |= _answers(engine, counted, _all_columns(engine.table))
     result |= _lines(replace(table, source=as_read(table.source)))
     return result
 
@@ -166,11 +169,12 @@ def _counts_of_numbers(
     """Return the counts of a column of numbers, taken as it is written in the source."""
     table.require(column, role)
     source, kind = as_read(table.source), table.schema[column]
-    written = kind if not isinstance(source, TypedSource) else source.source.columns()[column]
+    typed = source if isinstance(source, TypedSource) and column not in table.derived else None
+    written = kind if typed is None else typed.source.columns()[column]
     text = written == TEXT and column not in table.cells
     if not text or is_number(kind):
         table.require_numbers([column], role, also=[TRUTH])
-    decimal = source.decimal if isinstance(source, TypedSource) else "."
+    decimal = "." if typed is None else typed.decimal
     stated = kind if is_number(kind) else "DOUBLE"
     plain = tried(column, stated, decimal) if text else quoted(column)
     found = f"TRY_CAST({plain} AS DOUBLE)"

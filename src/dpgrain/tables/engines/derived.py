@@ -19,7 +19,6 @@ from dpgrain.tables.expression import Call, Column, Constant, Node, columns_of, 
 
 # Functions that are periods of a calendar.
 _PERIODS = ("day", "week", "month", "quarter", "year")
-_NOTHING = Constant(True)
 
 
 @dataclass(frozen=True)
@@ -30,11 +29,9 @@ class Derived:
         text: the expression, written in one way.
         kind: the type of its values.
         sql: its SQL, of the columns and of the times as microseconds.
-        of: the columns that it is made of.
-        clocks: those among them that are times, each with a zone whose clocks are read.
+        node: the expression, read.
+        clocks: the columns of times that it is made of, each with a zone whose clocks are read.
         values: all values that it can have, in their order, where these are public and few.
-        period: the name of the period of a date or time that it is, and the zone; else None.
-        node: the expression.
 
     >>> Derived.of_text("amount*2 > 3", {"amount": "DOUBLE"}).text
     '(amount * 2) > 3'
@@ -43,11 +40,9 @@ class Derived:
     text: str
     kind: str
     sql: str
-    of: tuple[str, ...]
+    node: Node
     clocks: tuple[tuple[str, str], ...] = ()
     values: tuple[Any, ...] | None = None
-    period: tuple[str, str] | None = None
-    node: Node = _NOTHING
 
     @staticmethod
     def of_text(text: str, kinds: Mapping[str, str]) -> Derived:
@@ -83,11 +78,19 @@ class Derived:
             raise SchemaError(
                 f"the expression {text!r} is a time; take day({text}) or month({text}) of it."
             )
-        columns = tuple(dict.fromkeys(columns_of(node)))
         # What no function should end, a value that nobody thought of, is missing, too.
         sql = f"TRY({made.used})"
-        clocks = tuple(reading.clocks)
-        return Derived(text, made.kind, sql, columns, clocks, made.values, period_of(node), node)
+        return Derived(text, made.kind, sql, node, tuple(reading.clocks), made.values)
+
+    @property
+    def of(self) -> tuple[str, ...]:
+        """The columns that it is made of."""
+        return tuple(dict.fromkeys(columns_of(self.node)))
+
+    @property
+    def period(self) -> tuple[str, str] | None:
+        """The period of a column's times that it is, and the zone; None where it is none."""
+        return period_of(self.node)
 
     def added(self, rows: str, column: str) -> str:
         """Return the SQL of rows with the values as a column.

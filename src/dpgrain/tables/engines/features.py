@@ -27,6 +27,7 @@ from typing import Any, Literal, TypeAlias, cast
 
 from dpgrain.errors import ParameterError, SchemaError
 from dpgrain.tables.engines.column_types import DAY, INTEGERS, TEXT, TIMES, TRUTH, is_number
+from dpgrain.tables.engines.functions import OF_ROWS
 from dpgrain.tables.engines.sql import key as key_of
 from dpgrain.tables.engines.sql import number, quoted
 from dpgrain.tables.expression import Call, Column, Node, is_expression, parsed
@@ -297,21 +298,8 @@ class Feature:
     text: str = ""
 
 
-# Functions of rows by name, each with the function of the number and its parts besides a condition.
-_OF_ROWS: Mapping[str, tuple[Function, int]] = {
-    "count": ("size", 0),
-    "any": ("any", 0),
-    "all": ("all", 0),
-    "total": ("sum", 1),
-    "mean": ("mean", 1),
-    "min": ("min", 1),
-    "max": ("max", 1),
-    "median": ("median", 1),
-    "distinct": ("nunique", 1),
-    "most": ("most", 1),
-    "first": ("first", 2),
-    "last": ("last", 2),
-}
+# Functions of rows that have another name in pandas.
+_NAMES: Mapping[str, Function] = {"count": "size", "total": "sum", "distinct": "nunique"}
 
 
 def feature(name: str, asked: Any) -> Feature:
@@ -331,7 +319,7 @@ def feature(name: str, asked: Any) -> Feature:
     if not isinstance(asked, str) or not ("(" in asked or is_expression(asked)):
         return Feature(name, (_number(name, asked),))
     node = parsed(asked)
-    if isinstance(node, Call) and node.function in _OF_ROWS:
+    if isinstance(node, Call) and node.function in OF_ROWS:
         return Feature(name, (replace(_of_rows(node), name=name),))
     numbers: dict[str, Number] = {}
     left = _taken(node, numbers)
@@ -372,7 +360,7 @@ def _taken(node: Node, numbers: dict[str, Number]) -> Node:
     """Return an expression with columns of people in place of functions of rows."""
     if not isinstance(node, Call):
         return node
-    if node.function in _OF_ROWS:
+    if node.function in OF_ROWS:
         made = _of_rows(node)
         numbers[made.name] = made
         return Column(made.name)
@@ -381,7 +369,8 @@ def _taken(node: Node, numbers: dict[str, Number]) -> Node:
 
 def _of_rows(node: Call) -> Number:
     """Return the number that a function of rows is."""
-    function, own = _OF_ROWS[node.function]
+    own = OF_ROWS[node.function]
+    function = _NAMES.get(node.function, cast(Function, node.function))
     text, parts = str(node), node.parts
     least = 1 if function in ("any", "all") else own
     most = 1 if function in ("any", "all") else own + 1
@@ -397,7 +386,7 @@ def _of_rows(node: Call) -> Number:
 
 
 def _holds_rows(node: Call) -> bool:
-    return node.function in _OF_ROWS or any(
+    return node.function in OF_ROWS or any(
         isinstance(part, Call) and _holds_rows(part) for part in node.parts
     )
 
@@ -406,7 +395,7 @@ _EXAMPLES: Mapping[str, str] = {
     "count": "count() or count(kind = 'er')",
     "any": "any(kind = 'er')",
     "all": "all(paid > 0)",
-    **{name: f"{name}(paid, kind = 'er')" for name, (_, own) in _OF_ROWS.items() if own == 1},
+    **{name: f"{name}(paid, kind = 'er')" for name, own in OF_ROWS.items() if own == 1},
     "first": "first(kind, at)",
     "last": "last(kind, at)",
 }

@@ -52,11 +52,13 @@ _LARGEST = 2**63 - 1
 _LONGEST_SQL = 50_000
 # Remedy for a column of text that is meant to be something else.
 _OF_TEXT = "; state the type of a column of text (types= in dg.read, --type paid=double)"
-#: The functions of all rows of a person (:mod:`dpgrain.tables.engines.features`).
-OF_ROWS = (
-    "count", "any", "all", "total", "mean", "min", "max", "median", "distinct", "most", "first",
-    "last",
-)  # fmt: skip
+#: The functions of all rows of a person, which :mod:`dpgrain.tables.engines.features` makes: the number
+#: of parts of each besides a condition.
+OF_ROWS: Mapping[str, int] = {
+    **dict.fromkeys(("count", "any", "all"), 0),
+    **dict.fromkeys(("total", "mean", "min", "max", "median", "distinct", "most"), 1),
+    **dict.fromkeys(("first", "last"), 2),
+}
 # Types in words.
 _WORDS = {
     INTEGER: "whole numbers",
@@ -310,9 +312,9 @@ def _local(reading: Reading, node: Call, parts: list[Typed]) -> Typed:
     if (time.kind == MOMENT) != (len(parts) == 2):
         said = f"wants a zone: {node.function}(…, 'Europe/Paris')" if len(parts) == 1 else ""
         raise reading.wrong(f"{node.function!r} of {_WORDS[time.kind]} {said or 'takes no zone'}")
-    zone = parts[1].constant if len(parts) == 2 else ""
     if len(parts) == 1:
         return time
+    zone = parts[1].constant
     if not isinstance(zone, str) or not zone:
         raise reading.wrong("a zone is a text such as 'Europe/Paris'")
     of = node.parts[0]
