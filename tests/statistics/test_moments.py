@@ -144,3 +144,37 @@ def test_deviations_are_the_roots_of_variances(by: str | None) -> None:
     known = squared.estimate > 20 * squared.std_error
     slope = squared.std_error / (2 * np.sqrt(squared.estimate))
     assert np.allclose(found.std_error[known], slope[known])
+
+
+@pytest.mark.parametrize("skewed", [False, True])
+@pytest.mark.parametrize("unit", [dg.User(), dg.Element("g"), dg.Record()])
+@pytest.mark.parametrize("epsilon", [0.5, 2.0])
+@pytest.mark.parametrize(
+    ("name", "least", "most"),
+    [
+        ("count", 0.99, 1.01),
+        ("sum", 0.99, 1.01),
+        ("mean", 0.8, 1.5),
+        # A number anywhere in the range: at its middle noise moves a variance less.
+        ("variance", 0.8, 1.6),
+        # An error that is not small beside the deviation is printed as what its interval allows.
+        ("std", 0.8, 2.0),
+    ],
+)
+def test_plans_expect_the_errors_that_are_printed(
+    name: str, least: float, most: float, epsilon: float, unit: Unit, skewed: bool
+) -> None:
+    """In the units of the statistic, by the number of records; one person may hold a third of all."""
+    rng = np.random.default_rng(0)
+    who = rng.zipf(1.6, 20_000) % 3000 if skewed else rng.integers(0, 3000, 20_000)
+    rows = {"who": who, "g": rng.integers(0, 5, 20_000), "x": rng.gamma(2, 10, 20_000).clip(0, 100)}
+    asked: dict[str, Any] = {"unit": unit, "epsilon": epsilon, "delta": 1e-6, "clip": 20.0}
+    columns: tuple[str, ...] = ()
+    if name != "count":
+        columns, asked["bounds"] = ("x",), (0, 100)
+    query = getattr(dg, name).query(
+        dg.read(pa.table(rows), user="who"), *columns, **asked, random_state=1
+    )
+    expected, release = query.plan.expected, dg.publish(query)
+    records = release.count[0] if "records" in expected.times else 1.0
+    assert least < expected.std_error / records / release.std_error[0] < most

@@ -24,6 +24,9 @@ from dpgrain.statistics.values import Powers
 from dpgrain.tables.table import UserTable
 from dpgrain.units import Law, Relation, Unit
 
+# Share of the range that a standard deviation is taken to be in a plan, which knows no numbers.
+_SHARE_OF_RANGE = 1 / 6
+
 
 @publishes
 def mean(
@@ -240,12 +243,18 @@ def std(
         noise=noise,
         domain=domain,
         value=value,
-        measure=values.moments(2),
+        measure=replace(values.moments(2), stands_for=_of_deviations),
         bounds=checked_bounds(bounds),
         max_items=max_items,
     )
     made = partial(_deviations, z=half_width(request.noise))
     return SumsQuery(request, made, random_state, progress)
+
+
+def _of_deviations(low: float, high: float) -> float:
+    """Return by what noise of one record moves a deviation that is a sixth of the range, roughly."""
+    variance, deviation = values.moments(2).stands_for(low, high), _SHARE_OF_RANGE * (high - low)
+    return variance / (2 * deviation)
 
 
 def _deviations(measured: Measured, z: float) -> Estimates:
