@@ -53,10 +53,10 @@ class Radius:
     sum moves by 2m − 2 at most, and only down if a user's vector is removed. Source: docs/theory,
     "Choosing by a threshold", with the score of Nissim, Stemmer & Vadhan 2016.
 
-    >>> from dpgrain.noise import SystemSource
+    >>> from dpgrain.noise import SeededSource
     >>> radius = Radius.calibrate(epsilon=1.0, n_users=1000, smallest=0.01, largest=10.0)
     >>> points = np.random.default_rng(0).uniform(-1, 1, size=(1000, 1))
-    >>> 0.5 < radius.find(points, SystemSource()) < 1.5
+    >>> 0.5 < radius.find(points, SeededSource(0)) < 1.5
     True
     >>> radius.event.epsilon(relation="replace") <= 1.0
     True
