@@ -329,3 +329,33 @@ def test_wrong_numbers_of_people_are_one_sentence(
     done = command("mean", visits, "--value", "n", *PEOPLE, *options)
     assert done.returncode == (1 if "is not a column" in said else 2)
     assert said in " ".join(done.stderr.split())
+
+
+def test_columns_of_other_files(visits: Path, tmp_path: Path, command: Command) -> None:
+    rows = pq.read_table(visits)
+    topics = sorted(set(rows["topic"].to_pylist()) - {None})
+    areas, people = tmp_path / "areas.csv", tmp_path / "people.csv"
+    areas.write_text(
+        "topic,side\n"
+        + "".join(f"{topic},{'ab'[place % 2]}\n" for place, topic in enumerate(topics))
+    )
+    users = sorted(set(rows["person"].to_pylist()) - {None})
+    people.write_text("id,born\n" + "".join(f"{user},{1950 + user % 50}\n" for user in users))
+    joins = ["--join-public", f"topic={areas}", "--join", f"id={people}", "--type", "id=bigint",
+             "--type", "born=bigint"]  # fmt: skip
+    done = command(
+        "mean", visits, *joins, "--per-user", "side=most(side)", "--per-user", "born=max(born)",
+        "--by", "side", "--value", "born", "--bounds", "1900", "2000", *PEOPLE,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    said = " ".join(done.stdout.split())
+    assert "are paired with one row of the same person in people.csv" in said
+    assert "the column 'side' is side of areas.csv by topic" in said
+    for wrong, sentence in (
+        (["--join-public", str(areas)], "--join-public must be COLUMN=FILE"),
+        (["--join", "=x.csv"], "--join must be FILE or USER=FILE"),
+        (["--join-public", f"topics={areas}"], "'topics' is not a column"),
+    ):
+        done = command("count", visits, *wrong, "--user", "person", "--epsilon", "1")
+        assert done.returncode != 0
+        assert sentence in " ".join(done.stderr.split())

@@ -91,7 +91,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (
             (*PEOPLE, "spent=amount:sum", "--unit", "record"),
             "--per-user goes with --unit user, not record: each row is made of all that a person "
-            "holds.",
+            "holds, or with elements of a column of --per-user-by.",
         ),
         (
             ("count", "--unit", "user", *EPSILON, "--per-user", "n=count"),

@@ -284,3 +284,55 @@ def test_columns_filters_and_people_of_a_table_are_told_with_their_places(tmp_pa
         encoding="utf-8",
     )
     assert "n > 1 (n > 1), where n > 0" in str(dg.releases(path)["a"].guarantee)
+
+
+def test_a_file_joins_tables(tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("who,zip,paid\n1,8001,3\n1,99,4\n2,1200,5\n")
+    (tmp_path / "areas.csv").write_text("plz,canton,heads\n8001,ZH,7\n1200,GE,6\n")
+    (tmp_path / "people.csv").write_text("id,born\n1,1950\n2,1980\n")
+    told = """
+        [table]
+        source = "rows.csv"
+        user = "who"
+        types = {paid = "DOUBLE"}
+        [table.join_public.areas]
+        source = "areas.csv"
+        on = "zip"
+        key = "plz"
+        types = {heads = "BIGINT"}
+        [table.join.people]
+        source = "people.csv"
+        user = "id"
+        types = {born = "BIGINT"}
+        pairs = 2
+        [table.columns]
+        big = "heads > 6"
+        [budget]
+        unit = "user"
+        epsilon = 1
+        delta = 1e-6
+        [release.a]
+        statistic = "sum"
+        by = "canton"
+        value = "born"
+        bounds = [1900, 2000]
+        share = 0.2
+        [release.b]
+        statistic = "count"
+        by = "big"
+        share = 0.2
+        """
+    path = tmp_path / "releases.toml"
+    path.write_text(told, encoding="utf-8")
+    made = dg.releases(path)
+    assert made["a"].items.to_pylist() == ["GE", "ZH"]
+    assert "2 rows at most of the same person in people.csv" in str(made.guarantee)
+    wrong = told.replace('on = "zip"', "").replace('user = "id"', 'user = "idd"')
+    path.write_text(wrong.replace("pairs = 2", 'pairs = "x"'), encoding="utf-8")
+    with pytest.raises(dg.ParameterError) as refused:
+        dg.plan_releases(path)
+    for place in ("[table.join_public.areas]", "[table.join.people]"):
+        assert place in str(refused.value)
+    path.write_text(told.replace('unit = "user"', 'unit = "record"'), encoding="utf-8")
+    with pytest.raises(dg.ParameterError, match="user"):
+        dg.plan_releases(path)

@@ -156,6 +156,26 @@ Filters: TypeAlias = Annotated[
         rich_help_panel=seldom(TABLE),
     ),
 ]
+JoinPublic: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--join-public",
+        metavar="COLUMN=FILE",
+        help="Add the columns of a public file, found by a column that both have, such as "
+        "zip=areas.csv.",
+        rich_help_panel=seldom(TABLE),
+    ),
+]
+Join: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--join",
+        metavar="FILE or USER=FILE",
+        help="Add the columns of the same people's rows in another file (of each the first), whose "
+        "column of users is USER.",
+        rich_help_panel=seldom(TABLE),
+    ),
+]
 Where: TypeAlias = Annotated[
     list[str] | None,
     typer.Option(

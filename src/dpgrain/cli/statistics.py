@@ -224,10 +224,11 @@ class Asked(Publishing, People):
                 f"--unit {level} needs --user, the column of whose a record is; or ask for --unit "
                 "record."
             )
-        if self.per_user and level != "user":
+        of_cells = level == "element" and self.element in (self.per_user_by or ())
+        if self.per_user and level != "user" and not of_cells:
             raise ParameterError(
                 f"--per-user goes with --unit user, not {level}: each row is made of all that a person "
-                "holds."
+                "holds, or with elements of a column of --per-user-by."
             )
         if self.element is None and (level == "element" or self.max_elements is not None):
             raise ParameterError("Give --element, the column of cells, such as --element page.")

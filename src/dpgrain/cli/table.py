@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,8 @@ from dpgrain.cli.options import (
     Derived,
     Engine,
     Filters,
+    Join,
+    JoinPublic,
     Json,
     Ledger,
     Master,
@@ -60,6 +63,8 @@ class Reading:
     days: Days = None
     derived: Derived = None
     filters: Filters = None
+    join_public: JoinPublic = None
+    join: Join = None
     where: Where = None
     engine: Engine = "duckdb"
     master: Master = None
@@ -77,27 +82,57 @@ class Reading:
             ParameterError: if a type is not of its form.
             DpgrainError: as :func:`dpgrain.read`.
         """
-        stated: dict[str, str] = {}
         delimiter = "\t" if self.delimiter == r"\t" else self.delimiter
         options |= {"delimiter": delimiter, "engine": self._engine()}
-        if self.types:
-            opened = {name: options[name] for name in ("delimiter", "engine")}
-            columns = list(table.read(source, types={}, **opened).schema)
-            for text in self.types:
-                names, equals, kind = text.rpartition("=")
-                if not (names and equals and kind):
-                    raise ParameterError(
-                        f"--type must be COLUMN=TYPE, such as paid=double, not {text!r}."
-                    )
-                stated |= dict.fromkeys(columns_of([names], columns), kind)
-        rows = table.read(source, types=stated, decimal=self.decimal, **options)
+        public = [_named("--join-public", each, None) for each in self.join_public or ()]
+        joined = [_named("--join", each, options.get("user")) for each in self.join or ()]
+        files = [source, *(path for _, path in public), *(path for _, path in joined)]
+        opened, *others = self._typed(files, options)
+        rows = opened(**options)
         rows = with_days(rows, self.days or ())
         if self.where:
             sides = sides_of(self.where)
             inside = rows.where(sides)
             _refuse_ranges_of_text(sides, rows)
             rows = inside
+        plain = {
+            name: options[name] for name in ("delimiter", "engine", "memory") if name in options
+        }
+        for column, _ in public:
+            rows = rows.join_public(others.pop(0)(**plain), on=column)
+        for user, _ in joined:
+            rows = rows.join(others.pop(0)(**plain, user=user))
         return derived_of(rows, self.derived or (), self.filters or ())
+
+    def _typed(
+        self, files: Sequence[str], options: Mapping[str, Any]
+    ) -> list[Callable[..., UserTable]]:
+        """Return what opens each file, with the types that are stated for its columns.
+
+        Raises:
+            ParameterError: if a type is not of its form.
+        """
+        given = [partial(table.read, path, decimal=self.decimal) for path in files]
+        if not self.types:
+            return list(given)
+        plain = {name: options[name] for name in ("delimiter", "engine")}
+        columns = [list(table.read(path, types={}, **plain).schema) for path in files]
+        stated: dict[str, str] = {}
+        for text in self.types:
+            names, equals, kind = text.rpartition("=")
+            if not (names and equals and kind):
+                raise ParameterError(
+                    f"--type must be COLUMN=TYPE, such as paid=double, not {text!r}."
+                )
+            known = [name for each in columns for name in each]
+            stated |= dict.fromkeys(columns_of([names], known), kind)
+        # What no file has is told of the first.
+        elsewhere = {name for each in columns[1:] for name in each} - set(columns[0])
+        own = [set(stated) - elsewhere, *map(set, columns[1:])]
+        return [
+            partial(read, types={name: kind for name, kind in stated.items() if name in here})
+            for read, here in zip(given, own, strict=True)
+        ]
 
     def _engine(self) -> str:
         """Return what reads the rows: the name of an engine, or the address of a cluster."""
@@ -109,6 +144,23 @@ class Reading:
                 f"local[4], beside --engine spark; not {self.master!r} beside {self.engine}."
             )
         return self.master
+
+
+def _named(option: str, text: str, column: str | None) -> tuple[str, str]:
+    """Return the column and the file of a text COLUMN=FILE, or of a file beside a known column.
+
+    Raises:
+        ParameterError: if the text is not of its form.
+    """
+    name, equals, path = text.partition("=")
+    if not equals and column is not None:
+        name, path = column, text
+    if not (name and path):
+        form = "COLUMN=FILE, such as zip=areas.csv"
+        if option == "--join":
+            form = "FILE or USER=FILE, such as id=persons.parquet, beside --user"
+        raise ParameterError(f"{option} must be {form}, not {text!r}.")
+    return name, path
 
 
 def _refuse_ranges_of_text(sides: Mapping[str, Sequence[str | None]], rows: UserTable) -> None:

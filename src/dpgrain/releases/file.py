@@ -155,6 +155,8 @@ _TABLE = {
     "source": Key("source", str | Sequence[str], needed=True),
     "cells": Key("cells", Mapping[str, Mapping[str, str]]),
     "days": Key("days", Mapping[str, Mapping[str, str]]),
+    "join_public": Key("join_public", Mapping[str, Any]),
+    "join": Key("join", Mapping[str, Any]),
     "columns": Key("columns", Mapping[str, str]),
     "filter": Key("filter", str),
     "per_user": Key("per_user", Mapping[str, str]),
@@ -169,6 +171,26 @@ _CELLS = {
 _DAYS = {
     "of": Key("of", str, needed=True),
     "zone": Key("zone", str),
+}
+# Options of :func:`dpgrain.read` that a joined table has of its own.
+_JOINED = {
+    "source": Key("source", str | Sequence[str], needed=True),
+    **{
+        key: one
+        for key, one in keys_of(read).items()
+        if key in ("types", "delimiter", "decimal", "memory")
+    },
+}
+_JOIN_PUBLIC = {
+    **_JOINED,
+    "on": Key("on", str, needed=True),
+    "key": Key("key", str),
+}
+_JOIN = {
+    **_JOINED,
+    "user": Key("user", str, needed=True),
+    "where": Key("where", Mapping[str, Any]),
+    **keys_of(UserTable.join, without=("self", "others")),
 }
 
 
@@ -275,10 +297,10 @@ def _table(
     people, by = known.pop("per_user", {}), known.pop("per_user_by", None)
     of_people = known.pop("per_user_filter", None)
     where = known.pop("where", {})
+    joins = {key: known.pop(key, {}) for key in ("join_public", "join")}
     if source is None:
         return None
-    paths = [str(folder / each) for each in ([source] if isinstance(source, str) else source)]
-    rows = _opened(paths if isinstance(source, list) else paths[0], known, mistakes)
+    rows = _opened("[table]", _in(folder, source), known, mistakes)
     for name, part in days.items():
         with mistakes.at(place := f"[table.days.{name}]"):
             right = check_keys(place, part, _DAYS, mistakes)
@@ -292,6 +314,7 @@ def _table(
     if rows is None:
         return None
     rows = _cut("[table]", rows, where, mistakes)
+    rows = _joined(rows, joins, folder, mistakes)
     for name, expression in columns.items():
         with mistakes.at("[table.columns]"):
             rows = rows.derive({name: expression})
@@ -321,15 +344,51 @@ def _cut(place: str, rows: UserTable, where: Mapping[str, Any], mistakes: Mistak
     return rows
 
 
+def _joined(
+    rows: UserTable,
+    joins: Mapping[str, Mapping[str, Any]],
+    folder: Path,
+    mistakes: Mistakes,
+) -> UserTable:
+    """Return the rows beside those of other tables: public ones, then more of the same people."""
+    for kind, known in (("join_public", _JOIN_PUBLIC), ("join", _JOIN)):
+        for name, part in joins[kind].items():
+            place = f"[table.{kind}.{name}]"
+            if not isinstance(part, Mapping):
+                mistakes.add(place, f"must be a table of keys, not {_validate.said(part)}.")
+                continue
+            right = check_keys(place, part, known, mistakes)
+            own = {key: right.pop(key) for key in ("on", "key", "columns", "pairs") if key in right}
+            where, source = right.pop("where", {}), right.pop("source", None)
+            if source is None or mistakes.of(place):
+                continue
+            other = _opened(place, _in(folder, source), right, mistakes)
+            if other is None:
+                continue
+            with mistakes.at(place):
+                if kind == "join":
+                    rows = rows.join(_cut(place, other, where, mistakes), **own)
+                else:
+                    rows = rows.join_public(other, on=(own["on"], own.get("key", own["on"])))
+    return rows
+
+
+def _in(folder: Path, source: str | list[str]) -> str | list[str]:
+    """Return the path or paths of a source that stands in a file in a folder."""
+    if isinstance(source, str):
+        return str(folder / source)
+    return [str(folder / each) for each in source]
+
+
 def _opened(
-    source: str | list[str], options: dict[str, Any], mistakes: Mistakes
+    place: str, source: str | list[str], options: dict[str, Any], mistakes: Mistakes
 ) -> UserTable | None:
     """Open a table; options that are refused are left out, so that all of them are found."""
     while True:
         try:
             return read(source, **options)
         except DpgrainError as error:
-            name = mistakes.caught("[table]", error)
+            name = mistakes.caught(place, error)
             if name not in options:
                 return None
             del options[name]

@@ -40,7 +40,7 @@ from dpgrain.statistics.values import Measure
 from dpgrain.tables.blocks import Blocks
 from dpgrain.tables.dictionary import Cells
 from dpgrain.tables.domain import Domain, public_domain
-from dpgrain.tables.engines.people import everyone, made_in_words, made_of_people
+from dpgrain.tables.engines.people import everyone, made_in_words, made_of_people, of_whole_people
 from dpgrain.tables.groups import Groups
 from dpgrain.tables.split import Split
 from dpgrain.tables.table import UserTable
@@ -292,7 +292,7 @@ class Request:
         chosen: Best = calibrate_bounded_range(
             promise.epsilon / 2, part, count=self.best, level=promise.level, relation=relation
         )
-        if made_of_people(self.table) is not None:
+        if of_whole_people(self.table) is not None:
             # A record that a person loses may carry the person's row from an item to another one.
             chosen = ExponentialMechanism(chosen.scale, one_way=True, count=chosen.count)
         # The largest ε for the counts with which both parts keep the promise.
@@ -325,7 +325,7 @@ class Request:
         if self.public is not None:
             items = self.best or int((self.public[1].codes >= 0).sum()) * self.corners
         known = 1.0 if self.measure is None else self.measure.record_norm.get(self.norm)
-        if self.net or made_of_people(self.table) is not None:
+        if self.net or of_whole_people(self.table) is not None:
             # One record of a person may change all of the person's row.
             known = None
         return make_plan(

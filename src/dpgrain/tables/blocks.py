@@ -17,7 +17,7 @@ from dpgrain.tables.dictionary import Cells
 from dpgrain.tables.elements import Elements, cell_codes
 from dpgrain.tables.engines.column_types import TIMES
 from dpgrain.tables.engines.derived import as_read, period_of
-from dpgrain.tables.engines.people import made_of_people, require_whole_users
+from dpgrain.tables.engines.people import carried, of_whole_people, require_whole_users
 from dpgrain.tables.engines.sources import TypedSource
 from dpgrain.tables.expression import Call, Column, Constant, Node, columns_of
 from dpgrain.tables.groups import Groups
@@ -89,7 +89,7 @@ class Blocks:
                 raise ParameterError(
                     "User(by=…) says what max_elements counts; give max_elements as well."
                 )
-            people = made_of_people(table)
+            people = of_whole_people(table)
             return Blocks("user", one_row=people is not None and people.one_row)
         if unit.by is None and (isinstance(unit, Element) or item is None):
             raise ParameterError(
@@ -102,8 +102,10 @@ class Blocks:
             )
         by = item if unit.by is None else unit.by
         bound = unit.max_elements if isinstance(unit, User) else None
+        # A partition is one of records, also where a row is made of several in one cell.
+        records = (carried(table, by) if isinstance(by, str) else None) or table
         if isinstance(by, str):
-            of, elements, named = _column(by, table)
+            of, elements, named = _column(by, records)
         elif item is None:
             raise ParameterError(
                 "by of the unit is a mapping or a function, and there is no item to apply it to; add a "
@@ -112,9 +114,9 @@ class Blocks:
         else:
             elements = table.partition_of(item, by)
             of, named = item, f"{elements.name} of {_described(item, table)}"
-        partition = Partition((rule_of(by if isinstance(by, str) else item, elements, table),))
-        # If the column of cells is itself a key, the group gives the cell.
-        if isinstance(by, str) and by in keys:
+        partition = Partition((rule_of(by if isinstance(by, str) else item, elements, records),))
+        # If the column of cells is itself a key, or one of a person's row, that gives the cell.
+        if isinstance(by, str) and (by in keys or records is not table):
             of, elements = by, None
         key = list(keys).index(of) if of in keys else None
         alone = key is not None and elements is None and len(keys) == 1

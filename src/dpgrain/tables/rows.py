@@ -38,7 +38,7 @@ from dpgrain.tables.engines.derived import (
     condition_of,
 )
 from dpgrain.tables.engines.scoped import ScopedSource, all_rows
-from dpgrain.tables.engines.sources import Source, TypedSource, other_delimiter
+from dpgrain.tables.engines.sources import OverSource, Source, TypedSource, other_delimiter
 from dpgrain.tables.expression import is_expression
 from dpgrain.tables.where import narrowed, region_of
 from dpgrain.zones import check_zone
@@ -312,7 +312,7 @@ class Rows:
 
     def _over(self, source: Source, **parts: Any) -> Self:
         """Return the rows of the same region of another source of all rows."""
-        if not self.scope.everything:
+        if isinstance(self.source, ScopedSource):
             schema = parts.get("schema", self.schema)
             source = ScopedSource(source, self.scope, schema, {})
         return self.made(source=source, **parts)
@@ -337,7 +337,10 @@ class Rows:
     @property
     def scope(self) -> Region:
         """The public region of the rows that are read; every release says it in its guarantee."""
-        region: Region = getattr(self.source, "region", EVERYTHING)
+        source: Any = self.source
+        while isinstance(source, OverSource) and not isinstance(source, ScopedSource):
+            source = source.source
+        region: Region = getattr(source, "region", EVERYTHING)
         return region
 
     def require_records(self) -> None:

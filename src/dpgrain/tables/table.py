@@ -17,9 +17,10 @@ from dpgrain.provenance import checked
 from dpgrain.tables.domain import listed_values
 from dpgrain.tables.engines.check import check, in_words
 from dpgrain.tables.engines.derived import Derived
+from dpgrain.tables.engines.joined import PeopleJoin, public_join
 from dpgrain.tables.engines.memory import LEAST
 from dpgrain.tables.engines.named import engine_for, opener, source_for
-from dpgrain.tables.engines.people import PerUser, made_of_people
+from dpgrain.tables.engines.people import PerUser, made_of_people, of_whole_people
 from dpgrain.tables.engines.protocol import Engine
 from dpgrain.tables.engines.provenance import provenance_of
 from dpgrain.tables.engines.sources import typed
@@ -64,12 +65,12 @@ class UserTable(Rows):
         One record may move a person's row from a region to another, and would be billed for one alone.
 
         Raises:
-            ParameterError: if rows were made by :meth:`per_user`.
+            ParameterError: if rows were made by :meth:`per_user` or :meth:`join`.
         """
-        if made_of_people(self) is not None:
+        if of_whole_people(self) is not None:
             raise ParameterError(
-                "where comes before per_user: state the region of the records, of which a person's row "
-                "is then made."
+                "where comes before per_user and join: state the region of the records, of which a "
+                "person's rows are then made."
             )
 
     def per_user(
@@ -119,6 +120,97 @@ class UserTable(Rows):
         made = PerUser.of(self, by, numbers)
         parts: dict[str, Any] = {"cells": {}, "days": {}, "derived": {}, "filters": ()}
         return self.made(source=made, schema=made.columns(), **parts)
+
+    def join_public(self, public: Any, /, on: str | tuple[str, str]) -> UserTable:
+        """Return the same table with the columns of a public table, each row's found by a key.
+
+        Args:
+            public: the public table: whatever :func:`read` takes, or a table that it opened without
+                ``user=``, with ``types=`` for columns of text. It is read at once and held in memory.
+            on: the column of keys, in both tables; or a pair, of this table (or an expression) and of
+                the public one.
+
+        Raises:
+            ParameterError: if a key stands twice in the public table, which would make several rows of
+                one, or the table has people.
+            SchemaError: if a column is missing, stands in both tables, or keys have types that cannot
+                match.
+
+        All of it must be public. A row whose key is not there has no value in the new columns. A column
+        with few values has these as its domain, where none is stated, and can be a partition.
+
+        Formal guarantee: each row is a public function of one row, so that what is private of the new
+        table, for records, elements or users, is private of the old one. Source: docs/theory, "Rows
+        beside others".
+
+        >>> import pyarrow as pa
+        >>> visits = read(pa.table({"who": [1, 2], "zip": ["8001", "1200"]}), user="who")
+        >>> areas = pa.table({"zip": ["8001", "8400", "1200"], "canton": ["ZH", "ZH", "GE"]})
+        >>> visits.join_public(areas, on="zip").schema["canton"]
+        'VARCHAR'
+        """
+        own, key = (on, on) if isinstance(on, str) else _pair_of(on)
+        opened = public if isinstance(public, UserTable) else read(public)
+        if opened.user is not None:
+            raise ParameterError(
+                "join_public takes a table of which all is public, and not one of people: leave user= "
+                "out of dg.read, or join the rows of the same people by join.",
+                name="public",
+            )
+        rows = self.with_expressions(own)
+        source, made = public_join(rows, opened, own, key)
+        schema, derived = {**rows.schema, **source.kinds}, {**rows.derived, **made}
+        return rows._over(source, schema=schema, derived=derived)
+
+    def join(
+        self, others: UserTable, /, *, columns: Sequence[str] | None = None, pairs: int = 1
+    ) -> UserTable:
+        """Return the rows, each beside rows of the same person in another table.
+
+        Args:
+            others: the other table, with people of its own: what a person holds in it is joined with
+                that person's rows here, and with nobody else's.
+            columns: the columns of the other table to take; by default all.
+            pairs: the largest number of a person's rows there that each row here is paired with: the
+                first ones in the order of the columns taken (numbers and times by size, all else by
+                text). By default 1, for a table of one row a person.
+
+        Returns:
+            A table, which nothing is read for yet; only whole users can be protected in it, or in what
+            :meth:`per_user` makes of it. A row of a person who has none there is kept, with no value
+            in the new columns.
+
+        Raises:
+            ParameterError: if a table has no people, a column stands in both, or ``pairs`` is below 1.
+            SchemaError: if a column is missing, or people have names of types that cannot match.
+
+        Formal guarantee: a person's rows are a function of this person's rows in both tables alone, so
+        that a release of whole users keeps its promise for all that a user holds in both. Its region
+        is that of both tables, if it is the same, and else everything. Source: docs/theory, "Rows
+        beside others".
+
+        >>> import pyarrow as pa
+        >>> visits = read(pa.table({"who": [1, 2, 2], "cost": [8.0, 3.0, 5.0]}), user="who")
+        >>> people = read(pa.table({"id": [2, 1], "born": [1950, 1980]}), user="id")
+        >>> visits.join(people).schema
+        {'who': 'BIGINT', 'cost': 'DOUBLE', 'born': 'BIGINT'}
+        """
+        made = PeopleJoin.of(self, others, columns, pairs)
+        if self.distributed or others.distributed:
+            raise ParameterError(
+                "join is not made by Spark; join the frames there and state rows='as given', or read "
+                "files with engine='duckdb'."
+            )
+        taken = {name: one for name, one in others.derived.items() if name in made.taken}
+        cells = {name: self.schema[name] for name in self.cells}
+        parts: dict[str, Any] = {
+            "schema": {**made.columns(), **cells},
+            "days": {},
+            "derived": {**self.derived, **taken},
+            "filters": (),
+        }
+        joined = self.made(source=made, **parts)
+        return joined if others.provenance != "as given" else replace(joined, provenance="as given")
 
     def _derived(self, name: str, made: Derived) -> UserTable:
         """Return the rows with one column more; a person's row is made with it at once."""
@@ -306,6 +398,17 @@ def read(
     if user is not None:
         table.require_key(user, "user")
     return table
+
+
+def _pair_of(on: Any) -> tuple[str, str]:
+    """Return the columns of keys of rows and of a public table."""
+    pair = tuple(on) if isinstance(on, tuple | list) else ()
+    if len(pair) != 2 or not all(isinstance(name, str) for name in pair):
+        raise ParameterError(
+            f"on must be a column of both tables, or a pair such as ('zip', 'plz'), not {on!r}.",
+            name="on",
+        )
+    return pair[0], pair[1]
 
 
 def _users_apart(source: Any, user: str) -> Any:

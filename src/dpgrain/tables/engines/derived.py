@@ -10,10 +10,9 @@ import duckdb
 
 from dpgrain.errors import SchemaError
 from dpgrain.tables.engines.column_types import TIMES, TRUTH
-from dpgrain.tables.engines.dated import DatedSource, local_time
+from dpgrain.tables.engines.dated import local_time
 from dpgrain.tables.engines.functions import Reading, clock
-from dpgrain.tables.engines.scoped import all_rows
-from dpgrain.tables.engines.sources import OverSource, Source
+from dpgrain.tables.engines.sources import OverSource, Source, TypedSource
 from dpgrain.tables.engines.sql import quoted
 from dpgrain.tables.expression import Call, Column, Constant, Node, columns_of, parsed
 
@@ -236,7 +235,8 @@ class FilteredSource(OverSource):
 
 def as_read(source: Source) -> Source:
     """Return the source of all rows as they are read, without what is made of them."""
-    source = all_rows(source)
-    while isinstance(source, DatedSource | DerivedSource | FilteredSource):
-        source = source.source
-    return source
+    below: Any = source
+    while isinstance(below, OverSource) and not isinstance(below, TypedSource):
+        below = below.source
+    read: Source = below
+    return read

@@ -13,11 +13,13 @@ from dpgrain.regions import Region
 from dpgrain.tables.engines.derived import Derived
 from dpgrain.tables.engines.duckdb import DuckDB
 from dpgrain.tables.engines.features import Number, feature, named
+from dpgrain.tables.engines.joined import PeopleJoin
+from dpgrain.tables.engines.sources import OverSource
 from dpgrain.tables.engines.sql import key as key_of
 from dpgrain.tables.engines.sql import quoted
 from dpgrain.tables.expression import is_expression
 from dpgrain.tables.rows import Rows
-from dpgrain.units import Unit, User
+from dpgrain.units import Element, Unit, User
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,7 +144,8 @@ class PerUser:
         used: Collection[str] | None = None,  # noqa: ARG002 - a person's row is one
     ) -> str:
         """Make the rows in a table of the connection, the first time, and return its name."""
-        name = f"people{self._depth}"
+        # Two tables of people may be joined, of the same depth or of the same rows.
+        name = f"people{id(self)}"
         known = connection.execute("SELECT table_name FROM duckdb_tables()").fetchall()
         if (name,) not in known:
             DuckDB.over(self.rows, connection).keep(name, self._query(), self.used)
@@ -176,12 +179,6 @@ class PerUser:
         """The columns that a person's row is made of, beside the user's."""
         return [*self.by, *(column for each in self.numbers for column in each.reads)]
 
-    @property
-    def _depth(self) -> int:
-        """The number of tables of this kind that it is made of, one of another."""
-        below = self.rows.source
-        return below._depth + 1 if isinstance(below, PerUser) else 0
-
 
 def _with_reads(rows: Rows, number: Number) -> tuple[Rows, Number]:
     """Return rows with a column for each expression that a number is made of, and the number of these.
@@ -207,21 +204,41 @@ def made_of_people(table: Rows) -> PerUser | None:
     return table.source if isinstance(table.source, PerUser) else None
 
 
+def of_whole_people(table: Rows) -> PerUser | PeopleJoin | None:
+    """Return what makes each row of a table of all rows of a person; None where records are rows.
+
+    Args:
+        table: the table, of which columns and a part of the rows may have been made.
+    """
+    source = table.source
+    while isinstance(source, OverSource):
+        source = source.source
+    return source if isinstance(source, PerUser | PeopleJoin) else None
+
+
 def made_in_words(table: Rows) -> list[str]:
     """Say how the rows of a table are made of those that were read: public facts of a release.
 
     Args:
         table: the table.
     """
-    people = made_of_people(table)
+    people, whole = made_of_people(table), of_whole_people(table)
     if people is not None:
         return [f"a person's row is {people}", *made_in_words(people.rows)]
+    below = [] if whole is None else [whole.rows]
+    if isinstance(whole, PeopleJoin):
+        below.append(whole.others)
+    known = {name for rows in below for name in rows.derived}
     derived = [
         f"the column {name!r} is {made.text}"
         for name, made in table.derived.items()
-        if name != made.text
+        if name != made.text and name not in known
     ]
-    return [*derived, *(f"rows are those where {condition}" for condition in table.filters)]
+    kept = [f"rows are those where {condition}" for condition in table.filters]
+    joined = [str(whole)] if isinstance(whole, PeopleJoin) else []
+    if isinstance(whole, PerUser):
+        joined = [f"a person's row is {whole}"]
+    return [*derived, *kept, *joined, *(words for rows in below for words in made_in_words(rows))]
 
 
 def everyone(table: Rows, column: str | None) -> int | None:
@@ -240,12 +257,35 @@ def everyone(table: Rows, column: str | None) -> int | None:
 def require_whole_users(table: Rows, unit: Unit) -> None:
     """Raise unless whole users are protected, where a row is made of all that a person holds.
 
+    Elements are protected where each row is made inside one cell: :func:`carried` says of which.
+
     Raises:
         ParameterError: if a smaller unit is asked for.
     """
-    if made_of_people(table) is None or unit == User():
+    if of_whole_people(table) is None or unit == User():
+        return
+    by = unit.by if isinstance(unit, Element) else None
+    if isinstance(by, str) and carried(table, by) is not None:
         return
     raise ParameterError(
-        f"unit must be User() where each row is made of all that a person holds, not {unit!r}.",
+        f"unit must be User() where each row is made of all that a person holds, not {unit!r}; "
+        "elements can be protected where a row is made of one: per_user(by='day', …) with "
+        "Element('day').",
         name="unit",
     )
+
+
+def carried(table: Rows, column: str) -> Rows | None:
+    """Return the records of which a table's rows are made inside the cells of a column; else None.
+
+    Args:
+        table: the table, of one row of each user and value of the column, or of another such table.
+        column: the column, whose value a row has from all records that it is made of.
+    """
+    people = made_of_people(table)
+    if people is None or column not in people.by:
+        return None
+    rows = people.rows
+    if of_whole_people(rows) is not None:
+        return carried(rows, column)
+    return rows

@@ -29,6 +29,7 @@ from dpgrain.tables.engines.column_types import is_readable, read_as
 from dpgrain.tables.engines.dated import DatedSource
 from dpgrain.tables.engines.derived import DerivedSource, FilteredSource
 from dpgrain.tables.engines.feed import Narrow
+from dpgrain.tables.engines.joined import PublicJoin
 from dpgrain.tables.engines.people import made_of_people
 from dpgrain.tables.engines.protocol import Add, Form
 from dpgrain.tables.engines.schemas import kind_of
@@ -461,7 +462,9 @@ def _narrowed(source: Source, names: set[str]) -> tuple[Source, set[str]]:
         return replace(source, source=inner), read
     if isinstance(source, DerivedSource) and source.column not in names:
         return _narrowed(source.source, names)
-    if isinstance(source, DerivedSource | FilteredSource):
+    if isinstance(source, PublicJoin) and names.isdisjoint(source.kinds):
+        return _narrowed(source.source, names)
+    if isinstance(source, DerivedSource | FilteredSource | PublicJoin):
         inner, read = _narrowed(source.source, source.needed(names))
         return replace(source, source=inner), read
     if isinstance(source, TypedSource):

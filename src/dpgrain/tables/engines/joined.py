@@ -1,0 +1,335 @@
+"""Rows beside others that belong to them: those of a public table, or more of the same person's."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from dpgrain import _validate
+from dpgrain._wording import counted, named_like
+from dpgrain.errors import ParameterError, SchemaError
+from dpgrain.regions import EVERYTHING, Region
+from dpgrain.tables.engines.column_types import (
+    DAY,
+    INTEGERS,
+    LONGEST_LABEL,
+    TEXT,
+    TIMES,
+    TRUTH,
+    is_number,
+    is_readable,
+)
+from dpgrain.tables.engines.derived import Derived
+from dpgrain.tables.engines.duckdb import DuckDB
+from dpgrain.tables.engines.scoped import all_rows
+from dpgrain.tables.engines.sources import OverSource, Source
+from dpgrain.tables.engines.sql import key as key_of
+from dpgrain.tables.engines.sql import number, quoted
+from dpgrain.tables.expression import Call, Column, Constant
+from dpgrain.tables.rows import Rows
+
+# Different values of a public column, at most, which are then a domain by themselves.
+_FEW = 1000
+# Types whose values a domain can list.
+_LISTED = (*INTEGERS, TEXT, DAY, TRUTH)
+# Function that a column of a public table is, where a partition says what it is made of.
+_LOOKED_UP = "looked_up"
+
+
+@dataclass(frozen=True, eq=False)
+class PublicJoin(OverSource):
+    """The rows of a source, each beside the one row of a public table that has its key.
+
+    Args:
+        source: the source of all rows.
+        on: the column of keys.
+        kind: the type of that column.
+        table: the public table: ``key``, without missing or repeated ones, and the columns ``c0`` and
+            so on.
+        kinds: column → type, of these.
+    """
+
+    source: Source
+    on: str
+    kind: str
+    table: pa.Table
+    kinds: Mapping[str, str]
+
+    def columns(self) -> dict[str, str]:
+        """Return column name → type."""
+        return {**self.source.columns(), **self.kinds}
+
+    def attach(
+        self, connection: duckdb.DuckDBPyConnection, used: Collection[str] | None = None
+    ) -> str:
+        """Return each row beside what is public of its key, and beside nothing without a match."""
+        asked = {
+            f"c{place}": name
+            for place, name in enumerate(self.kinds)
+            if used is None or name in used
+        }
+        if not asked:
+            return self.source.attach(connection, used)
+        rows = self.source.attach(connection, None if used is None else self.needed(used))
+        name = f"public{id(self)}"
+        connection.register(name, self.table.select(["key", *asked]))
+        listed = ", ".join(f"public.{place} AS {quoted(name)}" for place, name in asked.items())
+        return (
+            f"(SELECT own.*, {listed} FROM {rows} AS own LEFT JOIN {name} AS public "
+            f"ON {key_of(self.on, self.kind, of='own')} = public.key)"
+        )
+
+    def needed(self, used: Collection[str]) -> set[str]:
+        """Return the columns of the source that are used, also to find the public ones.
+
+        Args:
+            used: the columns that are used.
+        """
+        return {*used, self.on} - set(self.kinds)
+
+
+def public_join(
+    rows: Rows, public: Rows, on: str, key: str
+) -> tuple[PublicJoin, dict[str, Derived]]:
+    """Return the rows beside those of a public table, and what each new column is made of.
+
+    Args:
+        rows: the rows.
+        public: the public table, which is read at once.
+        on: the column of keys of the rows.
+        key: that of the public table.
+
+    Raises:
+        ParameterError: if a key stands twice in the public table, or it has no other column.
+        SchemaError: if a column is missing, stands in both, or keys have types that cannot match.
+    """
+    rows.require_key(on, "on")
+    public.require_key(key, "on")
+    names = [name for name, kind in public.own_columns.items() if name != key and is_readable(kind)]
+    if not names:
+        raise ParameterError(f"{public.source.title} has no column beside {key!r} to join.")
+    for name in names:
+        rows.require_new(name)
+    kinds = {name: public.schema[name] for name in names}
+    columns = ", ".join(f"{quoted(name)} AS c{place}" for place, name in enumerate(names))
+    made = _public_key(key, public.schema[key], on, rows.schema[on])
+    with DuckDB(public) as engine:
+        table = engine.ask(
+            f"SELECT * FROM (SELECT {made} AS key, {columns} FROM source) WHERE key IS NOT NULL "
+            "ORDER BY ALL",
+            [key, *names],
+        )
+    keys = table.column("key")
+    if len(keys.unique()) < len(keys):
+        counts = keys.value_counts()
+        twice = next(each["values"] for each in counts.to_pylist() if each["counts"] > 1)
+        raise ParameterError(
+            f"{public.source.title} has {twice!r} twice in {key!r}, so that a row would become "
+            "several; keep one row of each key.",
+            name="on",
+        )
+    source = PublicJoin(all_rows(rows.source), on, rows.schema[on], table, kinds)
+    title = public.source.title
+    return source, {
+        name: _looked_up(name, on, kinds[name], table.select(["key", f"c{place}"]), title)
+        for place, name in enumerate(names)
+    }
+
+
+def _public_key(key: str, kind: str, on: str, own: str) -> str:
+    """Return the SQL of a public key as rows have it.
+
+    Raises:
+        SchemaError: if none can be a key of the rows.
+    """
+    if own in INTEGERS and kind == TEXT:
+        return f"TRY_CAST({key_of(key, kind)} AS BIGINT)"
+    if kind in (own, TEXT) or (own in INTEGERS and kind in INTEGERS):
+        return key_of(key, kind)
+    if own == TEXT and kind in INTEGERS:
+        return f"CAST({quoted(key)} AS VARCHAR)"
+    raise SchemaError(
+        f"on {on!r} has type {own}, and {key!r} of the public table has type {kind}; cast one of "
+        "them.",
+        name="on",
+    )
+
+
+def _looked_up(name: str, on: str, kind: str, table: pa.Table, title: str) -> Derived:
+    """Return what a column of a public table is: a function of the key, told by all of its values."""
+    pairs = repr([column.to_pylist() for column in table.columns])
+    mark = sha256(pairs.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+    node = Call(_LOOKED_UP, (Column(on), Constant(name), Constant(mark)))
+    values = None
+    if kind in _LISTED:
+        found = table.column(1).unique().drop_null()
+        if 0 < len(found) <= _FEW:
+            values = tuple(sorted(value for value in found.to_pylist() if _fits(value)))
+    return Derived(f"{name} of {title} by {on}", kind, quoted(name), node, values=values or None)
+
+
+def _fits(value: Any) -> bool:
+    return not isinstance(value, str) or len(value.encode()) <= LONGEST_LABEL
+
+
+@dataclass(frozen=True, eq=False)
+class PeopleJoin:
+    """The rows of a table, each beside rows of the same person in another one, and of nobody else.
+
+    Args:
+        rows: the rows.
+        others: the rows of the other table.
+        taken: the columns of these that are taken.
+        pairs: the largest number of the other table's rows of a person that are kept: the first in
+            the order of the columns that are taken.
+    """
+
+    rows: Rows
+    others: Rows
+    taken: tuple[str, ...]
+    pairs: int
+
+    @staticmethod
+    def of(rows: Rows, others: Any, columns: Sequence[str] | None, pairs: int) -> PeopleJoin:
+        """Check what is asked for; nothing is read.
+
+        Raises:
+            ParameterError: if a table has no people, or there is nothing to take.
+            SchemaError: if a column is missing or stands in both tables, or people have names of types
+                that cannot match.
+        """
+        pairs = _validate.integer(minimum=1, pairs=pairs)
+        if not isinstance(others, Rows):
+            raise ParameterError(
+                f"join takes a table of dg.read, not {type(others).__name__}; rows of which all is "
+                "public are joined by join_public.",
+                name="others",
+            )
+        if rows.user is None or others.user is None:
+            raise ParameterError(
+                "join needs to know whose a record is in both tables; give user= to dg.read, or join a "
+                "public table by join_public.",
+                name="others",
+            )
+        own, kinds = (
+            "integers" if each.is_integer(name) else each.schema[name]
+            for each, name in ((rows, rows.user), (others, others.user))
+        )
+        if own != kinds:
+            raise SchemaError(
+                f"user {rows.user!r} has type {rows.schema[rows.user]}, and {others.user!r} of the "
+                f"other table has type {others.schema[others.user]}; cast one of them, or state "
+                "types= in dg.read.",
+                name="others",
+            )
+        known = [
+            name
+            for name, kind in others.own_columns.items()
+            if name != others.user and is_readable(kind)
+        ]
+        if isinstance(columns, str):
+            columns = [columns]
+        for name in columns or ():
+            if name not in known:
+                raise SchemaError(
+                    f"columns names {name!r}, which the other table has not to give; "
+                    f"{named_like(str(name), known)}.",
+                    name="columns",
+                )
+        taken = tuple(known if columns is None else dict.fromkeys(columns))
+        if not taken:
+            raise ParameterError("join needs a column of the other table to take.", name="columns")
+        if twice := next((name for name in taken if rows.has(name)), None):
+            raise ParameterError(
+                f"columns of both tables are called {twice!r}; name those to take by columns=[…], or "
+                f"give it another name in the other table: derive(other='{twice}').",
+                name="columns",
+            )
+        return PeopleJoin(rows, others, taken, pairs)
+
+    @property
+    def name(self) -> str:
+        """The name of the rows, which messages give the source."""
+        return self.rows.source.name
+
+    @property
+    def title(self) -> str:
+        """The title in reports."""
+        return f"{self.rows.source.title} with {self.others.source.title}"
+
+    @property
+    def region(self) -> Region:
+        """The public region that the rows of both tables lie in; everything where they differ."""
+        return self.rows.scope if self.rows.scope == self.others.scope else EVERYTHING
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The files that the rows are in, if they are in files."""
+        return tuple(
+            path for each in (self.rows, self.others) for path in getattr(each.source, "paths", ())
+        )
+
+    @property
+    def one_row(self) -> bool:
+        """True where a user has one row at most."""
+        return self.pairs == 1 and bool(getattr(self.rows.source, "one_row", False))
+
+    def columns(self) -> dict[str, str]:
+        """Return column name → type."""
+        own = {name: kind for name, kind in self.rows.schema.items() if name not in self.rows.cells}
+        return {**own, **{name: self.others.schema[name] for name in self.taken}}
+
+    def attach(
+        self, connection: duckdb.DuckDBPyConnection, used: Collection[str] | None = None
+    ) -> str:
+        """Return the rows, each with up to so many of the same person's, or with nothing."""
+        rows, others = self.rows, self.others
+        assert rows.user is not None  # noqa: S101 - as checked
+        assert others.user is not None  # noqa: S101 - as checked
+        asked = [name for name in self.taken if used is None or name in used]
+        own = None if used is None else {rows.user, *used} - set(self.taken)
+        left = rows.source.attach(connection, own)
+        if not asked and self.pairs == 1:
+            return left
+        right = others.source.attach(connection, {others.user, *self.taken})
+        key = key_of(others.user, others.schema[others.user])
+        # A place among a person's rows must not depend on how the engine goes through them.
+        order = ", ".join(each for name in self.taken for each in _order(name, others))
+        listed = ", ".join(f"{quoted(name)} AS c{place}" for place, name in enumerate(self.taken))
+        kept = (
+            f"(SELECT {key} AS key, {listed} FROM {right} WHERE {key} IS NOT NULL "
+            f"QUALIFY row_number() OVER (PARTITION BY {key} ORDER BY {order}) <= {self.pairs})"
+        )
+        shown = "".join(
+            f", others.c{place} AS {quoted(name)}"
+            for place, name in enumerate(self.taken)
+            if name in asked
+        )
+        return (
+            f"(SELECT own.*{shown} FROM {left} AS own LEFT JOIN {kept} AS others "
+            f"ON {key_of(rows.user, rows.schema[rows.user], of='own')} = others.key)"
+        )
+
+    def __str__(self) -> str:
+        most = "one row" if self.pairs == 1 else f"{counted(self.pairs, 'row')} at most"
+        return (
+            f"rows of {self.rows.source.title} are paired with {most} of the same person in "
+            f"{self.others.source.title}"
+        )
+
+
+def _order(column: str, rows: Rows) -> list[str]:
+    """Return the SQL of a public order of a column's values, in which only equal ones are equal."""
+    kind, name = rows.schema[column], quoted(column)
+    text = f"CAST({name} AS VARCHAR)"
+    if is_number(kind):
+        value = number(column)
+        return [f"CASE WHEN isfinite({value}) THEN {value} END NULLS LAST", f"{text} NULLS LAST"]
+    if kind in (DAY, *TIMES):
+        return [f"CASE WHEN isfinite({name}) THEN {name} END NULLS LAST", f"{text} NULLS LAST"]
+    return [f"{text} NULLS LAST"]
