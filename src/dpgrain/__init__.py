@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from dpgrain.releases.plan import PlannedReleases, plan_releases
     from dpgrain.releases.run import Releases, releases
     from dpgrain.statistics.bounds import AutoClip
+    from dpgrain.statistics.covariances import correlation, covariance
     from dpgrain.statistics.distribution import distribution
     from dpgrain.statistics.histogram import count, histogram, sum  # noqa: A004
     from dpgrain.statistics.holdings import Holdings, elements_per_user
@@ -101,7 +102,9 @@ __all__ = [
     "accounting",
     "best_of",
     "budget",
+    "correlation",
     "count",
+    "covariance",
     "distribution",
     "elements_per_user",
     "histogram",

@@ -37,6 +37,12 @@ STATED: Mapping[str, Sequence[Any]] = {
 LAWS: Mapping[str, Sequence[Any]] = {**STATED, "noise": ("auto", "gaussian", "laplace")}
 GROUPED: Mapping[str, Sequence[Any]] = {**LAWS, "by": (None, "item")}
 BOUNDS: Mapping[str, Sequence[Any]] = {**GROUPED, "bounds": (None, (-1.0, 1.0), (0.0, 2.0))}
+PAIRS: Mapping[str, Sequence[Any]] = {
+    **GROUPED,
+    "bounds": ((-1.0, 1.0), (0.0, 2.0)),
+    "other": ("x", "x / 2"),
+    "other_bounds": ((-1.0, 1.0),),
+}
 FITS: Mapping[str, Sequence[Any]] = {
     "n_users": ROSTERS,
     "clip": (None, 0.5, "auto"),
@@ -188,6 +194,8 @@ def publishers(people: People) -> dict[str, Publisher]:
         "dpgrain.mean": Publisher(grouped(dg.mean), BOUNDS),
         "dpgrain.variance": Publisher(grouped(dg.variance), BOUNDS),
         "dpgrain.std": Publisher(grouped(dg.std), BOUNDS),
+        "dpgrain.covariance": Publisher(grouped(dg.covariance), PAIRS),
+        "dpgrain.correlation": Publisher(grouped(dg.correlation), PAIRS),
         "dpgrain.quantiles": Publisher(
             grouped(dg.quantiles), {**BOUNDS, "noise": ("gaussian", "laplace")}
         ),

@@ -35,7 +35,17 @@ _APART: dict[str, dict[str, tuple[Any, ...]]] = {
     "dpgrain.histogram": {"domain": (["a", "b", "z"],)},
     "dpgrain.top": {"domain": (["a", "b", "z"],)},
 }
-_PUBLIC_GROUPS = ("count", "sum", "mean", "variance", "std", "quantiles", "distribution")
+_PUBLIC_GROUPS = (
+    "count",
+    "sum",
+    "mean",
+    "variance",
+    "std",
+    "covariance",
+    "correlation",
+    "quantiles",
+    "distribution",
+)
 
 
 def _people() -> dict[str, People]:

@@ -13,6 +13,7 @@ from tests.conftest import Command
 PROMISE = ("--user", "person", "--epsilon", "2", "--delta", "1e-4")
 OF_USERS = (*PROMISE, "--unit", "user")
 NUMBERS = ("--value", "seconds", "--bounds", "0", "60")
+OTHERS = ("--other", "person", "--other-bounds", "0", "300")
 RUNS = {
     "histogram": (*PROMISE, "--item", "page", "--element", "page"),
     "top": (*PROMISE, "--item", "page", "--element", "page"),
@@ -21,6 +22,8 @@ RUNS = {
     "mean": (*OF_USERS, *NUMBERS),
     "variance": (*OF_USERS, *NUMBERS),
     "std": (*OF_USERS, *NUMBERS),
+    "covariance": (*OF_USERS, *NUMBERS, *OTHERS),
+    "correlation": (*OF_USERS, *NUMBERS, *OTHERS),
     "quantiles": (*OF_USERS, *NUMBERS),
     "elements-per-user": (*PROMISE, "--element", "page"),
 }

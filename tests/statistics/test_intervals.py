@@ -79,6 +79,12 @@ RATIOS: dict[str, Callable[..., dg.Estimates]] = {
     "mean": dg.mean,
     "variance": dg.variance,
     "std": dg.std,
+    "covariance": lambda table, x, bounds, **options: dg.covariance(
+        table, x, f"1 - {x} * {x}", bounds=bounds, other_bounds=(0, 1), **options
+    ),
+    "correlation": lambda table, x, bounds, **options: dg.correlation(
+        table, x, f"1 - {x} * {x}", bounds=bounds, other_bounds=(0, 1), **options
+    ),
     "quantiles": lambda table, x, **options: dg.quantiles(table, x, [0.2, 0.5, 0.9], **options),
 }
 

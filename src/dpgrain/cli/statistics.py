@@ -65,6 +65,16 @@ _EXAMPLES: Mapping[str, tuple[str, ...]] = {
         "dpgrain std scores.parquet --user student --value score --bounds 0 100 --by region "
         "--unit user --epsilon 1 --delta 1e-6",
     ),
+    "covariance": (
+        "Publish the covariance of two columns.",
+        "dpgrain covariance scores.parquet --user student --value score --other hours --bounds 0 100 "
+        "--other-bounds 0 60 --unit user --epsilon 1 --delta 1e-6",
+    ),
+    "correlation": (
+        "Publish the correlation of two columns.",
+        "dpgrain correlation scores.parquet --user student --value score --other hours --bounds 0 100 "
+        "--other-bounds 0 60 --by region --unit user --epsilon 1 --delta 1e-6",
+    ),
     "quantiles": (
         "Publish quantiles of a column, overall or by group.",
         "dpgrain quantiles scores.parquet --user student --value score --bounds 0 100 --q 0.5,0.9 "
@@ -187,7 +197,7 @@ class Asked(Publishing, People):
         """
         table = self.table()
         keys = _listed(stated.get("by")) + _listed(stated.get("item"))
-        values = _listed(stated.get("value"))
+        values = _listed(stated.get("value")) + _listed(stated.get("other"))
         if stated.get("edges") is not None and "item" in stated:
             keys, values = [], keys
         if "domain" in stated:

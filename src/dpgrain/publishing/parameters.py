@@ -39,7 +39,18 @@ SHARED: Mapping[str, str] = {
 }
 
 #: The parameters whose values name columns.
-COLUMNS = ("target", "features", "categories", "range", "columns", "item", "weight", "value", "by")
+COLUMNS = (
+    "target",
+    "features",
+    "categories",
+    "range",
+    "columns",
+    "item",
+    "weight",
+    "value",
+    "other",
+    "by",
+)
 
 # A line of a docstring that begins the description of an argument.
 _ARGUMENT = re.compile(r"(?P<margin> +)(?P<name>\w+): (?P<text>.*)")

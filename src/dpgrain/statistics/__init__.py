@@ -1,4 +1,4 @@
-"""Statistics of tables: histograms, top items, counts, sums, means, variances, quantiles."""
+"""Statistics of tables: histograms, top items, counts, sums, moments, quantiles."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dpgrain._later import face
 
 if TYPE_CHECKING:
     from dpgrain.statistics.bounds import AutoClip
+    from dpgrain.statistics.covariances import correlation, covariance
     from dpgrain.statistics.distribution import distribution
     from dpgrain.statistics.histogram import count, histogram, sum  # noqa: A004 - the field's word
     from dpgrain.statistics.holdings import Holdings, elements_per_user
@@ -26,7 +27,9 @@ __all__ = [
     "Holdings",
     "Plan",
     "Release",
+    "correlation",
     "count",
+    "covariance",
     "distribution",
     "elements_per_user",
     "histogram",
@@ -48,6 +51,8 @@ OFFERED = {
     "mean": "dpgrain.statistics.moments",
     "variance": "dpgrain.statistics.moments",
     "std": "dpgrain.statistics.moments",
+    "covariance": "dpgrain.statistics.covariances",
+    "correlation": "dpgrain.statistics.covariances",
     "quantiles": "dpgrain.statistics.quantiles",
     "distribution": "dpgrain.statistics.distribution",
     "histogram": "dpgrain.statistics.histogram",

@@ -117,6 +117,36 @@ def ratio_interval(
     return np.clip(low, 0.0, 1.0), np.clip(high, 0.0, 1.0)
 
 
+def root_interval(
+    upper: FloatArray,
+    lower: FloatArray,
+    upper_moves: FloatArray,
+    lower_moves: FloatArray,
+    radius: FloatArray,
+) -> tuple[FloatArray, FloatArray]:
+    """Return Fieller's interval for A/G in [−1, 1], of A and G > 0 that the same noise moves.
+
+    Args:
+        upper: (V,) A.
+        lower: (V,) G.
+        upper_moves: (V, C) how A changes with each of C noisy numbers of one law.
+        lower_moves: (V, C) how G does.
+        radius: (V,) the half-width of an interval of one of these.
+
+    r lies in it if |A − rG| ≤ radius·‖∂A − r∂G‖: a quadratic inequality in r. Where G does not stand
+    out from its noise every r is possible.
+    """
+    spread = radius**2
+    first = lower**2 - spread * (lower_moves**2).sum(axis=1)
+    middle = upper * lower - spread * (upper_moves * lower_moves).sum(axis=1)
+    last = upper**2 - spread * (upper_moves**2).sum(axis=1)
+    root = np.sqrt(np.maximum(middle**2 - first * last, 0.0))
+    divisor = np.where(first > 0, first, 1.0)
+    low = np.where(first > 0, (middle - root) / divisor, -1.0)
+    high = np.where(first > 0, (middle + root) / divisor, 1.0)
+    return np.clip(low, -1.0, 1.0), np.clip(high, -1.0, 1.0)
+
+
 def blank(size: int) -> FloatArray:
     """Return blank numbers, none of them known, (V,)."""
     return np.full(size, np.nan)

@@ -353,7 +353,7 @@ class Request:
         measure = self.measure
         if measure is not None and isinstance(self.bounds, tuple):
             sd *= measure.stands_for(*self.bounds)
-        elif measure is not None and measure.of_ranks:
+        elif measure is not None and (measure.of_ranks or self.bounds is None):
             sd *= measure.stands_for(0.0, 1.0)
         elif isinstance(self.bounds, AutoRange):
             times.append("range")

@@ -187,6 +187,22 @@ STD = Statistic(
     "of the corners. {each} standard deviation is the root of a variance computed from these sums "
     "alone, which divides by a noisy count of records.",
 )
+COVARIANCE = Statistic(
+    "covariance",
+    "How two numbers of the records move together: the mean product of their distances from the means",
+    ratio=True,
+    made="Every record then counts 1, split between nine public corners. Noise was added to the sums "
+    "of the corners. {each} covariance is computed from these sums alone and divides by a noisy count "
+    "of records.",
+)
+CORRELATION = Statistic(
+    "correlation",
+    "How two numbers of the records move together, from −1 to 1",
+    ratio=True,
+    made="Every record then counts 1, split between nine public corners. Noise was added to the sums "
+    "of the corners. {each} correlation is a covariance divided by both standard deviations, all "
+    "computed from these sums alone.",
+)
 QUANTILES = Statistic(
     "quantiles",
     "The numbers below which given shares of the records lie",
@@ -235,6 +251,8 @@ STATISTICS: dict[str, Statistic] = {
         MEAN,
         VARIANCE,
         STD,
+        COVARIANCE,
+        CORRELATION,
         QUANTILES,
         DISTRIBUTION,
         BINNED,

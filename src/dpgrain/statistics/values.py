@@ -143,6 +143,45 @@ class Powers:
         return (keys[:, None] + np.arange(self.corners)).ravel(), totals.ravel()
 
 
+#: Number of steps in the range of each of two numbers that stand in one column, of 2^52 in all.
+PAIRED = 2**26 - 1
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """The products of :class:`Powers` of degree 2 of two numbers, which one number holds.
+
+    The number is (2^26)·i + j, for the places i and j of both in their ranges, from 0 to 2^26 − 1.
+    """
+
+    unit: float = _UNIT
+    corners: int = 9
+
+    @staticmethod
+    def places() -> tuple[FloatArray, FloatArray]:
+        """Return what each corner counts in the sum of the first numbers, and of the second, (9,)."""
+        places = np.array([0.0, 0.5, 1.0])
+        return np.repeat(places, 3), np.tile(places, 3)
+
+    @staticmethod
+    def squares() -> tuple[FloatArray, FloatArray]:
+        """Return what each corner counts in the sum of both numbers' squares, (9,)."""
+        last = np.array([0.0, 0.0, 1.0])
+        return np.repeat(last, 3), np.tile(last, 3)
+
+    def __call__(self, keys: IntArray, values: FloatArray | None) -> Chunk:
+        """Return (keys, totals), as :class:`~dpgrain.tables.split.Split` describes them."""
+        assert values is not None  # noqa: S101 - the engine brings numbers wherever there is a split
+        held = values.astype(np.int64)
+        x, y = (np.clip(part, 0, PAIRED) / PAIRED for part in np.divmod(held, PAIRED + 1))
+        first, second = (np.stack([(1 - u) ** 2, 2 * u * (1 - u), u**2], axis=1) for u in (x, y))
+        shares = (first[:, :, None] * second[:, None, :]).reshape(-1, self.corners)
+        totals = np.floor(shares / self.unit)
+        # The corners are whole units, so that they add up to 1 exactly and no norm exceeds 1.
+        totals[:, 0] = np.maximum(1 / self.unit - totals[:, 1:].sum(axis=1), 0.0)
+        return (keys[:, None] + np.arange(self.corners)).ravel(), totals.ravel()
+
+
 #: The spacing of edges: as many to each unit, as many to each factor away from 0, or at whole numbers.
 Spacing = Literal["even", "geometric", "whole"]
 # Between 0 and this share of the largest magnitude, geometric edges are about even.
@@ -335,6 +374,26 @@ def moments(degree: int) -> Measure:
         # The noise of a square grows with the square of the range, and a wide one costs too much.
         far="weighed" if degree == 1 else "weighed of people",
         stands_for=lambda low, high: (high - low) ** degree,
+    )
+
+
+def second_moments(unit: float) -> Measure:
+    """Return the number of records, and all moments of two numbers up to the second.
+
+    Args:
+        unit: the covariance that is 1 where both ranges have width 1.
+    """
+    pairs = Pairs()
+    return Measure(
+        pairs.corners,
+        lambda *_: pairs,
+        AutoClip(low=0.5),
+        {"l2": 1.0, "l1": 1.0},
+        bias=0.05,
+        noisy=2,
+        ratio=True,
+        counting=pairs.corners,
+        stands_for=lambda *_: unit,
     )
 
 

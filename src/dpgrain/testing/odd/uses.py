@@ -186,7 +186,7 @@ class Use:
         column = kind.name
         asked: dict[str, Any] = {**_PROMISE, "unit": User(), "by": "item", "item": "item"}
         asked |= {"value": "x", "clip": 1.0, "domain": ["a", "b"], "bounds": (0.0, 4.0)}
-        asked |= {"at": [1.0, 2.0], "k": 1}
+        asked |= {"at": [1.0, 2.0], "k": 1, "other": "x", "other_bounds": (0.0, 4.0)}
         labels = _labels(kind)
         match self.role:
             case "key":
@@ -208,7 +208,7 @@ class Use:
                 asked["weight"] = column
             case "sum":
                 table = table.per_user(by="item", total=(column, "sum"))
-                asked["value"] = "total"
+                asked |= {"value": "total", "other": "total"}
             case "day":
                 zone = "UTC" if kind.meaning == "moment" else None
                 table = table.with_days("day", of=column, zone=zone)

@@ -1,0 +1,364 @@
+"""``dg.covariance`` and ``dg.correlation`` of two columns of numbers, overall or by group."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal
+
+import numpy as np
+
+from dpgrain._types import FloatArray
+from dpgrain.errors import ParameterError
+from dpgrain.noise import RandomState
+from dpgrain.publishing import Promise, Query, publishes
+from dpgrain.statistics import values
+from dpgrain.statistics.bounds import AutoClip
+from dpgrain.statistics.histogram import checked_bounds
+from dpgrain.statistics.intervals import half_width, root_interval
+from dpgrain.statistics.ranges import AutoRange
+from dpgrain.statistics.release import Estimates
+from dpgrain.statistics.request import By, Request, key_columns
+from dpgrain.statistics.run import Measured, SumsQuery
+from dpgrain.statistics.statistic import CORRELATION, COVARIANCE, Statistic
+from dpgrain.statistics.values import PAIRED, Pairs
+from dpgrain.tables.blocks import Blocks
+from dpgrain.tables.engines.derived import Derived
+from dpgrain.tables.expression import Call, Column, Constant, Node
+from dpgrain.tables.table import UserTable
+from dpgrain.units import Law, Relation, Unit
+
+# Standard errors of a count from which it is known well enough to divide by its square.
+_KNOWN = 6.0
+# Largest covariance of two numbers in [0, 1], and their largest variance.
+_LARGEST = 0.25
+
+
+@publishes
+def covariance(
+    table: UserTable,
+    value: str,
+    other: str,
+    *,
+    by: By = None,
+    bounds: tuple[float, float],
+    other_bounds: tuple[float, float],
+    unit: Unit,
+    epsilon: float | None = None,
+    delta: float = 0.0,
+    share: float | None = None,
+    relation: Relation = "zero_out",
+    clip: float | Literal["auto"] | AutoClip = "auto",
+    domain: Any = None,
+    noise: Law | Literal["auto"] = "auto",
+    max_items: int = 1000,
+    random_state: RandomState = None,
+    progress: bool | None = None,
+) -> Query[Estimates]:
+    """Publish the covariance of two columns.
+
+    It divides by the count, overall or by group.
+
+    Args:
+        other: the other column of numbers. Rows without a finite number in both are left out.
+        bounds: the public range (low, high) of ``value``, beyond which numbers are cut off.
+        other_bounds: the same for ``other``.
+
+    Returns:
+        An :class:`~dpgrain.Estimates`. Its intervals are first-order ones; where the count is within
+        noise they are all that the bounds allow.
+
+    Raises:
+        ParameterError, SchemaError, DataError: as :func:`dpgrain.sum`.
+
+    Formal guarantee: (ε, δ)-DP for one unit, for every table. Each record's 1 is split between nine
+    corners (products of Bernstein polynomials of degree 2), of which the count and all first and second
+    moments of both columns are linear functions. Numbers are read to 2^-26 of their range. Source:
+    docs/theory, "Two numbers".
+
+    >>> import pyarrow as pa
+    >>> from dpgrain import User, read
+    >>> table = read(pa.table({"who": [1, 1, 2], "x": [1, 2, 3], "y": [2, 2, 4]}), user="who")
+    >>> release = covariance(table, "x", "y", bounds=(0, 4), other_bounds=(0, 4), unit=User(),
+    ...                      epsilon=1, delta=1e-6)
+    >>> -4 <= release.value <= 4
+    True
+    """
+    return _query(
+        COVARIANCE,
+        _covariances,
+        lambda x, y: x * y,
+        table,
+        (value, other),
+        (bounds, other_bounds),
+        by=by,
+        promise=Promise.of(unit, epsilon, delta, relation, share),
+        clip=clip,
+        noise=noise,
+        domain=domain,
+        max_items=max_items,
+        random_state=random_state,
+        progress=progress,
+    )
+
+
+@publishes
+def correlation(
+    table: UserTable,
+    value: str,
+    other: str,
+    *,
+    by: By = None,
+    bounds: tuple[float, float],
+    other_bounds: tuple[float, float],
+    unit: Unit,
+    epsilon: float | None = None,
+    delta: float = 0.0,
+    share: float | None = None,
+    relation: Relation = "zero_out",
+    clip: float | Literal["auto"] | AutoClip = "auto",
+    domain: Any = None,
+    noise: Law | Literal["auto"] = "auto",
+    max_items: int = 1000,
+    random_state: RandomState = None,
+    progress: bool | None = None,
+) -> Query[Estimates]:
+    """Publish the correlation of two columns.
+
+    It is :func:`dpgrain.covariance` divided by both standard deviations, from one noisy vector, overall
+    or by group.
+
+    Args:
+        other: the other column of numbers. Rows without a finite number in both are left out.
+        bounds: the public range (low, high) of ``value``, beyond which numbers are cut off.
+        other_bounds: the same for ``other``.
+
+    Returns:
+        An :class:`~dpgrain.Estimates`. Its intervals hold all correlations for which the noisy
+        covariance is not too far from that multiple of the noisy deviations: from −1 to 1 where these
+        do not stand out from the noise.
+
+    Raises:
+        ParameterError, SchemaError, DataError: as :func:`dpgrain.sum`.
+
+    Formal guarantee: (ε, δ)-DP for one unit, for every table; it is post-processing of the sums of a
+    covariance. Source: docs/theory, "Two numbers".
+
+    >>> import pyarrow as pa
+    >>> from dpgrain import User, read
+    >>> table = read(pa.table({"who": [1, 1, 2], "x": [1, 2, 3], "y": [2, 2, 4]}), user="who")
+    >>> release = correlation(table, "x", "y", bounds=(0, 4), other_bounds=(0, 4), unit=User(),
+    ...                       epsilon=1, delta=1e-6)
+    >>> -1 <= release.value <= 1
+    True
+    """
+    return _query(
+        CORRELATION,
+        _correlations,
+        lambda *_: 1.0,
+        table,
+        (value, other),
+        (bounds, other_bounds),
+        by=by,
+        promise=Promise.of(unit, epsilon, delta, relation, share),
+        clip=clip,
+        noise=noise,
+        domain=domain,
+        max_items=max_items,
+        random_state=random_state,
+        progress=progress,
+    )
+
+
+def _query(
+    statistic: Statistic,
+    made: Callable[..., Estimates],
+    scale: Callable[[float, float], float],
+    table: UserTable,
+    columns: tuple[str, str],
+    stated: tuple[Any, Any],
+    *,
+    random_state: RandomState,
+    progress: bool | None,
+    **asked: Any,
+) -> Query[Estimates]:
+    """Return the query for what is made of the second moments of two columns.
+
+    Args:
+        statistic: the statistic.
+        made: makes the estimates of noisy masses.
+        scale: the function from the widths of both ranges to the unit of an estimate.
+        table: the table.
+        columns: both columns.
+        stated: the ranges that are stated for them.
+        random_state: a seed, for tests and research.
+        progress: show progress.
+        **asked: what else a request is made of.
+    """
+    if not isinstance(table, UserTable):
+        raise ParameterError(f"table must come from dg.read, not {type(table).__name__}.")
+    # What else is wrong is told of the columns that the table has, before another one is added.
+    by, own = asked["by"], getattr(asked["promise"].unit, "by", None)
+    known = table.with_expressions(by, own)
+    Blocks.of_unit(asked["promise"].unit, known, key_columns(known, by))
+    ranges = [
+        _range_of(name, each) for name, each in zip(("bounds", "other_bounds"), stated, strict=True)
+    ]
+    rows, paired = paired_column(table, columns, ranges)
+    unit = scale(*(high - low for low, high in ranges))
+    request = Request.of(
+        statistic, rows, value=paired, measure=values.second_moments(unit), **asked
+    )
+    ready = partial(made, z=half_width(request.noise), unit=unit)
+    return SumsQuery(request, ready, random_state, progress)
+
+
+def _range_of(name: str, stated: Any) -> tuple[float, float]:
+    """Return a range that is stated.
+
+    Raises:
+        ParameterError: if it is no two numbers.
+    """
+    checked = None if stated is None else checked_bounds(stated)
+    if checked is None or isinstance(checked, AutoRange):
+        raise ParameterError(
+            f"{name} must be two numbers (low, high), not {stated!r}: no range is found for two "
+            "columns at once.",
+            name=name,
+        )
+    return checked
+
+
+def paired_column(
+    table: UserTable, columns: tuple[str, str], ranges: list[tuple[float, float]]
+) -> tuple[UserTable, str]:
+    """Return a table with a column of pairs of numbers, and its name.
+
+    Args:
+        table: the table.
+        columns: two columns of numbers.
+        ranges: the public range of each, within which its numbers are read to 2^-26.
+
+    Raises:
+        SchemaError: if a column is missing or holds no numbers.
+    """
+    table = table.with_expressions(*columns)
+    for name, role in zip(columns, ("value", "other"), strict=True):
+        table.require_numbers([name], role)
+    first, second = (_place(column, *ends) for column, ends in zip(columns, ranges, strict=True))
+    node = Call("+", (Call("*", (first, Constant(PAIRED + 1))), second))
+    said = " and ".join(
+        f"{column} between {low:,.6g} and {high:,.6g}"
+        for column, (low, high) in zip(columns, ranges, strict=True)
+    )
+    name = f"{columns[0]} and {columns[1]}"
+    while table.has(name):
+        name += " "
+    return table._derived(name, Derived.of_node(node, said, table.own_columns)), name
+
+
+def _place(column: str, low: float, high: float) -> Node:
+    """Return the expression of a number's place in its range, a whole number from 0 to 2^26 − 1."""
+    share = Call("/", (Call("-", (Column(column), Constant(low))), Constant(high - low)))
+    within = Call("least", (Call("greatest", (share, Constant(0.0))), Constant(1.0)))
+    return Call("floor", (Call("*", (within, Constant(float(PAIRED)))),))
+
+
+@dataclass(frozen=True, eq=False)
+class _Moments:
+    """The second moments of two numbers in [0, 1], with what noise of each mass does to them.
+
+    Args:
+        count: (V,) the noisy counts.
+        known: (V,) whether a count stands out enough to divide by it.
+        covariance: (V,) the covariances.
+        variances: (2, V) both variances, at least 0.
+        by_mass: (3, V, 9) how the covariance and both variances change with each mass.
+    """
+
+    count: FloatArray
+    known: FloatArray
+    covariance: FloatArray
+    variances: FloatArray
+    by_mass: FloatArray
+
+    @staticmethod
+    def of(measured: Measured) -> _Moments:
+        masses = measured.masses
+        count = masses.sum(axis=1)
+        known = count > _KNOWN * count_error(measured)
+        divisor = np.where(known, count, np.inf)[:, None]
+        x, y = Pairs.places()
+        functions = np.stack([x, y, *Pairs.squares(), x * y])
+        mean_x, mean_y, square_x, square_y, both = (
+            (masses * function).sum(axis=1, keepdims=True) / divisor for function in functions
+        )
+        moves = [
+            (x * y - both) - mean_x * (y - mean_y) - mean_y * (x - mean_x),
+            (Pairs.squares()[0] - square_x) - 2 * mean_x * (x - mean_x),
+            (Pairs.squares()[1] - square_y) - 2 * mean_y * (y - mean_y),
+        ]
+        variances = np.stack([square_x - mean_x**2, square_y - mean_y**2])[..., 0]
+        return _Moments(
+            count,
+            known,
+            (both - mean_x * mean_y)[:, 0],
+            np.clip(variances, 0.0, _LARGEST),
+            np.stack(moves) / divisor,
+        )
+
+
+def count_error(measured: Measured) -> FloatArray:
+    """Return the standard error of each count, (V,)."""
+    return math.sqrt(measured.masses.shape[1]) * measured.sd
+
+
+def _covariances(measured: Measured, z: float, unit: float) -> Estimates:
+    """Return the covariances of noisy masses, with intervals of z standard errors."""
+    found = _Moments.of(measured)
+    # No covariance is larger than the geometric mean of the variances: the matrix is projected.
+    most = np.sqrt(found.variances.prod(axis=0))
+    estimate = np.clip(found.covariance, -most, most)
+    error = np.linalg.norm(found.by_mass[0], axis=1) * measured.sd
+    half = np.where(found.known, z * error, np.inf)
+    return Estimates(
+        measured.groups,
+        unit * estimate,
+        unit * np.where(found.known, np.minimum(error, _LARGEST), _LARGEST),
+        unit * np.maximum(np.minimum(found.covariance - half, estimate), -_LARGEST),
+        unit * np.minimum(np.maximum(found.covariance + half, estimate), _LARGEST),
+        found.count,
+        measured.guarantee,
+        measured.cautioned(measured.masses.shape[1]),
+        count_error(measured),
+    )
+
+
+def _correlations(measured: Measured, z: float, unit: float) -> Estimates:  # noqa: ARG001
+    """Return the correlations of noisy masses, with intervals of z standard errors."""
+    found = _Moments.of(measured)
+    (x, y), deviations = found.variances, np.sqrt(found.variances.prod(axis=0))
+    there = found.known & (deviations > 0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        halves = np.stack([np.sqrt(y / x), np.sqrt(x / y)]) / 2
+        moves = (halves[..., None] * found.by_mass[1:]).sum(axis=0)
+        ratio = np.clip(found.covariance / deviations, -1.0, 1.0)
+        error = np.linalg.norm(found.by_mass[0] - ratio[:, None] * moves, axis=1) / deviations
+    ratio = np.where(there, ratio, 0.0)
+    moves = np.where(there[:, None], moves, 0.0)
+    low, high = root_interval(
+        found.covariance, deviations, found.by_mass[0], moves, z * measured.sd
+    )
+    return Estimates(
+        measured.groups,
+        ratio,
+        np.where(there, np.minimum(error * measured.sd, 1.0), 1.0),
+        np.where(there, np.minimum(low, ratio), -1.0),
+        np.where(there, np.maximum(high, ratio), 1.0),
+        found.count,
+        measured.guarantee,
+        measured.cautioned(measured.masses.shape[1]),
+        count_error(measured),
+    )
