@@ -68,7 +68,7 @@ Noise: TypeAlias = Annotated[
 # -------------------------------------------------------------------------------------- the table
 
 Table: TypeAlias = Annotated[
-    str, typer.Argument(help="Parquet or CSV file, or a glob in quotes.", metavar="TABLE")
+    str, typer.Argument(help="Parquet or CSV file, a folder, or a glob in quotes.", metavar="TABLE")
 ]
 User: TypeAlias = Annotated[
     str | None,

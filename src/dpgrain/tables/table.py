@@ -338,8 +338,9 @@ def read(
     """Open a table of users with many records each; nothing is loaded yet.
 
     Args:
-        source: a path or glob (or several) of Parquet or CSV files (UTF-8), an Arrow table, a
-            pandas or Polars data frame, a table of DuckDB by its name (``con.table("visits")``), or
+        source: a path, folder or glob (or several) of Parquet or CSV files (UTF-8), whose folders
+            ``month=2025-01`` are a column ``month`` of text; an Arrow table, a pandas or Polars data
+            frame, a table of DuckDB by its name (``con.table("visits")``), or
             what hands out its rows by Arrow's protocol, such as a pyarrow dataset of a folder with
             partitions, which is then held in memory; any other relation of DuckDB, a lazy frame of
             Polars and a frame of Spark are queries, which need ``rows=``.

@@ -22,7 +22,6 @@ from typing import Any, Protocol
 import duckdb
 import pyarrow as pa
 
-from dpgrain._files import note_read
 from dpgrain._progress import step
 from dpgrain._wording import first_repeated, named_like
 from dpgrain.errors import DataError, DpgrainError, ParameterError, SchemaError
@@ -45,6 +44,7 @@ from dpgrain.tables.engines.csv_rows import (
     parts,
     without,
 )
+from dpgrain.tables.engines.folders import CSV, Files, Partition, is_plain
 from dpgrain.tables.engines.frames import of_pandas, of_polars, readable_column, valid_texts
 from dpgrain.tables.engines.kept_facts import KeptFacts, state_of
 from dpgrain.tables.engines.parquet_rows import (
@@ -60,12 +60,9 @@ from dpgrain.tables.engines.sql import quoted, text, tried
 
 # Marks between columns in the header of a CSV file, where it is no comma.
 _MARKS = (";", "\t", "|")
-_PARQUET = (".parquet", ".pq")
 #: Type of a relation that is a table by its name; a view, a query or a narrowed table has another
 #: one.
 TABLE = "TABLE_RELATION"
-#: Endings of CSV files.
-CSV = (".csv", ".csv.gz", ".tsv", ".tsv.gz")
 # Bytes of a CSV file that DuckDB holds at a time. No row comes near that length: DuckDB would drop a
 # longer row, and not know where the next one begins.
 _BUFFER_BYTES = 2 * LONGEST_BYTES
@@ -170,15 +167,21 @@ def _unwritable(name: str) -> DataError:
 
 @dataclass(frozen=True)
 class FileSource:
-    """Parquet or CSV files; all columns of CSV are text.
+    """Parquet or CSV files; all columns of CSV are text, and so is what the names of folders say.
 
     Guessing types from rows would make the result's form depend on one person's row. A row of CSV that
     has too few values, is not UTF-8, is longer than 8 MiB or has quotes that can mean several things is
-    left out by itself.
+    left out by itself. A column that files hold themselves is read from them, whatever folders say.
+
+    Args:
+        paths: the files.
+        delimiter: the character between values of CSV.
+        partitions: what the names of folders say of each file's rows; of none without it.
     """
 
     paths: tuple[str, ...]
     delimiter: str = ","
+    partitions: tuple[Partition, ...] = ()
 
     @property
     def name(self) -> str:
@@ -235,6 +238,19 @@ class FileSource:
         return columns
 
     def _columns(self) -> dict[str, str]:
+        """Return column name → type: those of the files, and then those that folders name."""
+        own = self._own_columns()
+        held = {column.casefold() for column in own}
+        said = [name for name in self._said[self.paths[0]] if name.casefold() not in held]
+        return {**own, **dict.fromkeys(said, TEXT)}
+
+    @cached_property
+    def _said(self) -> dict[str, dict[str, str | None]]:
+        """What the names of folders say of each file's rows."""
+        said = self.partitions or ((),) * len(self.paths)
+        return {path: dict(each) for path, each in zip(self.paths, said, strict=True)}
+
+    def _own_columns(self) -> dict[str, str]:
         """Return column name → type, from Parquet footers or CSV headers."""
         if self.is_csv:
             header = _csv_header(self.paths[0], self.delimiter)
@@ -294,18 +310,59 @@ class FileSource:
         The copies lie in the folder that the connection spills into, and go with it.
         """
         columns = self._unchanged()
-        if self.is_csv:
-            return self._csv(columns, self._readable(connection))
         asked = {name: kind for name, kind in columns.items() if used is None or name in used}
         alike: dict[tuple[str, ...], tuple[dict[str, str], list[str]]] = {}
-        for path, kinds in self._kinds().items():
-            file, read = self._as_read(connection, path, kinds, asked)
-            alike.setdefault(tuple(read.values()), (read, []))[1].append(file)
-        parts = [_selected(_parquet(files), read) for read, files in alike.values()]
+        files = self._files(connection, asked)
+        for path, (_, read) in files.items():
+            alike.setdefault(tuple(read.values()), (read, []))[1].append(path)
+        parts = []
+        for read, paths in alike.values():
+            said = [name for name in asked if name not in read]
+            same = {path: files[path][0] for path in paths}
+            parts.append(self._read_together(same, read, said))
         if len(parts) == 1:
             return parts[0]
         listed = _listing({column: quoted(column) for column in asked})
         return f"({' UNION ALL '.join(f'SELECT {listed} FROM {part}' for part in parts)})"
+
+    def _files(
+        self, connection: duckdb.DuckDBPyConnection, columns: Mapping[str, str]
+    ) -> dict[str, tuple[str, dict[str, str]]]:
+        """Return of each file what it is read from, and column → SQL, of the columns that it holds."""
+        if self.is_csv:
+            held = {name: quoted(name) for name in self._own_columns() if name in columns}
+            files = zip(self.paths, self._readable(connection), strict=True)
+            return {path: (file, dict(held)) for path, file in files}
+        return {
+            path: self._as_read(
+                connection, path, kinds, {name: columns[name] for name in columns if name in kinds}
+            )
+            for path, kinds in self._kinds().items()
+        }
+
+    def _read_together(
+        self, files: Mapping[str, str], read: Mapping[str, str], said: Sequence[str]
+    ) -> str:
+        """Return the SQL of files that are read alike.
+
+        Args:
+            files: file → what it is read from.
+            read: column → SQL, of columns that they hold.
+            said: columns that the names of folders say.
+        """
+        held = list(files.values())
+        if self.is_csv:
+            rows, plain = self._csv(self._own_columns(), held), False
+        else:
+            # DuckDB passes over whole files whose folders it can read.
+            plain = all(path == file and self._is_plain(path) for path, file in files.items())
+            rows = _parquet(held, folders=bool(said) and plain)
+        values = {name: [self._said[path][name] for path in files] for name in said}
+        told = {name: quoted(name) if plain else _by_file(values[name]) for name in said}
+        return _selected(rows, {**read, **told})
+
+    def _is_plain(self, path: str) -> bool:
+        return is_plain(path, tuple(self._said[path].items()))
 
     def _as_read(
         self,
@@ -408,7 +465,7 @@ class FileSource:
 
     def faults(self, connection: duckdb.DuckDBPyConnection) -> Faults:
         """Count the faults of lines of CSV files: for the curator only, and slow."""
-        columns = list(self.columns())
+        columns = list(self._own_columns())
         # Every column is read, or the faults of one would not be seen.
         inside = " + ".join(
             f"coalesce(sum(length({name}) - length(replace({name}, chr(10), ''))), 0)"
@@ -490,11 +547,17 @@ def _listed(paths: Sequence[str]) -> str:
     return "[" + ", ".join(text(glob.escape(path)) for path in paths) + "]"
 
 
-def _parquet(paths: Sequence[str]) -> str:
-    """Return the SQL of Parquet files of one schema."""
+def _parquet(paths: Sequence[str], *, folders: bool = False) -> str:
+    """Return the SQL of Parquet files of one schema.
+
+    Args:
+        paths: the files.
+        folders: whether what the names of folders say are columns, too.
+    """
     # Types guessed from the names of folders would change with one of them, and bytes that are no UTF-8
     # would end the release.
-    return f"read_parquet({_listed(paths)}, hive_partitioning=false{_lenient()})"
+    named = f"hive_partitioning={str(folders).lower()}, hive_types_autocast=false"
+    return f"read_parquet({_listed(paths)}, {named}{_lenient()})"
 
 
 @cache
@@ -514,6 +577,12 @@ def _listing(columns: Mapping[str, str]) -> str:
         sql if sql == quoted(name) else f"{sql} AS {quoted(name)}" for name, sql in columns.items()
     )
     return ", ".join(listed) or 'NULL AS "none"'
+
+
+def _by_file(values: Sequence[str | None]) -> str:
+    """Return the SQL of a value for all rows of each file, of files that are read together."""
+    listed = ", ".join("NULL" if value is None else text(value) for value in values)
+    return f"CAST([{listed}] AS VARCHAR[])[file_index::BIGINT + 1]"
 
 
 def _wider(sql: str, kind: str, wider: str) -> str:
@@ -769,9 +838,9 @@ def source_of(data: Any, *, delimiter: str = ",") -> Source:
             f"delimiter must be one ASCII character, and no quote or end of a line, not {delimiter!r}."
         )
     if isinstance(data, str | Path):
-        return FileSource(_paths([data]), delimiter)
+        return _of_files([data], delimiter)
     if isinstance(data, Sequence) and data and all(isinstance(p, str | Path) for p in data):
-        return FileSource(_paths(data), delimiter)
+        return _of_files(data, delimiter)
     if isinstance(data, duckdb.DuckDBPyRelation):
         require_names(data.columns, "The relation")
         return RelationSource(data)
@@ -789,6 +858,11 @@ def source_of(data: Any, *, delimiter: str = ",") -> Source:
         require_names(stream.schema.names, "The stream")
         return ArrowSource(valid_texts(_run(stream)))
     raise unreadable(data)
+
+
+def _of_files(patterns: Sequence[str | Path], delimiter: str) -> FileSource:
+    files = Files.of(patterns)
+    return FileSource(files.paths, delimiter, files.partitions)
 
 
 def is_stream(data: Any) -> bool:
@@ -841,39 +915,6 @@ def _run(query: Any) -> Any:
         raise
     except Exception:
         raise _broken_off(name) from None
-
-
-def _paths(patterns: Sequence[str | Path]) -> tuple[str, ...]:
-    paths: list[str] = []
-    for pattern in map(str, patterns):
-        # Path.glob takes no absolute pattern.
-        result = sorted(glob.glob(pattern, recursive=True)) or [pattern]  # noqa: PTH207
-        paths.extend([pattern] if Path(pattern).is_file() else result)
-    paths = _different(paths)
-    note_read(*paths)
-    for path in paths:
-        if not path.lower().endswith(_PARQUET + CSV):
-            raise ParameterError(
-                f"source {path!r} must end in .parquet, .csv or .csv.gz; convert or rename it."
-            )
-        if not Path(path).is_file():
-            raise DataError(f"The file {path!r} does not exist; check the path.")
-    if len({path.lower().endswith(CSV) for path in paths}) > 1:
-        raise ParameterError("source mixes Parquet and CSV files; read one kind at a time.")
-    return tuple(paths)
-
-
-def _different(paths: Iterable[str]) -> list[str]:
-    """Return the paths without those of a file that an earlier one names: its records are there once.
-
-    A file has several names through ``./``, links, and folders that are linked.
-    """
-    known: dict[Any, str] = {}
-    for path in paths:
-        result = Path(path)
-        state = result.stat() if result.is_file() else None
-        known.setdefault(path if state is None else (state.st_dev, state.st_ino), path)
-    return list(known.values())
 
 
 def _csv_header(path: str, delimiter: str) -> list[str]:

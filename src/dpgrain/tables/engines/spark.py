@@ -30,12 +30,12 @@ from dpgrain.tables.engines.dated import DatedSource
 from dpgrain.tables.engines.derived import DerivedSource, FilteredSource
 from dpgrain.tables.engines.feed import Narrow
 from dpgrain.tables.engines.joined import PublicJoin
+from dpgrain.tables.engines.folders import CSV
 from dpgrain.tables.engines.people import made_of_people
 from dpgrain.tables.engines.protocol import Add, Form
 from dpgrain.tables.engines.schemas import kind_of
 from dpgrain.tables.engines.scoped import ScopedSource, all_rows
 from dpgrain.tables.engines.sources import (
-    CSV,
     ArrowSource,
     OverSource,
     Source,

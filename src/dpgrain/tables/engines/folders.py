@@ -1,0 +1,230 @@
+"""The files that paths, patterns and folders stand for, and what the names of folders say of rows.
+
+A folder ``month=2025-01`` says of all rows below it that their ``month`` is ``2025-01``, as Hive, Spark
+and pyarrow write partitions. Names are text, and no type is guessed from them.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePath
+from typing import Any, TypeAlias
+from urllib.parse import unquote
+
+from dpgrain._files import note_read
+from dpgrain.errors import DataError, ParameterError, SchemaError
+
+PARQUET = (".parquet", ".pq")
+#: Endings of CSV files.
+CSV = (".csv", ".csv.gz", ".tsv", ".tsv.gz")
+# Name of a folder of rows without a value.
+_NOTHING = "__HIVE_DEFAULT_PARTITION__"
+# What DuckDB reads from the name of a folder as it is read here.
+_PLAIN = re.compile(r"\w+=(?:[\w .:,-]|%[2-7][0-9A-Fa-f])+")
+# Folders beside the files of a table whose files also hold rows that are no longer in it.
+_LOGS = {"_delta_log": "Delta", ".hoodie": "Hudi"}
+#: Column → value that the names of folders say; None where they say that there is none.
+Partition: TypeAlias = tuple[tuple[str, str | None], ...]
+
+
+@dataclass(frozen=True)
+class Files:
+    """Files of one kind.
+
+    Args:
+        paths: the files, at least one.
+        partitions: what the names of folders say of each file's rows.
+    """
+
+    paths: tuple[str, ...]
+    partitions: tuple[Partition, ...]
+
+    @staticmethod
+    def of(patterns: Sequence[str | Path]) -> Files:
+        """Return the files that paths, patterns and folders stand for, each once.
+
+        Args:
+            patterns: the paths. Of a folder all files below it are meant, but those whose names, or
+                those of whose folders, begin with a dot or an underscore.
+
+        Raises:
+            ParameterError: if files are of another kind, or of several.
+            DataError: if there is no such file.
+            SchemaError: if the names of folders do not say the same columns of all files.
+        """
+        listed = [each for pattern in patterns for each in _listed(str(pattern))]
+        known = _different(listed)
+        note_read(*known)
+        for path in known:
+            if not path.lower().endswith(PARQUET + CSV):
+                raise ParameterError(
+                    f"source {path!r} must end in .parquet, .csv or .csv.gz, or be a folder of such "
+                    "files; convert or rename it."
+                )
+            if not Path(path).is_file():
+                raise DataError(f"The file {path!r} does not exist; check the path.")
+        if len({path.lower().endswith(CSV) for path in known}) > 1:
+            raise ParameterError("source mixes Parquet and CSV files; read one kind at a time.")
+        partitions = {path: said_by(PurePath(path), known[path]) for path in known}
+        require_alike(partitions)
+        return Files(tuple(partitions), tuple(partitions.values()))
+
+
+def said_by(path: PurePath, root: PurePath) -> Partition:
+    """Return what the names of folders between a root and a file say of its rows.
+
+    Args:
+        path: the file.
+        root: a folder above it, whose own name is not asked.
+
+    >>> said_by(PurePath("lake/year=2025/topic=a%2Fb/rows.parquet"), PurePath("lake"))
+    (('year', '2025'), ('topic', 'a/b'))
+    """
+    between = path.parent.parts[len(root.parts) :]
+    parted = (name.partition("=") for name in between)
+    return tuple(
+        (unquote(name), _value(value)) for name, equals, value in parted if equals and name
+    )
+
+
+def is_plain(path: str, partition: Partition) -> bool:
+    """Return whether DuckDB, which asks the names of all folders of a path, reads the same from them.
+
+    Args:
+        path: the file.
+        partition: what the names of its folders say.
+
+    >>> is_plain("lake/year=2025/rows.parquet", (("year", "2025"),))
+    True
+    >>> is_plain("user=ann/lake/year=2025/rows.parquet", (("year", "2025"),))
+    False
+    """
+    said = [name for name in PurePath(path).parent.parts if "=" in name]
+    return len(said) == len(partition) and all(
+        _PLAIN.fullmatch(name) and (value is not None or name.endswith(f"={_NOTHING}"))
+        for name, (_, value) in zip(said, partition, strict=True)
+    )
+
+
+def _value(written: str) -> str | None:
+    """Return the value in the name of a folder; None where it has none that a text can be."""
+    try:
+        value = unquote(written, errors="strict")
+        value.encode()
+    except UnicodeError:
+        return None
+    return None if written == _NOTHING or "\0" in value else value
+
+
+def require_alike(partitions: dict[str, Partition]) -> None:
+    """Raise unless the names of folders say the same columns of all files.
+
+    Args:
+        partitions: file → what the names of its folders say.
+
+    Raises:
+        SchemaError: if they do not, or say one twice.
+    """
+    first, said = next(iter(partitions.items()))
+    columns = [name for name, _ in said]
+    for path, other in partitions.items():
+        if [name for name, _ in other] != columns:
+            raise SchemaError(
+                f"The folders of the file {path!r} name other columns than those of {first!r}; give "
+                "every file the same levels of name=value, in one order."
+            )
+    if len({name.casefold() for name in columns}) < len(columns):
+        raise SchemaError(f"The folders of the file {first!r} name a column twice; rename a level.")
+
+
+def _listed(pattern: str) -> Iterator[tuple[str, PurePath]]:
+    """Yield the files that a pattern stands for, each with the folder above which no name is asked."""
+    if Path(pattern).is_file():
+        yield pattern, PurePath(pattern).parent
+        return
+    if Path(pattern).is_dir():
+        yield from ((path, PurePath(pattern)) for path in _below(pattern))
+        return
+    root, *_ = (
+        folder for folder in (PurePath(pattern), *PurePath(pattern).parents)
+        if not glob.has_magic(str(folder))
+    )  # fmt: skip
+    # Path.glob takes no absolute pattern.
+    for path in sorted(glob.glob(pattern, recursive=True)) or [pattern]:  # noqa: PTH207
+        yield from ((each, root) for each in (_below(path) if Path(path).is_dir() else [path]))
+
+
+def _below(folder: str) -> list[str]:
+    """Return the files below a folder, in the order of their names.
+
+    Raises:
+        DataError: if it cannot be listed, or holds none.
+        ParameterError: if it is a table whose files also hold rows that are no longer in it.
+    """
+    files: list[str] = []
+    seen: set[tuple[int, int]] = set()
+    try:
+        for place, folders, names in os.walk(folder, followlinks=True, onerror=_raised):
+            _refuse_logs(folder, place, folders, names)
+            state = Path(place).stat()
+            # Links may lead back to a folder above.
+            if (state.st_dev, state.st_ino) in seen:
+                folders.clear()
+                continue
+            seen.add((state.st_dev, state.st_ino))
+            folders[:] = sorted(name for name in folders if is_shown(name))
+            files += [str(Path(place) / name) for name in sorted(names) if is_shown(name)]
+    except OSError as error:
+        raise DataError(
+            f"The folder {folder!r} cannot be listed; check its permissions."
+        ) from error
+    if not files:
+        raise DataError(f"The folder {folder!r} holds no files; check the path.")
+    return files
+
+
+def is_shown(name: str) -> bool:
+    """Return whether a file or folder below a folder is one of its table's, by its name.
+
+    >>> is_shown("part-0.parquet"), is_shown("_SUCCESS"), is_shown(".part-0.parquet.crc")
+    (True, False, False)
+    """
+    return not name.startswith((".", "_"))
+
+
+def _raised(error: OSError) -> None:
+    raise error
+
+
+def _refuse_logs(folder: str, place: str, folders: Iterable[str], names: Iterable[str]) -> None:
+    """Refuse a table of a format whose folder also holds files of earlier versions."""
+    kind = next((_LOGS[name] for name in folders if name in _LOGS), None)
+    if PurePath(place).name == "metadata" and any(
+        each.endswith(".metadata.json") for each in names
+    ):
+        kind = "Iceberg"
+    if kind is not None:
+        raise ParameterError(
+            f"source {folder!r} is a table of {kind}, whose folder also holds rows that were changed "
+            "or deleted; open it with its own library, and pass the dataset or the stream of Arrow "
+            "that this gives.",
+            name="source",
+        )
+
+
+def _different(listed: Iterable[tuple[str, PurePath]]) -> dict[str, PurePath]:
+    """Return the paths without those of a file that an earlier one names: its records are there once.
+
+    A file has several names through ``./``, links, and folders that are linked.
+    """
+    known: dict[Any, tuple[str, PurePath]] = {}
+    for path, root in listed:
+        result = Path(path)
+        state = result.stat() if result.is_file() else None
+        key = path if state is None else (state.st_dev, state.st_ino)
+        known.setdefault(key, (path, root))
+    return dict(known.values())
