@@ -237,7 +237,7 @@ def test_a_process_that_is_forked_in_a_release_makes_none(
             lambda: draw(charge, part),
             lambda: source.words(1),
             lambda: charge.read(lambda: 1),
-            lambda: charge.__exit__(None),
+            lambda: charge.__exit__(None, None, None),
         ]
         for act in acts:
             refused_when_forked(act, "charge of a release", "another process")

@@ -85,7 +85,7 @@ WAY_IN = Toy(
     2,
     (
         (
-            "tables/engines/sources.py",
+            "tables/engines/given.py",
             "    if isinstance(data, duckdb.DuckDBPyRelation):\n        require_names",
             '(data.columns, "The relation")\n        return RelationSource(data)\n'
             "    if isinstance(data, dict):\n"

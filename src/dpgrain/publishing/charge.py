@@ -27,7 +27,7 @@ from dpgrain.accounting import (
     TruncatedGeometric,
 )
 from dpgrain.accounting.events.noise import Additive
-from dpgrain.errors import ParameterError
+from dpgrain.errors import DataError, ParameterError
 from dpgrain.noise import Source
 from dpgrain.noise.exponential import below, permute_and_flip
 from dpgrain.noise.gumbel import gumbel_order
@@ -40,6 +40,8 @@ from dpgrain.publishing.repeated import best_run
 Opened = TypeVar("Opened", covariant=True)
 Result = TypeVar("Result")
 
+# What stands below the error of a source that could not be read.
+_STAYS = "Nothing was published; what a budget or a ledger was charged for it stays charged."
 # Words for a charge in the refusal of a forked process.
 _CALLED = "charge of a release"
 
@@ -99,10 +101,12 @@ class Charge:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: object, *_: object) -> Literal[False]:
+    def __exit__(self, kind: object, error: BaseException | None, _: object) -> Literal[False]:
         self._over = True
         if kind is None:
             self._check_process()
+        if isinstance(error, DataError) and self._within is None:
+            error.add_note(_STAYS)
         return False
 
     # -- rows --

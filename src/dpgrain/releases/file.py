@@ -17,6 +17,7 @@ from dpgrain.errors import DataError, DpgrainError, ParameterError
 from dpgrain.releases.keys import Key, check_keys, keys_of
 from dpgrain.releases.kinds import KINDS, Asked, Kind
 from dpgrain.releases.mistakes import Mistakes
+from dpgrain.tables.engines.given import is_address
 from dpgrain.tables.expression import is_expression
 from dpgrain.tables.table import UserTable, read
 from dpgrain.units import Element, Level, Record, Relation, Unit, User
@@ -376,8 +377,8 @@ def _joined(
 def _in(folder: Path, source: str | list[str]) -> str | list[str]:
     """Return the path or paths of a source that stands in a file in a folder."""
     if isinstance(source, str):
-        return str(folder / source)
-    return [str(folder / each) for each in source]
+        return source if is_address(source) else str(folder / source)
+    return [each if is_address(each) else str(folder / each) for each in source]
 
 
 def _opened(

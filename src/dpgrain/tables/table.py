@@ -340,10 +340,11 @@ def read(
     Args:
         source: a path, folder or glob (or several) of Parquet or CSV files (UTF-8), whose folders
             ``month=2025-01`` are a column ``month`` of text; an Arrow table, a pandas or Polars data
-            frame, a table of DuckDB by its name (``con.table("visits")``), or
-            what hands out its rows by Arrow's protocol, such as a pyarrow dataset of a folder with
-            partitions, which is then held in memory; any other relation of DuckDB, a lazy frame of
-            Polars and a frame of Spark are queries, which need ``rows=``.
+            frame, a table of DuckDB by its name (``con.table("visits")``), ``"s3://bucket/folder"`` of
+            Parquet, a pyarrow dataset, or what hands out its rows by Arrow's protocol, such as a
+            cursor of ADBC: a stream is read once, by the first release, which puts its rows aside. Any
+            other relation of DuckDB, a lazy frame of Polars and a frame of Spark are queries, which
+            need ``rows=``.
         user: the column that names the user of a record; without one only ``Record`` is offered.
         n_users: the public number of enrolled users, with or without records. It is never counted
             from the table, since that number is private; used for the δ warning and in the guarantee.
@@ -382,7 +383,8 @@ def read(
     provenance = provenance_of(source, rows)
     engine = engine_for(engine, source)
     source = source if user is None else _users_apart(source, user)
-    result = source_for(engine, source, delimiter)
+    size, workers = _bytes(memory), threads or os.cpu_count() or 1
+    result = source_for(engine, source, delimiter=delimiter, memory=size, threads=workers)
     if getattr(result, "may_end", False):
         provenance = "as given"
     opened = typed(result, types, decimal)
@@ -391,8 +393,8 @@ def read(
         user,
         n_users,
         opened.columns(),
-        _bytes(memory),
-        threads or os.cpu_count() or 1,
+        size,
+        workers,
         provenance=provenance if opened is result else checked(provenance),
         engine=engine,
     )

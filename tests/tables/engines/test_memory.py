@@ -22,11 +22,15 @@ LIMITS = pytest.mark.skipif(
 #: One release of small rows warms up; the peak of another above what is then taken is told.
 MEASURED = """
     import gc, pathlib, dpgrain as dg
+    import pyarrow as pa, pyarrow.dataset as ds, pyarrow.parquet as pq
+    def stream(path):
+        file = pq.ParquetFile(path)
+        return pa.RecordBatchReader.from_batches(file.schema_arrow, file.iter_batches(1 << 14))
     def status(name):
         return int(pathlib.Path("/proc/self/status").read_text().split(name + ":")[1].split()[0])
     def publish(path):
-        types = {{"who": "{who}", "w": "DOUBLE"}}
-        table = dg.read(path, user="who", memory={memory}, threads=2, types=types)
+        types = {types}
+        table = dg.read({opened}(path), user="who", memory={memory}, threads=2, types=types)
         return {publish}
     publish({warm!r})
     gc.collect()
@@ -35,6 +39,8 @@ MEASURED = """
     release = publish({path!r})
     print(1024 * (status("VmHWM") - before))
 """
+#: What a file is opened as: kind → the function of its path.
+OPENED = {"parquet": "str", "csv": "str", "stream": "stream", "dataset": "ds.dataset"}
 PROMISE = "unit=dg.User(), epsilon=1, delta=1e-6"
 PUBLISH = {
     "histogram": f'dg.histogram(table, "item", domain=[str(i) for i in range(1000)], {PROMISE})',
@@ -71,11 +77,16 @@ def beyond(kind: str, table: str, publish: str, folder: Path, memory: int = LEAS
     """Bytes of resident memory that a release takes at its peak beside a warm process."""
     paths = []
     for name, size in (("warm", (1000, 50, 20, TABLES[table][3], 0)), ("rows", TABLES[table])):
-        path = folder / f"{name}.{kind}"
-        (pq.write_table if kind == "parquet" else pyarrow.csv.write_csv)(rows_of(*size), path)
+        path = folder / (f"{name}.csv" if kind == "csv" else f"{name}.parquet")
+        rows = rows_of(*size)
+        if kind == "csv":
+            pyarrow.csv.write_csv(rows, path)
+        else:
+            pq.write_table(rows, path, row_group_size=1 << 17)
         paths.append(str(path))
     script = MEASURED.format(
-        who="VARCHAR" if TABLES[table][3] else "BIGINT",
+        types={"who": "VARCHAR" if TABLES[table][3] else "BIGINT", "w": "DOUBLE"},
+        opened=OPENED[kind],
         memory=memory,
         publish=PUBLISH[publish],
         warm=paths[0],
@@ -95,6 +106,9 @@ def beyond(kind: str, table: str, publish: str, folder: Path, memory: int = LEAS
         ("parquet", "a million rows", "quantiles by item"),
         ("csv", "a million rows", "mean"),
         ("parquet", "many items", "selected"),
+        ("stream", "a million rows", "mean"),
+        ("stream", "many items", "selected"),
+        ("dataset", "a million rows", "mean"),
     ],
 )
 def test_the_least_memory_suffices_and_is_kept(
@@ -107,7 +121,7 @@ def test_the_least_memory_suffices_and_is_kept(
 @pytest.mark.slow
 @pytest.mark.parametrize("publish", list(PUBLISH))
 @pytest.mark.parametrize("table", list(TABLES))
-@pytest.mark.parametrize("kind", ["parquet", "csv"])
+@pytest.mark.parametrize("kind", list(OPENED))
 def test_memory_is_kept(kind: str, table: str, publish: str, tmp_path: Path) -> None:
     assert beyond(kind, table, publish, tmp_path) <= LEAST
 

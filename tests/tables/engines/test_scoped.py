@@ -10,8 +10,9 @@ import pytest
 
 import dpgrain as dg
 from dpgrain.regions import Among, Region, Side, Span
+from dpgrain.tables.engines.given import source_of
 from dpgrain.tables.engines.scoped import ScopedSource
-from dpgrain.tables.engines.sources import RelationSource, source_of
+from dpgrain.tables.engines.sources import RelationSource
 
 _DATES = (
     "('2026-01-01'::DATE), ('infinity'), ('-infinity'), (NULL), ('2026-01-02'), ('0044-01-01 (BC)')"

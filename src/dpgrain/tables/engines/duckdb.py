@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from functools import partial
 from types import TracebackType
 from typing import Self, TypeVar
@@ -33,8 +30,8 @@ from dpgrain.tables.engines.feed import (
 )
 from dpgrain.tables.engines.memory import Memory
 from dpgrain.tables.engines.protocol import Form
-from dpgrain.tables.engines.sources import reading
-from dpgrain.tables.engines.spill import new_spill_folder
+from dpgrain.tables.engines.sources import reading, waited
+from dpgrain.tables.engines.spill import connected, new_spill_folder
 from dpgrain.tables.engines.sql import held_key, holds, number, quoted
 from dpgrain.tables.engines.sql import key as key_of
 from dpgrain.tables.groups import Groups
@@ -73,34 +70,14 @@ class DuckDB:
         self._spill = new_spill_folder()
         try:
             with reading("The spill folder"):
-                self._connection = duckdb.connect(":memory:", config=self._settings())
+                self._connection = connected(self._memory, self._spill.path)
         except BaseException:
             self._spill.remove()
             raise
-        # A progress bar would print on standard output, and show by its pace how long the table is.
-        self._connection.execute("SET enable_progress_bar = false")
-        # A time without a zone must not be another moment on another machine.
-        self._connection.execute("SET TimeZone = 'UTC'")
         # Rows pass by the groups and users that they are joined with. DuckDB does not know how many
         # rows a stream brings, and would hold all of them to join them the other way round.
         self._connection.execute("SET disabled_optimizers = 'join_order,build_side_probe_side'")
-        # Without this setting, versions whose own cryptography only reads cannot spill at all; other
-        # versions do not have it.
-        with suppress(duckdb.Error):
-            self._connection.execute("SET force_mbedtls_unsafe = true")
         return self
-
-    def _settings(self) -> dict[str, str | bool | int | float | list[str]]:
-        return {
-            "threads": self._memory.reading,
-            "memory_limit": f"{self._memory.duckdb // 1_000_000}MB",
-            "temp_directory": self._spill.path,
-            "temp_file_encryption": True,
-            "autoinstall_known_extensions": False,
-            "autoload_known_extensions": False,
-            "allow_community_extensions": False,
-            "preserve_insertion_order": False,
-        }
 
     def __exit__(
         self,
@@ -399,19 +376,7 @@ class DuckDB:
         self._wait(partial(self._connection.execute, statement))
 
     def _wait(self, work: Callable[[], Answer]) -> Answer:
-        """Wait for DuckDB's work, which ctrl-C ends at once.
-
-        DuckDB itself looks for signals when it is done, so it works in another thread meanwhile.
-        """
-        if threading.current_thread() is not threading.main_thread():
-            return work()
-        with ThreadPoolExecutor(1) as thread:
-            answer = thread.submit(work)
-            try:
-                return answer.result()
-            except KeyboardInterrupt:
-                self._connection.interrupt()
-                raise
+        return waited(self._connection, work)
 
 
 def _code(dictionary: Dictionary) -> str:

@@ -169,7 +169,7 @@ def _below(folder: str) -> list[str]:
     seen: set[tuple[int, int]] = set()
     try:
         for place, folders, names in os.walk(folder, followlinks=True, onerror=_raised):
-            _refuse_logs(folder, place, folders, names)
+            refuse_logs(folder, (PurePath(place) / name for name in (*folders, *names)))
             state = Path(place).stat()
             # Links may lead back to a folder above.
             if (state.st_dev, state.st_ino) in seen:
@@ -200,13 +200,17 @@ def _raised(error: OSError) -> None:
     raise error
 
 
-def _refuse_logs(folder: str, place: str, folders: Iterable[str], names: Iterable[str]) -> None:
-    """Refuse a table of a format whose folder also holds files of earlier versions."""
-    kind = next((_LOGS[name] for name in folders if name in _LOGS), None)
-    if PurePath(place).name == "metadata" and any(
-        each.endswith(".metadata.json") for each in names
-    ):
-        kind = "Iceberg"
+def refuse_logs(folder: str, paths: Iterable[PurePath]) -> None:
+    """Refuse a table of a format whose folder also holds files of earlier versions.
+
+    Args:
+        folder: the folder.
+        paths: files and folders below it.
+
+    Raises:
+        ParameterError: if it is such a table.
+    """
+    kind = next(filter(None, map(_format_of, paths)), None)
     if kind is not None:
         raise ParameterError(
             f"source {folder!r} is a table of {kind}, whose folder also holds rows that were changed "
@@ -214,6 +218,12 @@ def _refuse_logs(folder: str, place: str, folders: Iterable[str], names: Iterabl
             "that this gives.",
             name="source",
         )
+
+
+def _format_of(path: PurePath) -> str | None:
+    if path.parent.name == "metadata" and path.name.endswith(".metadata.json"):
+        return "Iceberg"
+    return _LOGS.get(path.name) or _LOGS.get(path.parent.name)
 
 
 def _different(listed: Iterable[tuple[str, PurePath]]) -> dict[str, PurePath]:

@@ -6,9 +6,10 @@ from typing import Any
 
 from dpgrain.errors import ParameterError
 from dpgrain.tables.engines.duckdb import DuckDB
+from dpgrain.tables.engines.given import source_of
 from dpgrain.tables.engines.in_memory import InMemory
 from dpgrain.tables.engines.protocol import Opener
-from dpgrain.tables.engines.sources import Source, source_of
+from dpgrain.tables.engines.sources import Source
 from dpgrain.tables.engines.spark import OnSpark
 from dpgrain.tables.engines.spark_session import ADDRESS, is_frame, is_session
 
@@ -42,8 +43,8 @@ def engine_for(engine: Any, data: Any) -> Any:
     return engine
 
 
-def source_for(engine: Any, data: Any, delimiter: str) -> Source:
-    """Return an engine's source of rows.
+def source_for(engine: Any, data: Any, **how: Any) -> Source:
+    """Return an engine's source of rows, made as by :func:`source_of`.
 
     Raises:
         ParameterError: if the engine cannot read it.
@@ -54,7 +55,6 @@ def source_for(engine: Any, data: Any, delimiter: str) -> Source:
     if isinstance(made, OnSpark):
         return made.source_of(data)
     if is_frame(data):
-        raise ParameterError(
-            "engine must be 'spark' for a frame of Spark; leave it out.", name="engine"
-        )
-    return source_of(data, delimiter=delimiter)
+        told = "engine must be 'spark' for a frame of Spark; leave it out."
+        raise ParameterError(told, name="engine")
+    return source_of(data, **how)

@@ -15,7 +15,8 @@ import pyarrow as pa
 from dpgrain import _validate
 from dpgrain.errors import ParameterError
 from dpgrain.provenance import Provenance
-from dpgrain.tables.engines.sources import TABLE, holds_its_values, is_stream, unreadable
+from dpgrain.tables.engines.given import is_stream, unreadable
+from dpgrain.tables.engines.sources import TABLE, holds_its_values
 from dpgrain.tables.engines.spark_session import is_frame
 
 

@@ -12,12 +12,14 @@ import gzip
 import hashlib
 import itertools
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+import threading
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import duckdb
 import pyarrow as pa
@@ -44,8 +46,8 @@ from dpgrain.tables.engines.csv_rows import (
     parts,
     without,
 )
-from dpgrain.tables.engines.folders import CSV, Files, Partition, is_plain
-from dpgrain.tables.engines.frames import of_pandas, of_polars, readable_column, valid_texts
+from dpgrain.tables.engines.folders import CSV, Partition, is_plain
+from dpgrain.tables.engines.frames import readable_column
 from dpgrain.tables.engines.kept_facts import KeptFacts, state_of
 from dpgrain.tables.engines.parquet_rows import (
     OddTimes,
@@ -57,6 +59,8 @@ from dpgrain.tables.engines.parquet_rows import (
 from dpgrain.tables.engines.schemas import described, kind_of, schema_reader
 from dpgrain.tables.engines.spill import COPIES
 from dpgrain.tables.engines.sql import quoted, text, tried
+
+Answer = TypeVar("Answer")
 
 # Marks between columns in the header of a CSV file, where it is no comma.
 _MARKS = (";", "\t", "|")
@@ -148,10 +152,35 @@ def reading(name: str) -> Iterator[None]:
         raise
     except (duckdb.Error, pa.ArrowException, OSError):
         # A stream of batches raises Arrow's exceptions, or OSError.
-        raise _broken_off(name) from None
+        raise broken_off(name) from None
 
 
-def _broken_off(name: str) -> DataError:
+def waited(connection: duckdb.DuckDBPyConnection, work: Callable[[], Answer]) -> Answer:
+    """Wait for DuckDB's work, which ctrl-C ends at once.
+
+    DuckDB itself looks for signals when it is done, so it works in another thread meanwhile.
+
+    Args:
+        connection: the connection that works.
+        work: the work.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return work()
+    with ThreadPoolExecutor(1) as thread:
+        answer = thread.submit(work)
+        try:
+            return answer.result()
+        except KeyboardInterrupt:
+            connection.interrupt()
+            raise
+
+
+def broken_off(name: str) -> DataError:
+    """Return the error about rows that end before their end.
+
+    Args:
+        name: the name of the source.
+    """
     return DataError(
         f"{name} cannot be read to its end; check that every file is whole, or that the query "
         "that it comes from runs to its end."
@@ -322,7 +351,7 @@ class FileSource:
             parts.append(self._read_together(same, read, said))
         if len(parts) == 1:
             return parts[0]
-        listed = _listing({column: quoted(column) for column in asked})
+        listed = listing({column: quoted(column) for column in asked})
         return f"({' UNION ALL '.join(f'SELECT {listed} FROM {part}' for part in parts)})"
 
     def _files(
@@ -359,7 +388,7 @@ class FileSource:
             rows = _parquet(held, folders=bool(said) and plain)
         values = {name: [self._said[path][name] for path in files] for name in said}
         told = {name: quoted(name) if plain else _by_file(values[name]) for name in said}
-        return _selected(rows, {**read, **told})
+        return selected(rows, {**read, **told})
 
     def _is_plain(self, path: str) -> bool:
         return is_plain(path, tuple(self._said[path].items()))
@@ -571,7 +600,7 @@ def _lenient() -> str:
     return ", utf8_validation='replace'" if known else ""
 
 
-def _listing(columns: Mapping[str, str]) -> str:
+def listing(columns: Mapping[str, str]) -> str:
     """Return the SQL of columns, name → SQL; of none, of one that nobody asks for."""
     listed = (
         sql if sql == quoted(name) else f"{sql} AS {quoted(name)}" for name, sql in columns.items()
@@ -719,11 +748,11 @@ class ArrowSource:
         self, connection: duckdb.DuckDBPyConnection, used: Collection[str] | None = None
     ) -> str:
         """Register the columns, and return their name."""
-        kinds = _readable(self._kinds, used)
+        kinds = usable(self._kinds, used)
         rows = self.read(kinds) if kinds else pa.table({"none": pa.nulls(self.table.num_rows)})
         # Times are judged already.
         timed = {column: quoted(column) for column, kind in kinds.items() if read_as(kind) in TIMES}
-        return _selected(_register(connection, rows), {**_readings(kinds), **timed})
+        return selected(registered(connection, rows), {**readings(kinds), **timed})
 
 
 @dataclass(frozen=True, eq=False)
@@ -773,11 +802,11 @@ class RelationSource:
                 f"{self.name} has other columns, or its name another table, than when it was opened; "
                 "call dg.read again."
             )
-        kinds = _readable(self._kinds, used)
+        kinds = usable(self._kinds, used)
         carried = {column: carrying_of(quoted(column), kind) for column, kind in kinds.items()}
         with reading(self.name):
-            stream = self.relation.project(_listing(carried)).to_arrow_reader(_STREAMED_ROWS)
-            return _selected(_register(connection, stream), _readings(kinds))
+            stream = self.relation.project(listing(carried)).to_arrow_reader(_STREAMED_ROWS)
+            return selected(registered(connection, stream), readings(kinds))
 
 
 def _named(name: str) -> str:
@@ -806,7 +835,7 @@ def holds_its_values(table: duckdb.DuckDBPyRelation) -> bool:
         return table.filter("false").aggregate(f"({found}) + 0 * count(*)").fetchall() == [(0,)]
 
 
-def _readable(kinds: Mapping[str, str], used: Collection[str] | None) -> dict[str, str]:
+def usable(kinds: Mapping[str, str], used: Collection[str] | None) -> dict[str, str]:
     """Return the columns that are used, or all that can be, with their types."""
     return {
         column: kind
@@ -815,106 +844,15 @@ def _readable(kinds: Mapping[str, str], used: Collection[str] | None) -> dict[st
     }
 
 
-def _readings(kinds: Mapping[str, str]) -> dict[str, str]:
+def readings(kinds: Mapping[str, str]) -> dict[str, str]:
     """Return column → SQL of the column as it is read."""
     return {column: reading_of(quoted(column), kind) for column, kind in kinds.items()}
 
 
-def _selected(rows: str, columns: Mapping[str, str]) -> str:
+def selected(rows: str, columns: Mapping[str, str]) -> str:
     """Return the SQL of columns of some rows, name → SQL."""
     plain = all(sql == quoted(column) for column, sql in columns.items())
-    return rows if plain else f"(SELECT {_listing(columns)} FROM {rows})"
-
-
-def source_of(data: Any, *, delimiter: str = ",") -> Source:
-    """Return the source for a path, glob, list of paths, Arrow table or stream, frame or relation.
-
-    Raises:
-        ParameterError: if it is none of these, or nothing that can stand between values.
-        DataError: if no such file exists.
-    """
-    if not (len(delimiter) == 1 and delimiter.isascii() and delimiter not in '\0\n\r"'):
-        raise ParameterError(
-            f"delimiter must be one ASCII character, and no quote or end of a line, not {delimiter!r}."
-        )
-    if isinstance(data, str | Path):
-        return _of_files([data], delimiter)
-    if isinstance(data, Sequence) and data and all(isinstance(p, str | Path) for p in data):
-        return _of_files(data, delimiter)
-    if isinstance(data, duckdb.DuckDBPyRelation):
-        require_names(data.columns, "The relation")
-        return RelationSource(data)
-    if isinstance(data, pa.Table | pa.RecordBatchReader):
-        require_names(data.schema.names, "The table")
-        return ArrowSource(valid_texts(data if isinstance(data, pa.Table) else _run(data)))
-    module = type(data).__module__.partition(".")[0]
-    if module in ("pandas", "polars"):
-        # A column of a frame of pandas may be called "collect", as the method of a lazy frame is.
-        columns = of_pandas(data) if module == "pandas" else of_polars(_run(data))
-        require_names(columns.table.schema.names, "The data frame")
-        return ArrowSource(columns.table, "The data frame", unread=columns.unread)
-    if is_stream(data):
-        stream = _stream(data)
-        require_names(stream.schema.names, "The stream")
-        return ArrowSource(valid_texts(_run(stream)))
-    raise unreadable(data)
-
-
-def _of_files(patterns: Sequence[str | Path], delimiter: str) -> FileSource:
-    files = Files.of(patterns)
-    return FileSource(files.paths, delimiter, files.partitions)
-
-
-def is_stream(data: Any) -> bool:
-    """Return whether something hands out its rows as a stream of Arrow's, or is a dataset of pyarrow's.
-
-    Args:
-        data: anything, such as an expression of Ibis or a cursor of ADBC.
-
-    >>> is_stream(pa.table({"x": [1]}).to_reader()), is_stream([1])
-    (True, False)
-    """
-    dataset = type(data).__module__.partition(".")[0] == "pyarrow" and hasattr(data, "scanner")
-    return dataset or hasattr(data, "__arrow_c_stream__")
-
-
-def _stream(data: Any) -> pa.RecordBatchReader:
-    """Return the rows of a stream; whatever its maker raises becomes one sentence."""
-    try:
-        with reading("The stream"):
-            if hasattr(data, "scanner"):
-                return data.scanner().to_reader()
-            return pa.RecordBatchReader.from_stream(data)
-    except DpgrainError:
-        raise
-    except Exception:
-        raise _broken_off("The stream") from None
-
-
-def unreadable(data: Any) -> ParameterError:
-    """Return the error about something that is no source."""
-    return ParameterError(
-        "source must be a path or glob of Parquet or CSV files, an Arrow table or stream, a pandas or "
-        f"Polars data frame or a DuckDB relation, not {type(data).__name__}."
-    )
-
-
-def _run(query: Any) -> Any:
-    """Return the rows of a stream or a lazy frame; what stands in memory already is returned as it is.
-
-    Whatever a caller's query raises becomes one sentence: its own text may quote a row.
-    """
-    stream = isinstance(query, pa.RecordBatchReader)
-    if not stream and not hasattr(query, "collect"):
-        return query
-    name = "The stream" if stream else "The data frame"
-    try:
-        with reading(name):
-            return query.read_all() if stream else query.collect()
-    except DpgrainError:
-        raise
-    except Exception:
-        raise _broken_off(name) from None
+    return rows if plain else f"(SELECT {listing(columns)} FROM {rows})"
 
 
 def _csv_header(path: str, delimiter: str) -> list[str]:
@@ -970,7 +908,13 @@ def _sql_type(column: str, kind: str) -> str:
         ) from error
 
 
-def _register(connection: duckdb.DuckDBPyConnection, data: Any) -> str:
+def registered(connection: duckdb.DuckDBPyConnection, data: Any) -> str:
+    """Register something of Arrow's on a connection, and return the name that it has there.
+
+    Args:
+        connection: the connection.
+        data: a table, or a stream that is read once.
+    """
     name = f"source_{next(_counter)}"
     connection.register(name, data)
     return name

@@ -31,6 +31,7 @@ from dpgrain.tables.engines.derived import DerivedSource, FilteredSource
 from dpgrain.tables.engines.feed import Narrow
 from dpgrain.tables.engines.joined import PublicJoin
 from dpgrain.tables.engines.folders import CSV
+from dpgrain.tables.engines.given import source_of
 from dpgrain.tables.engines.people import made_of_people
 from dpgrain.tables.engines.protocol import Add, Form
 from dpgrain.tables.engines.schemas import kind_of
@@ -40,7 +41,6 @@ from dpgrain.tables.engines.sources import (
     OverSource,
     Source,
     TypedSource,
-    source_of,
 )
 from dpgrain.tables.engines.spark_session import Session, is_frame, quiet
 from dpgrain.tables.engines.spark_source import SparkSource

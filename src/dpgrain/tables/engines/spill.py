@@ -18,7 +18,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
+import duckdb
+
 from dpgrain.errors import DataError
+from dpgrain.tables.engines.memory import Memory
 
 try:
     import fcntl as _fcntl
@@ -102,6 +105,35 @@ def new_spill_folder() -> SpillFolder:
         raise DataError(
             "The temporary folder cannot be written; point TMPDIR to a disk with room."
         ) from error
+
+
+def connected(memory: Memory, folder: str) -> duckdb.DuckDBPyConnection:
+    """Return a connection of its own that spills into a folder, encrypted, and installs nothing.
+
+    Args:
+        memory: the parts of the memory of a release.
+        folder: the folder.
+    """
+    settings: dict[str, Any] = {
+        "threads": memory.reading,
+        "memory_limit": f"{memory.duckdb // 1_000_000}MB",
+        "temp_directory": folder,
+        "temp_file_encryption": True,
+        "autoinstall_known_extensions": False,
+        "autoload_known_extensions": False,
+        "allow_community_extensions": False,
+        "preserve_insertion_order": False,
+    }
+    connection = duckdb.connect(":memory:", config=settings)
+    # A progress bar would print on standard output, and show by its pace how long the table is.
+    connection.execute("SET enable_progress_bar = false")
+    # A time without a zone must not be another moment on another machine.
+    connection.execute("SET TimeZone = 'UTC'")
+    # Without this setting, versions whose own cryptography only reads cannot spill at all; other
+    # versions do not have it.
+    with suppress(duckdb.Error):
+        connection.execute("SET force_mbedtls_unsafe = true")
+    return connection
 
 
 def _locked(path: str) -> tuple[int | None, bool]:

@@ -1,0 +1,152 @@
+"""What callers pass to :func:`dpgrain.read`, and the source that reads it: a closed list."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import pyarrow as pa
+
+from dpgrain._later import later
+from dpgrain.errors import DpgrainError, ParameterError
+from dpgrain.tables.engines.folders import Files
+from dpgrain.tables.engines.frames import of_pandas, of_polars, valid_texts
+from dpgrain.tables.engines.sources import (
+    ArrowSource,
+    FileSource,
+    RelationSource,
+    Source,
+    broken_off,
+    reading,
+    require_names,
+)
+from dpgrain.tables.engines.streams import DatasetSource, StreamSource
+
+if TYPE_CHECKING:
+    from dpgrain.tables.engines import buckets_of_s3
+else:
+    buckets_of_s3 = later("dpgrain.tables.engines.buckets_of_s3")
+
+S3 = "s3://"
+#: Beginnings of addresses.
+ADDRESSES = (S3,)
+
+
+def source_of(data: Any, *, delimiter: str = ",", memory: int = 10**9, threads: int = 1) -> Source:
+    """Return the source for a path, folder, glob, list of these, Arrow table or stream, or frame.
+
+    Args:
+        data: what is passed.
+        delimiter: the character between values of CSV.
+        memory: bytes of working memory.
+        threads: threads that may compute.
+
+    Raises:
+        ParameterError: if it is none of these, or nothing that can stand between values.
+        DataError: if no such file exists.
+    """
+    if not (len(delimiter) == 1 and delimiter.isascii() and delimiter not in '\0\n\r"'):
+        raise ParameterError(
+            f"delimiter must be one ASCII character, and no quote or end of a line, not {delimiter!r}."
+        )
+    if isinstance(data, str | Path):
+        return _at([data], delimiter)
+    if isinstance(data, Sequence) and data and all(isinstance(p, str | Path) for p in data):
+        return _at(data, delimiter)
+    if isinstance(data, duckdb.DuckDBPyRelation):
+        require_names(data.columns, "The relation")
+        return RelationSource(data)
+    if isinstance(data, pa.Table):
+        require_names(data.schema.names, "The table")
+        return ArrowSource(valid_texts(data))
+    module = type(data).__module__.partition(".")[0]
+    if module in ("pandas", "polars"):
+        # A column of a frame of pandas may be called "collect", as the method of a lazy frame is.
+        columns = of_pandas(data) if module == "pandas" else of_polars(_collected(data))
+        require_names(columns.table.schema.names, "The data frame")
+        return ArrowSource(columns.table, "The data frame", unread=columns.unread)
+    if is_stream(data):
+        if type(data).__name__ == "FileSystemDataset":
+            require_names(data.schema.names, "The dataset")
+            return DatasetSource(data)
+        stream = _stream(data)
+        require_names(stream.schema.names, "The stream")
+        return StreamSource(stream, memory, threads)
+    raise unreadable(data)
+
+
+def _at(places: Sequence[str | Path], delimiter: str) -> Source:
+    """Return the source of files at some places."""
+    far = [str(place) for place in places if str(place).startswith(S3)]
+    if not far:
+        files = Files.of(places)
+        return FileSource(files.paths, delimiter, files.partitions)
+    if len(far) < len(places):
+        raise ParameterError(
+            "source mixes files of S3 and of this machine; read one kind at a time."
+        )
+    return DatasetSource(buckets_of_s3.dataset_at(far), "The files of S3", "files of S3")
+
+
+def is_address(place: str) -> bool:
+    """Return whether a text is the address of what lies elsewhere, and no path.
+
+    Args:
+        place: the text.
+
+    >>> is_address("s3://bucket/visits"), is_address("visits.parquet")
+    (True, False)
+    """
+    return place.startswith(ADDRESSES)
+
+
+def is_stream(data: Any) -> bool:
+    """Return whether something hands out its rows as a stream of Arrow's, or is a dataset of pyarrow's.
+
+    Args:
+        data: anything, such as an expression of Ibis or a cursor of ADBC.
+
+    >>> is_stream(pa.table({"x": [1]}).to_reader()), is_stream([1])
+    (True, False)
+    """
+    return _is_dataset(data) or hasattr(data, "__arrow_c_stream__")
+
+
+def _is_dataset(data: Any) -> bool:
+    return type(data).__module__.partition(".")[0] == "pyarrow" and hasattr(data, "scanner")
+
+
+def _stream(data: Any) -> pa.RecordBatchReader:
+    """Return the rows of a stream; whatever its maker raises becomes one sentence."""
+    try:
+        with reading("The stream"):
+            if _is_dataset(data):
+                return data.scanner().to_reader()
+            return pa.RecordBatchReader.from_stream(data)
+    except DpgrainError:
+        raise
+    except Exception:
+        raise broken_off("The stream") from None
+
+
+def _collected(frame: Any) -> Any:
+    """Return the rows of a lazy frame; a frame is returned as it is.
+
+    Whatever a caller's query raises becomes one sentence: its own text may quote a row.
+    """
+    if not hasattr(frame, "collect"):
+        return frame
+    try:
+        return frame.collect()
+    except Exception:
+        raise broken_off("The data frame") from None
+
+
+def unreadable(data: Any) -> ParameterError:
+    """Return the error about something that is no source."""
+    return ParameterError(
+        "source must be a path, folder or glob of Parquet or CSV files, an Arrow table or stream, a "
+        f"pandas or Polars data frame or a DuckDB relation, not {type(data).__name__}."
+    )
