@@ -64,8 +64,8 @@ class Rule:
             them may be a promised unit.
         hours: the length of any stretch of hours in a row, which may start at any time.
         read: the type that values are read as, where each is a cell for itself, or the days of times
-            without a zone are; empty for a column of dates, and in a promise, which is about the type
-            that all releases read.
+            without a zone are, and how days are written, where that is not like 2025-12-31; empty for
+            other columns of dates, and in a promise, which is about the type that all releases read.
 
     Raises:
         ParameterError: if a value is out of range.
@@ -107,13 +107,16 @@ class Rule:
         if self.kind == promised.kind == "label":
             # The text "7.2" and the number 7 may be one value or two, as it is read.
             return None if self.read and promised.read else Overlap(1)
+        if self.kind in PERIODS and promised.read not in ("", self.read):
+            # What one holds to be a day of January, another may hold to be one of February.
+            return None
         if self.kind in PERIODS and promised.kind in PERIODS:
             return self._periods(promised)
         if self.kind in PERIODS and promised.days is not None:
             return self._any(promised.days, promised.zone)
         if self.kind in PERIODS and promised.hours is not None:
             return self._any_hours(promised.hours)
-        if promised.kind == "label" and self.kind == "day" and not (self.zone or self.read):
+        if promised.kind == "label" and self.kind == "day" and not (self.zone or self._timed):
             # A column of dates, which a promise names without its type; of times a day holds several.
             return Overlap(1)
         if promised.kind == "label" and self.kind in ("bins", "stated", *PERIODS):
@@ -121,6 +124,10 @@ class Rule:
         if self.kind == promised.kind == "bins":
             return self._bins(promised)
         return None
+
+    @property
+    def _timed(self) -> bool:
+        return self.read.startswith("TIMESTAMP")
 
     def _periods(self, promised: Rule) -> Overlap:
         pair = promised.kind, self.kind
@@ -243,7 +250,8 @@ class Rule:
                 return f"bins of {self.column!r} at {', '.join(map(str, self.edges))}"
             case "stated":
                 return f"a stated partition ({self.mark}) of {self.column!r}"
-        return f"the {self.kind} of {self.column!r}{zone}"
+        _, like, dates = self.read.partition(" written like ")
+        return f"the {self.kind} of {self.column!r}{zone}{like}{dates}"
 
 
 @dataclass(frozen=True)

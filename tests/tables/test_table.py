@@ -631,12 +631,91 @@ def test_check_tells_of_cells_that_are_not_of_their_type() -> None:
     for items in (["day", "tens"], ["day", "day"]):
         counts = table.check_counts(items)
         assert counts["cells of 'at' that are no TIMESTAMP (left out)"] == 4
-        assert (
-            counts["of these look like 31.12.2025 or 12/31/2025: write days like 2025-12-31"] == 3
-        )
+        assert counts["of these look like days in another order: state dates='31.12.2025'"] == 3
         assert counts.get("cells of 'n' that are no BIGINT (left out)") == (
             2 if "tens" in items else None
         )
+
+
+def test_check_tells_that_a_column_reads_as_nothing() -> None:
+    """Of all rows, whatever the region, and before anything is spent."""
+    rows = pa.table({"who": ["a"] * 3, "at": ["31.12.2025"] * 2 + [None], "n": ["1,5", "2,5", "x"],
+                     "day": ["2025-12-31"] * 3, "none": pa.nulls(3, pa.string())})  # fmt: skip
+    types = {"at": "DATE", "n": "DOUBLE", "day": "DATE", "none": "DATE"}
+    told = "cells of {}, which reads as nothing: none is a {}"
+    table = dg.read(rows, user="who", types=types)
+    nothing = {told.format("'at'", "DATE"): 2, told.format("'n'", "DOUBLE"): 3}
+    for asked in (table, table.where(day=("2026-01-01", None))):
+        counts = asked.check_counts()
+        assert dict(list(counts.items())[:2]) == nothing
+        assert not any("'none'" in words or "'day'" in words for words in counts)
+    german = dg.read(rows, user="who", types=types, decimal=",", dates="31.12.2025")
+    counts = german.check_counts()
+    assert counts[told.format("'day'", "DATE written like 31.12.2025")] == 3
+    assert not any("'at'" in words or "'n'" in words for words in counts)
+    # Also of a number whose type nobody stated.
+    counts = dg.read(rows, user="who").check_counts(value="n")
+    assert counts[told.format("'n'", "number")] == 3
+
+
+@pytest.mark.parametrize(
+    ("dates", "written", "day"),
+    [
+        ("31.12.2025", "1.2.2025", "2025-02-01"),
+        ("31.12.2025", " 01.02.2025 14:30", "2025-02-01"),
+        ("31.12.2025", "2025-02-01", None),
+        ("31.12.2025", "1.2.25", None),
+        ("31.12.2025", "31.02.2025", None),
+        ("31.12.2025", "01.02.2025x", None),
+        ("31.12.2025", "infinity", None),
+        ("31/12/2025", "01/02/2025", "2025-02-01"),
+        ("12/31/2025", "01/02/2025", "2025-01-02"),
+        ("12/31/2025", "13/02/2025", None),
+        ("31-12-2025", "01-02-2025", "2025-02-01"),
+        ("20251231", "20250201", "2025-02-01"),
+        ("20251231", "250201", None),
+        ("2025-12-31", "2025-02-01", "2025-02-01"),
+        ("2025-12-31", "01.02.2025", None),
+    ],
+)
+def test_days_are_read_as_they_are_written(dates: str, written: str, day: str | None) -> None:
+    rows = pa.table({"who": [1], "at": [written]})
+    for kind in ("DATE", "TIMESTAMP"):
+        table = dg.read(rows, user="who", types={"at": kind}, dates=dates)
+        with table.open_engine() as engine:
+            (found,) = engine.columns([("at", "as it is")]).column(0).to_pylist()
+        assert (None if found is None else found.isoformat()[:10]) == day, kind
+
+
+def test_days_that_are_read_in_two_ways_are_two_partitions() -> None:
+    """01/02/2025 is a day in January to one and in February to the other."""
+    rows = pa.table({"who": ["a"] * 600, "at": ["01/02/2025"] * 600, "x": ["y"] * 600})
+    tables = [
+        dg.read(rows, user="who", types={"at": "DATE"}, dates=dates)
+        for dates in ("31/12/2025", "12/31/2025")
+    ]
+    asked: dict[str, Any] = {"unit": dg.Element("at"), "epsilon": 1.0, "delta": 1e-6}
+    one, other = (dg.count(table, **asked).guarantee for table in tables)
+    assert one.partition != other.partition
+    regions = [table.where(at=("2025-01-01", "2025-01-31")).scope for table in tables]
+    assert regions[0] != regions[1]
+    with pytest.raises(
+        dg.ParameterError, match="by the day of 'at' written like 12/31/2025 do not"
+    ):
+        _ = one + other
+    record: dict[str, Any] = {"unit": dg.Record(), "epsilon": 1.0}
+    january, february = (
+        [dg.count(table.where(at=month), **record).guarantee for table in tables]
+        for month in ("2025-01", "2025-02")
+    )
+    # Months are of different records where both are read in one way, and only there.
+    assert (january[0] + february[0]).epsilon() == pytest.approx(1.0)
+    assert (january[0] + february[1]).epsilon() == pytest.approx(2.0)
+
+
+def test_dates_are_one_of_a_list() -> None:
+    with refuses("dates", "'31.12.25'"):
+        dg.read(pa.table({"who": ["a"]}), dates="31.12.25")
 
 
 def test_several_columns_in_one_name_are_told_apart() -> None:

@@ -191,6 +191,13 @@ Decimal: TypeAlias = Annotated[
         help="What stands before decimals in a column of --type.", rich_help_panel=seldom(TABLE)
     ),
 ]
+Form: TypeAlias = Literal[
+    "2025-12-31", "31.12.2025", "31/12/2025", "31-12-2025", "12/31/2025", "20251231"
+]
+Dates: TypeAlias = Annotated[
+    Form,
+    typer.Option(help="How days are written in a column of --type.", rich_help_panel=seldom(TABLE)),
+]
 Engine: TypeAlias = Annotated[
     Literal["duckdb", "in_memory", "spark"],
     typer.Option(

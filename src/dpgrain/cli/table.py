@@ -13,6 +13,7 @@ from dpgrain._later import later
 from dpgrain.cli.document import tell_json
 from dpgrain.cli.options import (
     Check,
+    Dates,
     Days,
     Decimal,
     Delimiter,
@@ -60,6 +61,7 @@ class Reading:
     delimiter: Delimiter = ","
     types: Types = None
     decimal: Decimal = "."
+    dates: Dates = "2025-12-31"
     days: Days = None
     derived: Derived = None
     filters: Filters = None
@@ -112,7 +114,7 @@ class Reading:
         Raises:
             ParameterError: if a type is not of its form.
         """
-        given = [partial(table.read, path, decimal=self.decimal) for path in files]
+        given = [partial(table.read, path, decimal=self.decimal, dates=self.dates) for path in files]
         if not self.types:
             return list(given)
         plain = {name: options[name] for name in ("delimiter", "engine")}

@@ -177,7 +177,7 @@ class Guarantee(ShownGuarantee):
         if facts and self.partition != other.partition:
             raise ParameterError(
                 f"guarantees for elements by {self.partition} and by {other.partition} do not compose: "
-                "release both for one partition, and state the same types= for both."
+                "release both for one partition, and state the same types= and dates= for both."
             )
 
     @property

@@ -179,7 +179,7 @@ _JOINED = {
     **{
         key: one
         for key, one in keys_of(read).items()
-        if key in ("types", "delimiter", "decimal", "memory")
+        if key in ("types", "delimiter", "decimal", "dates", "memory")
     },
 }
 _JOIN_PUBLIC = {

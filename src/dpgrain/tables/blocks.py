@@ -242,12 +242,15 @@ def rule_of(column: str | None, elements: Elements | None, table: Rows) -> Rule:
         day = table.days[column]
         period = "day" if elements is None else elements.period or "day"
         # A promise of each time for itself must be distinguished from one of a column of dates.
-        return Rule(day.of, period, day.zone, read="" if day.zone else "TIMESTAMP")
+        read = table.days_read_as(day.of) or ("" if day.zone else "TIMESTAMP")
+        return Rule(day.of, period, day.zone, read=read)
     dated = table.schema[column] == "DATE"
     if elements is None:
-        return Rule(column, "day") if dated else Rule(column, read=table.read_as(column))
+        if not dated:
+            return Rule(column, read=table.read_as(column))
+        return Rule(column, "day", read=table.days_read_as(column))
     if elements.period is not None and dated:
-        return Rule(column, elements.period)
+        return Rule(column, elements.period, read=table.days_read_as(column))
     mark = sha256(f"{elements.name} of {_described(column, table)}".encode()).hexdigest()[:8]
     while column in table.cells:
         column = table.cells[column].of
@@ -276,7 +279,8 @@ def _rule_of(column: str, period: str | None, table: Rows) -> Rule:
     for each in PERIODS:
         if kind == each:
             timed = table.schema[data[0]] in TIMES and not zone
-            return Rule(data[0], each, zone, read="TIMESTAMP" if timed else "")
+            read = table.days_read_as(data[0]) or ("TIMESTAMP" if timed else "")
+            return Rule(data[0], each, zone, read=read)
     read = ", ".join(f"{name!r} as {table.read_as(name)}" for name in sorted(data))
     mark = sha256(f"{node} of {read}".encode()).hexdigest()[:8]
     values = table.derived[column].values if period is None else None

@@ -407,12 +407,21 @@ class Rows:
         return named_like(column, names)
 
     def read_as(self, column: str) -> str:
-        """Return the type that a column is read as, and its decimal mark where that is a comma."""
+        """Return the type that a column is read as, and how it is written where that is unusual."""
         source = as_read(self.source)
         if not isinstance(source, TypedSource) or column not in source.types:
             return self.schema[column]
         # As stated, and not as what it becomes: a UUID is text, but not the text that stands there.
-        return f"{source.types[column]}{' with a decimal comma' if source.decimal == ',' else ''}"
+        return source.types[column] + source.written.of(source.types[column])
+
+    def days_read_as(self, column: str) -> str:
+        """Return how days are written in a column of dates or times; nothing for the usual way.
+
+        One who reads 01/02/2025 as a day in January, and one who reads it as a day in February, do not
+        speak of one partition.
+        """
+        read = self.read_as(column)
+        return read if read != self.schema[column] else ""
 
     def is_integer(self, column: str) -> bool:
         """Return whether keys of this column are integers; otherwise they are text."""

@@ -330,6 +330,7 @@ def read(
     types: Mapping[str, str] | None = None,
     delimiter: str = ",",
     decimal: str = ".",
+    dates: str = "2025-12-31",
     memory: str | int = "1GB",
     threads: int | None = None,
     engine: Any = None,
@@ -353,6 +354,9 @@ def read(
             asked.
         delimiter: the character between values of CSV.
         decimal: the mark before decimals in text whose stated type is a number: ``"."`` or ``","``.
+        dates: how days are written in text whose stated type is a date or a time, by an example:
+            ``"2025-12-31"``, ``"31.12.2025"``, ``"31/12/2025"``, ``"31-12-2025"``, ``"12/31/2025"`` or
+            ``"20251231"``. What is written in another way is no day.
         memory: working memory of a release beside the process as it is, such as ``"1GB"`` or a number
             of bytes (at least 256 MB); more is taken only for what grows with the number of items.
         threads: threads of a release; by default one per core.
@@ -387,7 +391,7 @@ def read(
     result = source_for(engine, source, delimiter=delimiter, memory=size, threads=workers)
     if getattr(result, "may_end", False):
         provenance = "as given"
-    opened = typed(result, types, decimal)
+    opened = typed(result, types, decimal, dates)
     table = UserTable(
         opened,
         user,

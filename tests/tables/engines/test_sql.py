@@ -8,7 +8,7 @@ import duckdb
 import pytest
 
 from dpgrain.tables.engines.column_types import LONGEST_LABEL
-from dpgrain.tables.engines.sql import held_key, holds, key, number, quoted, text, tried
+from dpgrain.tables.engines.sql import Written, held_key, holds, key, number, quoted, text, tried
 
 QUOTED = quoted('a "b"')
 LONG = "x" * (LONGEST_LABEL + 1)
@@ -48,6 +48,6 @@ def test_a_row_holds_a_key_where_the_key_is_no_null(kind: str, value: str, expec
 def test_a_text_that_is_no_number_is_a_null(
     written: str, decimal: str, expected: float | None
 ) -> None:
-    assert asked(tried('a "b"', "DOUBLE", decimal), text(written)) == expected
+    assert asked(tried('a "b"', "DOUBLE", Written(decimal)), text(written)) == expected
     if decimal == "." and len(written) < LONGEST_LABEL:
         assert asked(number('a "b"'), text(written)) == expected

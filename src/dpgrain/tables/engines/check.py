@@ -14,7 +14,7 @@ from dpgrain.tables.engines.derived import as_read
 from dpgrain.tables.engines.duckdb import DuckDB
 from dpgrain.tables.engines.scoped import ScopedSource
 from dpgrain.tables.engines.sources import FileSource, TypedSource, reading
-from dpgrain.tables.engines.sql import key, quoted, tried
+from dpgrain.tables.engines.sql import ISO, Written, key, number, quoted, tried
 from dpgrain.tables.engines.sql import text as literal
 from dpgrain.tables.rows import Rows
 
@@ -56,6 +56,8 @@ def check(
         zero: further columns of numbers, whose other cells count 0.
     """
     counts = _counts_of_rows(table, items)
+    weights = [] if weight is None else [weight]
+    nothing = _reads_as_nothing(table, [*weights, *zero, *values])
     with DuckDB(table) as engine:
         counts |= _counts_of_domain(engine, domain)
         result = _answers(engine, counts, items)
@@ -72,7 +74,6 @@ def check(
         repeated = result["rows"] - distinct.column("n")[0].as_py()
         result["rows that repeat another (they add up)"] = repeated
     numbers, made = _counts_of_typed(table, items), dict[str, str]()
-    weights = [] if weight is None else [weight]
     for column in dict.fromkeys([*weights, *zero, *values]):
         counted = made if column in table.derived else numbers
         counted |= _counts_of_numbers(
@@ -84,7 +85,39 @@ def check(
             with DuckDB(rows) as engine:
                 result |= _answers(engine, counted, _all_columns(engine.table))
     result |= _lines(replace(table, source=as_read(table.source)))
-    return result
+    return {**nothing, **result}
+
+
+def _reads_as_nothing(table: Rows, numbers: Sequence[str]) -> dict[str, int]:
+    """Count the cells of columns of text, in all rows, where none is of the type that is stated.
+
+    Args:
+        table: the table.
+        numbers: columns that are taken as numbers.
+    """
+    source = as_read(table.source)
+    typed = source if isinstance(source, TypedSource) else TypedSource(source, {})
+    kinds, written = typed.source.columns(), typed.written
+    asked = {
+        column: (kind + written.of(kind), tried(column, kind, written))
+        for column, kind in typed.types.items()
+    }
+    for column in numbers:
+        if kinds.get(column) == TEXT:
+            asked.setdefault(column, ("number", number(column)))
+    if not asked:
+        return {}
+    counted = ", ".join(
+        f"count({quoted(column)}) AS cells{place}, count({sql}) AS known{place}"
+        for place, (column, (_, sql)) in enumerate(asked.items())
+    )
+    with DuckDB(replace(table, source=typed.source, schema=kinds, user=None, cells={})) as engine:
+        (row,) = engine.ask(f"SELECT {counted} FROM source", list(asked)).to_pylist()
+    return {
+        f"cells of {column!r}, which reads as nothing: none is a {kind}": row[f"cells{place}"]
+        for place, (column, (kind, _)) in enumerate(asked.items())
+        if row[f"cells{place}"] and not row[f"known{place}"]
+    }
 
 
 def in_words(counts: Mapping[str, int]) -> str:
@@ -146,11 +179,11 @@ def _counts_of_typed(table: Rows, items: Sequence[str]) -> dict[str, str]:
     for column in dict.fromkeys(_behind(table, item) for item in items):
         if (kind := source.types.get(column)) is None:
             continue
-        lost = f"{quoted(column)} IS NOT NULL AND {tried(column, kind, source.decimal)} IS NULL"
+        lost = f"{quoted(column)} IS NOT NULL AND {tried(column, kind, source.written)} IS NULL"
         counts[f"cells of {column!r} that are no {kind} (left out)"] = f"count(*) FILTER ({lost})"
-        if read_as(kind) in (DAY, *TIMES):
+        if read_as(kind) in (DAY, *TIMES) and source.written.dates == ISO:
             other = f"regexp_matches({quoted(column)}::VARCHAR, {literal(_OTHER_DAYS)})"
-            counts["of these look like 31.12.2025 or 12/31/2025: write days like 2025-12-31"] = (
+            counts["of these look like days in another order: state dates='31.12.2025'"] = (
                 f"count(*) FILTER ({lost} AND {other})"
             )
     return counts
@@ -174,15 +207,15 @@ def _counts_of_numbers(
     text = written == TEXT and column not in table.cells
     if not text or is_number(kind):
         table.require_numbers([column], role, also=[TRUTH])
-    decimal = "." if typed is None else typed.decimal
+    written_as = Written() if typed is None else typed.written
     stated = kind if is_number(kind) else "DOUBLE"
-    plain = tried(column, stated, decimal) if text else quoted(column)
+    plain = tried(column, stated, written_as) if text else quoted(column)
     found = f"TRY_CAST({plain} AS DOUBLE)"
     name, unused = repr(column), "count 0" if zero else "left out"
     counts = {
         f"cells of {name} that are not numbers ({unused})": f"count(*) FILTER ({found} IS NULL)"
     }
-    if text and decimal == ".":
+    if text and written_as.decimal == ".":
         comma = f"regexp_matches({quoted(column)}::VARCHAR, '{_COMMA}')"
         counts["of these look like numbers with a decimal comma: state decimal=','"] = (
             f"count(*) FILTER ({found} IS NULL AND {comma})"
@@ -214,7 +247,7 @@ def _as_written(table: Rows) -> Rows:
         return replace(table, cells={})
     source, read = (
         whole.source,
-        {column: tried(column, kind, whole.decimal) for column, kind in whole.types.items()},
+        {column: tried(column, kind, whole.written) for column, kind in whole.types.items()},
     )
     if not table.scope.everything:
         source = ScopedSource(source, table.scope, table.schema, read)

@@ -24,6 +24,7 @@ from typing import Any, Protocol, TypeVar
 import duckdb
 import pyarrow as pa
 
+from dpgrain import _validate
 from dpgrain._progress import step
 from dpgrain._wording import first_repeated, named_like
 from dpgrain.errors import DataError, DpgrainError, ParameterError, SchemaError
@@ -58,7 +59,7 @@ from dpgrain.tables.engines.parquet_rows import (
 )
 from dpgrain.tables.engines.schemas import described, kind_of, schema_reader
 from dpgrain.tables.engines.spill import COPIES
-from dpgrain.tables.engines.sql import quoted, text, tried
+from dpgrain.tables.engines.sql import DATES, ISO, Written, quoted, text, tried
 
 Answer = TypeVar("Answer")
 
@@ -647,12 +648,12 @@ class TypedSource(OverSource):
     Args:
         source: the source.
         types: column → type, as DuckDB spells it.
-        decimal: the mark before the decimals of a number in text: a point, or a comma.
+        written: how numbers and days are written in text.
     """
 
     source: Source
     types: Mapping[str, str]
-    decimal: str = "."
+    written: Written = field(default_factory=Written)
 
     def columns(self) -> dict[str, str]:
         """Return column name → type."""
@@ -673,19 +674,28 @@ class TypedSource(OverSource):
 
     def _stated(self, column: str, kind: str) -> str:
         if read_as(kind) == TEXT:
-            return f"TRY_CAST({tried(column, kind, self.decimal)} AS VARCHAR)"
-        return tried(column, read_as(kind), self.decimal)
+            return f"TRY_CAST({tried(column, kind, self.written)} AS VARCHAR)"
+        return tried(column, read_as(kind), self.written)
 
 
-def typed(source: Source, types: Mapping[str, str] | None, decimal: str = ".") -> Source:
+def typed(
+    source: Source, types: Mapping[str, str] | None, decimal: str = ".", dates: str = ISO
+) -> Source:
     """Return the source with the types that are stated for columns of text.
+
+    Args:
+        source: the source.
+        types: column → type.
+        decimal: the mark before the decimals of a number.
+        dates: the last day of 2025, as days are written.
 
     Raises:
         SchemaError: if it has no such column, or one that is not text.
-        ParameterError: if a type is unknown, or the decimal mark is.
+        ParameterError: if a type is unknown, or the decimal mark or the form of days is.
     """
     if decimal not in (".", ","):
         raise ParameterError(f"decimal must be '.' or ',', not {decimal!r}.", name="decimal")
+    _validate.one_of(tuple(DATES), dates=dates)
     if not types:
         return source
     columns = source.columns()
@@ -707,7 +717,7 @@ def typed(source: Source, types: Mapping[str, str] | None, decimal: str = ".") -
     changed = {
         column: kind for column, kind in stated.items() if columns[column] == TEXT and kind != TEXT
     }
-    return TypedSource(source, changed, decimal) if changed else source
+    return TypedSource(source, changed, Written(decimal, dates)) if changed else source
 
 
 @dataclass(frozen=True, eq=False)
