@@ -70,6 +70,15 @@ Noise: TypeAlias = Annotated[
 Table: TypeAlias = Annotated[
     str, typer.Argument(help="Parquet or CSV file, a folder, or a glob in quotes.", metavar="TABLE")
 ]
+Named: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--table",
+        metavar="NAME",
+        help="Table of a database: TABLE is postgresql://… without a password, or env:VARIABLE.",
+        rich_help_panel=seldom(TABLE),
+    ),
+]
 User: TypeAlias = Annotated[
     str | None,
     typer.Option(

@@ -25,6 +25,7 @@ from dpgrain.cli.options import (
     Json,
     Ledger,
     Master,
+    Named,
     PerUser,
     PerUserBy,
     PerUserFilter,
@@ -39,7 +40,7 @@ from dpgrain.errors import ParameterError, SchemaError
 if TYPE_CHECKING:
     from dpgrain.ledger import ledger as ledgers
     from dpgrain.tables import expression, listed, table
-    from dpgrain.tables.engines import column_types, features, spark_session
+    from dpgrain.tables.engines import column_types, features, postgres_source, spark_session
     from dpgrain.tables.table import UserTable
 else:
     ledgers = later("dpgrain.ledger.ledger")
@@ -47,9 +48,12 @@ else:
     expression = later("dpgrain.tables.expression")
     features = later("dpgrain.tables.engines.features")
     column_types = later("dpgrain.tables.engines.column_types")
+    postgres_source = later("dpgrain.tables.engines.postgres_source")
     spark_session = later("dpgrain.tables.engines.spark_session")
 
 
+# Beginning of what names a variable of the environment in place of an address.
+_VARIABLE = "env:"
 # Endings of files with one item a line, which are of one column.
 _ONE_A_LINE = (".txt",)
 
@@ -68,6 +72,7 @@ class Reading:
     join_public: JoinPublic = None
     join: Join = None
     where: Where = None
+    named: Named = None
     engine: Engine = "duckdb"
     master: Master = None
     check: Check = False
@@ -88,8 +93,9 @@ class Reading:
         options |= {"delimiter": delimiter, "engine": self._engine()}
         public = [_named("--join-public", each, None) for each in self.join_public or ()]
         joined = [_named("--join", each, options.get("user")) for each in self.join or ()]
-        files = [source, *(path for _, path in public), *(path for _, path in joined)]
-        opened, *others = self._typed(files, options)
+        places = [self._place(source)]
+        places += [{"source": path} for _, path in (*public, *joined)]
+        opened, *others = self._typed(places, options)
         rows = opened(**options)
         rows = with_days(rows, self.days or ())
         if self.where:
@@ -107,18 +113,20 @@ class Reading:
         return derived_of(rows, self.derived or (), self.filters or ())
 
     def _typed(
-        self, files: Sequence[str], options: Mapping[str, Any]
+        self, places: Sequence[Mapping[str, Any]], options: Mapping[str, Any]
     ) -> list[Callable[..., UserTable]]:
-        """Return what opens each file, with the types that are stated for its columns.
+        """Return what opens each table, with the types that are stated for its columns.
 
         Raises:
             ParameterError: if a type is not of its form.
         """
-        given = [partial(table.read, path, decimal=self.decimal, dates=self.dates) for path in files]
+        given = [
+            partial(table.read, decimal=self.decimal, dates=self.dates, **place) for place in places
+        ]
         if not self.types:
             return list(given)
         plain = {name: options[name] for name in ("delimiter", "engine")}
-        columns = [list(table.read(path, types={}, **plain).schema) for path in files]
+        columns = [list(table.read(types={}, **place, **plain).schema) for place in places]
         stated: dict[str, str] = {}
         for text in self.types:
             names, equals, kind = text.rpartition("=")
@@ -128,13 +136,24 @@ class Reading:
                 )
             known = [name for each in columns for name in each]
             stated |= dict.fromkeys(columns_of([names], known), kind)
-        # What no file has is told of the first.
+        # What no table has is told of the first.
         elsewhere = {name for each in columns[1:] for name in each} - set(columns[0])
         own = [set(stated) - elsewhere, *map(set, columns[1:])]
         return [
             partial(read, types={name: kind for name, kind in stated.items() if name in here})
             for read, here in zip(given, own, strict=True)
         ]
+
+    def _place(self, source: str) -> dict[str, Any]:
+        """Return where the rows are, as options of :func:`dpgrain.read`."""
+        if source.startswith(_VARIABLE):
+            return {"source_env": source.removeprefix(_VARIABLE), "table": self.named}
+        if postgres_source.holds_secret(source):
+            raise ParameterError(
+                "TABLE must not hold a password, which stays in the history of the shell: put the "
+                "address into the environment, and name the variable, as env:VISITS_DB."
+            )
+        return {"source": source, "table": self.named}
 
     def _engine(self) -> str:
         """Return what reads the rows: the name of an engine, or the address of a cluster."""

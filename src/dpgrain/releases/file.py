@@ -18,6 +18,7 @@ from dpgrain.releases.keys import Key, check_keys, keys_of
 from dpgrain.releases.kinds import KINDS, Asked, Kind
 from dpgrain.releases.mistakes import Mistakes
 from dpgrain.tables.engines.given import is_address
+from dpgrain.tables.engines.postgres_source import holds_secret
 from dpgrain.tables.expression import is_expression
 from dpgrain.tables.table import UserTable, read
 from dpgrain.units import Element, Level, Record, Relation, Unit, User
@@ -153,7 +154,7 @@ _RANGES: dict[str, Callable[..., float]] = {
 _OF_ALL = ("unit", "element", "max_elements", "relation")
 _TABLE = {
     **keys_of(read, without=("source",)),
-    "source": Key("source", str | Sequence[str], needed=True),
+    "source": Key("source", str | Sequence[str]),
     "cells": Key("cells", Mapping[str, Mapping[str, str]]),
     "days": Key("days", Mapping[str, Mapping[str, str]]),
     "join_public": Key("join_public", Mapping[str, Any]),
@@ -299,9 +300,10 @@ def _table(
     of_people = known.pop("per_user_filter", None)
     where = known.pop("where", {})
     joins = {key: known.pop(key, {}) for key in ("join_public", "join")}
-    if source is None:
+    if source is None and "source_env" not in known:
+        mistakes.add("[table]", "source must be given: a text or a list of texts; or source_env.")
         return None
-    rows = _opened("[table]", _in(folder, source), known, mistakes)
+    rows = _opened("[table]", source, folder, known, mistakes)
     for name, part in days.items():
         with mistakes.at(place := f"[table.days.{name}]"):
             right = check_keys(place, part, _DAYS, mistakes)
@@ -363,7 +365,7 @@ def _joined(
             where, source = right.pop("where", {}), right.pop("source", None)
             if source is None or mistakes.of(place):
                 continue
-            other = _opened(place, _in(folder, source), right, mistakes)
+            other = _opened(place, source, folder, right, mistakes)
             if other is None:
                 continue
             with mistakes.at(place):
@@ -374,20 +376,27 @@ def _joined(
     return rows
 
 
-def _in(folder: Path, source: str | list[str]) -> str | list[str]:
-    """Return the path or paths of a source that stands in a file in a folder."""
-    if isinstance(source, str):
-        return source if is_address(source) else str(folder / source)
-    return [each if is_address(each) else str(folder / each) for each in source]
-
-
 def _opened(
-    place: str, source: str | list[str], options: dict[str, Any], mistakes: Mistakes
+    place: str,
+    source: str | list[str] | None,
+    folder: Path,
+    options: dict[str, Any],
+    mistakes: Mistakes,
 ) -> UserTable | None:
     """Open a table; options that are refused are left out, so that all of them are found."""
+    listed = [source] if isinstance(source, str) else source or []
+    if any(map(holds_secret, listed)):
+        mistakes.add(
+            place,
+            "source must not hold a password, which a file shows to all who read it: put the address "
+            "into the environment, and name the variable by source_env.",
+        )
+        return None
+    paths = [each if is_address(each) else str(folder / each) for each in listed]
+    whole = paths if isinstance(source, list) else next(iter(paths), None)
     while True:
         try:
-            return read(source, **options)
+            return read(whole or None, **options)
         except DpgrainError as error:
             name = mistakes.caught(place, error)
             if name not in options:

@@ -17,6 +17,7 @@ from dpgrain.provenance import checked
 from dpgrain.tables.domain import listed_values
 from dpgrain.tables.engines.check import check, in_words
 from dpgrain.tables.engines.derived import Derived
+from dpgrain.tables.engines.given import opened
 from dpgrain.tables.engines.joined import PeopleJoin, public_join
 from dpgrain.tables.engines.memory import LEAST
 from dpgrain.tables.engines.named import engine_for, opener, source_for
@@ -323,8 +324,11 @@ class UserTable(Rows):
 
 
 def read(
-    source: Any,
+    source: Any = None,
     *,
+    source_env: str | None = None,
+    table: str | None = None,
+    query: str | None = None,
     user: str | None = None,
     n_users: int | None = None,
     types: Mapping[str, str] | None = None,
@@ -345,7 +349,12 @@ def read(
             Parquet, a pyarrow dataset, or what hands out its rows by Arrow's protocol, such as a
             cursor of ADBC: a stream is read once, by the first release, which puts its rows aside. Any
             other relation of DuckDB, a lazy frame of Polars and a frame of Spark are queries, which
-            need ``rows=``.
+            need ``rows=``. ``"postgresql://host/database"`` is a database, with ``table=`` or
+            ``query=``.
+        source_env: the variable of the environment that holds the address in place of ``source``, so
+            that no file, log or history of a shell has a secret.
+        table: the table of a database, such as ``"public.visits"``.
+        query: a query of a database, which needs ``rows=``.
         user: the column that names the user of a record; without one only ``Record`` is offered.
         n_users: the public number of enrolled users, with or without records. It is never counted
             from the table, since that number is private; used for the δ warning and in the guarantee.
@@ -384,6 +393,7 @@ def read(
         n_users = _validate.integer(minimum=1, n_users=n_users)
     if threads is not None:
         threads = _validate.integer(minimum=1, threads=threads)
+    source = opened(source, source_env, table, query)
     provenance = provenance_of(source, rows)
     engine = engine_for(engine, source)
     source = source if user is None else _users_apart(source, user)
@@ -391,20 +401,20 @@ def read(
     result = source_for(engine, source, delimiter=delimiter, memory=size, threads=workers)
     if getattr(result, "may_end", False):
         provenance = "as given"
-    opened = typed(result, types, decimal, dates)
-    table = UserTable(
-        opened,
+    stated = typed(result, types, decimal, dates)
+    made = UserTable(
+        stated,
         user,
         n_users,
-        opened.columns(),
+        stated.columns(),
         size,
         workers,
-        provenance=provenance if opened is result else checked(provenance),
+        provenance=provenance if stated is result else checked(provenance),
         engine=engine,
     )
     if user is not None:
-        table.require_key(user, "user")
-    return table
+        made.require_key(user, "user")
+    return made
 
 
 def _pair_of(on: Any) -> tuple[str, str]:

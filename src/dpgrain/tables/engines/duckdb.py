@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from functools import partial
 from types import TracebackType
 from typing import Self, TypeVar
@@ -30,7 +31,7 @@ from dpgrain.tables.engines.feed import (
 )
 from dpgrain.tables.engines.memory import Memory
 from dpgrain.tables.engines.protocol import Form
-from dpgrain.tables.engines.sources import reading, waited
+from dpgrain.tables.engines.sources import RECORDS, begun, reading, waited
 from dpgrain.tables.engines.spill import connected, new_spill_folder
 from dpgrain.tables.engines.sql import held_key, holds, number, quoted
 from dpgrain.tables.engines.sql import key as key_of
@@ -58,6 +59,9 @@ class DuckDB:
         self.table = table
         self._memory = Memory.of(table.memory, table.threads)
         self._lookups: dict[str, str] = {}
+        self._begun = ExitStack()
+        # Rows that are alike may come once, with their number.
+        self._counts = bool(getattr(table.source, "tells_records", False))
 
     @staticmethod
     def over(table: Rows, connection: duckdb.DuckDBPyConnection) -> DuckDB:
@@ -77,6 +81,11 @@ class DuckDB:
         # Rows pass by the groups and users that they are joined with. DuckDB does not know how many
         # rows a stream brings, and would hold all of them to join them the other way round.
         self._connection.execute("SET disabled_optimizers = 'join_order,build_side_probe_side'")
+        try:
+            self._begun.enter_context(begun(self.table.source, self._connection))
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
         return self
 
     def __exit__(
@@ -85,6 +94,7 @@ class DuckDB:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self._begun.close()
         self._connection.close()
         self._spill.remove()
 
@@ -98,14 +108,17 @@ class DuckDB:
         step("looking for groups")
         columns = [f"{self._held_key(key)} AS k{i}" for i, key in enumerate(keys)]
         query = f"SELECT DISTINCT {', '.join(columns)} FROM source WHERE {self._held(keys, value)}"
-        result = self.ask(query, [*keys, *([] if value is None else [value])])
+        result = self.ask(query, self._alike(keys) if value is None else [*keys, value])
         return Groups.of(keys, [whole(column) for column in result.columns])
 
     def extent(self, key: str) -> tuple[int, int, int] | None:
         """Return the extremes of a column of whole numbers, and the number of rows."""
         name = self._key(key)
+        number = f"CAST(coalesce(sum({quoted(RECORDS)}), 0) AS BIGINT)"
+        rows = number if self._counts else "count(*)"
         result = self.ask(
-            f"SELECT min({name}) AS low, max({name}) AS high, count(*) AS rows FROM source", [key]
+            f"SELECT min({name}) AS low, max({name}) AS high, {rows} AS rows FROM source",
+            self._alike([key]),
         )
         ((low, high, rows),) = (tuple(row.values()) for row in result.to_pylist())
         return None if low is None else (low, high, rows)
@@ -125,7 +138,9 @@ class DuckDB:
         known = Dictionary.of(
             groups,
             cells,
-            column_cells=None if cell_column is None else self._encode_cells(cell_column),
+            column_cells=None
+            if cell_column is None
+            else self._encode_cells(cell_column, groups.names),
             corners=corners,
             digests=self._digests,
         )
@@ -154,17 +169,24 @@ class DuckDB:
         words[plain(whole(hashed.column("place")))] = words_of(digests.buffers()[1])
         return words
 
-    def _encode_cells(self, column: str) -> int:
-        """Number the cells of a column in a public order; null is a cell too. Return their number."""
+    def _encode_cells(self, column: str, keys: Sequence[str]) -> int:
+        """Number the cells of a column in a public order; null is a cell too. Return their number.
+
+        Args:
+            column: the column.
+            keys: columns that are read later, and may be fetched with it.
+        """
         key = self._key(column)
         with reading(self.table.source.name):
+            self._fetch([*keys, column])
+            rows = self._attach(self._alike([column]))
             self._execute(
                 "CREATE OR REPLACE TEMP TABLE cells AS SELECT cell, "
                 "row_number() OVER (ORDER BY md5(cell::VARCHAR), cell) AS code FROM "
-                f"(SELECT DISTINCT {key} AS cell FROM {self._attach([column])}) WHERE cell IS NOT NULL"
+                f"(SELECT DISTINCT {key} AS cell FROM {rows}) WHERE cell IS NOT NULL"
             )
-            rows = self._connection.sql("SELECT count(*) FROM cells").fetchall()
-        return int(rows[0][0]) + 1
+            ((cells,),) = self._connection.sql("SELECT count(*) FROM cells").fetchall()
+        return int(cells) + 1
 
     def users(
         self,
@@ -175,7 +197,9 @@ class DuckDB:
         cell_column: str | None = None,
     ) -> Feed:
         """Return whole users' records in the groups last given to :meth:`dictionary`."""
-        layout = dictionary.layout
+        layout, keys = dictionary.layout, dictionary.groups.names
+        if value is None and split is None:
+            self._fetch([*keys, *([] if cell_column is None else [cell_column])])
         user, users, join = self._user_codes(layout.user_shift)
         code = f"({user} << {layout.user_shift}) | {_code(dictionary)}"
         cell, column = "NULL", None
@@ -185,7 +209,7 @@ class DuckDB:
             join += " LEFT JOIN cells ON rows_.cell = cells.cell"
         scan = self._scan(
             f"CAST({code} AS BIGINT)",
-            dictionary.groups.names,
+            keys,
             value,
             split,
             cell,
@@ -193,7 +217,7 @@ class DuckDB:
             join,
             user,
         )
-        counted = users if split is None else None
+        counted = users if split is None and not self._counts else None
         return Feed.within(self._memory, scan, layout.user_shift, self.table.threads, counted)
 
     def records(
@@ -202,7 +226,9 @@ class DuckDB:
         """Return single records as codes of coordinates."""
         code = f"CAST({_code(dictionary)} AS BIGINT)"
         scan = self._scan(code, dictionary.groups.names, value, split, "NULL", None, "", "0")
-        return Scanned(scan)
+        if not self._counts or value is not None or split is not None:
+            return Scanned(scan)
+        return Scanned(lambda share: _singly(scan(share), self._memory.rows))
 
     def columns(self, wanted: Sequence[tuple[str, Form]]) -> pa.Table:
         """Return columns of all rows, in their order."""
@@ -250,7 +276,7 @@ class DuckDB:
         key = self._key(self.table.user)
         if self.table.is_integer(self.table.user):
             with reading(self.table.source.name):
-                query = f"SELECT min({key}), max({key}) FROM {self._attach()}"
+                query = f"SELECT min({key}), max({key}) FROM {self._attach(self._alike())}"
                 ((low, high),) = self._wait(self._connection.sql(query).fetchall)
             low, high = (0, 0) if low is None else (low, high)
             if (high - low).bit_length() + shift <= KEY_BITS:
@@ -260,7 +286,7 @@ class DuckDB:
             self._execute(
                 "CREATE OR REPLACE TEMP TABLE users AS SELECT user_, row_number() OVER () - 1 AS code "
                 f"FROM (SELECT DISTINCT {self._held_key(self.table.user)} AS user_ "
-                f"FROM {self._attach()} WHERE {self._holds(self.table.user)})"
+                f"FROM {self._attach(self._alike())} WHERE {self._holds(self.table.user)})"
             )
             ((users,),) = self._connection.sql("SELECT count(*) FROM users").fetchall()
         require_bits(users, shift)
@@ -291,6 +317,10 @@ class DuckDB:
         items = " AND ".join(f"rows_.k{i} = items.k{i}" for i in range(len(keys)))
         items = f" JOIN items ON {items}" if keys else ""
         used = [*keys, *(name for name in (cell_column, value) if name is not None)]
+        alike = self._counts and value is None and split is None
+        if alike:
+            columns.append(f"{quoted(RECORDS)} AS records")
+            numbers, used = ", records", self._alike(used)
 
         def scan(share: Share) -> Iterator[Chunk]:
             query = (
@@ -302,6 +332,9 @@ class DuckDB:
                 rows = self._connection.sql(query)
                 for batch in self._wait(partial(rows.to_arrow_reader, self._memory.rows)):
                     result = plain(batch.column("key"))
+                    if alike:
+                        yield result, batch.column("records").to_numpy().astype(np.float64)
+                        continue
                     values = None if value is None else batch.column("value").to_numpy()
                     yield (result, None) if split is None else split(result, values)
 
@@ -320,6 +353,9 @@ class DuckDB:
     def _attach(self, used: Sequence[str] = ()) -> str:
         """Return SQL to select from, with the user's column and those that are used."""
         cells, needed = self.table.cells, self.table.needed(used)
+        if self._counts:
+            # What is fetched for all columns serves the lookups.
+            self.table.source.attach(self._connection, needed - set(cells))
         # The lookups read the source, so they come first: what it hands over is good for one query.
         lookups = {name: self._lookup(name) for name in cells if name in needed}
         source = self.table.source.attach(self._connection, needed - set(cells))
@@ -330,6 +366,16 @@ class DuckDB:
                 f"LEFT JOIN {lookup} ON {lookup}.value = {value})"
             )
         return source
+
+    def _alike(self, used: Sequence[str] = ()) -> list[str]:
+        """Return columns, with the number of records of each row where the source tells it."""
+        return [*used, *([RECORDS] if self._counts else [])]
+
+    def _fetch(self, used: Sequence[str]) -> None:
+        """Have a source that fetches rows fetch columns together, of which later answers are parts."""
+        if self._counts:
+            with reading(self.table.source.name):
+                self._attach(self._alike(used))
 
     def _lookup(self, name: str) -> str:
         """Register the table of a column of cells, value → label, and return its name."""
@@ -377,6 +423,23 @@ class DuckDB:
 
     def _wait(self, work: Callable[[], Answer]) -> Answer:
         return waited(self._connection, work)
+
+
+def _singly(chunks: Iterator[Chunk], most: int) -> Iterator[Chunk]:
+    """Yield codes as often as they were counted, in parts.
+
+    Args:
+        chunks: codes with their numbers.
+        most: the length of a part.
+    """
+    for codes, counts in chunks:
+        assert counts is not None  # noqa: S101 - a source that counts gives numbers
+        left = counts.astype(np.int64)
+        while codes.size:
+            few = np.minimum(left, max(most // codes.size, 1))
+            yield np.repeat(codes, few), None
+            left -= few
+            codes, left = codes[left > 0], left[left > 0]
 
 
 def _code(dictionary: Dictionary) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ from dpgrain._later import later
 from dpgrain.errors import DpgrainError, ParameterError
 from dpgrain.tables.engines.folders import Files
 from dpgrain.tables.engines.frames import of_pandas, of_polars, valid_texts
+from dpgrain.tables.engines.postgres_source import POSTGRES, PostgresSource
 from dpgrain.tables.engines.sources import (
     ArrowSource,
     FileSource,
@@ -31,7 +33,7 @@ else:
 
 S3 = "s3://"
 #: Beginnings of addresses.
-ADDRESSES = (S3,)
+ADDRESSES = (S3, *POSTGRES)
 
 
 def source_of(data: Any, *, delimiter: str = ",", memory: int = 10**9, threads: int = 1) -> Source:
@@ -51,6 +53,8 @@ def source_of(data: Any, *, delimiter: str = ",", memory: int = 10**9, threads: 
         raise ParameterError(
             f"delimiter must be one ASCII character, and no quote or end of a line, not {delimiter!r}."
         )
+    if isinstance(data, PostgresSource):
+        return data
     if isinstance(data, str | Path):
         return _at([data], delimiter)
     if isinstance(data, Sequence) and data and all(isinstance(p, str | Path) for p in data):
@@ -150,3 +154,53 @@ def unreadable(data: Any) -> ParameterError:
         "source must be a path, folder or glob of Parquet or CSV files, an Arrow table or stream, a "
         f"pandas or Polars data frame or a DuckDB relation, not {type(data).__name__}."
     )
+
+
+def opened(source: Any, source_env: str | None, table: str | None, query: str | None) -> Any:
+    """Return what is passed, with an address from the environment, and a database opened.
+
+    Args:
+        source: what is passed, or None.
+        source_env: the variable of the environment that holds the address.
+        table: the table of a database.
+        query: the query of one.
+
+    Raises:
+        ParameterError: if these do not fit together.
+        DpgrainError: if a database cannot be opened.
+    """
+    if source_env is not None:
+        if source is not None:
+            raise ParameterError(
+                "source_env takes the place of source; state one of them.", name="source_env"
+            )
+        source = os.environ.get(source_env)
+        if source is None:
+            raise ParameterError(
+                f"source_env names {source_env!r}, which the environment of this process has not; "
+                "set it to the address, such as postgresql://….",
+                name="source_env",
+            )
+        if not is_address(source):
+            # What it holds is not shown: it may be the secret alone.
+            raise ParameterError(
+                f"source_env names {source_env!r}, which holds no address; it must begin with "
+                "postgresql:// or s3://.",
+                name="source_env",
+            )
+    if isinstance(source, str) and source.startswith(POSTGRES):
+        return PostgresSource.of(source, table, query)
+    for name, stated in (("table", table), ("query", query)):
+        if stated is not None:
+            raise ParameterError(
+                f"{name} is of a database, and source is none: it must begin with postgresql://; "
+                "other databases are read by a cursor of their ADBC driver, passed as source.",
+                name=name,
+            )
+    if isinstance(source, str) and "://" in source and not is_address(source):
+        raise ParameterError(
+            f"source begins with {source.partition('://')[0]!r}, which is not opened by its address; "
+            "pass a cursor of its ADBC driver (cursor.execute(…)), or a dataset of pyarrow.",
+            name="source",
+        )
+    return source

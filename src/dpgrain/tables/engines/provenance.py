@@ -16,6 +16,7 @@ from dpgrain import _validate
 from dpgrain.errors import ParameterError
 from dpgrain.provenance import Provenance
 from dpgrain.tables.engines.given import is_stream, unreadable
+from dpgrain.tables.engines.postgres_source import PostgresSource
 from dpgrain.tables.engines.sources import TABLE, holds_its_values
 from dpgrain.tables.engines.spark_session import is_frame
 
@@ -47,6 +48,8 @@ def _known(data: Any) -> Provenance | None:
     """Return the provenance of a source that is no query; None for any other."""
     if _is_path(data) or (isinstance(data, Sequence) and data and all(map(_is_path, data))):
         return "table"
+    if isinstance(data, PostgresSource):
+        return "table" if data.is_table else None
     if isinstance(data, duckdb.DuckDBPyRelation):
         return "table" if data.type == TABLE and holds_its_values(data) else None
     if isinstance(data, pa.Table | pa.RecordBatchReader):
@@ -65,6 +68,8 @@ def _is_path(data: Any) -> bool:
 
 def _refused(data: Any) -> ParameterError:
     """Return the error about a source that is not listed, which is the same for every query."""
+    if isinstance(data, PostgresSource):
+        return _refused_of_postgres(data)
     lazy = hasattr(data, "collect") or is_frame(data)
     if not lazy and not isinstance(data, duckdb.DuckDBPyRelation):
         return unreadable(data)
@@ -83,4 +88,20 @@ def _refused(data: Any) -> ParameterError:
         "with_days and per_user in place of the query, or state rows='as given', and the guarantee "
         "says that nobody's rows are assumed to decide over those of others.",
         name="source",
+    )
+
+
+def _refused_of_postgres(source: PostgresSource) -> ParameterError:
+    """Return the error about a query, or about a name of a database that is no table as it stands."""
+    what = (
+        "query is a query"
+        if source.table is None
+        else f"table {source.table!r} is no table as it stands, but a view or a foreign table, or one "
+        "of which row security shows a part, or whose columns are computed as they are read"
+    )
+    return ParameterError(
+        f"{what}, where one person may decide over rows of others; name the table itself with "
+        "where, types=, with_cells and per_user, or state rows='as given', and the guarantee says that "
+        "nobody's rows are assumed to decide over those of others.",
+        name="query" if source.table is None else "table",
     )

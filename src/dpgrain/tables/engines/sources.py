@@ -15,7 +15,7 @@ import re
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
@@ -76,6 +76,8 @@ _RENAMED = re.compile(r"_\d+\Z")
 # Rows of a stream that are handed over at a time: DuckDB counts the bytes of texts in 31 bits, and as
 # many labels of the longest length take 128 MiB.
 _STREAMED_ROWS = 1 << 11
+#: Column of the number of records that a row stands for, in sources that count where rows lie.
+RECORDS = "records of the row"
 _counter = itertools.count()
 
 
@@ -124,9 +126,32 @@ class OverSource:
         """The files of the source, if it has any."""
         return getattr(self.source, "paths", ())
 
+    @property
+    def tells_records(self) -> bool:
+        """Whether the source can tell how many records are alike, where :data:`RECORDS` is asked."""
+        return bool(getattr(self.source, "tells_records", False))
+
     def columns(self) -> dict[str, str]:
         """Return column name → type."""
         return self.source.columns()
+
+
+def begun(source: Source, connection: duckdb.DuckDBPyConnection) -> AbstractContextManager[None]:
+    """Return what has to be entered before a source is read: the transaction of a database.
+
+    Args:
+        source: the source, or one over it.
+        connection: the connection that reads it.
+    """
+    bottom: Any = source
+    while not hasattr(bottom, "begin"):
+        bottom = getattr(bottom, "source", None) or getattr(
+            getattr(bottom, "rows", None), "source", None
+        )
+        if bottom is None:
+            return nullcontext()
+    begin: AbstractContextManager[None] = bottom.begin(connection)
+    return begin
 
 
 @contextmanager

@@ -1,0 +1,459 @@
+"""Rows of a table or a query of PostgreSQL, by ADBC (``pip install 'dpgrain[sql]'``).
+
+All that one release reads is of one snapshot, and each column set is fetched once, into a table of
+DuckDB's own. Where a release counts, the server groups: what it sends is each combination of values
+with the number of its records. No value can end a query: types are those of the catalogue, and what a
+type of Arrow's cannot hold (infinite days, texts beyond the longest label) is a null before it is sent.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from importlib import import_module
+from typing import Any, TypeVar
+from urllib.parse import parse_qs, urlsplit
+
+import duckdb
+import pyarrow as pa
+
+from dpgrain._progress import step
+from dpgrain.errors import DataError, DpgrainError, ParameterError, SchemaError
+from dpgrain.tables.engines.column_types import LONGEST_LABEL
+from dpgrain.tables.engines.sources import (
+    RECORDS,
+    listing,
+    reading,
+    registered,
+    require_names,
+    waited,
+)
+from dpgrain.tables.engines.sql import quoted, text
+
+Answer = TypeVar("Answer")
+
+#: Beginnings of addresses of PostgreSQL.
+POSTGRES = ("postgresql://", "postgres://")
+# Parts of an address that are secrets, beside the password before the host.
+_SECRETS = ("password", "sslpassword")
+_BEGIN = "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY"
+_SETTINGS = (
+    "SET client_encoding TO 'UTF8'",
+    "SET standard_conforming_strings TO on",
+)
+_NUMERIC = re.compile(r"numeric\((\d+),(\d+)\)")
+_LENGTH = re.compile(r"\(\d+\)")
+_MOST_DIGITS = 38
+# States of SQL of errors that are told apart: their first letters, and what they mean.
+_STATES = {
+    "42501": "the user may not read it; grant SELECT on it",
+    "42": "it does not run there; check it with psql, in the same schema",
+    "57014": "the server ended it (statement_timeout, or an administrator); run it again",
+    "53": "the server has no memory, disk or connection left for it; run it again later",
+    "40": "the server could not keep one state of it; run it again",
+}
+_counter = itertools.count()
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """The reading of columns of one type.
+
+    Args:
+        kind: the type that DuckDB holds.
+        there: the SQL of a column on the server; ``{0}`` is the column.
+        grouped: whether the server may group by it: equal values are equal bytes.
+        here: the SQL of what was sent, in DuckDB.
+    """
+
+    kind: str
+    there: str = "{0}"
+    grouped: bool = False
+    here: str = "{0}"
+
+
+def _time(kind: str, there: str) -> _Kind:
+    # Microseconds since 1970 end sooner than the server's, which count from 2000.
+    last = f"pg_catalog.isfinite({{0}}) AND {{0}} < {there} '294247-01-01 00:00:00'"
+    return _Kind(kind, f"CASE WHEN {last} THEN {{0}} END")
+
+
+_LABEL = f"CASE WHEN pg_catalog.octet_length({{0}}) <= {LONGEST_LABEL} THEN {{0}} END"
+# Collations may hold different texts to be equal; this one compares bytes.
+_TEXT = _Kind("VARCHAR", f'({_LABEL}) COLLATE "C"', grouped=True)
+_AS_TEXT = _Kind("VARCHAR", _LABEL.replace("{0}", "({0}::text)"))
+_KINDS = {
+    "smallint": _Kind("SMALLINT", grouped=True),
+    "integer": _Kind("INTEGER", grouped=True),
+    "bigint": _Kind("BIGINT", grouped=True),
+    "boolean": _Kind("BOOLEAN", grouped=True),
+    "date": _Kind("DATE", "CASE WHEN pg_catalog.isfinite({0}) THEN {0} END", grouped=True),
+    "text": _TEXT,
+    "character varying": _Kind("VARCHAR", _TEXT.there.replace("{0}", "({0}::text)"), grouped=True),
+    "character": _AS_TEXT,
+    "uuid": _AS_TEXT,
+    "enum": _AS_TEXT,
+    "real": _Kind("FLOAT"),
+    "double precision": _Kind("DOUBLE"),
+    "numeric": _Kind("DOUBLE", "{0}::text", here="TRY_CAST({0} AS DOUBLE)"),
+    "timestamp without time zone": _time("TIMESTAMP", "timestamp"),
+    "timestamp with time zone": _time("TIMESTAMP WITH TIME ZONE", "timestamptz"),
+}
+
+
+def _kind_of(told: str) -> _Kind | None:
+    """Return how a type is read, by its name in the catalogue; None for one that is not."""
+    if digits := _NUMERIC.fullmatch(told):
+        if int(digits[2]) <= int(digits[1]) <= _MOST_DIGITS:
+            kind = f"DECIMAL({digits[1]},{digits[2]})"
+            return _Kind(kind, "{0}::text", here=f"TRY_CAST({{0}} AS {kind})")
+        return _KINDS["numeric"]
+    return _KINDS.get(_LENGTH.sub("", told))
+
+
+def _kind_of_arrow(kind: pa.DataType) -> str:
+    """Return the name of a type of the server's by that in which it is sent, for columns of a query."""
+    known = {
+        pa.int16(): "smallint",
+        pa.int32(): "integer",
+        pa.int64(): "bigint",
+        pa.bool_(): "boolean",
+        pa.float32(): "real",
+        pa.float64(): "double precision",
+        pa.date32(): "date",
+        pa.string(): "character",
+        pa.timestamp("us"): "timestamp without time zone",
+        pa.timestamp("us", "UTC"): "timestamp with time zone",
+    }
+    opaque = isinstance(kind, pa.BaseExtensionType) and getattr(kind, "type_name", "") == "numeric"
+    return "numeric" if opaque else known.get(kind, str(kind))
+
+
+@dataclass(frozen=True)
+class _Described:
+    """What the catalogue says of a table or a query.
+
+    Args:
+        rows: the SQL of the rows.
+        kinds: column → its type there.
+        known: which table it is; 0 for a query.
+        is_table: whether it is a table as it stands: no view, no foreign table, all of its rows.
+    """
+
+    rows: str
+    kinds: Mapping[str, str] = field(hash=False)
+    known: int = 0
+    is_table: bool = False
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class PostgresSource:
+    """A table or a query of PostgreSQL; nobody sees the address.
+
+    Args:
+        address: the address, such as ``postgresql://host/database``.
+        table: the name of the table, as SQL writes it; or
+        query: the query.
+    """
+
+    address: str
+    table: str | None = None
+    query: str | None = None
+    _sessions: dict[int, Session] = field(default_factory=dict, init=False)
+
+    @staticmethod
+    def of(address: str, table: str | None, query: str | None) -> PostgresSource:
+        """Return the source, whose schema is read.
+
+        Raises:
+            ParameterError: if not one of table and query is given, or a driver is missing.
+            DataError: if the database cannot be reached, or has no such table.
+            SchemaError: if columns have names that no query can state.
+        """
+        if (table is None) == (query is None):
+            raise ParameterError(
+                "table or query must be given for a database, and not both: table='visits' is the "
+                "table itself, query='SELECT …' wants rows='as given', too.",
+                name="table",
+            )
+        source = PostgresSource(address, table, query)
+        require_names(source.columns(), source.name)
+        return source
+
+    @property
+    def name(self) -> str:
+        """The name in messages, in which nothing of the address stands."""
+        return "The query" if self.table is None else f"The table {self.table!r}"
+
+    @property
+    def title(self) -> str:
+        """The name in reports."""
+        return "a query of PostgreSQL" if self.table is None else self.table
+
+    @cached_property
+    def _opened(self) -> _Described:
+        with self._connected() as connection:
+            return self._described(connection)
+
+    @property
+    def is_table(self) -> bool:
+        """Whether it is a table as it stands."""
+        return self._opened.is_table
+
+    @property
+    def tells_records(self) -> bool:
+        """Whether rows may be told by their number: a query may give others each time it is asked."""
+        return self.is_table and RECORDS not in map(str.casefold, self._opened.kinds)
+
+    def columns(self) -> dict[str, str]:
+        """Return column name → type, as the catalogue had them when it was first asked."""
+        known = {name: _kind_of(kind) for name, kind in self._opened.kinds.items()}
+        return {
+            name: self._opened.kinds[name].upper() if kind is None else kind.kind
+            for name, kind in known.items()
+        }
+
+    @contextmanager
+    def begin(self, connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
+        """Enter a transaction that sees one state, for all that a connection of DuckDB's reads.
+
+        Args:
+            connection: the connection of DuckDB's.
+
+        Raises:
+            DataError: if the database cannot be reached.
+            SchemaError: if it is another table, or has other columns, than when it was opened.
+        """
+        opened = self._opened
+        with self._connected() as there:
+            now = self._described(there)
+            if now != opened or now.kinds != opened.kinds:
+                raise SchemaError(
+                    f"{self.name} has other columns, or its name another table, than when it was "
+                    "opened; call dg.read again."
+                )
+            self._sessions[id(connection)] = Session(self, there, connection, now)
+            try:
+                yield
+            finally:
+                del self._sessions[id(connection)]
+
+    def attach(
+        self, connection: duckdb.DuckDBPyConnection, used: Collection[str] | None = None
+    ) -> str:
+        """Return the rows, fetched once; grouped with their numbers, where these are asked for."""
+        return self._sessions[id(connection)].rows(used)
+
+    @contextmanager
+    def _connected(self) -> Iterator[Any]:
+        """Enter a transaction of a new connection."""
+        driver = _driver()
+        connection = self.asked(
+            partial(driver.connect, self.address, autocommit=True), self._unreached
+        )
+        try:
+            for each in (*_SETTINGS, _BEGIN):
+                self.asked(partial(_rows, connection, each))
+            yield connection
+        finally:
+            with suppress(Exception):
+                connection.close()
+
+    def asked(
+        self, ask: Callable[[], Answer], tell: Callable[[Exception], DpgrainError] | None = None
+    ) -> Answer:
+        """Return an answer of the server's; what it raises becomes one sentence without a cause.
+
+        Its own text may hold a host, a user, a password, or a value of a row.
+
+        Args:
+            ask: the question.
+            tell: the sentence about what it raises; that about what is asked without it.
+        """
+        try:
+            return ask()
+        except DpgrainError:
+            raise
+        except Exception as error:
+            told = (tell or self._failed)(error)
+        # Outside of the handler, so that the error has no context either.
+        raise told
+
+    def _unreached(self, error: Exception) -> DpgrainError:
+        said = str(error)
+        if "password" in said or "authentication" in said:
+            why = "it refuses the password; check the secret (PGPASSWORD, or what source_env names)"
+        elif "does not exist" in said:
+            why = "it has no such database or user; check the address"
+        else:
+            why = "check the address, and that the server runs"
+        return DataError(f"{self.name} cannot be reached in its database: {why}.")
+
+    def _failed(self, error: Exception) -> DpgrainError:
+        state = getattr(error, "sqlstate", None) or ""
+        for known, why in _STATES.items():
+            if state.startswith(known):
+                return DataError(f"{self.name} cannot be read: {why}.")
+        return DataError(
+            f"{self.name} cannot be read to its end; check the connection to the database, and that "
+            "the query that it comes from runs to its end."
+        )
+
+    def _described(self, connection: Any) -> _Described:
+        if self.table is None:
+            rows = f"({str(self.query).strip().rstrip(';')}\n)"
+            ask = partial(_schema, connection, f"SELECT * FROM {rows} AS given")
+            schema = self.asked(ask)
+            return _Described(rows, {each.name: _kind_of_arrow(each.type) for each in schema})
+        found = self.asked(partial(_rows, connection, _FIND.format(text(self.table))))
+        if not found or found[0][0] is None:
+            raise DataError(
+                f"There is no table {self.table!r} in the database, or the user may not see it; check "
+                "the name, which may need its schema: table='public.visits'."
+            )
+        ((known, rows, is_table),) = found
+        columns = self.asked(partial(_rows, connection, _COLUMNS.format(known)))
+        return _Described(rows, dict(columns), known, bool(is_table))
+
+
+class Session:
+    """What one release reads of a source, in one transaction.
+
+    Args:
+        source: the source.
+        there: the connection to the database.
+        here: the connection of DuckDB's, which keeps what was fetched until the release ends.
+        described: what the catalogue says.
+    """
+
+    def __init__(
+        self, source: PostgresSource, there: Any, here: duckdb.DuckDBPyConnection,
+        described: _Described,
+    ) -> None:  # fmt: skip
+        self._source, self._there, self._here, self._described = source, there, here, described
+        known = {name: _kind_of(kind) for name, kind in described.kinds.items()}
+        self._kinds = {name: kind for name, kind in known.items() if kind is not None}
+        self._fetched: list[tuple[frozenset[str], bool, str]] = []
+
+    def rows(self, used: Collection[str] | None) -> str:
+        """Return SQL of columns.
+
+        Args:
+            used: the columns; all without it. With :data:`RECORDS` among them rows are of any number of
+                records, which that column tells.
+        """
+        asked = frozenset(self._kinds if used is None else set(used) & set(self._kinds))
+        counted = used is not None and RECORDS in used
+        if not self._described.is_table:
+            # A query, or a view, may give other rows when it is asked again.
+            asked = frozenset(self._kinds)
+        grouped = counted and all(self._kinds[name].grouped for name in asked)
+        for columns, told, name in self._fetched:
+            if asked <= columns and (counted or not told):
+                return name if told or not counted else f"(SELECT *, 1 AS {_records()} FROM {name})"
+        name = self._fetch(sorted(asked), grouped)
+        self._fetched.append((asked, grouped, name))
+        return name if grouped or not counted else f"(SELECT *, 1 AS {_records()} FROM {name})"
+
+    def _fetch(self, columns: list[str], grouped: bool) -> str:
+        """Fetch columns into a table of DuckDB's, and return its name."""
+        step("reading the database")
+        there = ", ".join(
+            f"{self._kinds[name].there.format(quoted(name))} AS c{place}"
+            for place, name in enumerate(columns)
+        )
+        listed = [there or "NULL::integer AS none", *(["pg_catalog.count(*) AS records"] * grouped)]
+        asked = f"SELECT {', '.join(listed)} FROM {self._described.rows} AS given"
+        if grouped:
+            # By places, as a name would be that of a column of the table's.
+            asked += f" GROUP BY {', '.join(str(1 + i) for i in range(len(columns))) or '()'}"
+        here = {
+            name: self._kinds[name].here.format(f"c{place}") for place, name in enumerate(columns)
+        }
+        if grouped:
+            here[RECORDS] = "records"
+        kept = f"fetched_{next(_counter)}"
+        with self._there.cursor() as cursor:
+            self._source.asked(partial(cursor.execute, asked))
+            rows = registered(self._here, cursor.fetch_record_batch())
+            query = f"CREATE TEMP TABLE {kept} AS SELECT {listing(here)} FROM {rows}"
+            self._source.asked(partial(self._read, query))
+            self._here.unregister(rows)
+        return kept
+
+    def _read(self, query: str) -> None:
+        with reading(self._source.name):
+            waited(self._here, partial(self._here.execute, query))
+
+
+def _records() -> str:
+    return quoted(RECORDS)
+
+
+def holds_secret(address: str) -> bool:
+    """Return whether an address holds a password, which a file or a command line keeps for others.
+
+    Args:
+        address: the address.
+
+    >>> holds_secret("postgresql://ann:pw@host/db"), holds_secret("postgresql://ann@host/db")
+    (True, False)
+    """
+    try:
+        parts = urlsplit(address)
+        stated = parts.password is not None or any(
+            name in parse_qs(parts.query) for name in _SECRETS
+        )
+    except ValueError:
+        return "@" in address
+    return stated
+
+
+def _driver() -> Any:
+    try:
+        return import_module("adbc_driver_postgresql.dbapi")
+    except ImportError:
+        pass
+    raise ParameterError(
+        "source is a database, which is read by ADBC: pip install 'dpgrain[sql]'.", name="source"
+    )
+
+
+def _rows(connection: Any, statement: str) -> list[tuple[Any, ...]]:
+    with connection.cursor() as cursor:
+        cursor.execute(statement)
+        return list(cursor.fetchall()) if cursor.description else []
+
+
+def _schema(connection: Any, statement: str) -> pa.Schema:
+    with connection.cursor() as cursor:
+        return cursor.adbc_execute_schema(statement)
+
+
+# Which table a name stands for, its name in SQL, and whether it is one as it stands: with what inherits
+# from it, an ordinary table, of which the user may see all rows, in a server whose texts are UTF-8.
+_FIND = """
+WITH RECURSIVE named AS (SELECT pg_catalog.to_regclass({0})::oid AS oid),
+below AS (
+  SELECT oid FROM named WHERE oid IS NOT NULL
+  UNION ALL SELECT inhrelid FROM pg_catalog.pg_inherits JOIN below ON inhparent = below.oid
+)
+SELECT named.oid::bigint, named.oid::pg_catalog.regclass::text,
+  NOT pg_catalog.row_security_active(named.oid)
+  AND (SELECT pg_catalog.bool_and(kinds.relkind IN ('r', 'p')) FROM below
+       JOIN pg_catalog.pg_class AS kinds USING (oid))
+  AND NOT EXISTS (SELECT FROM below JOIN pg_catalog.pg_attribute ON attrelid = below.oid
+                  WHERE attgenerated = 'v' AND NOT attisdropped)
+  AND pg_catalog.current_setting('server_encoding') = 'UTF8'
+FROM named
+"""
+_COLUMNS = """
+SELECT attname::text, CASE WHEN typtype = 'e' THEN 'enum'
+  ELSE pg_catalog.format_type(atttypid, atttypmod) END
+FROM pg_catalog.pg_attribute JOIN pg_catalog.pg_type ON pg_type.oid = atttypid
+WHERE attrelid = {0} AND attnum > 0 AND NOT attisdropped ORDER BY attnum
+"""
