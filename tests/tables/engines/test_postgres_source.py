@@ -137,6 +137,27 @@ def test_numbers_are_streamed(kind: str, engine: str, server: Database, visits: 
     assert release.to_arrow().equals(expected.to_arrow())
 
 
+@pytest.mark.parametrize("engine", ["duckdb", "in_memory"])
+def test_joins_read_both_tables_there(engine: str, server: Database, visits: str) -> None:
+    """Of two tables, of one with itself, and beside a public one, with rows that are grouped there."""
+    born = server.holding(pa.table({"id": np.arange(300), "born": 1950 + np.arange(300) % 50}))
+    one = dg.read(server.address, table=visits, user="who", engine=engine)
+    other = dg.read(server.address, table=born, user="id", engine=engine)
+    asked: dict[str, Any] = {
+        "unit": dg.User(), "epsilon": 1e6, "delta": 1e-6, "clip": 1e4, "random_state": 0,
+    }  # fmt: skip
+    rows = rows_of()
+    places = pa.table({"page": sorted(set(rows["page"].to_pylist()))})
+    public = places.append_column("even", pa.array([n % 2 == 0 for n in range(len(places))]))
+    held = rows.to_pandas().merge(public.to_pandas(), on="page")
+    for table in (one.join(other), one.join(one.derive(also="page"), columns=["also"]), one):
+        found = dg.count(table.join_public(public, on="page"), by="even", **asked)
+        expected = [int((held["even"] == even).sum()) for even in (False, True)]
+        assert [round(n) for n in found.estimate] == expected
+    years = dg.sum(one.join(other), "born", bounds=(1950, 2000), **asked)
+    assert years.value == pytest.approx(float((1950 + held["who"] % 50).sum()), rel=1e-3)
+
+
 def test_a_query_is_fetched_once_and_as_given(
     server: Database, visits: str, fetched: list[Any]
 ) -> None:

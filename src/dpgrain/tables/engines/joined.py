@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
@@ -27,7 +28,7 @@ from dpgrain.tables.engines.column_types import (
 from dpgrain.tables.engines.derived import Derived
 from dpgrain.tables.engines.duckdb import DuckDB
 from dpgrain.tables.engines.scoped import all_rows
-from dpgrain.tables.engines.sources import OverSource, Source
+from dpgrain.tables.engines.sources import OverSource, Source, begun
 from dpgrain.tables.engines.sql import key as key_of
 from dpgrain.tables.engines.sql import number, quoted
 from dpgrain.tables.expression import Call, Column, Constant
@@ -283,6 +284,16 @@ class PeopleJoin:
         """Return column name → type."""
         own = {name: kind for name, kind in self.rows.schema.items() if name not in self.rows.cells}
         return {**own, **{name: self.others.schema[name] for name in self.taken}}
+
+    @contextmanager
+    def begin(self, connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
+        """Enter what has to be entered before both tables are read.
+
+        Args:
+            connection: the connection that reads them.
+        """
+        with begun(self.rows.source, connection), begun(self.others.source, connection):
+            yield
 
     def attach(
         self, connection: duckdb.DuckDBPyConnection, used: Collection[str] | None = None
