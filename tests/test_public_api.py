@@ -43,6 +43,7 @@ PUBLIC = [
     "Releases",
     "SchemaError",
     "ScoreWarning",
+    "SharedTable",
     "User",
     "UserTable",
     "__version__",

@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from dpgrain.statistics.release import Estimates, Histogram, Release
     from dpgrain.statistics.top import top
     from dpgrain.tables.elements import Elements
+    from dpgrain.tables.shared import SharedTable
     from dpgrain.tables.table import UserTable, read
 
 __all__ = [
@@ -96,6 +97,7 @@ __all__ = [
     "Releases",
     "SchemaError",
     "ScoreWarning",
+    "SharedTable",
     "User",
     "UserTable",
     "__version__",
@@ -138,6 +140,7 @@ face(
     {
         "dpgrain._version": ("__version__",),
         "dpgrain.tables.elements": ("Elements",),
+        "dpgrain.tables.shared": ("SharedTable",),
         "dpgrain.tables.table": ("UserTable", "read"),
         "dpgrain.publishing.guarantee": ("Guarantee",),
         "dpgrain.means.of_users": ("MeanOfUsers", "mean_of_users"),

@@ -36,6 +36,7 @@ STATED: Mapping[str, Sequence[Any]] = {
 }
 LAWS: Mapping[str, Sequence[Any]] = {**STATED, "noise": ("auto", "gaussian", "laplace")}
 GROUPED: Mapping[str, Sequence[Any]] = {**LAWS, "by": (None, "item")}
+OWNED: Mapping[str, Sequence[Any]] = {"user": ("who", ["who", "with"])}
 BOUNDS: Mapping[str, Sequence[Any]] = {**GROUPED, "bounds": (None, (-1.0, 1.0), (0.0, 2.0))}
 PAIRS: Mapping[str, Sequence[Any]] = {
     **GROUPED,
@@ -90,13 +91,22 @@ class People:
         return pd.Series(self.users, name="who")
 
     def table(
-        self, publish: Any, *columns: str, n_users: int | None, where: bool = False, **options: Any
+        self,
+        publish: Any,
+        *columns: str,
+        n_users: int | None,
+        where: bool = False,
+        user: Any = "who",
+        **options: Any,
     ) -> Any:
         """Ask for a release from a table of these rows, or of a region of it."""
         rows = {"who": self.users, "item": self.items, "cell": self.cells, "x": self.X[:, 0]}
-        kinds = (pa.int64(), pa.string(), pa.string(), pa.float64())
+        kinds = [pa.int64(), pa.string(), pa.string(), pa.float64()]
+        if user != "who":
+            # Another owner of each row, whom it shares with those of others.
+            rows, kinds = {**rows, "with": np.asarray(self.users) // 3}, [*kinds, pa.int64()]
         schema = pa.schema(dict(zip(rows, kinds, strict=True)))
-        table = dg.read(pa.table(rows, schema), user="who", n_users=n_users)
+        table = dg.read(pa.table(rows, schema), user=user, n_users=n_users)
         if where:
             table = table.where(item=["a", "b"])
         return publish.query(table, *columns, **options)
@@ -185,12 +195,12 @@ def publishers(people: People) -> dict[str, Publisher]:
     return {
         "dpgrain.histogram": Publisher(
             partial(people.table, dg.histogram, "item"),
-            {**STATED, "weight": (None, "x"), "noise": ("gaussian", "laplace")},
+            {**STATED, **OWNED, "weight": (None, "x"), "noise": ("gaussian", "laplace")},
         ),
         "dpgrain.count": Publisher(
-            partial(people.grouped, dg.count), {**GROUPED, "value": (None, "x")}
+            partial(people.grouped, dg.count), {**GROUPED, **OWNED, "value": (None, "x")}
         ),
-        "dpgrain.sum": Publisher(grouped(dg.sum), BOUNDS),
+        "dpgrain.sum": Publisher(grouped(dg.sum), {**BOUNDS, **OWNED}),
         "dpgrain.mean": Publisher(grouped(dg.mean), BOUNDS),
         "dpgrain.variance": Publisher(grouped(dg.variance), BOUNDS),
         "dpgrain.std": Publisher(grouped(dg.std), BOUNDS),

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -46,8 +47,9 @@ WEEK = FILE.replace(
 JANUARY, FEBRUARY = {"day": "2026-01"}, {"day": "2026-02"}
 
 
-def days(**options: object) -> dg.UserTable:
-    return dg.read(DAYS, user="who", n_users=600, threads=1, **options)  # type: ignore[arg-type]
+def days(**options: Any) -> dg.UserTable:
+    table: dg.UserTable = dg.read(DAYS, user="who", n_users=600, threads=1, **options)
+    return table
 
 
 @pytest.fixture

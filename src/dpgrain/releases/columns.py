@@ -37,6 +37,7 @@ from dpgrain.tables.engines.people import (
     made_in_words,
     require_whole_users,
 )
+from dpgrain.tables.shared import refuse_table
 from dpgrain.tables.table import UserTable
 from dpgrain.units import Unit
 
@@ -86,6 +87,8 @@ def fit_columns(
 
     The promise of a fit does not depend on rows, which are read after the charge.
     """
+    if not isinstance(table, UserTable):
+        refuse_table(table, "a fit")
     # Parameters are checked before a long table is read.
     require_whole_users(table, model.asked().promise.unit)
     model.forget()
@@ -269,6 +272,8 @@ def mean_of_columns(table: UserTable, columns: Sequence[str], **options: Any) ->
         SchemaError: if a column is missing, or has a type that cannot be used.
         DataError: if the source cannot be read.
     """
+    if not isinstance(table, UserTable):
+        refuse_table(table, "a mean of users")
     if table.user is None:
         raise ParameterError("user must be the column of whose a record is, for a mean of users.")
     table.require_numbers(columns, "columns", also=["BOOLEAN"])

@@ -396,12 +396,14 @@ def _opened(
     whole = paths if isinstance(source, list) else next(iter(paths), None)
     while True:
         try:
-            return read(whole or None, **options)
+            made: UserTable | None = read(whole or None, **options)
         except DpgrainError as error:
             name = mistakes.caught(place, error)
             if name not in options:
                 return None
             del options[name]
+        else:
+            return made
 
 
 def _unit(whole: Whole, rows: UserTable | None, folder: Path, mistakes: Mistakes) -> Unit | None:

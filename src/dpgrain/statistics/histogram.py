@@ -20,15 +20,17 @@ from dpgrain.statistics.ranges import AutoRange
 from dpgrain.statistics.release import Histogram
 from dpgrain.statistics.request import By, Request
 from dpgrain.statistics.run import Measured, SumsQuery
+from dpgrain.statistics.shared import SharedQuery
 from dpgrain.statistics.statistic import COUNT, HISTOGRAM, SUM
 from dpgrain.statistics.values import Parts
+from dpgrain.tables.shared import SharedTable
 from dpgrain.tables.table import UserTable
 from dpgrain.units import Law, Relation, Unit
 
 
 @publishes
 def histogram(
-    table: UserTable,
+    table: UserTable | SharedTable,
     item: str | Sequence[str],
     *,
     unit: Unit,
@@ -85,6 +87,8 @@ def histogram(
     promise = Promise.of(unit, epsilon, delta, relation, share).under(noise)
     rule = clip_rule(clip)
     if edges is not None:
+        if isinstance(table, SharedTable):
+            table.refuse("histogram with edges")
         if not isinstance(item, str) or weight is not None or domain is not None:
             raise ParameterError(
                 "edges go with one column of numbers as item, and with neither weight nor domain.",
@@ -95,6 +99,11 @@ def histogram(
             progress=progress,
         )  # fmt: skip
         return _without_negatives(in_bins) if nonnegative else in_bins
+    if isinstance(table, SharedTable):
+        return SharedQuery.of(
+            HISTOGRAM, table, item, promise=promise, clip=clip, noise=noise, domain=domain,
+            value=weight, nonnegative=nonnegative, random_state=random_state, progress=progress,
+        )  # fmt: skip
     if weight is not None and isinstance(table, UserTable):
         table.require_numbers([weight], "weight")
     request = Request.of(
@@ -124,7 +133,7 @@ def _without_negatives(query: SumsQuery[Histogram]) -> SumsQuery[Histogram]:
 
 @publishes
 def count(
-    table: UserTable,
+    table: UserTable | SharedTable,
     value: str | None = None,
     *,
     by: By = None,
@@ -157,11 +166,17 @@ def count(
     >>> len(release), round(release.guarantee.epsilon(), 6)
     (1, 1.0)
     """
+    promise = Promise.of(unit, epsilon, delta, relation, share)
+    if isinstance(table, SharedTable):
+        return SharedQuery.of(
+            COUNT, table, by, promise=promise, clip=clip, noise=noise, domain=domain, value=value,
+            counted=True, random_state=random_state, progress=progress,
+        )  # fmt: skip
     request = Request.of(
         COUNT,
         table,
         by,
-        promise=Promise.of(unit, epsilon, delta, relation, share),
+        promise=promise,
         clip=clip,
         noise=noise,
         domain=domain,
@@ -174,7 +189,7 @@ def count(
 
 @publishes
 def sum(  # noqa: A001 - the field's word; always called as dg.sum
-    table: UserTable,
+    table: UserTable | SharedTable,
     value: str,
     *,
     by: By = None,
@@ -213,13 +228,19 @@ def sum(  # noqa: A001 - the field's word; always called as dg.sum
     >>> release.estimate.shape
     (1,)
     """
+    promise = Promise.of(unit, epsilon, delta, relation, share)
+    if isinstance(table, SharedTable):
+        return SharedQuery.of(
+            SUM, table, by, promise=promise, clip=clip, noise=noise, domain=domain, value=value,
+            limits=_from_zero(bounds), random_state=random_state, progress=progress,
+        )  # fmt: skip
     limits = checked_bounds(bounds)
     low, high = limits if isinstance(limits, tuple) else (None, None)
     request = Request.of(
         SUM,
         table,
         by,
-        promise=Promise.of(unit, epsilon, delta, relation, share),
+        promise=promise,
         clip=clip,
         noise=noise,
         domain=domain,
@@ -317,6 +338,18 @@ def checked_bounds(bounds: Any) -> tuple[float, float] | AutoRange:
             f"bounds must be finite and increasing, not {bounds!r}.", name="bounds"
         )
     return low, high
+
+
+def _from_zero(bounds: Any) -> tuple[float, float]:
+    """Check the range of numbers of records with several owners, none of which is below 0."""
+    stated = checked_bounds(bounds)
+    if not isinstance(stated, tuple) or stated[0] < 0:
+        raise ParameterError(
+            "bounds must be stated, (low, high) with low at least 0, for sums of records with several "
+            f"owners, not {bounds!r}: numbers below 0 have no bound there, and no range is found.",
+            name="bounds",
+        )
+    return stated
 
 
 def _weight_unit(rule: float | AutoClip) -> float:

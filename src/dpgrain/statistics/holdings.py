@@ -31,6 +31,7 @@ from dpgrain.tables.blocks import Blocks
 from dpgrain.tables.engines.people import made_in_words, require_whole_users
 from dpgrain.tables.groups import Groups
 from dpgrain.tables.held import Contributions, candidates
+from dpgrain.tables.shared import refuse_table
 from dpgrain.tables.table import UserTable
 from dpgrain.units import Element, Law, Record, Relation, Unit, User
 
@@ -119,7 +120,7 @@ def elements_per_user(
     """
     promise = Promise.of(unit, epsilon, delta, relation, share).under(noise)
     if not isinstance(table, UserTable):
-        raise ParameterError(f"table must come from dg.read, not {type(table).__name__}.")
+        refuse_table(table, "elements_per_user")
     if table.user is None:
         raise ParameterError(
             "user must be given, the column of whose a record is: elements are counted by it.",

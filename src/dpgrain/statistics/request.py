@@ -42,6 +42,7 @@ from dpgrain.tables.dictionary import Cells
 from dpgrain.tables.domain import Domain, public_domain
 from dpgrain.tables.engines.people import everyone, made_in_words, made_of_people, of_whole_people
 from dpgrain.tables.groups import Groups
+from dpgrain.tables.shared import refuse_table
 from dpgrain.tables.split import Split
 from dpgrain.tables.table import UserTable
 from dpgrain.units import Element, Law
@@ -110,7 +111,7 @@ class Request:
             SchemaError: if a column is missing or of the wrong type.
         """
         if not isinstance(table, UserTable):
-            raise ParameterError(f"table must come from dg.read, not {type(table).__name__}.")
+            refuse_table(table, statistic.name)
         if noise == "auto":
             return _under_better_law(
                 partial(

@@ -13,14 +13,16 @@ from dpgrain._later import face
 
 if TYPE_CHECKING:
     from dpgrain.tables.elements import Elements
+    from dpgrain.tables.shared import SharedTable
     from dpgrain.tables.table import UserTable, read
 
-__all__ = ["Elements", "UserTable", "read"]
+__all__ = ["Elements", "SharedTable", "UserTable", "read"]
 
 face(
     __name__,
     {
         "dpgrain.tables.elements": ("Elements",),
+        "dpgrain.tables.shared": ("SharedTable",),
         "dpgrain.tables.table": ("UserTable", "read"),
     },
 )

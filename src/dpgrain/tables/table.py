@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, cast, overload
 
 from dpgrain import _validate
 from dpgrain._progress import Progress
@@ -26,6 +26,7 @@ from dpgrain.tables.engines.protocol import Engine
 from dpgrain.tables.engines.provenance import provenance_of
 from dpgrain.tables.engines.sources import typed
 from dpgrain.tables.rows import Rows
+from dpgrain.tables.shared import SharedTable
 
 # Mark before the names of users that are no text.
 _MARK = "\x1f"
@@ -323,6 +324,7 @@ class UserTable(Rows):
         return f"UserTable(user={self.user!r}, n_users={users}, columns: {columns}{scope})"
 
 
+@overload
 def read(
     source: Any = None,
     *,
@@ -339,7 +341,46 @@ def read(
     threads: int | None = None,
     engine: Any = None,
     rows: Literal["as given"] | None = None,
-) -> UserTable:
+) -> UserTable: ...
+
+
+@overload
+def read(
+    source: Any = None,
+    *,
+    source_env: str | None = None,
+    table: str | None = None,
+    query: str | None = None,
+    user: list[str] | tuple[str, ...],
+    n_users: int | None = None,
+    types: Mapping[str, str] | None = None,
+    delimiter: str = ",",
+    decimal: str = ".",
+    dates: str = "2025-12-31",
+    memory: str | int = "1GB",
+    threads: int | None = None,
+    engine: Any = None,
+    rows: Literal["as given"] | None = None,
+) -> SharedTable: ...
+
+
+def read(
+    source: Any = None,
+    *,
+    source_env: str | None = None,
+    table: str | None = None,
+    query: str | None = None,
+    user: str | list[str] | tuple[str, ...] | None = None,
+    n_users: int | None = None,
+    types: Mapping[str, str] | None = None,
+    delimiter: str = ",",
+    decimal: str = ".",
+    dates: str = "2025-12-31",
+    memory: str | int = "1GB",
+    threads: int | None = None,
+    engine: Any = None,
+    rows: Literal["as given"] | None = None,
+) -> UserTable | SharedTable:
     """Open a table of users with many records each; nothing is loaded yet.
 
     Args:
@@ -355,7 +396,9 @@ def read(
             that no file, log or history of a shell has a secret.
         table: the table of a database, such as ``"public.visits"``.
         query: a query of a database, which needs ``rows=``.
-        user: the column that names the user of a record; without one only ``Record`` is offered.
+        user: the column that names the user of a record; without one only ``Record`` is offered. A list
+            of columns, such as ``["sender", "receiver"]``, or of one column of lists, names all owners
+            of a record: see :class:`~dpgrain.tables.shared.SharedTable`.
         n_users: the public number of enrolled users, with or without records. It is never counted
             from the table, since that number is private; used for the δ warning and in the guarantee.
         types: column → SQL type, for columns of text; a value that does not fit is a null. All columns
@@ -396,24 +439,31 @@ def read(
     source = opened(source, source_env, table, query)
     provenance = provenance_of(source, rows)
     engine = engine_for(engine, source)
-    source = source if user is None else _users_apart(source, user)
+    owners = list(user) if isinstance(user, list | tuple) else None
+    for name in [user] if isinstance(user, str) else owners or []:
+        source = _users_apart(source, name)
     size, workers = _bytes(memory), threads or os.cpu_count() or 1
     result = source_for(engine, source, delimiter=delimiter, memory=size, threads=workers)
+    lists = None
+    if owners is not None:
+        result, lists = SharedTable.lifted(result, owners)
     if getattr(result, "may_end", False):
         provenance = "as given"
     stated = typed(result, types, decimal, dates)
     made = UserTable(
         stated,
-        user,
-        n_users,
+        None if owners is not None else cast("str | None", user),
+        n_users if owners is None else None,
         stated.columns(),
         size,
         workers,
         provenance=provenance if stated is result else checked(provenance),
         engine=engine,
     )
-    if user is not None:
-        made.require_key(user, "user")
+    if owners is not None:
+        return SharedTable.of(made, owners, n_users, lists)
+    if made.user is not None:
+        made.require_key(made.user, "user")
     return made
 
 

@@ -198,7 +198,7 @@ class EngineContract:
         columns = list(zip(*rows, strict=True)) if rows else [()] * len(SCHEMA)
         made = [pa.array(column, kind) for column, kind in zip(columns, SCHEMA.types, strict=True)]
         source = pa.table(made, schema=SCHEMA)
-        table = read(source, **{"user": "who", "engine": self.engine, **options})
+        table: UserTable = read(source, **{"user": "who", "engine": self.engine, **options})
         table = table.with_cells("topic", of="item", by=topic_of)
         few = Elements.from_mapping({"a": "x", "b": "x"}, missing="drop")
         return table.with_cells("few", of="item", by=few)

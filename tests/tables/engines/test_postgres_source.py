@@ -61,7 +61,7 @@ class TestOnPostgres(EngineContract):
         source = dg.read(self.server.address, table=self.kept[key], **given)
         assert isinstance(source.source, PostgresSource)
         assert source.source.tells_records
-        table = source.with_cells("topic", of="item", by=topic_of)
+        table: dg.UserTable = source.with_cells("topic", of="item", by=topic_of)
         few = dg.Elements.from_mapping({"a": "x", "b": "x"}, missing="drop")
         return table.with_cells("few", of="item", by=few)
 
@@ -437,10 +437,10 @@ def test_options_of_a_database(server: Database, visits: str, tmp_path: Path) ->
         ({"table": visits, "engine": "spark"}, "engine='duckdb'"),
     ):
         with pytest.raises(ParameterError, match=told):
-            dg.read(server.address, **asked)  # type: ignore[arg-type]
+            dg.read(server.address, **asked)  # type: ignore[call-overload]
     for name in ("table", "query"):
         with pytest.raises(ParameterError, match=f"{name} is of a database, and source is none"):
-            dg.read(tmp_path / "rows.parquet", **{name: "x"})  # type: ignore[arg-type]
+            dg.read(tmp_path / "rows.parquet", **{name: "x"})  # type: ignore[call-overload]
     for address in ("snowflake://account/db", "sqlite:///rows.db", "bigquery://project"):
         with pytest.raises(ParameterError, match="not opened by its address; pass a cursor of its"):
             dg.read(address, user="who")

@@ -238,7 +238,7 @@ def test_what_is_no_source_is_refused_as_such(source: Any) -> None:
 
 def test_no_other_word_is_taken() -> None:
     with refuses("rows", "not 'table'"):
-        dg.read(ROWS, user="who", rows="table")  # type: ignore[arg-type]
+        dg.read(ROWS, user="who", rows="table")  # type: ignore[call-overload]
 
 
 def count(source: Any, **options: Any) -> Any:

@@ -1,0 +1,434 @@
+"""Counts and sums of records that people share: a Lipschitz extension, and noise."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Literal, Self
+
+import numpy as np
+
+from dpgrain import _wording
+from dpgrain._progress import Progress
+from dpgrain._types import FloatArray, IntArray
+from dpgrain.accounting import Contribution, Event, calibrate
+from dpgrain.accounting.calibrate import calibrate_additive
+from dpgrain.accounting.events.noise import ADDITIVE, Additive
+from dpgrain.errors import ParameterError
+from dpgrain.noise import RandomState
+from dpgrain.noise.additive import law_named
+from dpgrain.owners.bound import TOLERANCE, BoundSearch
+from dpgrain.owners.extension import extension
+from dpgrain.publishing import Charge, Planned, Promise, Query, in_budget
+from dpgrain.publishing.expected import Expected
+from dpgrain.publishing.guarantee import Guarantee
+from dpgrain.statistics.asked import Asked, Clip
+from dpgrain.statistics.bounds import AutoClip
+from dpgrain.statistics.intervals import at_least
+from dpgrain.statistics.plan import clip_rule, grid_bits, noise_sd
+from dpgrain.statistics.release import Histogram
+from dpgrain.statistics.statistic import Statistic
+from dpgrain.tables.blocks import Blocks
+from dpgrain.tables.domain import Domain, public_domain
+from dpgrain.tables.engines.kernel import Grid
+from dpgrain.tables.engines.people import made_in_words
+from dpgrain.tables.groups import Groups
+from dpgrain.tables.shared import SharedTable
+from dpgrain.units import Law, Record
+
+# Share of ε by which bounds are found, unless it is stated.
+_FOUND_WITH = 0.2
+# The words for what a promise does not cover.
+_NOT_COVERED = (
+    "a record goes for all of its owners; that a name goes from a record that stays is not covered"
+)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class SharedQuery(Query[Histogram]):
+    """A query for counts or sums of records that people share.
+
+    Args:
+        statistic: what is published.
+        table: the table.
+        promise: what is promised.
+        blocks: what a person's records are bounded by: cells, or all of them.
+        domain: the public cells.
+        value: the column of numbers; None where all records count 1.
+        counted: whether a record with a number counts 1.
+        limits: the public range (low, high) of numbers, low at least 0, of which the bound is in units
+            of high; None where numbers count as they are.
+        rule: the bound on a person's records, or how to find it.
+        noise: the law of the noise.
+        nonnegative: whether negative estimates are set to 0.
+        random_state: a seed, for tests and research.
+        progress: show progress.
+    """
+
+    statistic: Statistic
+    table: SharedTable
+    promise: Promise
+    blocks: Blocks
+    domain: Domain
+    value: str | None
+    counted: bool
+    limits: tuple[float, float] | None
+    rule: float | AutoClip
+    noise: Law
+    nonnegative: bool = False
+    random_state: RandomState = None
+    progress: bool | None = None
+
+    @staticmethod
+    def of(
+        statistic: Statistic,
+        table: SharedTable,
+        by: str | Sequence[str] | None,
+        *,
+        promise: Promise,
+        clip: Any,
+        noise: Law | Literal["auto"],
+        domain: Any,
+        value: str | None = None,
+        counted: bool = False,
+        limits: tuple[float, float] | None = None,
+        nonnegative: bool = False,
+        random_state: RandomState = None,
+        progress: bool | None = None,
+    ) -> SharedQuery:
+        """Check every parameter and the schema; nothing is read.
+
+        Raises:
+            ParameterError: if a parameter is wrong.
+            SchemaError: if a column is missing or of the wrong type.
+        """
+        if isinstance(promise.unit, Record):
+            raise ParameterError(
+                "unit must be User() or Element(by) for records of several owners: Record() does not "
+                "ask whose a record is; read the table without user= for it.",
+                name="unit",
+            )
+        keys = _keys(by)
+        table.require_public(*keys, value)
+        table = table.with_expressions(*keys, value)
+        rows = table.rows
+        for key in keys:
+            rows.require_key(key, "by")
+            _require_no_owner(table, key)
+        if value is not None:
+            rows.require_numbers([value], "weight" if statistic.of_items else "value")
+        blocks = _blocks(promise.unit, table, keys)
+        cells = public_domain(domain, blocks, rows, keys)
+        if cells.selected:
+            raise ParameterError(
+                f"domain must be given for {keys[0]!r} of records with several owners: how many people "
+                "hold an item may change by all of their number when one leaves, so that no item is "
+                "selected privately.",
+                name="domain",
+            )
+        rule = clip_rule(clip)
+        if isinstance(rule, AutoClip) and blocks.block == "user" and len(cells.groups()) > 1:
+            raise ParameterError(
+                "clip must be stated for several groups of whole users: it is the l2 norm (l1 under "
+                "Laplace noise) of what a person adds, shared equally by the groups; or protect "
+                f"elements with unit=Element({keys[0]!r}), whose bounds are found.",
+                name="clip",
+            )
+        if isinstance(rule, AutoClip) and rule.ratio is not None:
+            raise ParameterError(
+                "ratio must be left out for records of several owners: bounds are doubled.",
+                name="clip",
+            )
+
+        def asked(law: Law) -> SharedQuery:
+            return SharedQuery(
+                statistic, table, promise.under(law), blocks, cells, value, counted, limits, rule,
+                law, nonnegative, random_state, progress,
+            )  # fmt: skip
+
+        if noise != "auto":
+            return asked(noise)
+        if promise.delta == 0:
+            return asked("laplace")
+        gaussian = asked("gaussian")
+        if blocks.block == "element" or in_budget():
+            return gaussian
+        laplace = asked("laplace")
+        count = len(cells.groups())
+        less = count**0.25 * noise_sd(laplace.sums) < noise_sd(gaussian.sums)
+        return laplace if less else gaussian
+
+    def _with(self, promise: Promise) -> Self:
+        return replace(self, promise=promise)
+
+    # -- public numbers --
+
+    @cached_property
+    def groups(self) -> Groups:
+        """The public groups, each of them a cell."""
+        return self.domain.groups()
+
+    @property
+    def exact(self) -> bool:
+        """True where a record has two owners at most, as is public: sums are exact then."""
+        return self.table.most is not None and self.table.most <= 2
+
+    @cached_property
+    def search(self) -> BoundSearch | None:
+        """The search for bounds; None where the bound is stated."""
+        if not isinstance(self.rule, AutoClip):
+            return None
+        promise = self.promise
+        share = _FOUND_WITH if self.rule.share is None else self.rule.share
+        search = BoundSearch.of(
+            share * promise.epsilon, self.rule.low, self.rule.high,
+            exact=self.exact, level=promise.level, relation=promise.relation,
+        )  # fmt: skip
+        # The noise of the sums grows with the bound as fast as what is lost shrinks there.
+        return replace(search, people=noise_sd(self._sums(search)))
+
+    @cached_property
+    def sums(self) -> Additive:
+        """The noise of the sums."""
+        return self._sums(self.search)
+
+    def _sums(self, search: BoundSearch | None) -> Additive:
+        promise, kind = self.promise, ADDITIVE[self.noise]
+        asked: dict[str, Any] = {"relation": promise.relation, "unit": promise.plain_unit}
+        if search is None:
+            return calibrate_additive(
+                kind, promise.epsilon, promise.delta, contribution=self.contribution, **asked
+            )
+        event = search.event
+        if law_named(self.noise).pure:
+            left = promise.epsilon - event.epsilon(None, **asked)
+            left = max(left, 0.0) * (1 - 1e-12)
+            return calibrate_additive(kind, left, 0.0, contribution=self.contribution, **asked)
+        found = calibrate(
+            lambda noise: event + kind(noise, self.contribution),
+            promise.epsilon,
+            promise.delta,
+            **asked,
+        )
+        return kind(found.parameter, self.contribution)
+
+    @cached_property
+    def contribution(self) -> Contribution:
+        """The effect of a unit on the sums: one number of each cell, whatever is exchanged for it."""
+        norm = law_named(self.noise).norm
+        if self.blocks.block == "element":
+            return Contribution("element", "disjoint", "one", norm, cells=len(self.groups))
+        return Contribution("user", "shared", "one", norm)
+
+    @property
+    def event(self) -> Event:
+        """All that will happen, as the accountant sees it."""
+        return self.sums if self.search is None else self.search.event + self.sums
+
+    @property
+    def plan(self) -> Planned:
+        """Every part calibrated, from public numbers alone."""
+        count = len(self.groups) if self.blocks.block == "element" else 1
+        return Planned(self._guarantee(), self.table.n_users, count, self._expected())
+
+    def _expected(self) -> Expected:
+        sd = noise_sd(self.sums)
+        if isinstance(self.rule, AutoClip):
+            return Expected(sd * self._scale, ("bounds",), None, self._of)
+        return Expected(sd * self.rule * self._scale, (), None, self._of)
+
+    @property
+    def _scale(self) -> float:
+        """The number that stands for 1 in bounds."""
+        return 1.0 if self.limits is None else self.limits[1]
+
+    @property
+    def _of(self) -> str:
+        return "records" if self.value is None or self.counted else self.value
+
+    def _guarantee(self) -> Guarantee:
+        table, promise = self.table, self.promise
+        facts = []
+        if self.groups.names:
+            facts.append(f"the list of {_wording.counted(len(self.groups), 'item')}")
+        if table.n_users is not None:
+            facts.append(f"a roster of {_wording.counted(table.n_users, 'user')}")
+        facts += made_in_words(table.rows)
+        facts.append(f"records are owned by all whom {_named(table)} name: {_NOT_COVERED}")
+        if self.search is None:
+            facts.append(f"the bound {self.rule:,.6g}")
+        else:
+            facts.append(
+                f"a bound of {self.search.low:,.6g}, doubled at most "
+                f"{_wording.counted(self.search.doublings, 'time')}, found with ε = "
+                f"{self.search.event.epsilon(relation=promise.relation):.3g}"
+            )
+        if not self.exact:
+            facts.append(f"sums within {TOLERANCE:.2%} of the bound, which the noise covers")
+        return Guarantee(
+            promise.level,
+            self.blocks.named,
+            promise.relation,
+            promise.delta,
+            self.event,
+            tuple(facts),
+            user=table.user,
+            scope=table.rows.scope,
+            partition=self.blocks.partition,
+            provenance=table.rows.provenance,
+        )
+
+    def _asked(self) -> Asked:
+        element = self.blocks.block == "element"
+        return Asked(
+            self.statistic,
+            title=self.table.rows.source.title,
+            by=self.groups.names,
+            value=self.value,
+            bounds=self.limits,
+            public_items=len(self.groups) if self.groups.names else None,
+            clip=Clip(
+                None if isinstance(self.rule, AutoClip) else self.rule,
+                "cell" if element else "release",
+            ),
+            unit=self.promise.level,
+            elements=self.blocks.named,
+            relation=self.promise.relation,
+            epsilon=self.promise.epsilon,
+            delta=self.promise.delta,
+            noise=self.noise,
+            user=self.table.user,
+            n_users=self.table.n_users,
+        )
+
+    # -- the release --
+
+    def run(self, charge: Charge) -> Histogram:
+        """Read the rows, find bounds, solve, and add noise."""
+        groups, unit = self.groups, self._scale
+        with charge.open(self.table.rows) as engine, Progress(4, self.progress) as shown:
+            shown.stage("Reading")
+            pairs = self.table.pairs(engine, groups, self.value)
+            if self.counted:
+                pairs = replace(pairs, number=None)
+            if self.limits is not None and pairs.number is not None:
+                pairs = replace(pairs, number=np.clip(pairs.number, *self.limits) / unit)
+            bounds = self._stated
+            if self.search is not None:
+                shown.stage("Finding bounds")
+                found = self.search.find(pairs, charge.lend(self.search.event))
+                bounds = self.search.bounds(found)
+            shown.stage("Bounding what people share")
+            grid = _Steps.of(bounds, self.sums, self.exact, together=self.blocks.block == "user")
+            twice = extension(pairs.within(grid.bound, grid.step), grid.tolerance)
+            shown.stage("Adding noise")
+            noisy = charge.noisy(self.sums, twice, grid.radius)
+        step = grid.step / 2 * unit
+        estimate, sd = noisy * step, noise_sd(self.sums) * grid.radius * step
+        least = at_least(estimate, sd, self.noise)
+        release = Histogram(
+            groups, estimate, sd, unit * bounds, charge.guarantee, self._asked(), self.noise,
+            at_least=least,
+        )  # fmt: skip
+        return release.without_negatives() if self.nonnegative else release
+
+    @property
+    def _stated(self) -> FloatArray:
+        """The stated bound of each group, (K,): whole users' norm is shared equally by the groups."""
+        if isinstance(self.rule, AutoClip):
+            return np.ones(len(self.groups))
+        count = 1 if self.blocks.block == "element" else len(self.groups)
+        each = count if law_named(self.noise).norm == "l1" else math.sqrt(count)
+        return np.full(len(self.groups), self.rule / each)
+
+
+@dataclass(frozen=True, eq=False)
+class _Steps:
+    """The bounds in whole steps.
+
+    Args:
+        step: (K,) the step of each cell.
+        bound: (K,) the bound in steps, rounded down.
+        tolerance: (K,) the tolerance in steps; None where sums are exact.
+        radius: (K,) the most by which one unit moves the numbers, in half steps.
+    """
+
+    step: FloatArray
+    bound: IntArray
+    tolerance: IntArray | None
+    radius: FloatArray
+
+    @staticmethod
+    def of(bounds: FloatArray, sums: Additive, exact: bool, *, together: bool) -> _Steps:
+        """Make the steps of bounds.
+
+        Args:
+            bounds: (K,) the bounds.
+            sums: the noise.
+            exact: whether sums are exact.
+            together: whether one unit may move the numbers of all cells.
+        """
+        bits = grid_bits(sums.noise_multiplier)
+        step = Grid(bounds, bits).step
+        bound = np.floor(bounds / step).astype(np.int64)
+        tolerance = None if exact else np.maximum((bound * TOLERANCE).astype(np.int64), 1)
+        moved = 2 * (bound if tolerance is None else bound + tolerance)
+        radius = moved.astype(np.float64)
+        if together and moved.size > 1:
+            squares = sum(int(each) ** 2 for each in moved)
+            norm = (
+                math.isqrt(squares - 1) + 1 if sums.contribution.norm == "l2" else int(moved.sum())
+            )
+            radius = np.full(moved.size, float(norm))
+        return _Steps(step, bound, tolerance, radius)
+
+
+def _keys(by: str | Sequence[str] | None) -> tuple[str, ...]:
+    keys = () if by is None else (by,) if isinstance(by, str) else tuple(by)
+    if len(keys) > 1 or not all(isinstance(key, str) for key in keys):
+        raise ParameterError(
+            f"by must be one column, or none, for records of several owners, not {by!r}; make one of "
+            "several with derive.",
+            name="by",
+        )
+    return keys
+
+
+def _require_no_owner(table: SharedTable, key: str) -> None:
+    """Raise if groups are to be people: a record is in one group, by what it holds."""
+    made_of, rows = key, table.rows
+    while made_of in rows.cells:
+        made_of = rows.cells[made_of].of
+    if made_of in table.owners:
+        raise ParameterError(
+            f"by must not be {key!r}, which names owners: a record lies in one group, by what it "
+            "holds, and never by who owns it.",
+            name="by",
+        )
+
+
+def _blocks(unit: Any, table: SharedTable, keys: tuple[str, ...]) -> Blocks:
+    """Return what is bounded: whole users, or elements of which each group is one."""
+    # The columns of owners are one owner for what asks whose a row is.
+    owned = replace(table.rows, user=table.owners[0])
+    if getattr(unit, "max_elements", None) is not None:
+        raise ParameterError(
+            "max_elements cannot be kept where records have several owners: what one person gives up "
+            "would change what others keep. Use User(), or Element(by).",
+            name="unit",
+        )
+    blocks = Blocks.of_unit(unit, owned, keys)
+    if blocks.block == "element" and not blocks.alone:
+        column = keys[0] if keys else "a column"
+        raise ParameterError(
+            f"unit must be Element(by) of the column that is grouped by, such as Element({column!r}), "
+            "for records of several owners: each group is an element then. User() covers all else.",
+            name="unit",
+        )
+    return blocks
+
+
+def _named(table: SharedTable) -> str:
+    return " and ".join(map(repr, table.owners))

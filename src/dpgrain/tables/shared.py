@@ -1,0 +1,332 @@
+"""Tables of records that people share: a message has a sender and a receiver, a trip two riders."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dpgrain._arrow import numbers, whole
+from dpgrain._types import FloatArray, IntArray
+from dpgrain.errors import ParameterError, SchemaError
+from dpgrain.owners.pairs import Pairs
+from dpgrain.tables.elements import cell_labels
+from dpgrain.tables.engines.column_types import INTEGERS, LONGEST_LABEL
+from dpgrain.tables.engines.frames import valid_texts
+from dpgrain.tables.engines.protocol import Engine
+from dpgrain.tables.engines.sources import ArrowSource, Source
+from dpgrain.tables.groups import Groups
+
+if TYPE_CHECKING:
+    from dpgrain.tables.table import UserTable
+
+# Name of the column of places of rows, by which a row finds its list of owners; no file has it.
+_PLACE = "\x1fplace"
+
+#: The reasons why statistics are not made of records that people share, by their names.
+_REASONS: Mapping[str, str] = {
+    "top": "how many people hold an item may change by all of their number when one leaves",
+    "mean": "a mean divides by a number of records, and no theorem bounds both together",
+    "variance": "moments have no common bound here",
+    "std": "moments have no common bound here",
+    "quantiles": "counts of a tree of ranges have no common bound here",
+    "distribution": "counts of a tree of ranges have no common bound here",
+    "elements_per_user": "how many people hold how much may change by all of their number then",
+}
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class SharedTable:
+    """A table of records, each of which may have several owners; made by :func:`dpgrain.read`.
+
+    Args:
+        rows: the records, without owners.
+        owners: the columns that name owners.
+        n_users: the public number of enrolled users; None where it is not stated.
+        lists: the lists of owners of all rows, where one column holds these.
+
+    ``dpgrain.count``, ``dpgrain.sum`` and ``dpgrain.histogram`` take it, with whole users or with
+    elements by a column as unit. A promise covers all records that a person owns: they are gone for the
+    others, too. It does not cover that a name goes from a record that stays.
+
+    >>> import pyarrow as pa
+    >>> from dpgrain import User, count, read
+    >>> mail = pa.table({"sender": ["ann", "bob", "ann"], "receiver": ["bob", "cy", None]})
+    >>> table = read(mail, user=["sender", "receiver"])
+    >>> table
+    SharedTable(owners='sender', 'receiver'; columns: sender: VARCHAR, receiver: VARCHAR)
+    >>> release = count(table, unit=User(), epsilon=1.0, delta=1e-6, clip=20.0)
+    >>> round(release.guarantee.epsilon(), 6)
+    1.0
+    """
+
+    rows: UserTable
+    owners: tuple[str, ...]
+    n_users: int | None = None
+    lists: pa.ChunkedArray | None = None
+
+    @staticmethod
+    def lifted(source: Source, owners: Sequence[str]) -> tuple[Source, pa.ChunkedArray | None]:
+        """Take lists of owners out of a source, which has the places of rows instead.
+
+        Args:
+            source: the source of rows.
+            owners: the columns that name owners.
+
+        Raises:
+            ParameterError: if there are no columns of owners, or the same twice.
+            SchemaError: if a column of lists is not the only one, or lists lie outside of memory.
+        """
+        named = all(isinstance(name, str) for name in owners)
+        if not owners or not named or len(set(owners)) < len(owners):
+            raise ParameterError(
+                f"user must be a column, or a list of different columns of owners, not {owners!r}.",
+                name="user",
+            )
+        kinds = source.columns()
+        lists = [name for name in owners if kinds.get(name, "").endswith("]")]
+        if not lists:
+            return source, None
+        (name, *more) = lists
+        column = source.table.column(name) if isinstance(source, ArrowSource) else None
+        if more or len(owners) > 1 or column is None or not _is_list(column.type):
+            raise SchemaError(
+                f"user {name!r} has type {kinds[name]}: lists of owners are one column, of lists of "
+                "text or whole numbers, in an Arrow table or a frame of Polars.",
+                name="user",
+            )
+        assert isinstance(source, ArrowSource)  # noqa: S101 - other sources have no column
+        places = pa.array(np.arange(source.table.num_rows))
+        kept = source.table.drop_columns([name]).append_column(_PLACE, places)
+        return replace(source, table=kept), column
+
+    @staticmethod
+    def of(
+        rows: UserTable,
+        owners: Sequence[str],
+        n_users: int | None,
+        lists: pa.ChunkedArray | None,
+    ) -> SharedTable:
+        """Make the table of records and the columns of their owners.
+
+        Raises:
+            ParameterError: if rows lie on a cluster.
+            SchemaError: if a column is missing or cannot name people, or the columns name them in
+                different types.
+        """
+        if rows.distributed:
+            raise ParameterError(
+                "engine must hold the whole table for records of several owners; leave it out.",
+                name="engine",
+            )
+        for name in owners if lists is None else ():
+            rows.require_key(name, "user")
+        kinds = {name: rows.schema[name] for name in owners if lists is None}
+        texts = {"BIGINT" if kind in INTEGERS else kind for kind in kinds.values()}
+        if len(texts) > 1:
+            said = ", ".join(f"{name!r} {kind}" for name, kind in kinds.items())
+            raise SchemaError(
+                f"user names columns of different types, {said}, in which one person would be two; "
+                "cast them to one.",
+                name="user",
+            )
+        return SharedTable(rows, tuple(owners), n_users, lists)
+
+    # -- as a table --
+
+    @property
+    def schema(self) -> dict[str, str]:
+        """Column name → type; a column of lists of owners is none."""
+        return {name: kind for name, kind in self.rows.schema.items() if name != _PLACE}
+
+    @property
+    def user(self) -> str:
+        """The columns that name owners, in one text, as guarantees and ledgers have it."""
+        return ", ".join(self.owners)
+
+    @property
+    def source(self) -> Source:
+        """The source of the records."""
+        return self.rows.source
+
+    @property
+    def most(self) -> int | None:
+        """The public number of owners that a record has at most; None of lists."""
+        return len(self.owners) if self.lists is None else None
+
+    def derive(self, columns: Mapping[str, str] | None = None, /, **more: str) -> SharedTable:
+        """Return the table with columns that are made of others, row by row.
+
+        See :meth:`UserTable.derive`.
+        """
+        return self._of_rows(self.rows.derive(columns, **more))
+
+    def with_expressions(self, *names: Any) -> SharedTable:
+        """Return the table with a column for each text that is an expression, under its own name."""
+        return self._of_rows(self.rows.with_expressions(*names))
+
+    def filter(self, condition: str, /) -> SharedTable:
+        """Return the rows for which a condition is true; see :meth:`UserTable.filter`."""
+        return self._of_rows(self.rows.filter(condition))
+
+    def where(self, columns: Mapping[str, Any] | None = None, /, **more: Any) -> SharedTable:
+        """Return the rows of a public region alone; see :meth:`UserTable.where`."""
+        self.require_public(*(columns or {}))
+        return self._of_rows(self.rows.where(columns, **more))
+
+    def with_cells(self, name: str, of: str, by: Any) -> SharedTable:
+        """Return the table with a column of cells; see :meth:`UserTable.with_cells`."""
+        self.require_public(of)
+        return self._of_rows(self.rows.with_cells(name, of, by))
+
+    def with_days(self, name: str, of: str, zone: str | None = None) -> SharedTable:
+        """Return the table with a column of days; see :meth:`UserTable.with_days`."""
+        return self._of_rows(self.rows.with_days(name, of, zone))
+
+    def per_user(self, **_: Any) -> NoReturn:
+        """Refuse one row of each user: a record of two people would be in the rows of both.
+
+        Raises:
+            ParameterError: always.
+        """
+        raise ParameterError(
+            "per_user is not for records of several owners: what one person leaves would change the "
+            "rows of others. Count or add up records, or read the table with one user column."
+        )
+
+    def require_public(self, *names: str | None) -> None:
+        """Raise if a column is the one of places of rows, which are not of one row alone.
+
+        Raises:
+            SchemaError: if it is.
+        """
+        if _PLACE in names:
+            raise SchemaError(f"there is no column {_PLACE!r}.")
+
+    def refuse(self, statistic: str) -> NoReturn:
+        """Refuse a statistic that is not made of records of several owners.
+
+        Raises:
+            ParameterError: always.
+        """
+        reason = _REASONS.get(statistic, "no theorem bounds what one person moves")
+        raise ParameterError(
+            f"{statistic} is not made of records with several owners (user={list(self.owners)}): "
+            f"{reason}. dg.count, dg.sum and dg.histogram are; or read the table with one user column, "
+            "whose promise covers that person's part alone."
+        )
+
+    def _of_rows(self, rows: UserTable) -> SharedTable:
+        return replace(self, rows=rows)
+
+    # -- what is read --
+
+    def pairs(self, engine: Engine, groups: Groups, value: str | None) -> Pairs:
+        """Read rows that have an owner, a group and a number, each with its owners.
+
+        Args:
+            engine: the engine of the rows.
+            groups: the groups, of one key or none; each is a cell.
+            value: the column of numbers, if there is one; rows without a finite one are left out.
+
+        A cell that is missing, or no key, names nobody.
+        """
+        key = groups.names[0] if groups.names else None
+        asked = [(name, "key") for name in (self.owners if self.lists is None else (_PLACE,))]
+        if key is not None:
+            asked.append((self._read_for(key), "key"))
+        if value is not None:
+            asked.append((value, "number"))
+        columns: list[pa.Array] = [whole(each) for each in engine.columns(asked).columns]  # type: ignore[arg-type]
+        count = len(columns[0])
+        held, cell = np.ones(count, dtype=np.bool_), np.zeros(count, dtype=np.int64)
+        number: FloatArray | None = None
+        if value is not None:
+            number = columns[-1].fill_null(np.nan).to_numpy(zero_copy_only=False).astype(np.float64)
+            held &= np.isfinite(number)
+        if key is not None:
+            cells = self._cells(columns[-1 if value is None else -2], key)
+            cell = _codes(pc.index_in(cells, value_set=groups.columns[0]))
+            held &= cell >= 0
+        row, person = self._owners(columns, count)
+        return Pairs.of(row, person, held, cell, len(groups), number)
+
+    def _read_for(self, key: str) -> str:
+        """Return the column of data that is read for a key: that of which its cells are made."""
+        while key in self.rows.cells:
+            key = self.rows.cells[key].of
+        return key
+
+    def _cells(self, column: pa.Array, key: str) -> pa.Array:
+        """Return the cells of a key, from the column that is read for it."""
+        if key not in self.rows.cells:
+            return column
+        made = self.rows.cells[key]
+        items = self._cells(column, made.of).dictionary_encode()
+        labels = pa.array(cell_labels(made.elements, items.dictionary.to_pylist()), pa.string())
+        return labels.take(items.indices)
+
+    def _owners(self, columns: Sequence[pa.Array], count: int) -> tuple[IntArray, IntArray]:
+        """Return the row and the owner of each pair, of which some may stand there twice."""
+        if self.lists is None:
+            named = columns[: len(self.owners)]
+            row = np.tile(np.arange(count), len(named))
+            owner = pa.chunked_array(named)
+        else:
+            places = numbers(columns[0].to_numpy())
+            lists = whole(self.lists.take(places))
+            row = pc.list_parent_indices(lists).to_numpy().astype(np.int64)
+            owner = pa.chunked_array([_named(pc.list_flatten(lists))])
+        codes = _codes(whole(owner).dictionary_encode().indices)
+        return row[codes >= 0], codes[codes >= 0]
+
+    def __repr__(self) -> str:
+        columns = ", ".join(f"{name}: {kind}" for name, kind in self.schema.items())
+        users = "" if self.n_users is None else f"; n_users={self.n_users:,}"
+        owners = ", ".join(map(repr, self.owners))
+        scope = "" if self.rows.scope.everything else f"; where: {self.rows.scope}"
+        return f"SharedTable(owners={owners}{users}; columns: {columns}{scope})"
+
+
+def refuse_table(table: object, statistic: str) -> NoReturn:
+    """Refuse what a statistic is not made of.
+
+    Args:
+        table: what was given in place of a table with one user column at most.
+        statistic: the name of the statistic.
+
+    Raises:
+        ParameterError: always.
+    """
+    if isinstance(table, SharedTable):
+        table.refuse(statistic)
+    raise ParameterError(f"table must come from dg.read, not {type(table).__name__}.")
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    """Return whether a type is one of lists of text or of whole numbers."""
+    if not (pa.types.is_list(kind) or pa.types.is_large_list(kind)):
+        return False
+    of = kind.value_type
+    return of in (pa.string(), pa.large_string(), pa.string_view()) or (
+        pa.types.is_integer(of) and of != pa.uint64()
+    )
+
+
+def _named(values: pa.Array) -> pa.Array:
+    """Return owners as keys; null for what is none."""
+    if pa.types.is_integer(values.type):
+        return values.cast(pa.int64())
+    texts = valid_texts(pa.table({"owner": values})).column("owner")
+    texts = whole(texts).cast(pa.large_string())
+    return pc.if_else(pc.greater(pc.binary_length(texts), LONGEST_LABEL), None, texts)
+
+
+def _codes(column: pa.Array) -> IntArray:
+    """Return whole numbers without nulls, −1 in their place, (n,)."""
+    filled = column.fill_null(-1).to_numpy(zero_copy_only=False)
+    return np.asarray(filled, dtype=np.int64)

@@ -1,0 +1,99 @@
+"""The bound that is found: how far one person moves what decides, and where the search ends."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from unittest import mock
+
+import numpy as np
+import pytest
+from tests.owners.cases import Row, all_tables, without
+
+from dpgrain.noise import SeededSource
+from dpgrain.owners import bound as bounds
+from dpgrain.owners.bound import BoundSearch
+from dpgrain.owners.pairs import Pairs
+from dpgrain.units import RELATIONS, Relation
+
+
+def _pairs(rows: list[Row] | tuple[Row, ...], unit: float = 1.0) -> Pairs:
+    row = np.array([i for i, (owners, _) in enumerate(rows) for _ in owners], dtype=np.int64)
+    person = np.array([owner for owners, _ in rows for owner in owners], dtype=np.int64)
+    held, cell = np.ones(len(rows), dtype=np.bool_), np.zeros(len(rows), dtype=np.int64)
+    return Pairs.of(row, person, held, cell, 1, np.array([x * unit for _, x in rows], dtype=float))
+
+
+def _looks(search: BoundSearch, pairs: Pairs) -> list[int]:
+    """The numbers of people, in 2^-11ths, to which noise is added."""
+    seen = []
+
+    def noisy(sums: np.ndarray, scale: float, *, source: object) -> np.ndarray:
+        seen.append(sums.tolist())
+        # Never small, so that all are looked at.
+        return sums if len(seen) == 1 else sums + 2**40
+
+    with mock.patch.object(bounds, "with_laplace", noisy):
+        search.find(pairs, SeededSource(0))
+    return [people for (people,) in seen[1:]]
+
+
+@pytest.mark.search
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize(("people", "owners", "most"), [(3, 2, 4), (3, 3, 3)])
+def test_one_person_moves_a_look_by_the_sensitivity(
+    people: int, owners: int, most: int, relation: Relation
+) -> None:
+    search = BoundSearch.of(1.0, 1.0, 4.0, exact=owners == 2, level="user", relation=relation)
+    limit, farthest = search.sensitivity * 2**11, 0.0
+    tables = all_tables(people, most, owners, (1, 2))
+    looks = {tuple(table): _looks(search, _pairs(table)) for table in tables}
+    groups: dict[tuple[int, tuple[Row, ...]], list[list[int]]] = defaultdict(list)
+    for rows, look in looks.items():
+        for person in range(people):
+            rest = without(rows, person)
+            if relation == "zero_out":
+                groups[-1, rest] = [looks[rest], look]
+                moved = np.abs(np.subtract(look, looks[rest])).max()
+                assert moved <= limit
+                farthest = max(farthest, float(moved))
+            groups[person, rest].append(look)
+    if relation == "replace":
+        for values in groups.values():
+            moved = np.ptp(np.array(values), axis=0).max()
+            assert moved <= limit
+            farthest = max(farthest, float(moved))
+    # Few rows come near: two people who are full at B and have room at 2B, and a third who shares.
+    assert farthest >= 2**11
+
+
+def test_a_look_is_at_most_the_number_of_people_with_as_much_and_does_not_grow() -> None:
+    rng = np.random.default_rng(2)
+    search = BoundSearch.of(1.0, 1.0, 64.0, exact=True, level="user", relation="zero_out")
+    for _ in range(20):
+        rows: list[Row] = [
+            (tuple(sorted({int(a), int(b)})), int(x))
+            for a, b, x in zip(*rng.integers(0, 9, (2, 40)), rng.integers(0, 5, 40), strict=True)
+        ]
+        pairs = _pairs(rows)
+        looks = _looks(search, pairs)
+        load = pairs.within(np.array([2**40]), np.array([1.0])).load()
+        assert looks == sorted(looks, reverse=True)
+        for doubled, look in enumerate(looks):
+            assert look <= 2**11 * (load >= 2**doubled).sum()
+
+
+def test_the_search_ends_where_few_people_have_more() -> None:
+    rows: list[Row] = [((i,), 1) for i in range(2000) for _ in range(10)]
+    search = BoundSearch.of(5.0, 1.0, 2.0**20, exact=True, level="user", relation="zero_out")
+    found = [float(search.bounds(search.find(_pairs(rows), SeededSource(i)))[0]) for i in range(20)]
+    assert min(found) == 16.0
+    assert np.median(found) == 16.0
+    empty = [float(search.bounds(search.find(_pairs([]), SeededSource(i)))[0]) for i in range(20)]
+    assert np.median(empty) == 1.0
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("exact", [True, False])
+def test_the_event_costs_what_was_asked(relation: Relation, exact: bool) -> None:
+    search = BoundSearch.of(0.3, 1.0, 64.0, exact=exact, level="element", relation=relation)
+    assert 0.299 < search.event.epsilon(relation=relation) <= 0.3
