@@ -27,7 +27,7 @@ test: $(VENV)/.dev
 # this version has a CPU build.
 NETWORKS = networks images last_layer writers language
 test-torch: $(VENV)/.dev
-	$(BIN)/pip install --quiet --disable-pip-version-check 'torch==2.13.0'
+	$(BIN)/pip install --quiet --disable-pip-version-check 'torch==2.13.0' --editable '.[transformers]'
 	$(BIN)/pytest -n auto tests/torch $(NETWORKS:%=tests/experiments/test_%.py)
 	$(BIN)/pytest -q --doctest-modules src/dpgrain/torch
 	$(BIN)/pytest -q tests/docs/test_pages.py -k networks --search=all

@@ -17,7 +17,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 # Modules that need one of these are of an extra, which a clean environment has not.
-OF_EXTRAS = ("polars", "psycopg", "pyspark", "pytest", "torch")
+OF_EXTRAS = ("polars", "psycopg", "pyspark", "pytest", "torch", "transformers")
 _RUN_BY_ITSELF = "dpgrain.__main__"
 
 

@@ -76,19 +76,44 @@ def test_rows_must_be_records(shape: tuple[int, ...]) -> None:
     assert all(p.requires_grad for p in module.parameters())
 
 
-def test_a_table_that_records_share_is_refused() -> None:
-    class Shared(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.places = nn.Embedding(7, 3)
+class Counting(torch.nn.Module):
+    """A network that counts its calls, or keeps what it read last, as attributes."""
 
-        def forward(self, x: Any) -> Any:
-            return x + self.places(torch.arange(7))
+    def __init__(self, what: str) -> None:
+        super().__init__()
+        self.map, self.what, self.kept = nn.Linear(3, 2), what, {"calls": 0}
+        self.last: Any = None
 
-    module = Shared()
-    recorded(module)
-    with refuses("module", "'places'"):
-        module(torch.ones(ROWS, 7, 3))
+    def forward(self, x: Any) -> Any:
+        if self.what == "calls":
+            self.kept["calls"] += 1
+        elif self.what == "last":
+            self.last = x.detach().mean(0)
+        elif self.what == "added up":
+            self.last = torch.zeros(3) if self.last is None else self.last
+            self.last += x.detach().mean(0)
+        elif self.last is None:
+            self.last = "is set up"
+        return self.map(x)
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+@pytest.mark.parametrize(
+    ("what", "name"), [("calls", "kept"), ("last", "last"), ("added up", "last")]
+)
+def test_what_a_module_keeps_in_attributes_is_refused(what: str, name: str, rows: int) -> None:
+    module = Counting(what)
+    recorded(module, rows)
+    with refuses("module", f"attribute '{name}'"):
+        module(torch.ones(rows, 3))
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+def test_what_is_set_up_once_is_no_state(rows: int) -> None:
+    module = Counting("nothing")
+    recorded(module, rows)
+    module(torch.ones(rows, 3)).sum().backward()
+    assert module.last == "is set up"
 
 
 def test_a_layer_must_not_be_called_by_itself() -> None:

@@ -93,6 +93,17 @@ class Positions(torch.nn.Module):
         return self.map(x + self.places(torch.arange(self.rows)))
 
 
+class Elsewhere(torch.nn.Module):
+    """A network that reads the weight of a layer by itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.map = nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x: Any) -> Any:
+        return functional.linear(self.map(x), self.map.weight)
+
+
 class Uncommon(torch.nn.Module):
     """A network that looks at which tokens its records hold together."""
 
@@ -159,8 +170,7 @@ def test_dropout_beside_does_not_hide_it() -> None:
         (Uncommon(), torch.zeros(ROWS, 8, dtype=torch.int64), "mixes records"),
         (SequenceFirst(), torch.zeros(ROWS, ROWS, WIDTH), "first dimension must be the 4 records"),
         (SequenceFirst(), torch.zeros(ROWS, 4, WIDTH), "mixes records"),
-        (Positions(ROWS), torch.zeros(ROWS, ROWS, WIDTH), "first dimension must be the 4 records"),
-        (Positions(4), torch.zeros(ROWS, 4, WIDTH), "mixes records"),
+        (Elsewhere(), torch.zeros(ROWS, WIDTH), "'map.weight' elsewhere"),
     ],
 )
 def test_networks_that_mix_records_are_found_out(module: Any, x: Any, words: str) -> None:
@@ -179,6 +189,11 @@ def test_networks_that_treat_records_apart_are_not_suspected(name: str, precisio
     if precision == torch.float32:
         with torch.autocast("cpu", dtype=torch.bfloat16):
             tried(module, x, (Scaled,))
+
+
+@pytest.mark.parametrize("length", [1, 3, 4, ROWS, 2 * ROWS])
+def test_a_table_of_positions_is_not_suspected(length: int) -> None:
+    tried(Positions(length), torch.zeros(ROWS, length, WIDTH))
 
 
 def test_dropout_is_not_suspected() -> None:

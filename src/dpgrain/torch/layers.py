@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import copy
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 from dpgrain.errors import ParameterError
 from dpgrain.torch.layout import Layout
 from dpgrain.torch.library import torch
+from dpgrain.torch.precision import precisely
+from dpgrain.torch.randomness import randomness_from
 from dpgrain.torch.uses import Filters, Kept, Lookup, Outer, Use
 
 nn, functional = torch.nn, torch.nn.functional
@@ -137,6 +141,98 @@ def _instance_norm(layer: Any, x: Any, b: Any, layout: Layout) -> Mapping[str, U
     return _over_channels(b, functional.instance_norm(x, eps=layer.eps), layout)
 
 
+def _linear_by_columns(_layer: Any, x: Any, b: Any, layout: Layout) -> Mapping[str, Use]:
+    """Return the uses of a linear map whose weight has inputs first."""
+    x, b = (t.reshape(len(t), -1, t.shape[-1]) for t in (x, b))
+    return {"weight": Outer.of(layout, b, x), "bias": Kept(layout, layout.per_block(b.sum(1)))}
+
+
+def _root_mean_square(layer: Any, x: Any, b: Any, layout: Layout) -> Mapping[str, Use]:
+    """Return the use of a scale of what has root mean square 1, or of what is added to a scale of 1."""
+    scaled = (b * _normal(x, _epsilon_of(layer))).reshape(len(x), -1, x.shape[-1]).sum(1)
+    return {"weight": Kept(layout, layout.per_block(scaled))}
+
+
+def _normal(x: Any, epsilon: float) -> Any:
+    """Return numbers divided by their root mean square."""
+    return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + epsilon)
+
+
+def _epsilon_of(layer: Any) -> float:
+    """Return what a layer adds to a mean square; no number if it states none."""
+    for name in ("variance_epsilon", "eps", "epsilon"):
+        if isinstance(value := getattr(layer, name, None), float):
+            return value
+    return math.nan
+
+
+#: Formulas of layers of other libraries, by which they are known: the number of dimensions of the
+#: weight, which of these inputs have, the formula from a layer, inputs, weight and bias, and the rule.
+_FORMULAS: tuple[tuple[int, int, Callable[[Any, Any, Any, Any], Any], Rule], ...] = (
+    (2, 1, lambda _layer, x, weight, bias: functional.linear(x, weight, bias), _linear),
+    (
+        2,
+        0,
+        lambda _layer, x, weight, bias: x @ weight + (0 if bias is None else bias),
+        _linear_by_columns,
+    ),
+    (
+        1,
+        0,
+        lambda layer, x, weight, _bias: weight * _normal(x, _epsilon_of(layer)),
+        _root_mean_square,
+    ),
+    (
+        1,
+        0,
+        lambda layer, x, weight, _bias: (1 + weight) * _normal(x, _epsilon_of(layer)),
+        _root_mean_square,
+    ),
+)
+
+
+def by_formula(layer: Any) -> Rule | None:
+    """Return the rule of a layer that computes what a known formula does; None if none does.
+
+    Args:
+        layer: the layer. It is known by what it makes of random numbers, with random parameters, so
+            that layers of other libraries are as quick as PyTorch's. No promise rests on it: a rule
+            takes each record's gradient from this record's rows alone.
+    """
+    shapes = {name: tuple(p.shape) for name, p in layer.named_parameters()}
+    alone = not list(layer.children()) and not list(layer.buffers())
+    if not alone or not {"weight"} <= shapes.keys() <= {"weight", "bias"}:
+        return None
+    for dims, of_inputs, formula, rule in _FORMULAS:
+        if len(shapes["weight"]) == dims and _computes(layer, shapes, of_inputs, formula):
+            return rule
+    return None
+
+
+def _computes(layer: Any, shapes: Mapping[str, Any], of_inputs: int, formula: Any) -> bool:
+    """Return whether a layer computes a formula."""
+    generator = torch.Generator().manual_seed(3)
+    sizes = {**shapes, "x": (2, 3, shapes["weight"][of_inputs])}
+    device = layer.weight.device
+    made = {
+        name: torch.randn(size, generator=generator, device="cpu").to(device)
+        for name, size in sizes.items()
+    }
+    x, twin = made.pop("x"), copy.copy(layer)
+    try:
+        with precisely(), randomness_from(0):
+            result = torch.func.functional_call(_Bare(twin), _named("layer", made), (x,))
+            wanted = formula(layer, x, made["weight"], made.get("bias"))
+            return bool(torch.allclose(result, wanted, rtol=1e-4, atol=1e-4))
+    except Exception:
+        # It takes other inputs, or returns no tensor.
+        return False
+
+
+def _named(prefix: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
+    return {f"{prefix}.{name}": value for name, value in parameters.items()}
+
+
 def by_record(layer: Any, x: Any, b: Any, layout: Layout) -> Mapping[str, Use]:
     """Return the uses of any layer that treats records apart, by a derivative for each block.
 
@@ -150,8 +246,7 @@ def by_record(layer: Any, x: Any, b: Any, layout: Layout) -> Mapping[str, Use]:
     bare = _Bare(layer)
 
     def weighted(own: Mapping[str, Any], x: Any, b: Any) -> Any:
-        named = {f"layer.{name}": value for name, value in own.items()}
-        return (torch.func.functional_call(bare, named, (x,)) * b).sum()
+        return (torch.func.functional_call(bare, _named("layer", own), (x,)) * b).sum()
 
     derivative = torch.func.vmap(torch.func.grad(weighted), in_dims=(None, 0, 0))
     try:
@@ -202,14 +297,14 @@ RULES: Mapping[type, Rule] = {
 
 
 def rule_of(layer: Any, apart: tuple[type, ...]) -> Rule | None:
-    """Return the rule of a layer; None if the layer is walked into, since it has no own parameters.
+    """Return the rule of a layer; None if there is none, and the layer is walked into.
 
     Args:
         layer: the layer.
         apart: types of layers that treat records apart, as the caller states.
 
     Raises:
-        ParameterError: if the layer mixes records, or nothing is known about its parameters.
+        ParameterError: if the layer mixes records, or has options with which it does.
     """
     kind = type(layer)
     if isinstance(layer, apart):
@@ -218,18 +313,24 @@ def rule_of(layer: Any, apart: tuple[type, ...]) -> Rule | None:
         if isinstance(layer, refused):
             raise ParameterError(f"module must not hold {kind.__name__}, {why}.", name="module")
     _check_options(layer)
-    own = {name for name, p in layer.named_parameters(recurse=False) if p.requires_grad}
-    if kind in RULES and own <= {"weight", "bias"}:
-        return RULES[kind] if own else None
-    if own:
-        raise ParameterError(
-            f"module has a layer {kind.__name__} with parameters of its own, of which nothing is "
-            "known: make it of Linear, Conv, Embedding and norms; freeze it; or, if it takes one "
-            "tensor and treats each record apart from others, say so with "
-            f"records_apart=({kind.__name__},).",
-            name="module",
-        )
-    return None
+    own = own_parameters(layer)
+    if not own:
+        return None
+    if kind in RULES and own.keys() <= {"weight", "bias"}:
+        return RULES[kind]
+    return by_formula(layer)
+
+
+def own_parameters(layer: Any) -> dict[str, Any]:
+    """Return the trained parameters that a layer holds itself, by name.
+
+    Args:
+        layer: the layer.
+
+    >>> list(own_parameters(nn.Sequential(nn.Linear(2, 2)))), list(own_parameters(nn.PReLU()))
+    ([], ['weight'])
+    """
+    return {name: p for name, p in layer.named_parameters(recurse=False) if p.requires_grad}
 
 
 def _check_options(layer: Any) -> None:

@@ -56,6 +56,14 @@ class Layout:
             first += count
         return result
 
+    def times(self, count: int) -> Layout:
+        """Return the layout of as many rows for each of these.
+
+        Args:
+            count: the number of rows that each row becomes.
+        """
+        return self if count == 1 else Layout(tuple(size * count for size in self.sizes))
+
     def rows_of(self, block: int) -> slice:
         """Return the rows of one block."""
         return slice(self.starts[block], self.starts[block + 1])

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from numbers import Real
 from typing import Any
 
@@ -18,6 +17,7 @@ from dpgrain.torch.averaging import AveragedWeights
 from dpgrain.torch.library import torch
 from dpgrain.torch.loader import PrivateLoader
 from dpgrain.torch.trained import TrainingHistory
+from dpgrain.torch.trial import evaluating
 
 Evaluate = Callable[[Any], "float | Mapping[str, float]"]
 
@@ -157,16 +157,3 @@ def _number(value: Any) -> float:
             name="evaluate",
         )
     return float(value)
-
-
-@contextmanager
-def evaluating(module: Any) -> Iterator[None]:
-    """Put a network into evaluation mode, without gradients, and its layers back at the end."""
-    modes = {part: part.training for part in module.modules()}
-    module.eval()
-    try:
-        with torch.no_grad():
-            yield
-    finally:
-        for part, training in modes.items():
-            part.training = training

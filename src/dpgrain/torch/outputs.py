@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
@@ -18,6 +19,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from dpgrain.errors import ParameterError
 from dpgrain.torch.library import torch
 from dpgrain.torch.precision import half_mean, is_half
+from dpgrain.torch.shared import Copies, plain
 
 functional = torch.nn.functional
 
@@ -40,6 +42,7 @@ class Pass:
     Args:
         records: the number of records of the batch.
         reduction: how the loop's loss adds up the losses of records.
+        around: what a backward pass runs inside of, since layers may be called again in it.
 
     Attributes:
         is_running: True while the backward pass runs: layers take gradients then, and at no other time.
@@ -47,6 +50,7 @@ class Pass:
 
     records: int
     reduction: Reduction
+    around: Callable[[], AbstractContextManager[None]] = nullcontext
     is_running: bool = False
     _was_run: bool = False
 
@@ -65,7 +69,8 @@ class Pass:
             )
         self._was_run = self.is_running = True
         try:
-            total.backward()
+            with self.around():
+                total.backward()
         finally:
             self.is_running = False
 
@@ -106,7 +111,8 @@ class Pass:
         """
 
         def known(tensor: Any) -> Output:
-            if is_rows(tensor, self.records):
+            shared, tensor = isinstance(tensor, Copies), plain(tensor)
+            if is_rows(tensor, self.records) and not shared:
                 return self.output(tensor, "rows")
             why = (
                 f"the module itself has made {_shape(tensor)} of all {self.records} records, as "
@@ -167,9 +173,13 @@ class Output(torch.Tensor):
                 a backward pass from what no backward pass may start from.
         """
         kwargs = {} if kwargs is None else kwargs
+        if func is torch.Tensor.backward:
+            with torch._C.DisableTorchFunctionSubclass():
+                of, total = _start_of(*args, **kwargs)
+            # Layers may be called again in it, with tensors of which something is known.
+            of.backward(total)
+            return None
         with torch._C.DisableTorchFunctionSubclass():
-            if func is torch.Tensor.backward:
-                return _backward(*args, **kwargs)
             _check_reads(func, args, kwargs)
             origins = [_origin_of(t) for t in _tensors(args, kwargs) if isinstance(t, Output)]
             if not origins:
@@ -215,14 +225,14 @@ def _unknown(func: Any, origins: list[Origin]) -> str:
     return "" if func in RULES else f"{_name(func)}() is not known to keep records apart"
 
 
-def _backward(
+def _start_of(
     loss: Any,
     gradient: Any = None,
     retain_graph: Any = None,
     create_graph: bool = False,
     inputs: Any = None,
-) -> None:
-    """Run the one backward pass of a batch, from a loss with records kept apart."""
+) -> tuple[Pass, Any]:
+    """Return the pass of a loss with records kept apart, and the sum from which it runs backwards."""
     if gradient is not None or retain_graph or create_graph or inputs is not None:
         raise ParameterError(
             "loss.backward() must be called without gradient, retain_graph, create_graph and inputs: "
@@ -245,7 +255,7 @@ def _backward(
         )
     else:
         total = loss if origin.total is None else origin.total
-    of.backward(total.as_subclass(torch.Tensor))
+    return of, total.as_subclass(torch.Tensor)
 
 
 def _refused(why: str) -> ParameterError:

@@ -91,9 +91,8 @@ class Passed:
             run: the run.
             draws: what draws the blocks of each step.
         """
-        return PrivateLoader(
-            run, self.dataset, self.held.blocks, draws, self.max_rows, self.collate_fn
-        )
+        most = run.most_rows(self.max_rows)
+        return PrivateLoader(run, self.dataset, self.held.blocks, draws, most, self.collate_fn)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

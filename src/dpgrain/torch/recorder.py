@@ -8,16 +8,27 @@ the same came by a way that nobody recorded, and is refused.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import product
-from typing import Any
+from typing import Any, Protocol
 
+from torch.utils._pytree import (
+    keystr,
+    tree_flatten,
+    tree_flatten_with_path,
+    tree_map,
+    tree_unflatten,
+)
+
+from dpgrain._wording import shorten
 from dpgrain.errors import ParameterError
-from dpgrain.torch.layers import Rule, rule_of
+from dpgrain.torch.layers import Rule, own_parameters, rule_of
 from dpgrain.torch.layout import Layout
 from dpgrain.torch.library import torch
-from dpgrain.torch.outputs import Pass, Reduction, alone
+from dpgrain.torch.outputs import Pass, Reduction, alone, is_rows, mapped
+from dpgrain.torch.owners import Owner, copies_of, kept, read
 from dpgrain.torch.precision import (
     half_mean,
     halves_inputs,
@@ -26,7 +37,8 @@ from dpgrain.torch.precision import (
     whole_products,
 )
 from dpgrain.torch.randomness import randomness_from
-from dpgrain.torch.structure import form_of, structure_of
+from dpgrain.torch.shared import Copies, Rows, copies_as, plain, rows_as
+from dpgrain.torch.structure import arguments_of, form_of, kept_of, structure_of
 from dpgrain.torch.trial import (
     FEW_RECORDS,
     Seen,
@@ -45,7 +57,8 @@ class Call:
     Args:
         name: the name of the layer in the module.
         layer: the layer.
-        rule: how its parameters are used.
+        parameters: its trained parameters, by name.
+        rule: how they are used.
         layout: the blocks of the batch.
         uses: where to leave what blocks add to each parameter.
         of: the pass, whose backward pass alone may bring gradients.
@@ -53,6 +66,7 @@ class Call:
 
     name: str
     layer: Any
+    parameters: Mapping[str, Any]
     rule: Rule
     layout: Layout
     uses: Uses
@@ -73,9 +87,29 @@ class Call:
         with precisely():
             x, b = (_at_least_single(t.detach()) for t in (x, gradient))
             uses = self.rule(self.layer, x, b, self.layout)
-        for name, parameter in self.layer.named_parameters():
-            if parameter.requires_grad and name in uses:
+        for name, parameter in self.parameters.items():
+            if name in uses:
                 add_use(self.uses, parameter, uses[name])
+
+
+class Held(Protocol):
+    """A layer with its trained parameters."""
+
+    layer: Any
+    parameters: Mapping[str, Any]
+
+
+@dataclass(eq=False)
+class _Layer:
+    """A layer with a rule.
+
+    Args:
+        layer: the layer.
+        parameters: its trained parameters, by name.
+    """
+
+    layer: Any
+    parameters: Mapping[str, Any]
 
 
 @dataclass(eq=False)
@@ -85,7 +119,7 @@ class Look:
     Args:
         name: the name of the layer in the module.
         x: what went in.
-        gradient: the gradient by what came out; zeros until one arrives.
+        gradient: (records, …) the gradient by what came out, of no entries until one arrives.
     """
 
     name: str
@@ -94,7 +128,8 @@ class Look:
 
     def arrive(self, _x: Any, gradient: Any) -> None:
         """Keep the gradient."""
-        self.gradient = self.gradient + gradient.detach()
+        arrived = gradient.detach().reshape(len(self.x), -1)
+        self.gradient = self.gradient + arrived if self.gradient.numel() else arrived
 
 
 class _Tap(torch.autograd.Function):
@@ -123,6 +158,23 @@ class _Tap(torch.autograd.Function):
             ) from error
         call.arrive(x, gradient)
         return gradient if ctx.needs_input_grad[0] else None, None, None, None
+
+
+class _Lift(torch.autograd.Function):
+    """Copies of a parameter for each record, whose gradients are handed to a call."""
+
+    @staticmethod
+    def forward(ctx: Any, parameter: Any, _anchor: Any, records: int, call: Call | Look) -> Any:
+        """Return the copies, which take no room and ask for a gradient."""
+        ctx.call = call
+        return copies_of(parameter, records)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        """Hand the gradients of copies to the call, and none to the parameter."""
+        (gradient,) = gradients
+        ctx.call.arrive(gradient, gradient)
+        return None, None, None, None
 
 
 class _Hook:
@@ -183,17 +235,43 @@ class Recorder:
         self._anchors: list[Any] = []
         self._tried: Any = None
         self._example: Any = None, 0
-        self._asleep: list[Any] = []
         self._before: Mapping[str, _State] = {}
+        self._is_settled = False
+        self._forms: dict[Any, list[Any]] = {}
+        self._kept: Mapping[tuple[str, str], Any] = {}
         self._compared: set[bool] = set()
-        self._layers = dict(_leaves("", module, apart))
+        found = list(_parts("", module, apart))
+        self._layers = {layer: (name, rule) for name, layer, rule in found if rule is not None}
+        self._owners = [Owner(name, layer) for name, layer, rule in found if rule is None]
+        # The module itself is in its forward function already when hooks put copies into it.
+        self._around = [owner for owner in self._owners if owner.layer is module]
+        self._inside = [owner for owner in self._owners if owner.layer is not module]
+        self._own = {id(p) for p in module.parameters() if p.requires_grad}
+        # Inputs of the module that have a row for each record, by where they are.
+        self._given: set[str] | None = None
+        self._is_shared = bool(self._owners)
+        self._knows = self._again = False
         self._hooks: list[Any] = []
         self.hook()
+
+    @property
+    def records(self) -> int:
+        """The number of records of the batch that is read."""
+        return self._layout.rows
+
+    @property
+    def entries(self) -> int:
+        """The number of entries of parameters of which each record of a batch has a copy."""
+        return sum(owner.entries for owner in self._owners)
 
     def hook(self) -> None:
         """Put on the hooks that are there from the start."""
         module, enter = self.module, _Hook(self._enter)
         self._hooks = [module.register_forward_pre_hook(enter, with_kwargs=True)]
+        for part in module.modules():
+            if part is not module:
+                seen = part.register_forward_pre_hook(_Hook(self._seen), with_kwargs=True)
+                self._hooks.append(seen)
         for layer, (name, rule) in self._layers.items():
             self._hooks += self._hooks_of(layer, name, rule)
         self._hooks.append(module.register_forward_hook(_Hook(self._leave), always_call=True))
@@ -218,6 +296,7 @@ class Recorder:
         Raises:
             ParameterError: if it mixes records, or does what a pass over a batch may not do.
         """
+        self._given = self._with_rows(inputs, records)
         check_apart(self._looked_at, inputs, records, half=halves_inputs())
         self._example = inputs, records
         self._tried = structure_of(self.module, inputs)
@@ -226,6 +305,7 @@ class Recorder:
         """Try the module before its first batch, and before each one for which it was changed."""
         if self._tried is not None and structure_of(self.module, inputs) == self._tried:
             return
+        self._given = self._with_rows(inputs, rows)
         example, records = self._example
         if example and form_of(self.module, example) == form_of(self.module, inputs):
             check_apart(self._looked_at, example, records, half=halves_inputs())
@@ -250,8 +330,8 @@ class Recorder:
                 return
         raise ParameterError(
             "module failed on made-up records of random numbers (whole ones are 0 or 1), on which "
-            "it is tried before it reads any: mend it, or give make_private records that it can read "
-            "as example=.",
+            f"it is tried before it reads any ({type(failed).__name__}: {shorten(str(failed), 200)}): "
+            "mend it, or give make_private records that it can read as example=.",
             name="example",
         ) from failed
 
@@ -268,8 +348,13 @@ class Recorder:
         try:
             with randomness_from(seed) as has_drawn, torch.enable_grad(), whole_products():
                 _ = self.module if training else self.module.eval()
-                out = rows_of(self.module(*given, **keywords), records)
-                torch.autograd.grad(probe_of(out), self._anchors, allow_unused=True)
+                out = rows_of(_plain(self.module(*given, **keywords)), records)
+                named = self.module.named_parameters()
+                trained = [(n, p) for n, p in named if p.requires_grad and id(p) in self._own]
+                with self._in_backward():
+                    asked = [*self._anchors, *(p for _, p in trained)]
+                    found = torch.autograd.grad(probe_of(out), asked, allow_unused=True)
+                _check_own(trained, found[len(self._anchors) :])
                 draws = has_drawn()
             looks = [(look.name, look.x, look.gradient) for look in self._looks]
             return Seen(looks, [tensor.detach() for tensor in out], draws)
@@ -278,10 +363,10 @@ class Recorder:
             for part, mode in modes.items():
                 part.training = mode
 
-    def _enter(self, module: Any, inputs: Any, keywords: Any) -> None:
+    def _enter(self, module: Any, inputs: Any, keywords: Any) -> Any:
         if self._looks is None:
             if not (module.training and torch.is_grad_enabled()):
-                return
+                return None
             _check_plain_pass()
             if halves_inputs() and self._pass.reduction == "mean":
                 raise half_mean("the module is called under torch.autocast")
@@ -289,25 +374,103 @@ class Recorder:
             # One record alone cannot be mixed with others.
             if layout.rows > 1:
                 self._try_again((inputs, keywords), layout.rows)
+            elif not self._is_settled:
+                self._looked_at(made_up((inputs, keywords), 1, 1), 1)
             self._layout, self.uses = layout, {}
-            self._pass = Pass(layout.rows, self._pass.reduction)
-        self._recording = True
+            self._pass = Pass(layout.rows, self._pass.reduction, self._in_backward)
+            self._knows = self._is_shared or self._tried is None
+        else:
+            self._knows = True
+        self._recording, self._forms = True, {}
         # Contents are compared in the first pass over made-up records, and in the first over a batch.
-        made_up = self._looks is not None
-        self._before = _states_of(module, contents=made_up not in self._compared)
-        self._compared.add(made_up)
+        is_trial = self._looks is not None
+        self._before = _states_of(module, contents=is_trial not in self._compared)
+        self._compared.add(is_trial)
+        self._kept = kept_of(module)
+        self._put_on()
+        return self._marked(inputs, keywords) if self._knows else None
+
+    def _with_rows(self, inputs: Any, records: int) -> set[str]:
+        """Return which inputs have a row for each record, by where they are."""
+        named, _ = tree_flatten_with_path(arguments_of(self.module, inputs))
+        return {keystr(path) for path, leaf in named if is_rows(leaf, records)}
+
+    def _marked(self, inputs: Any, keywords: Any) -> Any:
+        """Return inputs, of which those with a row for each record are known as such."""
+        where = self._with_rows((inputs, keywords), self.records)
+        if self._given is not None:
+            if missing := sorted(self._given - where):
+                raise ParameterError(
+                    f"module was called with {missing[0]} without a row for each of the "
+                    f"{self.records} records of the batch, which it had before.",
+                    name="module",
+                )
+            # What is as long as this batch by chance has no rows of records.
+            where = self._given
+        named, _ = tree_flatten_with_path(arguments_of(self.module, (inputs, keywords)))
+        rows = {id(leaf) for path, leaf in named if keystr(path) in where}
+        return tree_map(
+            lambda leaf: rows_as(leaf) if id(leaf) in rows else leaf, (inputs, keywords)
+        )
+
+    def _put_on(self) -> None:
+        for owner in self._around:
+            owner.hold_copies(self, again=self._again)
+        for owner in self._inside:
+            owner.put_on(self)
+
+    def _take_off(self) -> None:
+        for owner in self._owners:
+            owner.take_off()
+
+    @contextmanager
+    def _in_backward(self) -> Iterator[None]:
+        """Let layers be called again as they were, by a backward pass that has kept no activations."""
+        self._again = True
+        self._put_on()
+        try:
+            yield
+        finally:
+            self._again = False
+            self._take_off()
+
+    def _seen(self, part: Any, inputs: Any, keywords: Any) -> Any:
+        """Keep what is known of a part's inputs, which it is called with again in a backward pass.
+
+        Activation checkpointing keeps the inputs as tensors of which nothing is known.
+        """
+        if not self._knows or not (self._recording or self._again):
+            return None
+        leaves, form = tree_flatten((inputs, keywords))
+        if self._recording:
+            self._forms.setdefault(part, []).append([_form(leaf) for leaf in leaves])
+            return None
+        forms = self._forms.get(part, [])
+        if any(other != forms[0] for other in forms) or not forms or len(forms[0]) != len(leaves):
+            return None
+        known = (
+            rebuilt(leaf, self.records) for rebuilt, leaf in zip(forms[0], leaves, strict=True)
+        )
+        return tree_unflatten(list(known), form)
 
     def _leave(self, module: Any, _inputs: Any, output: Any) -> Any:
         if not self._recording:
             return None
         self._recording = False
-        # A layer that raised has left its parameters as they were while it ran.
-        for parameter in self._asleep:
-            parameter.requires_grad_(True)
-        self._asleep = []
+        self._take_off()
         before, self._before = self._before, {}
+        if output is None:
+            return None  # The module has raised.
         now = _states_of(module)
         changed = [name for name in now if name not in before or before[name].differs(now[name])]
+        kept, self._kept = self._kept, {}
+        # What a module sets up when it is first called, on made-up records, tells of nobody.
+        settled, self._is_settled = self._is_settled, True
+        changed += [
+            _said(*which)
+            for which, held in kept_of(module).items()
+            if settled and kept.get(which) != held
+        ]
         if changed:
             raise ParameterError(
                 f"module changes its {changed[0]} while it reads a batch, which would keep "
@@ -316,54 +479,114 @@ class Recorder:
             )
         return output if self._looks is not None else self._pass.returned(output)
 
+    def lifted(self, owner: Owner, name: str, parameter: Any) -> Any:
+        """Return (records, …) the copies of a parameter, whose gradients are recorded.
+
+        Args:
+            owner: the module that holds it.
+            name: its name there.
+            parameter: the parameter.
+        """
+        full = f"{owner.name}.{name}" if owner.name else name
+        empty = torch.zeros(self.records, 0, device=parameter.device)
+        call, anchor = self._call(full, owner, kept(name), self._layout, empty)
+        return _Lift.apply(parameter, anchor, self.records, call)
+
+    def tapped(self, owner: Owner, rule: Rule, x: Any, out: Any) -> Any:
+        """Return what came out of a function, whose gradient is recorded by a rule.
+
+        Args:
+            owner: the module that calls the function.
+            rule: how parameters are used.
+            x: (records, …) what went in.
+            out: (records, …) what came out.
+        """
+        call, anchor = self._call(owner.name, owner, rule, self._layout, x)
+        return _Tap.apply(out, anchor, x, call)
+
+    def compare(self, owner: Owner, args: Any, kwargs: Mapping[str, Any]) -> None:
+        """Refuse a module that does something else for records one by one, in a trial.
+
+        Args:
+            owner: the module.
+            args: positional inputs.
+            kwargs: named inputs.
+        """
+        if self._looks is not None and not self._again:
+            owner.check_same(args, kwargs, self.records)
+
+    def _call(
+        self, name: str, held: Held, rule: Rule, layout: Layout, x: Any
+    ) -> tuple[Call | Look, Any]:
+        """Return where a gradient is left, and what makes PyTorch ask for it."""
+        anchor = torch.zeros((), device=x.device, requires_grad=True)
+        if self._looks is None:
+            of, uses = self._pass, self.uses
+            return Call(name, held.layer, held.parameters, rule, layout, uses, of), anchor
+        seen = x.detach().reshape(self.records, -1).clone()
+        look = Look(name, seen, seen.new_zeros(self.records, 0))
+        if not self._again:
+            self._looks.append(look)
+            self._anchors.append(anchor)
+        return look, anchor
+
     def _hooks_of(self, layer: Any, name: str, rule: Rule) -> list[Any]:
         """Hook one layer: its parameters ask for no gradient while it runs, and its call is kept."""
-        trained = [p for p in layer.parameters() if p.requires_grad]
+        held = _Layer(layer, {n: p for n, p in layer.named_parameters() if p.requires_grad})
+        opened: list[Any] = []
 
-        def before(_layer: Any, inputs: Any, keywords: Any) -> None:
-            if not self._recording:
+        def before(_layer: Any, inputs: Any, keywords: Any) -> Any:
+            if not (self._recording or self._again):
                 self._refuse_alone(layer, name)
-                return
+                return None
             if len(inputs) != 1 or keywords or not isinstance(inputs[0], torch.Tensor):
                 raise ParameterError(
                     f"layer {name!r} must be called with one tensor.", name="module"
                 )
-            if inputs[0].dim() == 0 or len(inputs[0]) != self._layout.rows:
-                raise ParameterError(
-                    f"layer {name!r} was called with a tensor of shape {tuple(inputs[0].shape)}, whose "
-                    f"first dimension must be the {self._layout.rows} records of the batch: positions "
-                    "and tokens come after it, and a table that all records share is looked up for "
-                    "each.",
-                    name="module",
-                )
-            self._asleep = trained
-            for parameter in trained:
+            x, form = self._read(name, inputs[0])
+            opened.append(form)
+            for parameter in held.parameters.values():
                 parameter.requires_grad_(False)
+            return (x,), {}
 
         def after(_layer: Any, inputs: Any, _keywords: Any, out: Any) -> Any:
-            if not self._recording:
+            if not opened:
                 return None
-            for parameter in trained:
+            form = opened.pop()
+            for parameter in held.parameters.values():
                 parameter.requires_grad_(True)
-            self._asleep = []
-            if not isinstance(out, torch.Tensor) or len(out) != self._layout.rows:
+            if out is None:
+                return None  # The layer has raised.
+            x = inputs[0].detach()
+            if not isinstance(out, torch.Tensor) or len(out) != len(x):
                 raise ParameterError(
                     f"layer {name!r} must return one tensor, with a row for each record.",
                     name="module",
                 )
-            anchor, x = torch.zeros((), device=out.device, requires_grad=True), inputs[0].detach()
-            if self._looks is None:
-                call = Call(name, layer, rule, self._layout, self.uses, self._pass)
-                return _Tap.apply(out, anchor, x, call)
-            look = Look(name, x.clone(), torch.zeros_like(out))
-            self._looks.append(look)
-            self._anchors.append(anchor)
-            return _Tap.apply(out, anchor, x, look)
+            layout = self._layout.times(len(x) // self.records)
+            call, anchor = self._call(name, held, rule, layout, x)
+            return form(_Tap.apply(out, anchor, x, call))
 
         return [
             layer.register_forward_pre_hook(_Hook(before), with_kwargs=True),
-            layer.register_forward_hook(_Hook(after), with_kwargs=True),
+            layer.register_forward_hook(_Hook(after), with_kwargs=True, always_call=True),
         ]
+
+    def _read(self, name: str, x: Any) -> tuple[Any, Any]:
+        """Return what a layer reads, with rows for each record, and the form of what comes out."""
+        given, form = read(x, self.records) if self._knows and x.dim() else (x, _as_it_is)
+        rows = len(given) if given.dim() else 0
+        if rows == 0 or rows % self.records or (rows != self.records and not self._knows):
+            raise ParameterError(
+                f"layer {name!r} was called with a tensor of shape {tuple(x.shape)}, whose first "
+                f"dimension must be the {self.records} records of the batch: positions and tokens "
+                "come after it.",
+                name="module",
+            )
+        self._is_shared = (
+            self._is_shared or form not in (rows_as, _as_it_is) or rows != self.records
+        )
+        return given, form
 
     def _refuse_alone(self, layer: Any, name: str) -> None:
         if layer.training and torch.is_grad_enabled() and layer is not self.module:
@@ -374,16 +597,75 @@ class Recorder:
             )
 
 
-def _leaves(
-    name: str, module: Any, apart: tuple[type, ...]
-) -> Iterator[tuple[Any, tuple[str, Rule]]]:
-    """Yield the layers of a module that have rules, with their names."""
+def _parts(name: str, module: Any, apart: tuple[type, ...]) -> Iterator[tuple[str, Any, Any]]:
+    """Yield the layers of a module with rules, and what holds trained parameters without one."""
     rule = rule_of(module, apart)
     if rule is not None:
-        yield module, (name, rule)
-    else:
-        for child_name, child in module.named_children():
-            yield from _leaves(f"{name}.{child_name}" if name else child_name, child, apart)
+        yield name, module, rule
+        return
+    if own_parameters(module):
+        yield name, module, None
+    for child_name, child in module.named_children():
+        yield from _parts(f"{name}.{child_name}" if name else child_name, child, apart)
+
+
+def _check_own(trained: Sequence[tuple[str, Any]], gradients: Sequence[Any]) -> None:
+    """Refuse a parameter that is read by another module than the one that holds it."""
+    for (name, _), gradient in zip(trained, gradients, strict=True):
+        if gradient is not None:
+            raise ParameterError(
+                f"module reads parameter {name!r} elsewhere than in the layer that holds it, so that "
+                "its gradient is a sum over records: call the layer, or freeze the parameter.",
+                name="module",
+            )
+
+
+@dataclass(frozen=True)
+class _Form:
+    """What is known of an input.
+
+    Args:
+        kind: the type of tensor; None of what is no tensor.
+        times: how often copies repeat their one row; None where they do not.
+        needs_gradient: whether copies ask for a gradient.
+    """
+
+    kind: type | None
+    times: int | None = None
+    needs_gradient: bool = False
+
+    def __call__(self, leaf: Any, records: int) -> Any:
+        """Return an input with the same knowledge, where it has been lost."""
+        if not isinstance(leaf, torch.Tensor) or isinstance(leaf, Rows | Copies):
+            return leaf
+        if self.kind is Rows:
+            return rows_as(leaf)
+        if self.kind is Copies:
+            once = leaf if self.times is None else leaf[:1]
+            copies = copies_of(once, records).requires_grad_(self.needs_gradient)
+            return copies_as(copies, times=self.times)
+        return leaf
+
+
+def _form(leaf: Any) -> _Form:
+    """Return what is known of an input."""
+    if isinstance(leaf, Copies):
+        times = len(leaf) if leaf.repeated else None
+        return _Form(Copies, times, leaf.copies.requires_grad)
+    return _Form(type(leaf) if isinstance(leaf, torch.Tensor) else None)
+
+
+def _said(layer: str, attribute: str) -> str:
+    return f"attribute {attribute!r}" + (f" of layer {layer!r}" if layer else "")
+
+
+def _as_it_is(out: Any) -> Any:
+    return out
+
+
+def _plain(out: Any) -> Any:
+    """Return what a module has returned, with plain tensors."""
+    return mapped(plain, out)
 
 
 def _check_plain_pass() -> None:

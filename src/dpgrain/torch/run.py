@@ -28,6 +28,9 @@ from dpgrain.torch.randomness import randomness_that_nobody_knows
 from dpgrain.torch.recorder import Recorder
 from dpgrain.torch.steps import Steps
 
+# Entries of gradients of records, at most, that a batch has of parameters without a rule.
+_MOST_COPIED_ENTRIES = 1 << 28
+
 
 class Run:
     """The state of a training run, begun by :meth:`start` once it is charged.
@@ -108,6 +111,18 @@ class Run:
         if self.ended:
             return 0
         return max(self.mean.rounds - self.begun, 0) + self._ahead
+
+    def most_rows(self, asked: int | None) -> int | None:
+        """Return the most rows of a batch, so that copies of parameters fit into a gibibyte or two.
+
+        Args:
+            asked: what is asked for; None for any number.
+        """
+        entries = self._recorder.entries
+        if entries == 0:
+            return asked
+        fit = max(1, _MOST_COPIED_ENTRIES // entries)
+        return fit if asked is None else min(asked, fit)
 
     def abandon(self) -> None:
         """Take the hooks off the module, for good."""

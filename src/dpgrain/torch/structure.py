@@ -66,12 +66,21 @@ def form_of(module: Any, inputs: Any) -> Any:
         module: the network.
         inputs: positional inputs, and named ones.
     """
+    return _plain(arguments_of(module, inputs))
+
+
+def arguments_of(module: Any, inputs: Any) -> Any:
+    """Return what a module is called with, by the names of its parameters where it has such.
+
+    Args:
+        module: the network.
+        inputs: positional inputs, and named ones.
+    """
     given, named = inputs
     try:
-        bound: Any = inspect.signature(module.forward).bind(*given, **named).arguments
+        return dict(inspect.signature(module.forward).bind(*given, **named).arguments)
     except (TypeError, ValueError):
-        bound = [*given, dict(named)]
-    return _plain(bound)
+        return [*given, dict(named)]
 
 
 def _own(part: Any) -> Any:
@@ -83,18 +92,40 @@ def _own(part: Any) -> Any:
     return parameters, _plain(held)
 
 
-def _plain(value: Any) -> Any:
-    """Return what of a value can be compared."""
+def kept_of(module: Any) -> dict[tuple[str, str], Any]:
+    """Return what the layers of a module hold beside parameters and buffers, by layer and name.
+
+    Args:
+        module: the network.
+
+    It equals itself until something of it is another number, text, list, object or tensor.
+
+    >>> net = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Dropout(0.1))
+    >>> before, net[0].seen = kept_of(net), torch.ones(2)
+    >>> [name for name, value in kept_of(net).items() if before.get(name) != value]
+    [('0', 'seen')]
+    """
+    return {
+        (name, attribute): _plain(value, own=True)
+        for name, part in module.named_modules()
+        for attribute, value in vars(part).items()
+        if attribute not in ("_modules", "_parameters", "_buffers")
+    }
+
+
+def _plain(value: Any, *, own: bool = False) -> Any:
+    """Return what of a value can be compared; of a tensor which one it is, if ``own`` is asked."""
     if isinstance(value, torch.Tensor):
-        return torch.Tensor, value.dtype, value.dim()
+        return (_Same(value), value._version) if own else (torch.Tensor, value.dtype, value.dim())
     if isinstance(value, _PLAIN):
         return type(value), value
     if isinstance(value, float | complex):
         return type(value), repr(value)
     if isinstance(value, list | tuple | Set | Mapping) and len(value) <= _MOST_ENTRIES:
         if isinstance(value, Mapping):
-            return type(value), [(_plain(name), _plain(of)) for name, of in value.items()]
+            items = value.items()
+            return type(value), [(_plain(n, own=own), _plain(of, own=own)) for n, of in items]
         if isinstance(value, Set):
             return type(value), {_Same(of) if not isinstance(of, _PLAIN) else of for of in value}
-        return type(value), [_plain(of) for of in value]
+        return type(value), [_plain(of, own=own) for of in value]
     return _Same(value)

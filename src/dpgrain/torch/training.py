@@ -23,8 +23,9 @@ from dpgrain.torch.engine import PrivacyEngine, check_dataset
 from dpgrain.torch.library import torch
 from dpgrain.torch.loader import PrivateLoader
 from dpgrain.torch.losses import Loss, inputs_and_target, moved, record_losses
-from dpgrain.torch.observer import Evaluate, Observer, evaluating
+from dpgrain.torch.observer import Evaluate, Observer
 from dpgrain.torch.trained import Training
+from dpgrain.torch.trial import evaluating
 from dpgrain.units import Relation, Unit
 
 # By default a step draws a tenth of all blocks, where that is neither very few nor very many: with as

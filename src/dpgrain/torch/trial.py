@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -181,19 +182,26 @@ def _differing(one: Seen, other: Seen, rows: Any, places: Any, half: bool) -> st
     numbers = (part for (_, part), _ in pairs if part.is_floating_point() and part.numel())
     longest = max((float(part.abs().max()) for part in numbers), default=0.0)
     for (what, before), (_, after) in pairs:
-        if not _same(before[rows], after[places], longest, half):
+        if not same(before[rows], after[places], longest, half=half):
             return what
     return None
 
 
-def _same(one: Any, other: Any, longest: float, half: bool) -> bool:
-    """Return whether two tensors are the same but for rounding; values not finite are left out."""
+def same(one: Any, other: Any, longest: float = 0.0, *, half: bool = False) -> bool:
+    """Return whether two tensors are the same but for rounding; values not finite are left out.
+
+    Args:
+        one: the first tensor.
+        other: the second.
+        longest: the largest number of all tensors of the run.
+        half: True if they were computed in half precision, where they are compared less closely.
+    """
     if one.shape != other.shape:
         return False
     if not one.is_floating_point():
         return bool(torch.equal(one, other))
     rounding = _ROUNDING_IN_HALF if half else _ROUNDING.get(one.dtype, _ROUNDING_IN_HALF)
-    one, other = (torch.nan_to_num(t.double(), 0.0, 0.0, 0.0) for t in (one, other))
+    one, other = (torch.nan_to_num(t.detach().double(), 0.0, 0.0, 0.0) for t in (one, other))
     own = float(one.abs().max()) if one.numel() else 0.0
     allowed = rounding * max(own, _OF_THE_LONGEST * longest if math.isfinite(longest) else 0.0)
     return bool(((one - other).abs() <= allowed).all())
@@ -240,3 +248,16 @@ def probe_of(out: Sequence[Any]) -> Any:
         # A loss with one gradient for all records would not show a gradient that is centred.
         total = total + ((tensor + (1 + tensor.square()).sqrt()) * weights).sum()
     return total
+
+
+@contextmanager
+def evaluating(module: Any) -> Iterator[None]:
+    """Put a network into evaluation mode, without gradients, and its layers back at the end."""
+    modes = {part: part.training for part in module.modules()}
+    module.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        for part, training in modes.items():
+            part.training = training
