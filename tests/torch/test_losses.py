@@ -11,7 +11,17 @@ from tests.torch.library import torch
 
 # isort: split
 from dpgrain.errors import ParameterError
-from dpgrain.torch.losses import inputs_and_target, moved, record_losses
+from dpgrain.torch.layout import Layout
+from dpgrain.torch.losses import (
+    causal_lm,
+    classification,
+    inputs_and_target,
+    masked_lm,
+    moved,
+    record_losses,
+    seq2seq,
+)
+from dpgrain.torch.recorder import Recorder
 
 functional = torch.nn.functional
 RECORDS, WIDTH = 6, 4
@@ -164,3 +174,88 @@ def test_a_batch_goes_where_the_network_is() -> None:
     assert y.is_meta
     assert moved(torch.ones(2), network).is_meta
     assert moved(("text",), network) == ("text",)
+
+
+TOKENS, CLASSES = 5, 4
+OF_MODELS: dict[str, tuple[Any, tuple[int, ...], Any]] = {
+    "causal": (causal_lm, (TOKENS, CLASSES), lambda: tokens()),
+    "causal, added up": (
+        lambda outputs, labels: causal_lm(outputs, labels, reduction="sum"),
+        (TOKENS, CLASSES),
+        lambda: tokens(),
+    ),
+    "masked": (masked_lm, (TOKENS, CLASSES), lambda: tokens()),
+    "sequences": (seq2seq, (TOKENS, CLASSES), lambda: tokens()),
+    "classes": (classification, (CLASSES,), lambda: torch.randint(0, CLASSES, (RECORDS,))),
+    "several classes": (classification, (CLASSES,), lambda: torch.rand(RECORDS, CLASSES)),
+}
+
+
+def tokens() -> Any:
+    """Labels of which each record has another number, and the last one none."""
+    made = torch.randint(0, CLASSES, (RECORDS, TOKENS))
+    counts = torch.arange(RECORDS).flip(0).clamp(max=TOKENS)
+    return made.masked_fill(torch.arange(TOKENS) >= counts[:, None], -100)
+
+
+@pytest.mark.parametrize("name", OF_MODELS)
+def test_losses_of_models_follow_from_each_record_alone(name: str) -> None:
+    loss, shape, draw = OF_MODELS[name]
+    torch.manual_seed(1)
+    logits, labels = torch.randn(RECORDS, *shape), draw()
+    each = loss(logits, labels)
+    assert each.shape == (RECORDS,)
+    assert torch.isfinite(each).all()
+    for row in range(RECORDS):
+        alone = loss({"logits": logits[row : row + 1]}, labels[row : row + 1])
+        assert torch.equal(alone[0], each[row])
+    counted = (labels != -100).any(-1) if labels.dim() == 2 else each > 0
+    assert bool((each[counted] > 0).all() or name.startswith("causal"))
+    assert loss(logits.bfloat16(), labels).dtype == torch.float32
+
+
+@pytest.mark.parametrize("name", OF_MODELS)
+def test_backward_passes_start_from_losses_of_models(name: str) -> None:
+    loss, shape, draw = OF_MODELS[name]
+    network = torch.nn.Sequential(torch.nn.Linear(WIDTH, math.prod(shape)))
+    network.append(torch.nn.Unflatten(1, shape))
+    layout = Layout((1,) * RECORDS)
+    recorder = Recorder(network, (), lambda: layout, reduction="mean")
+    x, labels = torch.randn(RECORDS, WIDTH), draw()
+    loss(network(x), labels).mean().backward()
+    recorder.remove()
+    (use,) = recorder.uses[network[0].weight]
+    for row in range(RECORDS):
+        out = loss(network(x[row : row + 1]), labels[row : row + 1]).sum()
+        (wanted,) = torch.autograd.grad(out, network[0].weight)
+        assert torch.allclose(use.formed(row).float(), wanted, atol=1e-5)
+
+
+def test_a_causal_loss_is_that_of_the_next_token() -> None:
+    logits, labels = torch.randn(1, TOKENS, CLASSES), torch.tensor([[1, 2, -100, 3, 0]])
+    wanted = functional.cross_entropy(logits[0, [0, 2, 3]], torch.tensor([2, 3, 0]))
+    assert torch.allclose(causal_lm(logits, labels), wanted)
+
+
+@pytest.mark.parametrize(
+    ("loss", "outputs", "labels", "name"),
+    [
+        (causal_lm, torch.zeros(2, 6, 3), torch.zeros(4, 3).long(), "labels"),
+        (masked_lm, torch.zeros(1, 8, 3), torch.zeros(4, 2).long(), "labels"),
+        (seq2seq, torch.zeros(2, 3), torch.zeros(2, 3).long(), "outputs"),
+        (causal_lm, torch.tensor(1.0), torch.zeros(2, 3).long(), "outputs"),
+        (classification, torch.zeros(2, 3), torch.zeros(3).long(), "labels"),
+        (classification, torch.zeros(2, 3), torch.zeros(2), "labels"),
+        (classification, None, torch.zeros(2).long(), "outputs"),
+    ],
+)
+def test_packed_records_and_other_shapes_are_refused(
+    loss: Any, outputs: Any, labels: Any, name: str
+) -> None:
+    with refuses(name):
+        loss(outputs, labels)
+
+
+def test_a_reduction_is_a_mean_or_a_sum() -> None:
+    with refuses("reduction", "none"):
+        causal_lm(torch.zeros(2, 3, 4), torch.zeros(2, 3).long(), reduction="none")  # type: ignore[arg-type]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from dpgrain._later import face
 
 if TYPE_CHECKING:
+    from dpgrain.torch import losses
     from dpgrain.torch.adaptive import AdaptiveNorm
     from dpgrain.torch.engine import PrivacyEngine
     from dpgrain.torch.loader import PrivateLoader
@@ -26,6 +27,7 @@ __all__ = [
     "PrivateOptimizer",
     "Training",
     "TrainingHistory",
+    "losses",
     "record_losses",
     "through_linear_maps",
     "train",
@@ -43,4 +45,5 @@ face(
         "dpgrain.torch.trained": ("Training", "TrainingHistory"),
         "dpgrain.torch.training": ("train",),
     },
+    modules=("losses",),
 )

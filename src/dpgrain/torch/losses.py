@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, TypeAlias
 
+from dpgrain import _validate
 from dpgrain.errors import ParameterError
 from dpgrain.torch.library import torch
-from dpgrain.torch.outputs import plain_rows
+from dpgrain.torch.outputs import is_rows, plain_rows
+
+functional = torch.nn.functional
+
+#: How a record's tokens add up to its loss.
+OfTokens: TypeAlias = Literal["mean", "sum"]
+# Label of a token that is left out, as in PyTorch and Hugging Face.
+_LEFT_OUT = -100
 
 Loss = Callable[[Any, Any], Any]
 
@@ -82,6 +90,133 @@ def record_losses(loss: Loss, outputs: Any, target: Any) -> Any:
     of, (outputs, target) = plain_rows((outputs, target))
     losses = torch.func.vmap(one, randomness="different")(outputs, target)
     return losses if of is None else of.output(losses, "rows")
+
+
+def causal_lm(outputs: Any, labels: Any, *, reduction: OfTokens = "mean") -> Any:
+    """Return the loss of each record, (records,), of a model that predicts each next token.
+
+    Args:
+        outputs: what the model has made of the batch without its labels: an object or a mapping with
+            ``logits``, or these, (records, tokens, words).
+        labels: (records, tokens) the tokens themselves, which are shifted here; −100 leaves a token
+            out, such as padding or a prompt.
+        reduction: whether a record's tokens are averaged or added up. One without any has loss 0.
+
+    Raises:
+        ParameterError: if outputs or labels have other shapes; such as those of several records that
+            are packed into one sequence, whose tokens would have one loss.
+
+    A record's loss follows from the record alone: a mean over the tokens of the batch, which models
+    make that are called with labels, depends on everybody's padding. Source: docs/theory, "Gradient
+    steps of networks".
+
+    >>> tokens = torch.tensor([[1, 2, 0], [1, 0, -100]])
+    >>> causal_lm(torch.eye(3)[tokens.clamp(min=0)], tokens)
+    tensor([1.5514, 1.5514])
+    """
+    logits = _logits_of(outputs, labels, dims=3)
+    return _of_tokens(logits[:, :-1], labels[:, 1:], reduction)
+
+
+def masked_lm(outputs: Any, labels: Any, *, reduction: OfTokens = "mean") -> Any:
+    """Return the loss of each record, (records,), of a model that predicts tokens where they are.
+
+    Args:
+        outputs: as in :func:`causal_lm`.
+        labels: (records, tokens) the tokens that were masked; −100 everywhere else.
+        reduction: as in :func:`causal_lm`.
+
+    Raises:
+        ParameterError: as in :func:`causal_lm`.
+
+    It is the loss of models that label each token, too. A collator that masks tokens must draw them for
+    each record by itself.
+
+    >>> tokens = torch.tensor([[1, -100], [-100, -100]])
+    >>> masked_lm({"logits": torch.zeros(2, 2, 3)}, tokens)
+    tensor([1.0986, 0.0000])
+    """
+    return _of_tokens(_logits_of(outputs, labels, dims=3), labels, reduction)
+
+
+def seq2seq(outputs: Any, labels: Any, *, reduction: OfTokens = "mean") -> Any:
+    """Return the loss of each record, (records,), of a model that writes a sequence after another one.
+
+    Args:
+        outputs: what the model has made of the batch with ``decoder_input_ids`` and without labels;
+            otherwise as in :func:`causal_lm`.
+        labels: (records, tokens) the tokens to be written, which are those of the decoder's inputs
+            shifted to the left; −100 leaves a token out.
+        reduction: as in :func:`causal_lm`.
+
+    Raises:
+        ParameterError: as in :func:`causal_lm`.
+
+    >>> seq2seq(torch.zeros(1, 2, 3), torch.tensor([[2, 1]]), reduction="sum")
+    tensor([2.1972])
+    """
+    return _of_tokens(_logits_of(outputs, labels, dims=3), labels, reduction)
+
+
+def classification(outputs: Any, labels: Any) -> Any:
+    """Return the loss of each record, (records,), of a model that puts records into classes.
+
+    Args:
+        outputs: an object or a mapping with ``logits``, or these, (records, classes).
+        labels: (records,) the class of each; or (records, classes) numbers from 0 to 1, of classes
+            that do not exclude each other.
+
+    Raises:
+        ParameterError: if outputs or labels have other shapes.
+
+    >>> classification(torch.zeros(2, 4), torch.tensor([1, 3]))
+    tensor([1.3863, 1.3863])
+    >>> classification(torch.zeros(1, 4), torch.ones(1, 4))
+    tensor([0.6931])
+    """
+    logits = _logits_of(outputs, labels, dims=2)
+    if labels.is_floating_point() and labels.dim() == 2:
+        each = functional.binary_cross_entropy_with_logits(logits, labels, reduction="none")
+        return each.mean(1)
+    if labels.is_floating_point() or labels.dim() != 1:
+        raise ParameterError(
+            "labels must be (records,) whole numbers, or (records, classes) real ones, not "
+            f"{tuple(labels.shape)} of {labels.dtype}.",
+            name="labels",
+        )
+    return functional.cross_entropy(logits, labels, reduction="none")
+
+
+def _logits_of(outputs: Any, labels: Any, *, dims: int) -> Any:
+    """Return what a model says of each record, in single precision at least."""
+    logits = outputs["logits"] if isinstance(outputs, Mapping) else outputs
+    logits = getattr(logits, "logits", logits)
+    if not isinstance(logits, torch.Tensor) or logits.dim() != dims:
+        what = tuple(logits.shape) if isinstance(logits, torch.Tensor) else type(logits).__name__
+        words = "(records, classes)" if dims == 2 else "(records, tokens, words)"
+        raise ParameterError(
+            f"outputs must be logits {words}, or hold them, not {what}.", name="outputs"
+        )
+    alike = isinstance(labels, torch.Tensor) and is_rows(labels, len(logits))
+    if not alike or (dims == 3 and labels.shape != logits.shape[:2]):
+        what = tuple(labels.shape) if isinstance(labels, torch.Tensor) else type(labels).__name__
+        raise ParameterError(
+            f"labels must have a row for each record of outputs, {tuple(logits.shape)}, not {what}: "
+            "records that are packed into one sequence have no loss of their own.",
+            name="labels",
+        )
+    return logits if logits.dtype == torch.float64 else logits.float()
+
+
+def _of_tokens(logits: Any, labels: Any, reduction: OfTokens) -> Any:
+    """Return the loss of each record from those of its own tokens."""
+    _validate.one_of(("mean", "sum"), reduction=reduction)
+    each = functional.cross_entropy(
+        logits.transpose(1, 2), labels, ignore_index=_LEFT_OUT, reduction="none"
+    )
+    if reduction == "sum":
+        return each.sum(1)
+    return each.sum(1) / (labels != _LEFT_OUT).sum(1).clamp(min=1).to(each.dtype)
 
 
 def _as_batch(record: Any) -> Any:

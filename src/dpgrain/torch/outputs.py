@@ -27,7 +27,9 @@ Reduction: TypeAlias = Literal["mean", "sum"]
 
 _REMEDY = (
     "let the loss have the shape (records,), each from its record alone, or be its .mean() or .sum(); "
-    "dpgrain.torch.record_losses(loss, outputs, target) makes it with any function of one record"
+    "dpgrain.torch.losses has those of language models (causal_lm, masked_lm, seq2seq, "
+    "classification), "
+    "and dpgrain.torch.record_losses(loss, outputs, target) makes it with any function of one record"
 )
 # Labels that cross-entropy leaves out where nothing else is stated.
 _LEFT_OUT = -100
