@@ -45,7 +45,7 @@ html_show_copyright = False
 autodoc_typehints = "none"
 # Rooms that need PyTorch or pytest are described without them, too; SciPy, which looks for arrays of
 # PyTorch while it is loaded, is there before.
-autodoc_mock_imports = [name for name in ("torch", "pytest") if not find_spec(name)]
+autodoc_mock_imports = [name for name in ("torch", "transformers", "pytest") if not find_spec(name)]
 autodoc_member_order = "bysource"
 # All public names, which packages load when they are first asked for: here, where mocks stand.
 with mock(autodoc_mock_imports):

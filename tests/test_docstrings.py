@@ -33,11 +33,11 @@ _NAMES = re.compile(r"^    ((?:\*{0,2}\w+, )*\*{0,2}\w+): ", re.M)
 
 
 def _rooms() -> Iterator[ModuleType]:
-    """Yield the public modules, without that of networks where PyTorch is absent."""
+    """Yield the public modules, without that of networks where PyTorch or transformers is absent."""
     yield dg
     offered = [name for name in dg.__all__ if inspect.ismodule(getattr(dg, name))]
     for name in (*offered, *_BESIDE):
-        if name != "torch" or find_spec("torch"):
+        if name != "torch" or (find_spec("torch") and find_spec("transformers")):
             yield import_module(f"dpgrain.{name}")
 
 

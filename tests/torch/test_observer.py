@@ -13,7 +13,8 @@ from tests.torch.runs import WIDTH, made
 # isort: split
 from dpgrain._progress import Progress
 from dpgrain.optimize import Last, Uniform
-from dpgrain.torch.observer import Observer, evaluating, measures_of
+from dpgrain.torch.observer import Observer, measures_of
+from dpgrain.torch.trial import evaluating
 from dpgrain.units import User
 
 

@@ -1,6 +1,7 @@
 """Deep networks in PyTorch, trained privately for records, elements or users.
 
-It needs PyTorch: ``pip install 'dpgrain[torch]'``.
+It needs PyTorch: ``pip install 'dpgrain[torch]'``; ``Trainer`` and models of Hugging Face need
+``pip install 'dpgrain[transformers]'``.
 """
 
 from __future__ import annotations
@@ -17,14 +18,18 @@ if TYPE_CHECKING:
     from dpgrain.torch.losses import record_losses
     from dpgrain.torch.maps import through_linear_maps
     from dpgrain.torch.optimizer import PrivateOptimizer
+    from dpgrain.torch.privacy_arguments import PrivacyArguments
     from dpgrain.torch.trained import Training, TrainingHistory
+    from dpgrain.torch.trainer import Trainer
     from dpgrain.torch.training import train
 
 __all__ = [
     "AdaptiveNorm",
+    "PrivacyArguments",
     "PrivacyEngine",
     "PrivateLoader",
     "PrivateOptimizer",
+    "Trainer",
     "Training",
     "TrainingHistory",
     "losses",
@@ -42,7 +47,9 @@ face(
         "dpgrain.torch.losses": ("record_losses",),
         "dpgrain.torch.maps": ("through_linear_maps",),
         "dpgrain.torch.optimizer": ("PrivateOptimizer",),
+        "dpgrain.torch.privacy_arguments": ("PrivacyArguments",),
         "dpgrain.torch.trained": ("Training", "TrainingHistory"),
+        "dpgrain.torch.trainer": ("Trainer",),
         "dpgrain.torch.training": ("train",),
     },
     modules=("losses",),

@@ -70,6 +70,15 @@ class PrivateLoader:
         Raises:
             ParameterError: if no step is left, or one was skipped.
         """
+        for batches in self.by_step():
+            yield from batches
+
+    def by_step(self) -> Iterator[Iterator[Any]]:
+        """Hand out the steps left, each as its batches; one without any record has none, and is made.
+
+        Raises:
+            ParameterError: if no step is left, or one was skipped.
+        """
         self._run.check_left()
         while self._run.left:
             self._run.check_stepped()
@@ -80,7 +89,12 @@ class PrivateLoader:
                     self._pending.extend(drawn)
             if not self._pending:
                 self._run.publish()
-                continue
+            yield self._batches()
+
+    def _batches(self) -> Iterator[Any]:
+        """Hand out the batches of one step, as far as it is not over."""
+        while self._pending:
+            self._run.check_stepped()
             # Data sets and collate_fn may draw, too, such as pictures that are turned.
             self._run.begin_randomness()
             # A batch that cannot be read stays, so that no step is made without it.

@@ -11,7 +11,11 @@ import numpy as np
 from dpgrain._shown import ShownTraining
 from dpgrain._types import FloatArray
 from dpgrain.means import ClippedMean
+from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
+
+#: What is public of an evaluation, as a fact of the promise.
+EVALUATED = Fact("the records on which the network was evaluated while it was trained")
 
 
 @dataclass(frozen=True)

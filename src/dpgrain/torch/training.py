@@ -16,7 +16,6 @@ from dpgrain.errors import ParameterError
 from dpgrain.means import ClippedMean
 from dpgrain.noise import RandomState
 from dpgrain.optimize import Average, Weighted
-from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.publish import told_if_interrupted
 from dpgrain.torch.adaptive import AdaptiveNorm
 from dpgrain.torch.engine import PrivacyEngine, check_dataset
@@ -24,7 +23,7 @@ from dpgrain.torch.library import torch
 from dpgrain.torch.loader import PrivateLoader
 from dpgrain.torch.losses import Loss, inputs_and_target, moved, record_losses
 from dpgrain.torch.observer import Evaluate, Observer
-from dpgrain.torch.trained import Training
+from dpgrain.torch.trained import EVALUATED, Training
 from dpgrain.torch.trial import evaluating
 from dpgrain.units import Relation, Unit
 
@@ -47,7 +46,6 @@ _OPTIONS = (
     "records_apart",
 )
 _HOW_TO_READ = ("collate_fn", "records_apart")
-_EVALUATED = Fact("the records on which the network was evaluated while it was trained")
 
 
 def train(
@@ -193,7 +191,7 @@ def train(
     keep = _Checkpoints(engine, place, observer, words, interval)
     guarantee = engine.guarantee
     if evaluate is not None:
-        guarantee = replace(guarantee, public=(*guarantee.public, str(_EVALUATED)))
+        guarantee = replace(guarantee, public=(*guarantee.public, str(EVALUATED)))
     began = time.monotonic()
     watched = optimizer.register_step_post_hook(observer.after_step)
     try:

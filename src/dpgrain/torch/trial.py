@@ -19,6 +19,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from dpgrain.errors import ParameterError
 from dpgrain.torch.library import torch
 from dpgrain.torch.outputs import is_rows, mapped
+from dpgrain.torch.precision import is_half
 
 #: The number of records that are made up.
 FEW_RECORDS = 4
@@ -179,6 +180,8 @@ def _compare(one: Seen, other: Seen, rows: Any, places: Any, half: bool, why: st
 def _differing(one: Seen, other: Seen, rows: Any, places: Any, half: bool) -> str | None:
     """Return what differs between rows of one run and places in another; None if nothing does."""
     pairs = list(zip(one.parts(), other.parts(), strict=True))
+    # A network that is called outside of autocast may turn it on by itself.
+    half = half or any(is_half(part.dtype) for (_, part), _ in pairs)
     numbers = (part for (_, part), _ in pairs if part.is_floating_point() and part.numel())
     longest = max((float(part.abs().max()) for part in numbers), default=0.0)
     for (what, before), (_, after) in pairs:

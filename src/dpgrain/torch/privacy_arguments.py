@@ -1,0 +1,109 @@
+"""What a private fine-tuning by ``dpgrain.torch.Trainer`` is asked to promise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from dpgrain import _validate
+from dpgrain.errors import ParameterError
+from dpgrain.noise import RandomState
+from dpgrain.units import Relation, Unit
+
+#: Losses of :mod:`dpgrain.torch.losses`, by name.
+LossName = Literal["causal_lm", "masked_lm", "seq2seq", "classification"]
+_LOSSES = ("causal_lm", "masked_lm", "seq2seq", "classification")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrivacyArguments:
+    """The promise of a fine-tuning, beside ``transformers.TrainingArguments``.
+
+    Args:
+        n_users: the public size of the roster by which sums are divided, which is never counted.
+        unit: what is protected; by default ``User()`` where ``users_column`` is stated, and
+            ``Record()`` where it is not.
+        target_epsilon: the promised ε of the whole fine-tuning; or in its place
+        noise_multiplier: noise sd ÷ clipping bound; or
+        share: a share of the open budget, in place of ε and δ.
+        target_delta: the promised δ.
+        users_column: the column of the data set that says whose each record is.
+        elements_column: the column with the cell of each record, by a public partition.
+        clip: the clipping bound of a block's mean gradient, l2 over all parameters.
+        sampling_rate: the public probability that a block is in a step; by default what draws
+            ``per_device_train_batch_size × gradient_accumulation_steps`` blocks on average.
+        elements_per_user: the public number of blocks per user that sums are divided by.
+        sampling: as in :meth:`PrivacyEngine.make_private`.
+        noise: as there.
+        bands: as there.
+        relation: the neighbouring relation.
+        loss: the loss of each record: one of :mod:`dpgrain.torch.losses`, or a function of the model's
+            outputs and the labels that returns (records,); by default that of the model's class.
+        eval_is_public: True states that the records on which the model is evaluated are public, or of
+            people who are not in the data set. Nothing is evaluated otherwise.
+        example: what the model is called with for a few made-up records, a dictionary of tensors, on
+            which it is tried before anything is charged; by default it is tried on random numbers in
+            the shapes of the first batch.
+        random_state: a seed for tests and research, which makes the run not private.
+
+    Raises:
+        ParameterError: if a number is out of range, or not one of ε, noise and a share is stated.
+
+    >>> PrivacyArguments(n_users=1000, target_epsilon=8.0, users_column="author").target_delta
+    1e-06
+    """
+
+    n_users: int
+    unit: Unit | None = None
+    target_epsilon: float | None = None
+    noise_multiplier: float | None = None
+    share: float | None = None
+    target_delta: float = 1e-6
+    users_column: str | None = None
+    elements_column: str | None = None
+    clip: float = 0.1
+    sampling_rate: float | None = None
+    elements_per_user: float = 1.0
+    sampling: Literal["pairs", "users"] = "pairs"
+    noise: Literal["independent", "banded"] = "independent"
+    bands: int | None = None
+    relation: Relation = "zero_out"
+    loss: LossName | Callable[[Any, Any], Any] | None = None
+    eval_is_public: bool = False
+    example: Any = None
+    random_state: RandomState = None
+
+    def __post_init__(self) -> None:
+        _validate.integer(minimum=1, n_users=self.n_users)
+        _validate.positive(clip=self.clip)
+        _validate.positive(elements_per_user=self.elements_per_user)
+        _validate.delta(allow_zero=False, target_delta=self.target_delta)
+        if self.target_epsilon is not None:
+            _validate.positive(target_epsilon=self.target_epsilon)
+        stated = (self.target_epsilon, self.noise_multiplier, self.share)
+        if sum(value is not None for value in stated) != 1:
+            raise ParameterError(
+                "one of target_epsilon, noise_multiplier and share must be given.",
+                name="target_epsilon",
+            )
+        if self.elements_column is not None and self.users_column is None:
+            raise ParameterError(
+                "elements_column needs users_column: an element is what one user holds of a cell.",
+                name="elements_column",
+            )
+        if self.loss is not None and not callable(self.loss):
+            _validate.one_of(_LOSSES, loss=self.loss)
+
+    def rate(self, blocks: int) -> float:
+        """Return the probability that a block is in a step.
+
+        Args:
+            blocks: the number of blocks that a step draws on average where no rate is stated.
+
+        >>> PrivacyArguments(n_users=100, target_epsilon=1.0).rate(20)
+        0.2
+        """
+        if self.sampling_rate is not None:
+            return self.sampling_rate
+        return min(1.0, blocks / (self.n_users * self.elements_per_user))

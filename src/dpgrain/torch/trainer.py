@@ -1,0 +1,573 @@
+"""Private fine-tuning of Hugging Face's models, with the loop of ``transformers.Trainer``.
+
+The loop, arguments, callbacks, schedules, evaluation and saving are theirs. A step of theirs is a step
+of a :class:`PrivacyEngine`: its blocks are drawn, read in batches of bounded size, clipped, added up
+and published with noise. Of what they log nothing is kept that follows from records.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from dpgrain._files import whole_file
+from dpgrain.errors import DataError, ParameterError
+from dpgrain.publishing.guarantee import Guarantee
+from dpgrain.torch import losses
+from dpgrain.torch.engine import PrivacyEngine
+from dpgrain.torch.library import torch
+from dpgrain.torch.loader import PrivateLoader
+from dpgrain.torch.optimizer import PrivateOptimizer
+from dpgrain.torch.padding import together
+from dpgrain.torch.privacy_arguments import PrivacyArguments
+from dpgrain.torch.trained import EVALUATED
+
+try:
+    import transformers
+except ImportError as error:
+    raise ImportError(
+        "dpgrain.torch.Trainer needs transformers: pip install 'dpgrain[transformers]'.",
+        name="transformers",
+    ) from error
+
+#: File beside a saved model with its promise, for :meth:`Guarantee.from_json`.
+PROMISE = "guarantee.json"
+_CARD = "README.md"
+_HEADING = "## Privacy"
+# What is logged: nothing of it follows from records. Measures of evaluation are added where public.
+_LOGGED = frozenset(("learning_rate", "epoch", "step"))
+# The loss of models, by the end of the name of their class.
+_LOSS_OF = {
+    "ForCausalLM": "causal_lm",
+    "LMHeadModel": "causal_lm",
+    "ForMaskedLM": "masked_lm",
+    "ForTokenClassification": "masked_lm",
+    "ForConditionalGeneration": "seq2seq",
+    "ForSequenceClassification": "classification",
+    "ForImageClassification": "classification",
+    "ForAudioClassification": "classification",
+}
+# Arguments of theirs that must be left as they are, and why.
+_REFUSED: Mapping[str, tuple[Any, str]] = {
+    "fp16": (False, "its scale follows from gradients; use bf16"),
+    "auto_find_batch_size": (False, "whether memory is enough follows from records"),
+    "include_num_input_tokens_seen": ("no", "the number of tokens follows from records"),
+    "skip_memory_metrics": (True, "the memory in use follows from records"),
+    "torch_compile": (False, "layers are recorded as they are called"),
+    "neftune_noise_alpha": (None, "noise on embeddings follows from lengths"),
+    "label_smoothing_factor": (0.0, "state loss= with a function of your own"),
+    "deepspeed": (None, "one process trains"),
+}
+
+
+class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
+    """A ``transformers.Trainer`` whose training keeps a promise for records, elements or users.
+
+    Args:
+        model: the model, which must be made of public data.
+        args: their ``TrainingArguments``. A step draws ``per_device_train_batch_size ×
+            gradient_accumulation_steps`` blocks on average, and reads no more records at a time than
+            the first of these. ``max_grad_norm`` is not used: it would clip the noisy gradient again.
+        privacy: the promise.
+        **others: what ``transformers.Trainer`` takes, such as ``train_dataset``, ``eval_dataset``,
+            ``data_collator``, ``processing_class`` and ``callbacks``.
+
+    Attributes:
+        privacy: the promise that was asked for.
+
+    Raises:
+        ParameterError: if an argument would log or save what follows from records, or makes a run that
+            is not accounted for.
+
+    Formal guarantee: that of :attr:`guarantee`, for the model after every step, all checkpoints, the
+    state of the trainer, model cards, logs and callbacks; on what :class:`PrivacyEngine` assumes, and
+    if the model makes the same of a record that is padded. Each record is collated by itself, and then
+    padded to the longest of its batch. Source: docs/theory, "Gradient steps of networks".
+
+    >>> import tempfile
+    >>> sizes = {"vocab_size": 8, "n_embd": 4, "n_layer": 1, "n_head": 1, "n_positions": 4}
+    >>> model = transformers.GPT2LMHeadModel(transformers.GPT2Config(**sizes))
+    >>> rows = [{"input_ids": [1, 2, 3], "labels": [1, 2, 3]} for _ in range(20)]
+    >>> args = transformers.TrainingArguments(tempfile.mkdtemp(), max_steps=2, report_to=[])
+    >>> asked = PrivacyArguments(n_users=20, target_epsilon=8.0)
+    >>> trainer = Trainer(model, args, privacy=asked, train_dataset=rows)
+    >>> trainer.train().global_step, trainer.guarantee.epsilon() <= 8.0
+    (2, True)
+    """
+
+    optimizer: Any
+
+    def __init__(
+        self, model: Any = None, args: Any = None, *, privacy: PrivacyArguments, **others: Any
+    ) -> None:
+        if not isinstance(privacy, PrivacyArguments):
+            raise ParameterError(
+                f"privacy must be PrivacyArguments, not {type(privacy).__name__}.", name="privacy"
+            )
+        if others.get("compute_loss_func") is not None:
+            raise ParameterError(
+                "compute_loss_func must be left out, which makes one number of a batch: state the loss "
+                "of each record as loss= of PrivacyArguments.",
+                name="compute_loss_func",
+            )
+        args = transformers.TrainingArguments() if args is None else copy.copy(args)
+        _check(args)
+        self.privacy = privacy
+        self._blocks = args.per_device_train_batch_size * args.gradient_accumulation_steps
+        rate = privacy.rate(self._blocks)
+        args.max_steps = _steps(args, rate)
+        args.gradient_accumulation_steps, args.max_grad_norm = 1, 0.0
+        # Records are drawn anew for each step, so that there is none to go on from.
+        args.ignore_data_skip = True
+        self._engine: PrivacyEngine | None = None
+        self._loader: PrivateLoader | None = None
+        self._from: Path | None = None
+        # Their trainer leaves caches off for good.
+        self._caches = getattr(getattr(model, "config", None), "use_cache", None)
+        super().__init__(model=model, args=args, **others)
+        if self.eval_dataset is not None:
+            self._check_public(self.eval_dataset, "eval_dataset")
+        # How quickly its bar moves follows from which blocks are drawn.
+        self.remove_callback(transformers.trainer_callback.ProgressCallback)
+        self.add_callback(_Saving(self))
+        self._loss = _loss_of(self.model, privacy)
+        named = inspect.signature(_whole(self.model).forward).parameters
+        self._masks = "attention_mask" in named
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """The promise of the whole fine-tuning, whichever of its checkpoints is published.
+
+        Raises:
+            ParameterError: if nothing was trained yet.
+        """
+        if self._engine is None:
+            raise ParameterError("this trainer has no run yet: call train first.")
+        guarantee = self._engine.guarantee
+        public = (str(EVALUATED),) if self.privacy.eval_is_public else ()
+        return replace(guarantee, public=(*guarantee.public, *public))
+
+    def train(self, resume_from_checkpoint: Any = None, **others: Any) -> Any:
+        """Fine-tune the model, from where a checkpoint was saved if one is stated.
+
+        Args:
+            resume_from_checkpoint: the folder of a checkpoint; True for the last one.
+            **others: as they have it.
+
+        Returns:
+            their ``TrainOutput``, with the number of steps; its loss is no number, since it would
+            follow from records.
+
+        Raises:
+            ParameterError: if this trainer was trained before, or the run is refused by
+                :class:`PrivacyEngine`.
+        """
+        if self._engine is not None:
+            raise ParameterError("a trainer has one run: make another Trainer for another.")
+        if resume_from_checkpoint is True:
+            last = transformers.trainer_utils.get_last_checkpoint(self.args.output_dir)
+            resume_from_checkpoint = last
+        if resume_from_checkpoint:
+            self._from = _private_file(Path(resume_from_checkpoint))
+        if self._caches is not None:
+            self.model.config.use_cache = False
+        try:
+            result = super().train(resume_from_checkpoint=resume_from_checkpoint or None, **others)
+        finally:
+            if self._caches is not None:
+                self.model.config.use_cache = self._caches
+            if self._loader is not None:
+                self._loader.abandon()
+        return result._replace(training_loss=math.nan, metrics={})
+
+    def create_optimizer(self, *args: Any, **others: Any) -> Any:
+        """Make their optimizer, and charge the run, or go on with it."""
+        super().create_optimizer(*args, **others)
+        if self._engine is not None or self.train_dataset is None:
+            return self.optimizer
+        dataset = self.train_dataset
+        users = _column(dataset, self.privacy.users_column, "users_column")
+        elements = _column(dataset, self.privacy.elements_column, "elements_column")
+        reading: dict[str, Any] = {
+            "module": self.model,
+            "optimizer": self.optimizer,
+            "dataset": self._remove_unused_columns(dataset, description="training")
+            if hasattr(dataset, "column_names")
+            else dataset,
+            "users": users,
+            "elements": elements,
+            "max_rows": self.args.per_device_train_batch_size,
+            "collate_fn": self._collated,
+        }
+        if self._from is not None:
+            engine, _, private, loader = PrivacyEngine.resume(self._from, **reading)
+        else:
+            engine = PrivacyEngine(
+                unit=self.privacy.unit,
+                relation=self.privacy.relation,
+                random_state=self.privacy.random_state,
+            )
+            _, private, loader = engine.make_private(**reading, **self._asked())
+        self._engine, self._loader, self._private = engine, loader, private
+        self.optimizer = _Made(private)
+        return self.optimizer
+
+    def get_train_dataloader(self) -> Any:
+        """Return the steps that are left, of which each draws its own records."""
+        if self.train_dataset is None:
+            raise ParameterError("train_dataset must be given.", name="train_dataset")
+        return _StepsLeft(self)
+
+    def training_step(self, model: Any, inputs: Any, *_others: Any, **_named: Any) -> Any:
+        """Make a step: read its batches, and step against the sum of clipped blocks with noise.
+
+        Args:
+            model: their wrapped model, which is the model itself.
+            inputs: the step.
+
+        Returns:
+            zero: the loss of a batch follows from records.
+        """
+        for batch in inputs.batches:
+            model.train()
+            given = dict(self._prepare_inputs(batch))
+            self._record_losses(model, given).sum().backward()
+            self._private.step()
+        return torch.zeros((), device=self.args.device)
+
+    def floating_point_ops(self, inputs: Any) -> int:  # noqa: ARG002 - as they have it
+        """Return 0: how many operations a batch takes follows from records."""
+        return 0
+
+    def num_examples(self, dataloader: Any) -> int:
+        """Return how many records there are; of private ones, the public number of users."""
+        if isinstance(dataloader, _StepsLeft):
+            return self.privacy.n_users
+        return int(super().num_examples(dataloader))
+
+    def log(self, logs: dict[str, float], *others: Any, **named: Any) -> None:
+        """Log what does not follow from records: rates, steps, and measures on public records.
+
+        Args:
+            logs: what they log.
+            *others: as they have it.
+            **named: as they have it.
+        """
+        kept = {name: value for name, value in logs.items() if self._is_public(name)}
+        if kept:
+            super().log(kept, *others, **named)
+
+    def evaluate(self, eval_dataset: Any = None, *others: Any, **named: Any) -> Any:
+        """Evaluate the model on records that are stated to be public.
+
+        Args:
+            eval_dataset: the records; by default those of the trainer.
+            *others: as they have it.
+            **named: as they have it.
+
+        Raises:
+            ParameterError: if they are not stated to be public.
+        """
+        self._check_public(eval_dataset, "eval_dataset")
+        return super().evaluate(eval_dataset, *others, **named)
+
+    def predict(self, test_dataset: Any, *others: Any, **named: Any) -> Any:
+        """Predict records that are stated to be public, and measure the predictions.
+
+        Args:
+            test_dataset: the records.
+            *others: as they have it.
+            **named: as they have it.
+
+        Raises:
+            ParameterError: if they are not stated to be public.
+        """
+        self._check_public(test_dataset, "test_dataset")
+        return super().predict(test_dataset, *others, **named)
+
+    def hyperparameter_search(self, *_others: Any, **_named: Any) -> Any:
+        """Refuse a search whose runs are not billed.
+
+        Raises:
+            ParameterError: always.
+        """
+        raise ParameterError(
+            "hyperparameter_search makes runs that are not billed: charge each to a budget, with "
+            "share=, and compare them on public records."
+        )
+
+    def save_model(self, output_dir: str | None = None, *others: Any, **named: Any) -> None:
+        """Save the model as they do, with its promise in the model card and beside it.
+
+        Args:
+            output_dir: the folder; by default that of the arguments.
+            *others: as they have it.
+            **named: as they have it.
+        """
+        super().save_model(output_dir, *others, **named)
+        if self._engine is not None and self.args.should_save:
+            write_promise(Path(output_dir or self.args.output_dir), self.guarantee)
+
+    def create_model_card(self, *others: Any, **named: Any) -> None:
+        """Write their model card, with the promise.
+
+        Args:
+            *others: as they have it.
+            **named: as they have it.
+        """
+        super().create_model_card(*others, **named)
+        if self._engine is not None and self.args.should_save:
+            write_promise(Path(self.args.output_dir), self.guarantee)
+
+    def save_run(self) -> None:
+        """Save the run beside the folder of the checkpoint of this step, to go on from it."""
+        if self._engine is not None:
+            folder = Path(self.args.output_dir)
+            self._engine.save(folder / f"run-{self.state.global_step}.pt")
+            for file in folder.glob("run-*.pt"):
+                if not (folder / f"checkpoint-{file.stem.removeprefix('run-')}").exists():
+                    file.unlink()
+
+    def steps_left(self) -> Iterator[Any]:
+        """Hand out the steps that are left, each with its batches."""
+        loader = self._loader
+        for batches in loader.by_step() if loader is not None and len(loader) else ():
+            yield _Step(batches)
+
+    def _save_rng_state(self, output_dir: str) -> None:
+        """Save no generators: what they drew last, such as dropout, tells of who was where."""
+
+    def _load_rng_state(self, checkpoint: str | None) -> None:
+        """Load none."""
+
+    def _asked(self) -> dict[str, Any]:
+        privacy = self.privacy
+        return {
+            "n_users": privacy.n_users,
+            "steps": self.args.max_steps,
+            "sampling_rate": privacy.rate(self._blocks),
+            "elements_per_user": privacy.elements_per_user,
+            "max_grad_norm": privacy.clip,
+            "noise_multiplier": privacy.noise_multiplier,
+            "target_epsilon": privacy.target_epsilon,
+            "target_delta": privacy.target_delta,
+            "share": privacy.share,
+            "sampling": privacy.sampling,
+            "noise": privacy.noise,
+            "bands": privacy.bands,
+            "example": privacy.example,
+            "loss_reduction": "sum",
+        }
+
+    def _collated(self, records: Sequence[Any]) -> dict[str, Any]:
+        """Return a batch, of which each record's row is made by itself."""
+        collator = self._get_collator_with_removed_columns(self.data_collator, "training")
+        padding = getattr(self.processing_class, "pad_token_id", None)
+        if padding is None:
+            padding = getattr(getattr(self.model, "config", None), "pad_token_id", None)
+        rows = [dict(collator([record])) for record in records]
+        # Without a mask a model would read the padding, which follows from others.
+        for row in rows:
+            if "input_ids" in row and self._masks:
+                row.setdefault("attention_mask", torch.ones_like(row["input_ids"]))
+        return together(rows, padding or 0)
+
+    def _record_losses(self, model: Any, inputs: dict[str, Any]) -> Any:
+        """Return the loss of each record."""
+        names = [name for name in ("labels", "label") if name in inputs]
+        if not names:
+            raise ParameterError(
+                "train_dataset (or data_collator) must give labels, of which the loss is made.",
+                name="train_dataset",
+            )
+        labels = inputs.pop(names[0])
+        writes = self._loss is losses.seq2seq and "decoder_input_ids" not in inputs
+        if writes:
+            inputs["decoder_input_ids"] = _shifted(self.model, labels)
+        return self._loss(model(**inputs), labels)
+
+    def _is_public(self, name: str) -> bool:
+        if name in _LOGGED:
+            return True
+        timed = name.endswith(("_runtime", "_per_second"))
+        return self.privacy.eval_is_public and name.startswith(("eval_", "test_")) and not timed
+
+    def _check_public(self, dataset: Any, name: str) -> None:
+        if dataset is self.train_dataset and dataset is not None:
+            raise ParameterError(
+                f"{name} must not be train_dataset: what is measured on it is not billed.",
+                name=name,
+            )
+        if not self.privacy.eval_is_public:
+            raise ParameterError(
+                f"{name} must be of public records, or of people who are not in train_dataset: state "
+                "so with eval_is_public=True of PrivacyArguments; what is measured is not billed.",
+                name=name,
+            )
+
+
+class _Step:
+    """A step of the loop, which reads its batches when it is made.
+
+    Args:
+        batches: the batches.
+    """
+
+    def __init__(self, batches: Iterator[Any]) -> None:
+        self.batches = batches
+
+    def __contains__(self, name: object) -> bool:
+        """Return False: the loop counts no labels."""
+        return False
+
+
+class _StepsLeft:
+    """The steps that are left, as their loop takes batches.
+
+    Args:
+        trainer: the trainer, whose run begins later.
+    """
+
+    def __init__(self, trainer: Trainer) -> None:
+        self._trainer = trainer
+        self.dataset, self.batch_size = trainer.train_dataset, 1
+
+    def __len__(self) -> int:
+        return int(self._trainer.args.max_steps)
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._trainer.steps_left()
+
+
+class _Made(PrivateOptimizer):
+    """An optimizer for a loop whose steps are made when batches are read.
+
+    Args:
+        own: the optimizer that makes them.
+    """
+
+    def __init__(self, own: PrivateOptimizer) -> None:
+        super().__init__(own._run)
+
+    def step(self, closure: Any = None) -> bool:  # type: ignore[override, unused-ignore]  # noqa: ARG002
+        """Do nothing: the step was made."""
+        return True
+
+
+class _Saving(transformers.TrainerCallback):  # type: ignore[misc, unused-ignore]
+    """Saving of the run with each checkpoint of theirs.
+
+    Args:
+        trainer: the trainer.
+    """
+
+    def __init__(self, trainer: Trainer) -> None:
+        self._trainer = trainer
+
+    def on_save(self, *_of_the_trainer: Any, **_named: Any) -> None:
+        """Save the run."""
+        self._trainer.save_run()
+
+
+def write_promise(folder: Path, guarantee: Guarantee) -> None:
+    """Write a promise into a model card, and beside it.
+
+    Args:
+        folder: the folder of the model.
+        guarantee: the promise.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    card = folder / _CARD
+    text = card.read_text(encoding="utf-8") if card.exists() else f"# {folder.name}\n"
+    text = text.split(f"\n{_HEADING}\n")[0].rstrip()
+    told = (
+        f"{text}\n\n{_HEADING}\n\n{guarantee}\n\nThe promise is of the whole fine-tuning: it holds for "
+        f"this model with all checkpoints of the run. `{PROMISE}` is the same for programs "
+        "(`dpgrain.Guarantee.from_json`).\n"
+    )
+    for file, words in ((card, told), (folder / PROMISE, guarantee.to_json())):
+        with whole_file(file) as part:
+            part.write_text(words, encoding="utf-8")
+
+
+def _check(args: Any) -> None:
+    """Refuse arguments with which something is logged that follows from records, or not billed."""
+    for name, (plain, why) in _REFUSED.items():
+        value = getattr(args, name, plain)
+        if value != plain and not (name == "include_num_input_tokens_seen" and value is False):
+            raise ParameterError(
+                f"{name} must be {plain!r} in args, not {value!r}: {why}.", name=name
+            )
+    if args.world_size > 1 or args.n_gpu > 1:
+        raise ParameterError(
+            f"args must be for one process and one device, not {args.world_size} and {args.n_gpu}: "
+            "several processes train by a loop of their own, with PrivacyEngine.",
+            name="args",
+        )
+
+
+def _steps(args: Any, rate: float) -> int:
+    """Return the number of steps: as many as are stated, or as many as epochs have on average."""
+    if args.max_steps > 0:
+        return int(args.max_steps)
+    return max(1, math.ceil(float(args.num_train_epochs) / rate))
+
+
+def _whole(model: Any) -> Any:
+    """Return the model that adapters are put around."""
+    return model.get_base_model() if hasattr(model, "get_base_model") else model
+
+
+def _loss_of(model: Any, privacy: PrivacyArguments) -> Any:
+    """Return the loss of each record."""
+    if callable(privacy.loss):
+        return privacy.loss
+    whole = _whole(model)
+    name: str | None = privacy.loss or next(
+        (loss for end, loss in _LOSS_OF.items() if type(whole).__name__.endswith(end)), None
+    )
+    if name is None:
+        raise ParameterError(
+            f"loss must be stated in PrivacyArguments for {type(whole).__name__}, such as 'causal_lm'.",
+            name="loss",
+        )
+    return getattr(losses, name)
+
+
+def _column(dataset: Any, name: str | None, parameter: str) -> Any:
+    """Return a column of the data set, which is read when the run is charged."""
+    if name is None:
+        return None
+    if name not in getattr(dataset, "column_names", ()):
+        raise ParameterError(
+            f"{parameter} must be a column of train_dataset, not {name!r}.", name=parameter
+        )
+    return dataset[name]
+
+
+def _shifted(model: Any, labels: Any) -> Any:
+    """Return the inputs of the decoder for labels, as the model makes them."""
+    whole = _whole(model)
+    if not hasattr(whole, "prepare_decoder_input_ids_from_labels"):
+        raise ParameterError(
+            f"data_collator must give decoder_input_ids for {type(whole).__name__}.",
+            name="data_collator",
+        )
+    return whole.prepare_decoder_input_ids_from_labels(labels=labels)
+
+
+def _private_file(checkpoint: Path) -> Path:
+    """Return the file of the run that belongs to a folder of theirs."""
+    step = checkpoint.name.removeprefix("checkpoint-")
+    file = checkpoint.parent / f"run-{step}.pt"
+    if not file.exists():
+        raise DataError(
+            f"{str(file)!r} is missing, from which the run of {str(checkpoint)!r} goes on: keep it, "
+            "and its journal, beside the folder of the checkpoint."
+        )
+    return file

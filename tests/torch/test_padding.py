@@ -1,0 +1,40 @@
+"""A batch has in each row what the record alone makes, and padding after it."""
+
+from __future__ import annotations
+
+from tests.refusals import refuses
+from tests.torch.library import torch
+
+# isort: split
+from dpgrain.torch.padding import together
+
+
+def test_rows_are_those_of_records_alone() -> None:
+    torch.manual_seed(1)
+    records = [
+        {
+            "input_ids": torch.randint(1, 9, (1, length)),
+            "attention_mask": torch.ones(1, length).long(),
+            "labels": torch.randint(0, 9, (1, length)),
+            "pixel_values": torch.randn(1, 2, length),
+        }
+        for length in (3, 5, 1)
+    ]
+    batch = together(records, 7)
+    for row, record in enumerate(records):
+        length = record["labels"].shape[1]
+        for name, pad in (("input_ids", 7), ("attention_mask", 0), ("labels", -100)):
+            assert torch.equal(batch[name][row, :length], record[name][0])
+            assert (batch[name][row, length:] == pad).all()
+        assert torch.equal(batch["pixel_values"][row, :, :length], record["pixel_values"][0])
+    assert together([{"labels": torch.tensor([2])}, {"labels": torch.tensor([1])}], 0)[
+        "labels"
+    ].tolist() == [2, 1]
+
+
+def test_packed_records_are_refused() -> None:
+    for record in ({"input_ids": torch.ones(2, 3)}, {"input_ids": [1, 2]}):
+        with refuses("data_collator", "'input_ids'"):
+            together([record], 0)
+    with refuses("data_collator", "'labels'"):
+        together([{"input_ids": torch.ones(1, 3)}, {"labels": torch.ones(1, 3)}], 0)

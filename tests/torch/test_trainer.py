@@ -1,0 +1,280 @@
+"""Their loop trains with our steps: the same weights, the promise, and nothing of records in logs."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.refusals import refuses
+from tests.torch.families import FAMILIES, TOKENS, transformers
+from tests.torch.library import torch
+
+# isort: split
+from dpgrain.errors import ParameterError
+from dpgrain.publishing.guarantee import Guarantee
+from dpgrain.torch import losses
+from dpgrain.torch.engine import PrivacyEngine
+from dpgrain.torch.privacy_arguments import PrivacyArguments
+from dpgrain.torch.trainer import PROMISE, Trainer
+
+datasets = pytest.importorskip("datasets", reason="datasets is not installed")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::UserWarning"),
+    pytest.mark.filterwarnings("ignore::FutureWarning"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+]
+RECORDS, USERS = 36, 12
+
+
+def texts(seed: int = 1, *, longest: int = 6) -> Any:
+    """Texts of several lengths, three of each author."""
+    torch.manual_seed(seed)
+    lengths = torch.randint(2, longest + 1, (RECORDS,)).tolist()
+    rows = [torch.randint(3, TOKENS, (length,)).tolist() for length in lengths]
+    return datasets.Dataset.from_dict(
+        {"input_ids": rows, "labels": rows, "author": [row // 3 for row in range(RECORDS)]}
+    )
+
+
+def trainer(folder: Path, data: Any = None, *, lora: bool = False, **given: Any) -> Trainer:
+    """A trainer of a tiny GPT-2, with a seed."""
+    torch.manual_seed(2)
+    stated = {"max_steps": 4, "save_steps": 2, "learning_rate": 0.1, **given.pop("args", {})}
+    args = transformers.TrainingArguments(
+        output_dir=str(folder),
+        per_device_train_batch_size=4,
+        gradient_accumulation_steps=2,
+        logging_steps=1,
+        report_to=[],
+        use_cpu=True,
+        optim="sgd",
+        lr_scheduler_type="constant",
+        **stated,
+    )
+    asked = {"n_users": USERS, "noise_multiplier": 0.7, "users_column": "author", "random_state": 3}
+    privacy = PrivacyArguments(**{**asked, **given.pop("privacy", {})})
+    model = given.pop("model", None) or FAMILIES["gpt2"].made(lora=lora)
+    data = texts() if data is None else data
+    return Trainer(model, args, privacy=privacy, train_dataset=data, **given)
+
+
+def weights(model: Any) -> dict[str, Any]:
+    return {name: p.detach().clone() for name, p in model.named_parameters()}
+
+
+@pytest.mark.parametrize("lora", [False, True], ids=["fully", "lora"])
+def test_weights_are_those_of_a_loop_of_ones_own(tmp_path: Path, lora: bool) -> None:
+    theirs = trainer(tmp_path, lora=lora)
+    result = theirs.train()
+    assert result.global_step == theirs.state.global_step == 4
+    assert math.isnan(result.training_loss)
+    own, data = FAMILIES["gpt2"].made(lora=lora), texts()
+    engine = PrivacyEngine(random_state=3)
+    trained = [p for p in own.parameters() if p.requires_grad]
+    _, optimizer, loader = engine.make_private(
+        module=own,
+        optimizer=torch.optim.SGD(trained, lr=0.1),
+        dataset=data.select_columns(["input_ids", "labels"]),
+        users=list(data["author"]),
+        n_users=USERS,
+        noise_multiplier=0.7,
+        steps=4,
+        sampling_rate=8 / USERS,
+        max_grad_norm=0.1,
+        max_rows=4,
+        loss_reduction="sum",
+        collate_fn=theirs._collated,
+    )
+    own.train()
+    for batch in loader:
+        labels = batch.pop("labels")
+        losses.causal_lm(own(**batch), labels).sum().backward()
+        optimizer.step()
+    assert replace(theirs.guarantee, user="") == replace(engine.guarantee, user="")
+    assert all(torch.equal(p, weights(own)[n]) for n, p in weights(theirs.model).items())
+
+
+def test_a_promise_is_in_the_card_and_beside_the_model(tmp_path: Path) -> None:
+    asked = {"noise_multiplier": None, "target_epsilon": 3.0}
+    theirs = trainer(tmp_path, privacy=asked)
+    theirs.train()
+    theirs.save_model()
+    for folder in (tmp_path, tmp_path / "checkpoint-2", tmp_path / "checkpoint-4"):
+        text = (folder / PROMISE).read_text()
+        assert Guarantee.from_json(text) == theirs.guarantee
+        assert str(theirs.guarantee) in (folder / "README.md").read_text()
+        assert (folder / "README.md").read_text().count("## Privacy") == 1
+    assert theirs.guarantee.level == "user"
+    assert 2.7 < theirs.guarantee.epsilon() <= 3.0
+    theirs.save_model()
+    assert (tmp_path / "README.md").read_text().count("## Privacy") == 1
+
+
+def _without_names(content: bytes) -> bytes:
+    """A file without the names that ids get at random, whatever they are."""
+    return re.sub(rb"#[0-9a-f]{8}", b"#", content)
+
+
+def test_nothing_that_is_saved_or_logged_follows_from_records(tmp_path: Path) -> None:
+    seen: list[dict[str, Any]] = []
+
+    class Watching(transformers.TrainerCallback):
+        """A callback that keeps all that is logged."""
+
+        def on_log(
+            self, _args: Any, _state: Any, _control: Any, logs: Any = None, **_: Any
+        ) -> None:
+            seen.append(dict(logs))
+
+    found: list[dict[str, bytes]] = []
+    for data in (texts(1), texts(7, longest=4)):
+        # Weights stay as they are, so that nothing else is published.
+        theirs = trainer(
+            tmp_path / "run", data, args={"learning_rate": 0.0}, callbacks=[Watching()]
+        )
+        theirs.train()
+        theirs.save_model()
+        files = [file for file in sorted((tmp_path / "run").rglob("*")) if file.is_file()]
+        kept = [file for file in files if file.suffix != ".steps" and "run-" not in file.name]
+        found.append({str(file): _without_names(file.read_bytes()) for file in kept})
+        shutil.rmtree(tmp_path / "run")
+    assert found[0].keys() == found[1].keys()
+    assert [name for name in found[0] if found[0][name] != found[1][name]] == []
+    assert any(name.endswith("trainer_state.json") for name in found[0])
+    assert not any("rng_state" in name for name in found[0])
+    assert seen
+    assert all(logs.keys() <= {"learning_rate", "epoch", "step"} for logs in seen)
+
+
+def test_a_run_goes_on_from_a_checkpoint(tmp_path: Path) -> None:
+    whole = trainer(tmp_path / "whole")
+    whole.train()
+
+    class Killed(transformers.TrainerCallback):
+        """A callback that ends the process after three steps."""
+
+        def on_step_end(self, _args: Any, state: Any, _control: Any, **_: Any) -> None:
+            if state.global_step == 3:
+                raise KeyboardInterrupt
+
+    first = trainer(tmp_path / "run", callbacks=[Killed()])
+    with pytest.raises(KeyboardInterrupt):
+        first.train()
+    again = trainer(tmp_path / "run")
+    result = again.train(resume_from_checkpoint=True)
+    assert result.global_step == 4
+    assert replace(again.guarantee, user="") == replace(whole.guarantee, user="")
+    assert all(torch.equal(p, weights(whole.model)[n]) for n, p in weights(again.model).items())
+    assert sorted(path.name for path in (tmp_path / "run").glob("run-*.pt")) == [
+        "run-2.pt",
+        "run-4.pt",
+    ]
+
+
+def test_steps_without_records_are_made(tmp_path: Path) -> None:
+    theirs = trainer(tmp_path, privacy={"sampling_rate": 0.02}, args={"max_steps": 20})
+    before = weights(theirs.model)
+    assert theirs.train().global_step == 20
+    assert not any(torch.equal(p, weights(theirs.model)[name]) for name, p in before.items())
+
+
+def test_epochs_are_steps_on_average(tmp_path: Path) -> None:
+    theirs = trainer(tmp_path, args={"max_steps": -1, "num_train_epochs": 2})
+    assert theirs.args.max_steps == math.ceil(2 / (8 / USERS))
+
+
+def test_half_precision_trains(tmp_path: Path) -> None:
+    theirs = trainer(tmp_path, args={"bf16": True})
+    assert theirs.train().global_step == 4
+
+
+def test_a_model_generates_as_before(tmp_path: Path) -> None:
+    model = FAMILIES["gpt2"].made()
+    model.config.use_cache = True
+    theirs = trainer(tmp_path, model=model)
+    theirs.train()
+    assert model.config.use_cache is True
+    model.eval()
+    start = torch.randint(3, TOKENS, (1, 3))
+    assert model.generate(start, max_new_tokens=4, do_sample=False).shape[1] <= 7
+    assert not any("forward" in vars(part) for part in model.modules() if part is not model)
+
+
+def test_what_is_measured_is_public(tmp_path: Path) -> None:
+    data = texts()
+    with refuses("eval_dataset", "eval_is_public"):
+        trainer(tmp_path, data, eval_dataset=texts(5))
+    with refuses("eval_dataset", "train_dataset"):
+        trainer(tmp_path, data, eval_dataset=data, privacy={"eval_is_public": True})
+    with refuses("test_dataset", "eval_is_public"):
+        trainer(tmp_path, data).predict(texts(5))
+    theirs = trainer(
+        tmp_path,
+        data,
+        eval_dataset=texts(5, longest=2),
+        privacy={"eval_is_public": True},
+        args={"eval_strategy": "steps", "eval_steps": 2},
+    )
+    theirs.train()
+    measured = [logs for logs in theirs.state.log_history if "eval_loss" in logs]
+    assert len(measured) == 2
+    assert not any("runtime" in name for logs in measured for name in logs)
+    assert "the records on which" in str(theirs.guarantee)
+
+
+@pytest.mark.parametrize(
+    ("args", "name"),
+    [
+        ({"include_num_input_tokens_seen": True}, "include_num_input_tokens_seen"),
+        ({"auto_find_batch_size": True}, "auto_find_batch_size"),
+        ({"label_smoothing_factor": 0.1}, "label_smoothing_factor"),
+        ({"skip_memory_metrics": False}, "skip_memory_metrics"),
+        ({"neftune_noise_alpha": 5.0}, "neftune_noise_alpha"),
+    ],
+)
+def test_what_would_tell_of_records_is_refused(
+    tmp_path: Path, args: dict[str, Any], name: str
+) -> None:
+    with refuses(name):
+        trainer(tmp_path, args=args)
+
+
+def test_other_runs_are_refused(tmp_path: Path) -> None:
+    with refuses("users_column", "'nobody'"):
+        trainer(tmp_path, privacy={"users_column": "nobody"}).train()
+    with refuses("compute_loss_func"):
+        trainer(tmp_path, compute_loss_func=lambda *_: 0)
+    theirs = trainer(tmp_path)
+    for use, words in (
+        (lambda: theirs.guarantee, "no run yet"),
+        (theirs.hyperparameter_search, "not billed"),
+    ):
+        with pytest.raises(ParameterError, match=words):
+            use()
+    theirs.train()
+    with pytest.raises(ParameterError, match="one run"):
+        theirs.train()
+
+
+def test_a_class_without_a_known_loss_states_one(tmp_path: Path) -> None:
+    model = FAMILIES["vit"].made()
+    assert trainer(tmp_path, model=model)._loss is losses.classification
+    base = model.vit
+    with refuses("loss", "ViTModel"):
+        trainer(tmp_path, model=base)
+    own = lambda outputs, labels: labels  # noqa: E731
+    assert trainer(tmp_path, model=base, privacy={"loss": own})._loss is own
+
+
+def test_states_are_json(tmp_path: Path) -> None:
+    theirs = trainer(tmp_path)
+    theirs.train()
+    state = json.loads((tmp_path / "checkpoint-4" / "trainer_state.json").read_text())
+    assert state["total_flos"] == state["num_input_tokens_seen"] == 0
+    assert all(logs.keys() <= {"learning_rate", "epoch", "step"} for logs in state["log_history"])
