@@ -198,10 +198,11 @@ class UserTable(Rows):
         {'who': 'BIGINT', 'cost': 'DOUBLE', 'born': 'BIGINT'}
         """
         made = PeopleJoin.of(self, others, columns, pairs)
-        if self.distributed or others.distributed:
+        if self.distributed != others.distributed:
             raise ParameterError(
-                "join is not made by Spark; join the frames there and state rows='as given', or read "
-                "files with engine='duckdb'."
+                "join needs both tables in one place: read the other one by Spark, too, or both "
+                "without it.",
+                name="others",
             )
         taken = {name: one for name, one in others.derived.items() if name in made.taken}
         cells = {name: self.schema[name] for name in self.cells}

@@ -95,6 +95,13 @@ class Cluster:
 
         return Frame(self, compute, table.column_names)
 
+    def together(self, first: Frame, second: Frame) -> Frame:
+        def both(run: int) -> Partitions:
+            parts = zip(first.partitions(run), second.partitions(run), strict=True)
+            return [pa.concat_tables(each) for each in parts]
+
+        return replace(first, compute=both, known={})
+
     def by_user(self, frame: Frame, column: str) -> Frame:
         def held(run: int) -> Partitions:
             return [part.filter(part[column].is_valid()) for part in frame.partitions(run)]

@@ -171,12 +171,19 @@ def drawn(rng: np.random.Generator, people: int, most: int) -> pd.DataFrame:
     )
 
 
-def bits(left: pd.DataFrame, right: pd.DataFrame, pairs: int, **options: Any) -> dict[Any, Any]:
+def tables(
+    left: pd.DataFrame, right: pd.DataFrame, **options: Any
+) -> tuple[dg.UserTable, dg.UserTable]:
     right = right.rename(columns={"who": "id", "x": "y", "t": "u"})
     schema = [("who", pa.int64()), ("x", pa.float64()), ("t", pa.string())]
     named = [("id", pa.int64()), ("y", pa.float64()), ("u", pa.string())]
     one = dg.read(pa.Table.from_pandas(left, pa.schema(schema)), user="who", **options)
     other = dg.read(pa.Table.from_pandas(right, pa.schema(named)), user="id", **options)
+    return one, other
+
+
+def bits(left: pd.DataFrame, right: pd.DataFrame, pairs: int, **options: Any) -> dict[Any, Any]:
+    one, other = tables(left, right, **options)
     joined = one.join(other, pairs=pairs)
     features = joined.per_user(
         n="count()", s="total(x, y = 1)", u="first(u, y)", m="most(y)", k="count(known(u))"
@@ -357,8 +364,28 @@ def test_what_cannot_be_joined_is_refused_in_a_sentence(
     assert str(raised.value).count("\n") == 0
 
 
-def test_a_cluster_joins_no_two_tables_of_people() -> None:
-    with pytest.raises(ParameterError, match="join is not made by Spark"):
+def test_a_cluster_joins_as_one_machine_does() -> None:
+    """The same integers: of joins, of what is made of them, and of tables of people."""
+    rng = np.random.default_rng(4)
+    left, right = drawn(rng, 40, 12), drawn(rng, 40, 6)
+    found = []
+    for engine in ("duckdb", Cluster()):
+        one, other = tables(left, right, engine=engine)
+        joined = one.join(other.derive(z="length(u)"), pairs=2)
+        made = [
+            joined,
+            joined.derive(w="least(greatest(x, y), 2)").filter("known(w)"),
+            joined.join_public(pa.table({"u": ["a", "A"], "w": [1.0, 0.5]}), on="u"),
+            joined.per_user(w="mean(y, x = 1)", n="count()"),
+            one.per_user(n="count()", w="max(x)").join(other.per_user(m="most(u)"), columns=["m"]),
+        ]
+        asked: dict[str, Any] = {"bounds": (-2, 2), "clip": 9.0, **USER, "random_state": 1}
+        found.append(
+            [dg.sum(table, "w" if "w" in table.schema else "y", **asked).value for table in made]
+        )
+    assert found[0] == found[1]
+    assert len(set(found[0])) == len(found[0])
+    with pytest.raises(ParameterError, match="both tables in one place"):
         visits(Cluster()).join(persons())
 
 

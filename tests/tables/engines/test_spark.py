@@ -217,6 +217,46 @@ def test_a_frame_and_its_files_give_the_release_of_duckdb(spark: Any, tmp_path: 
     assert _released(f"{tmp_path}/rows", engine=spark).equals(expected)
 
 
+@pytest.mark.usefixtures("spark")
+def test_a_program_of_several_tables_is_that_of_duckdb(tmp_path: Path) -> None:
+    """From files: joins, a public table, features of people, and a mean by one of these."""
+    rng = np.random.default_rng(3)
+    visits = pa.table(
+        {
+            "id": rng.integers(0, 90, 900),
+            "zip": [f"80{place:02}" for place in rng.integers(0, 9, 900)],
+            "kind": np.array(["er", "gp"])[rng.integers(0, 2, 900)],
+            "cost": rng.gamma(2.0, 30.0, 900).round(2),
+            "at": pa.array(rng.integers(0, 10**15, 900), pa.timestamp("us")),
+        }
+    )
+    persons = pa.table({"id": np.arange(100), "born": rng.integers(1930, 2010, 100)})
+    areas = pa.table({"zip": [f"80{place:02}" for place in range(7)], "canton": list("ZZBBGGV")})
+    for name, rows in (("visits", visits), ("persons", persons)):
+        pq.write_table(rows, tmp_path / f"{name}.parquet")
+    found = []
+    for engine in ("duckdb", "spark"):
+        one, other = (
+            dg.read(str(tmp_path / f"{name}.parquet"), user="id", engine=engine)
+            for name in ("visits", "persons")
+        )
+        people = (
+            one.join(other)
+            .join_public(areas, on="zip")
+            .per_user(
+                er="any(kind = 'er')", cost="total(cost, year(at) = 1990)", home="most(canton)",
+                first="first(kind, at)", per_visit="total(cost) / count()", born="max(born)",
+            )
+        )  # fmt: skip
+        release = dg.mean(
+            people.filter("known(home)"), "per_visit", by=["er", "home"],
+            domain={"er": [True, False], "home": ["Z", "B"]}, bounds=(0, 200),
+            unit=dg.User(), epsilon=1.0, delta=1e-6, random_state=2,
+        )  # fmt: skip
+        found.append(release.to_arrow())
+    assert found[0].equals(found[1])
+
+
 def _mean(engine: Any, method: str, seed: int) -> list[float]:
     rng = np.random.default_rng(5)
     columns = {"x": rng.normal(3, 1, 900), "y": rng.normal(-2, 1, 900)}

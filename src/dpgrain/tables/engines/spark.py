@@ -31,7 +31,7 @@ from dpgrain.tables.engines.derived import DerivedSource, FilteredSource
 from dpgrain.tables.engines.feed import Narrow
 from dpgrain.tables.engines.folders import CSV
 from dpgrain.tables.engines.given import source_of
-from dpgrain.tables.engines.joined import PublicJoin
+from dpgrain.tables.engines.joined import PeopleJoin, PublicJoin
 from dpgrain.tables.engines.people import made_of_people
 from dpgrain.tables.engines.protocol import Add, Form
 from dpgrain.tables.engines.schemas import kind_of
@@ -56,8 +56,10 @@ from dpgrain.tables.engines.spark_tasks import (
     Extent,
     Given,
     Make,
+    Marked,
     Question,
     RecordSums,
+    Side,
     Slices,
     Sum,
     Task,
@@ -73,6 +75,10 @@ if TYPE_CHECKING:
 else:
     sql = later("pyspark.sql")
 
+# Names of columns of two tables that come together: of the key of people, and marks of each table's.
+_KEY, _SIDES = "k", ("l", "r")
+# Name of the column of people in tasks, which no other column has.
+_OWNER = "\x1fowner"
 # Slices up to which they are added up here; of more, tasks add up each by itself.
 _FEW_SLICES = 4
 
@@ -225,13 +231,26 @@ class Spark:
             whole: bring all rows of a user together first.
             schema: the schema of an answer, where it is known.
         """
+        return self._answers(rows, used, question, whole=whole, schema=schema)[0]
+
+    def _answers(
+        self,
+        rows: Rows,
+        used: Iterable[str],
+        question: Question,
+        *,
+        whole: bool = False,
+        schema: pa.Schema | None = None,
+    ) -> tuple[sql.DataFrame, pa.Schema]:
+        """Return the frame of all answers to a question, and its schema."""
         known, bottom = self._known(rows, used), _bottom(rows)
         names = _read_of(known, used) or [_any_column(bottom)]
         frame, kinds = self._frame(bottom, names)
         if (whole or made_of_people(rows) is not None) and bottom.user is not None:
             frame = self._session.by_user(frame, f"c{names.index(bottom.user)}")
         task = AskRows(known, tuple(names), question)
-        return self._session.map(frame, task, task.schema(kinds) if schema is None else schema)
+        schema = task.schema(kinds) if schema is None else schema
+        return self._session.map(frame, task, schema), schema
 
     def _frame(self, rows: Rows, names: list[str]) -> tuple[sql.DataFrame, pa.Schema]:
         """Return columns of the rows inside the region, as they are made, and their schema."""
@@ -250,6 +269,8 @@ class Spark:
         """Return columns of a source as they are, called c0, c1 and so on, and their schema."""
         if isinstance(source, SparkSource):
             return self._session.select(source.rows, names), source.schema(names)
+        if isinstance(source, PeopleJoin):
+            return self._joined(source, names)
         if not isinstance(source, ArrowSource):
             raise ParameterError(
                 f"{source.name} is not read by Spark; pass a frame of Spark, a path of Parquet files "
@@ -258,6 +279,50 @@ class Spark:
         table = _flat(source.read(names), [f"c{i}" for i in range(len(names))])
         self._require(source.columns(), names, table.schema)
         return self._session.frame(table), table.schema
+
+    def _joined(self, join: PeopleJoin, names: list[str]) -> tuple[sql.DataFrame, pa.Schema]:
+        """Return columns of rows beside those of the same person, called c0, c1 and so on.
+
+        Rows of both tables come to the task that has their person.
+        """
+        own = [name for name in names if name not in join.taken]
+        sides = [
+            self._side(rows, columns)
+            for rows, columns in ((join.rows, own), (join.others, list(join.taken)))
+        ]
+        fields = [pa.field("side", pa.int8()), pa.field(_KEY, sides[0][1].field(0).type)]
+        fields += [
+            pa.field(f"{mark}{place}", kinds.field(1 + place).type)
+            for mark, (_, kinds) in zip(_SIDES, sides, strict=True)
+            for place in range(len(kinds) - 1)
+        ]
+        both = pa.schema(fields)
+        marked, known = [], []
+        for side, (mark, (frame, kinds), rows, columns) in enumerate(
+            zip(_SIDES, sides, (join.rows, join.others), (own, join.taken), strict=True)
+        ):
+            there = [f"{mark}{place}" for place in range(len(kinds) - 1)]
+            marked.append(self._session.map(frame, Marked(side, (_KEY, *there), both), both))
+            read = Side(Given(), side, dict(zip((_OWNER, *columns), (_KEY, *there), strict=True)))
+            kind = "BIGINT" if pa.types.is_integer(kinds.field(0).type) else "VARCHAR"
+            schema = {_OWNER: kind, **{name: rows.schema[name] for name in columns}}
+            known.append(replace(_bare(rows), source=read, user=_OWNER, schema=schema))
+        together = self._session.by_user(self._session.together(*marked), _KEY)
+        made = replace(join, rows=known[0], others=known[1])
+        asked = replace(known[0], source=made, schema={**known[0].schema, **made.columns()})
+        question = Columns(tuple((name, "as it is") for name in names))
+        task = AskRows(asked, tuple(both.names), question)
+        schema = task.schema(both)
+        return self._session.map(together, task, schema), schema
+
+    def _side(self, rows: Rows, columns: list[str]) -> tuple[sql.DataFrame, pa.Schema]:
+        """Return whose each row is, and columns as they are."""
+        assert rows.user is not None  # noqa: S101 - tables of people are joined
+        wanted: list[tuple[str, Form]] = [
+            (rows.user, "key"),
+            *((name, "as it is") for name in columns),
+        ]
+        return self._answers(rows, [rows.user, *columns], Columns(tuple(wanted)))
 
     def _require(self, kinds: Mapping[str, str], names: list[str], schema: pa.Schema) -> None:
         """Raise unless columns reach the tasks with the types that they have here.

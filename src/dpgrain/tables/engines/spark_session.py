@@ -178,6 +178,11 @@ class Session:
                 [functions.col(_quoted(name)).alias(f"c{i}") for i, name in enumerate(columns)]
             )
 
+    def together(self, first: sql.DataFrame, second: sql.DataFrame) -> sql.DataFrame:
+        """Return the rows of two frames of the same columns."""
+        with quiet():
+            return first.union(second)
+
     def by_user(self, frame: sql.DataFrame, column: str) -> sql.DataFrame:
         """Bring all rows of a user into one partition; rows without a user are left out."""
         with quiet():

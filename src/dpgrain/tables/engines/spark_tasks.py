@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -29,11 +29,13 @@ from dpgrain.tables.dictionary import Dictionary
 from dpgrain.tables.engines.duckdb import DuckDB
 from dpgrain.tables.engines.feed import Chunk, Narrow
 from dpgrain.tables.engines.frames import readable
+from dpgrain.tables.engines.joined import PeopleJoin
 from dpgrain.tables.engines.kernel import pair_totals
 from dpgrain.tables.engines.people import PerUser, made_of_people
 from dpgrain.tables.engines.protocol import Add, Form
 from dpgrain.tables.engines.sources import OverSource, Source
 from dpgrain.tables.engines.sql import key as key_of
+from dpgrain.tables.engines.sql import quoted
 from dpgrain.tables.rows import Rows
 from dpgrain.tables.split import Split
 
@@ -115,6 +117,8 @@ def over(rows: Rows, source: Source) -> Rows:
 def _over(known: Any, source: Source) -> Source:
     if isinstance(known, PerUser):
         return replace(known, rows=over(known.rows, source))
+    if isinstance(known, PeopleJoin):
+        return replace(known, rows=over(known.rows, source), others=over(known.others, source))
     if isinstance(known, OverSource):
         return _made_of(known, _over(known.source, source))
     return source
@@ -124,6 +128,68 @@ def _made_of(known: Any, source: Source) -> Source:
     """Return the same change of rows, made to those of another source."""
     made: Source = replace(known, source=source)
     return made
+
+
+@dataclass(frozen=True, eq=False)
+class Side(OverSource):
+    """The rows of one of two tables that come together, marked with the table's number.
+
+    Args:
+        source: the rows of both.
+        side: the number.
+        names: column → its name in both.
+    """
+
+    source: Source
+    side: int
+    names: Mapping[str, str]
+
+    def attach(
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        used: Collection[str] | None = None,
+    ) -> str:
+        """Return the columns of this table's rows."""
+        rows = self.source.attach(connection, None)
+        listed = ", ".join(
+            f"{there} AS {quoted(name)}"
+            for name, there in self.names.items()
+            if used is None or name in used
+        )
+        return f"(SELECT {listed} FROM {rows} WHERE side = {self.side})"
+
+
+@dataclass(frozen=True)
+class Marked:
+    """A task that brings rows into the columns of two tables that come together.
+
+    Args:
+        side: the number of their table.
+        columns: the columns of both, one for each that comes; others are null.
+        schema: the schema of both.
+        version: the version of this package that asks.
+    """
+
+    side: int
+    columns: tuple[str, ...]
+    schema: pa.Schema
+    version: str = __version__
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Return the same rows in the columns of both tables."""
+        require_same(self.version)
+        for batch in batches:
+            own = dict(zip(self.columns, batch.columns, strict=True))
+            own["side"] = pa.repeat(pa.scalar(self.side, pa.int8()), batch.num_rows)
+            yield pa.RecordBatch.from_arrays(
+                [
+                    own[each.name].cast(each.type)
+                    if each.name in own
+                    else pa.nulls(batch.num_rows, each.type)
+                    for each in self.schema
+                ],
+                schema=self.schema,
+            )
 
 
 @dataclass(frozen=True)
@@ -168,6 +234,7 @@ class AskRows:
     def _answer(self, stream: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
         # A person's rows are made by one query, which goes through the records once.
         kept = not self.question.once and made_of_people(self.rows) is None
+        kept |= isinstance(self.rows.source, PeopleJoin)
         with DuckDB(over(self.rows, Given(stream, kept))) as engine:
             yield from self.question.answer(engine)
 
