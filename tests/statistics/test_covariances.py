@@ -36,6 +36,8 @@ def drawn(name: str, n: int, rng: np.random.Generator) -> tuple[Any, Any]:
             return z, 0.31 * w - 0.95 * z
         case "narrow":
             return 0.3 * z, 0.18 * z + 0.24 * w
+        case "thin":
+            return 3.6 + 0.04 * z, 8.0 * (z > 0) - 4
         case "skew":
             return np.exp(z) - 3, np.exp(0.7 * (z + w)) - 3
         case _:
@@ -43,7 +45,7 @@ def drawn(name: str, n: int, rng: np.random.Generator) -> tuple[Any, Any]:
             return x, np.where(rng.random(n) < 0.3, x, 4.0 * (w > 1) - 2)
 
 
-LAWS = ("nothing", "half", "one", "minus", "narrow", "skew", "binary")
+LAWS = ("nothing", "half", "one", "minus", "narrow", "thin", "skew", "binary")
 
 
 def corners(x: Any, y: Any) -> tuple[Any, Any, Any]:
@@ -185,3 +187,12 @@ def test_what_is_missing_or_wrong_is_told_in_a_sentence() -> None:
         dg.covariance(table, "x", "t", **EXACT, **bounds)
     with pytest.raises(SchemaError, match="'z' is not a column"):
         dg.correlation(table, "z", "x", **EXACT, **bounds)
+
+
+def test_ranges_at_the_ends_of_all_numbers() -> None:
+    table = dg.read(pa.table({"who": range(9), "x": [1.0, -1.0, 1e308] * 3}), user="who")
+    for wide in ((-1e300, 1e300), (0, 1e-310)):
+        with refuses("bounds", "width"):
+            dg.covariance(table, "x", "x", bounds=wide, other_bounds=wide, **EXACT)
+    found = dg.correlation(table, "x", "x", bounds=(0, 1e-310), other_bounds=(0, 1), **EXACT)
+    assert round(found.count[0]) == 9

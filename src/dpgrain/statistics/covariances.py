@@ -32,6 +32,8 @@ from dpgrain.units import Law, Relation, Unit
 
 # Standard errors of a count from which it is known well enough to divide by its square.
 _KNOWN = 6.0
+# Standard errors of a variance from which its root is known well enough to divide by it.
+_STANDS_OUT = 4.0
 # Largest covariance of two numbers in [0, 1], and their largest variance.
 _LARGEST = 0.25
 
@@ -208,6 +210,12 @@ def _query(
     ]
     rows, paired = paired_column(table, columns, ranges)
     unit = scale(*(high - low for low, high in ranges))
+    if not 0 < unit < math.inf:
+        raise ParameterError(
+            f"bounds must be narrower or wider, as the product of both widths is {unit:g}; give the "
+            "columns in other units.",
+            name="bounds",
+        )
     request = Request.of(
         statistic, rows, value=paired, measure=values.second_moments(unit), **asked
     )
@@ -261,9 +269,10 @@ def paired_column(
 
 def _place(column: str, low: float, high: float) -> Node:
     """Return the expression of a number's place in its range, a whole number from 0 to 2^26 − 1."""
-    share = Call("/", (Call("-", (Column(column), Constant(low))), Constant(high - low)))
-    within = Call("least", (Call("greatest", (share, Constant(0.0))), Constant(1.0)))
-    return Call("floor", (Call("*", (within, Constant(float(PAIRED)))),))
+    # Cut off first, as a number divided by a narrow range may be beyond all numbers.
+    within = Call("least", (Call("greatest", (Column(column), Constant(low))), Constant(high)))
+    share = Call("/", (Call("-", (within, Constant(low))), Constant(high - low)))
+    return Call("floor", (Call("*", (share, Constant(float(PAIRED)))),))
 
 
 @dataclass(frozen=True, eq=False)
@@ -340,7 +349,9 @@ def _correlations(measured: Measured, z: float, unit: float) -> Estimates:  # no
     """Return the correlations of noisy masses, with intervals of z standard errors."""
     found = _Moments.of(measured)
     (x, y), deviations = found.variances, np.sqrt(found.variances.prod(axis=0))
-    there = found.known & (deviations > 0)
+    errors = np.linalg.norm(found.by_mass[1:], axis=2) * measured.sd
+    # The root of a variance within its noise has no slope to go by.
+    there = found.known & (found.variances > _STANDS_OUT * errors).all(axis=0)
     with np.errstate(divide="ignore", invalid="ignore"):
         halves = np.stack([np.sqrt(y / x), np.sqrt(x / y)]) / 2
         moves = (halves[..., None] * found.by_mass[1:]).sum(axis=0)

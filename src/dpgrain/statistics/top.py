@@ -34,6 +34,7 @@ from dpgrain.statistics.run import Measured, SumsQuery, held_groups
 from dpgrain.statistics.statistic import TOP
 from dpgrain.tables.blocks import Blocks
 from dpgrain.tables.engines.kernel import Grid
+from dpgrain.tables.engines.people import of_whole_people
 from dpgrain.tables.held import Contributions
 from dpgrain.tables.table import UserTable
 from dpgrain.units import Record, Relation, Unit
@@ -177,12 +178,20 @@ def _known(
         raise ParameterError("method='truncated' is for unknown items; leave domain out.")
     if not counts:
         raise ParameterError("counts=False is for unknown items with method='gaussian'.")
+    # One element of a table of people may move a person from an item to another.
+    moves = of_whole_people(request.table) is not None and request.blocks.block == "element"
+    if method == "gumbel" and moves:
+        raise ParameterError(
+            "method='gumbel' chooses for whole users in a table of people; take method='gaussian', or "
+            "unit=User().",
+            name="method",
+        )
     if method == "gumbel":
         if k is None:
             raise ParameterError("method='gumbel' needs k, the number of items to choose.")
         items = 0 if request.public is None else int((request.public[1].codes >= 0).sum())
         request = replace(request, best=min(k, items))
-    elif _chosen_here(method) and k is not None and not _one_count(request):
+    elif _chosen_here(method) and k is not None and not moves and not _one_count(request):
         # A unit may hold many items; choosing costs the same, and only chosen items are clipped.
         return _known(request, "gumbel", counts, k, random_state, progress)
     elif _chosen_here(method) and request.noise == "gaussian" and _one_count(request):

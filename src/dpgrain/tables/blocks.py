@@ -254,9 +254,10 @@ def rule_of(column: str | None, elements: Elements | None, table: Rows) -> Rule:
     mark = sha256(f"{elements.name} of {_described(column, table)}".encode()).hexdigest()[:8]
     while column in table.cells:
         column = table.cells[column].of
+    cells = None if elements.labels is None else max(len(elements.labels), 1)
     if column in table.derived:
         column = _rule_of(column, None, table).column
-    cells = None if elements.labels is None else max(len(elements.labels), 1)
+        cells = _with_none(cells)
     return Rule(column, "stated", mark=mark, cells=cells)
 
 
@@ -285,7 +286,16 @@ def _rule_of(column: str, period: str | None, table: Rows) -> Rule:
     mark = sha256(f"{node} of {read}".encode()).hexdigest()[:8]
     values = table.derived[column].values if period is None else None
     of = data[0] if len(data) == 1 else str(node)
-    return Rule(of, "stated", mark=mark, cells=None if values is None else len(values))
+    cells = _with_none(None if values is None else len(values))
+    return Rule(of, "stated", mark=mark, cells=cells)
+
+
+def _with_none(cells: int | None) -> int | None:
+    """Return a number of cells with that of rows for which an expression has no value.
+
+    Such rows may lie in any region of the data: an unknown key, a division by 0.
+    """
+    return None if cells is None else cells + 1
 
 
 def _made_of(node: Node, table: Rows) -> Node:

@@ -197,6 +197,13 @@ class Rows:
         self.require_new(name)
         self.require(of, "of")
         kind = self.schema[of]
+        if of in self.derived:
+            # A promise names the times of the data, and another table may have others by this name.
+            raise SchemaError(
+                f"of {of!r} is {self.derived[of].text}, and days are of times of the data; take "
+                f"day({of}) in derive, or make the column of days in the public table.",
+                name="of",
+            )
         if kind not in TIMES:
             raise SchemaError(
                 f"of {of!r} has type {kind}, and days are of times: name a column of TIMESTAMP, or of "

@@ -174,8 +174,8 @@ class UserTable(Rows):
                 that person's rows here, and with nobody else's.
             columns: the columns of the other table to take; by default all.
             pairs: the largest number of a person's rows there that each row here is paired with: the
-                first ones in the order of the columns taken (numbers and times by size, all else by
-                text). By default 1, for a table of one row a person.
+                first ones in the order of a hash of the columns taken. By default 1, for a table of one
+                row a person.
 
         Returns:
             A table, which nothing is read for yet; only whole users can be protected in it, or in what

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
@@ -20,17 +20,15 @@ from dpgrain.tables.engines.column_types import (
     INTEGERS,
     LONGEST_LABEL,
     TEXT,
-    TIMES,
     TRUTH,
-    is_number,
     is_readable,
 )
 from dpgrain.tables.engines.derived import Derived
 from dpgrain.tables.engines.duckdb import DuckDB
 from dpgrain.tables.engines.scoped import all_rows
-from dpgrain.tables.engines.sources import OverSource, Source, begun
+from dpgrain.tables.engines.sources import OverSource, Source, begun, registered
 from dpgrain.tables.engines.sql import key as key_of
-from dpgrain.tables.engines.sql import number, quoted
+from dpgrain.tables.engines.sql import quoted
 from dpgrain.tables.expression import Call, Column, Constant
 from dpgrain.tables.rows import Rows
 
@@ -38,6 +36,8 @@ from dpgrain.tables.rows import Rows
 _FEW = 1000
 # Types whose values a domain can list.
 _LISTED = (*INTEGERS, TEXT, DAY, TRUTH)
+# Rows of a person that are paired, at most: of so many a hash is held.
+_MOST_PAIRS = 1000
 # Function that a column of a public table is, where a partition says what it is made of.
 _LOOKED_UP = "looked_up"
 
@@ -77,11 +77,10 @@ class PublicJoin(OverSource):
         if not asked:
             return self.source.attach(connection, used)
         rows = self.source.attach(connection, None if used is None else self.needed(used))
-        name = f"public{id(self)}"
-        connection.register(name, self.table.select(["key", *asked]))
+        public = registered(connection, self.table.select(["key", *asked]))
         listed = ", ".join(f"public.{place} AS {quoted(name)}" for place, name in asked.items())
         return (
-            f"(SELECT own.*, {listed} FROM {rows} AS own LEFT JOIN {name} AS public "
+            f"(SELECT own.*, {listed} FROM {rows} AS own LEFT JOIN {public} AS public "
             f"ON {key_of(self.on, self.kind, of='own')} = public.key)"
         )
 
@@ -110,6 +109,12 @@ def public_join(
         SchemaError: if a column is missing, stands in both, or keys have types that cannot match.
     """
     rows.require_key(on, "on")
+    if on in rows.cells:
+        raise SchemaError(
+            f"on {on!r} is a column of cells; join by {rows.cells[on].of!r}, or make "
+            "the key by derive.",
+            name="on",
+        )
     public.require_key(key, "on")
     names = [name for name, kind in public.own_columns.items() if name != key and is_readable(kind)]
     if not names:
@@ -117,7 +122,10 @@ def public_join(
     for name in names:
         rows.require_new(name)
     kinds = {name: public.schema[name] for name in names}
-    columns = ", ".join(f"{quoted(name)} AS c{place}" for place, name in enumerate(names))
+    columns = ", ".join(
+        f"{quoted(name)} AS c{place}, CAST({quoted(name)} AS VARCHAR) AS t{place}"
+        for place, name in enumerate(names)
+    )
     made = _public_key(key, public.schema[key], on, rows.schema[on])
     with DuckDB(public) as engine:
         table = engine.ask(
@@ -134,10 +142,13 @@ def public_join(
             "several; keep one row of each key.",
             name="on",
         )
-    source = PublicJoin(all_rows(rows.source), on, rows.schema[on], table, kinds)
+    held = table.select(["key", *(f"c{place}" for place in range(len(names)))])
+    source = PublicJoin(all_rows(rows.source), on, rows.schema[on], held, kinds)
     title = public.source.title
     return source, {
-        name: _looked_up(name, on, kinds[name], table.select(["key", f"c{place}"]), title)
+        name: _looked_up(
+            name, on, kinds[name], table.select(["key", f"c{place}", f"t{place}"]), title
+        )
         for place, name in enumerate(names)
     }
 
@@ -163,14 +174,16 @@ def _public_key(key: str, kind: str, on: str, own: str) -> str:
 
 def _looked_up(name: str, on: str, kind: str, table: pa.Table, title: str) -> Derived:
     """Return what a column of a public table is: a function of the key, told by all of its values."""
-    pairs = repr([column.to_pylist() for column in table.columns])
+    pairs = repr([table.column(place).to_pylist() for place in (0, 2)])
     mark = sha256(pairs.encode("utf-8", "surrogatepass")).hexdigest()[:16]
     node = Call(_LOOKED_UP, (Column(on), Constant(name), Constant(mark)))
     values = None
     if kind in _LISTED:
         found = table.column(1).unique().drop_null()
-        if 0 < len(found) <= _FEW:
-            values = tuple(sorted(value for value in found.to_pylist() if _fits(value)))
+        # Days beyond the years that are known are no values of a list.
+        with suppress(OverflowError, ValueError):
+            if 0 < len(found) <= _FEW:
+                values = tuple(sorted(value for value in found.to_pylist() if _fits(value)))
     return Derived(f"{name} of {title} by {on}", kind, quoted(name), node, values=values or None)
 
 
@@ -205,6 +218,12 @@ class PeopleJoin:
                 that cannot match.
         """
         pairs = _validate.integer(minimum=1, pairs=pairs)
+        if pairs > _MOST_PAIRS:
+            raise ParameterError(
+                f"pairs must be at most {_MOST_PAIRS:,}, not {pairs:,}: a hash of so many rows "
+                "of each person is held.",
+                name="pairs",
+            )
         if not isinstance(others, Rows):
             raise ParameterError(
                 f"join takes a table of dg.read, not {type(others).__name__}; rows of which all is "
@@ -221,7 +240,8 @@ class PeopleJoin:
             "integers" if each.is_integer(name) else each.schema[name]
             for each, name in ((rows, rows.user), (others, others.user))
         )
-        if own != kinds:
+        # Of all other types a name is a text, as which tables of people hold it.
+        if own != kinds and ("integers" in (own, kinds) or TEXT not in (own, kinds)):
             raise SchemaError(
                 f"user {rows.user!r} has type {rows.schema[rows.user]}, and {others.user!r} of the "
                 f"other table has type {others.schema[others.user]}; cast one of them, or state "
@@ -307,15 +327,7 @@ class PeopleJoin:
         left = rows.source.attach(connection, own)
         if not asked and self.pairs == 1:
             return left
-        right = others.source.attach(connection, {others.user, *self.taken})
-        key = key_of(others.user, others.schema[others.user])
-        # A place among a person's rows must not depend on how the engine goes through them.
-        order = ", ".join(each for name in self.taken for each in _order(name, others))
-        listed = ", ".join(f"{quoted(name)} AS c{place}" for place, name in enumerate(self.taken))
-        kept = (
-            f"(SELECT {key} AS key, {listed} FROM {right} WHERE {key} IS NOT NULL "
-            f"QUALIFY row_number() OVER (PARTITION BY {key} ORDER BY {order}) <= {self.pairs})"
-        )
+        kept = self._kept(connection)
         shown = "".join(
             f", others.c{place} AS {quoted(name)}"
             for place, name in enumerate(self.taken)
@@ -326,6 +338,52 @@ class PeopleJoin:
             f"ON {key_of(rows.user, rows.schema[rows.user], of='own')} = others.key)"
         )
 
+    def _kept(self, connection: duckdb.DuckDBPyConnection) -> str:
+        """Return the SQL of the other table's rows that are kept of each person.
+
+        They are the first in the order of a hash of their values, which does not depend on how the
+        engine goes through them. Only hashes are held of a person with many rows: rows that are alike
+        are one with a number.
+        """
+        others = self.others
+        assert others.user is not None  # noqa: S101 - as checked
+        key, columns = key_of(others.user, others.schema[others.user]), list(enumerate(self.taken))
+        written = {place: f"CAST({quoted(name)} AS VARCHAR)" for place, name in columns}
+        digest = f"md5_number(concat({', '.join(map(_told, written.values()))}))"
+        texts = [f"t{place}" for place, _ in columns]
+        listed = ", ".join(
+            f"{written[place]} AS t{place}"
+            + ("" if self._is_text(name) else f", {quoted(name)} AS c{place}")
+            for place, name in columns
+        )
+        back = ", ".join(
+            f"t{place} AS c{place}" if self._is_text(name) else f"any_value(c{place}) AS c{place}"
+            for place, name in columns
+        )
+        first, again = (
+            f"(SELECT {key} AS key, {digest} AS hash{more} "
+            f"FROM {others.source.attach(connection, {others.user, *self.taken})} "
+            f"WHERE {key} IS NOT NULL)"
+            for more in ("", f", {listed}")
+        )
+        last = "min(hash)" if self.pairs == 1 else f"min(hash, {self.pairs})[-1]"
+        alike = (
+            f"(SELECT key, hash, {', '.join(texts)}, {back}, count(*) AS number FROM {again} "
+            f"JOIN (SELECT key, {last} AS last FROM {first} GROUP BY key) USING (key) "
+            f"WHERE hash <= last GROUP BY key, hash, {', '.join(texts)})"
+        )
+        ordered = f"PARTITION BY key ORDER BY hash, {', '.join(texts)}"
+        through = f"sum(number) OVER ({ordered} ROWS UNBOUNDED PRECEDING)"
+        places = ", ".join(f"c{place}" for place, _ in columns)
+        return (
+            f"(SELECT key, {places} FROM (SELECT key, {places}, unnest(range(CAST(least(number, "
+            f"greatest({self.pairs} - before, 0)) AS BIGINT))) AS copy FROM "
+            f"(SELECT *, {through} - number AS before FROM {alike})))"
+        )
+
+    def _is_text(self, column: str) -> bool:
+        return self.others.schema[column] == TEXT
+
     def __str__(self) -> str:
         most = "one row" if self.pairs == 1 else f"{counted(self.pairs, 'row')} at most"
         return (
@@ -334,13 +392,6 @@ class PeopleJoin:
         )
 
 
-def _order(column: str, rows: Rows) -> list[str]:
-    """Return the SQL of a public order of a column's values, in which only equal ones are equal."""
-    kind, name = rows.schema[column], quoted(column)
-    text = f"CAST({name} AS VARCHAR)"
-    if is_number(kind):
-        value = number(column)
-        return [f"CASE WHEN isfinite({value}) THEN {value} END NULLS LAST", f"{text} NULLS LAST"]
-    if kind in (DAY, *TIMES):
-        return [f"CASE WHEN isfinite({name}) THEN {name} END NULLS LAST", f"{text} NULLS LAST"]
-    return [f"{text} NULLS LAST"]
+def _told(text: str) -> str:
+    """Return the SQL of a text with its length, so that texts in a row are told apart; of none too."""
+    return f"coalesce(concat(strlen({text}), ':', {text}), 'none')"
