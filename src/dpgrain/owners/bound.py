@@ -29,7 +29,7 @@ TOLERANCE = 2.0**-10
 # would pass by bound after bound.
 _QUERIES = 0.6
 # Scales of its noise by which the threshold is raised, so that it is seldom below nothing.
-_RAISED = 2.0
+_RAISED = 3.0
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class BoundSearch:
         low: the least bound.
         doublings: how often it may be doubled.
         people: the number q, in people, below which a bound is wanted; the threshold lies higher, by
-            twice the scale of its noise.
+            three times the scale of its noise.
         exact: False for rows of any number of owners, whose sums are within a tolerance.
         threshold_scale: the scale of the noise on the threshold, in people.
         query_scale: the scale of the noise on each q.

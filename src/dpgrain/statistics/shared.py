@@ -39,7 +39,7 @@ from dpgrain.tables.shared import SharedTable
 from dpgrain.units import Law, Record
 
 # Share of ε by which bounds are found, unless it is stated.
-_FOUND_WITH = 0.2
+_FOUND_WITH = 0.4
 # The words for what a promise does not cover.
 _NOT_COVERED = (
     "a record goes for all of its owners; that a name goes from a record that stays is not covered"
