@@ -62,8 +62,13 @@ def _weights(table: Any, **asked: Any) -> Histogram:
     return dg.histogram(table, "channel", weight="amount", domain=CHANNELS, **laws)
 
 
+def _own(table: Any, **asked: Any) -> Histogram:
+    return _count(table, **{**asked, "clip": {"x": 3.0, "y": 0.3, "z": 1.9}})
+
+
 PUBLISH: dict[str, Callable[..., Histogram]] = {
     "count": _count, "sum": _total, "one sum": _one, "weights": _weights,
+    "own bounds": _own,
 }  # fmt: skip
 
 
@@ -211,6 +216,27 @@ def test_groups_of_whole_users_share_the_bound() -> None:
         numbers, release = _exact(_count, rows, unit=dg.User(), clip=6.0, noise=noise)
         assert np.linalg.norm(release.clip, norm) == pytest.approx(6.0)
         assert (numbers * release.std_error)[:2].tolist() == pytest.approx([release.clip[0], 1.0])
+
+
+def test_groups_may_have_bounds_of_their_own() -> None:
+    rows: list[Row] = [*[(("a",), "x", 1.0)] * 9, *[(("a",), "y", 1.0)] * 9]
+    own = {"y": 4.0, "x": 3.0, "z": 12.0}
+    for unit, noise, norm in ((dg.User(), "gaussian", 13.0), (dg.User(), "laplace", 19.0)):
+        numbers, release = _exact(_count, rows, unit=unit, clip=own, noise=noise)
+        assert release.clip.tolist() == [3.0, 4.0, 12.0]
+        assert (numbers * release.std_error).tolist() == pytest.approx([3.0, 4.0, 0.0])
+        plain = _exact(_count, rows, unit=unit, clip=norm, noise=noise)[1]
+        assert release.std_error.tolist() == pytest.approx(plain.std_error.tolist(), rel=1e-6)
+    cells = _exact(_count, rows, unit=ELEMENT, clip=own)[1]
+    assert (cells.std_error / cells.clip).tolist() == pytest.approx([cells.std_error[0] / 3] * 3)
+    assert "the bounds 3, 4, 12" in str(cells.guarantee)
+    for wrong in ({"x": 1.0}, {**own, "w": 1.0}, {**own, "x": "auto"}, {**own, "x": -1.0}):
+        with pytest.raises(ParameterError, match="clip"):
+            _count(_table([]), unit=ELEMENT, clip=wrong, **ASKED)
+    with pytest.raises(ParameterError, match="one group"):
+        dg.count(_table([]), unit=dg.User(), clip=own, **ASKED)
+    with pytest.raises(ParameterError, match="clip"):
+        dg.count(dg.read(pa.table({"w": [1]}), user="w"), unit=dg.User(), clip={"x": 1.0}, **ASKED)
 
 
 def test_a_release_says_what_is_covered(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
@@ -38,7 +38,7 @@ def histogram(
     delta: float = 0.0,
     share: float | None = None,
     relation: Relation = "zero_out",
-    clip: float | Literal["auto"] | AutoClip = "auto",
+    clip: float | Literal["auto"] | AutoClip | Mapping[Any, float] = "auto",
     domain: Any = None,
     weight: str | None = None,
     edges: Sequence[float] | Literal["auto"] | None = None,
@@ -85,10 +85,15 @@ def histogram(
     (3, 1.0)
     """
     promise = Promise.of(unit, epsilon, delta, relation, share).under(noise)
+    if isinstance(table, SharedTable) and edges is not None:
+        table.refuse("histogram with edges")
+    if isinstance(table, SharedTable):
+        return SharedQuery.of(
+            HISTOGRAM, table, item, promise=promise, clip=clip, noise=noise, domain=domain,
+            value=weight, nonnegative=nonnegative, random_state=random_state, progress=progress,
+        )  # fmt: skip
     rule = clip_rule(clip)
     if edges is not None:
-        if isinstance(table, SharedTable):
-            table.refuse("histogram with edges")
         if not isinstance(item, str) or weight is not None or domain is not None:
             raise ParameterError(
                 "edges go with one column of numbers as item, and with neither weight nor domain.",
@@ -99,11 +104,6 @@ def histogram(
             progress=progress,
         )  # fmt: skip
         return _without_negatives(in_bins) if nonnegative else in_bins
-    if isinstance(table, SharedTable):
-        return SharedQuery.of(
-            HISTOGRAM, table, item, promise=promise, clip=clip, noise=noise, domain=domain,
-            value=weight, nonnegative=nonnegative, random_state=random_state, progress=progress,
-        )  # fmt: skip
     if weight is not None and isinstance(table, UserTable):
         table.require_numbers([weight], "weight")
     request = Request.of(
@@ -142,7 +142,7 @@ def count(
     delta: float = 0.0,
     share: float | None = None,
     relation: Relation = "zero_out",
-    clip: float | Literal["auto"] | AutoClip = "auto",
+    clip: float | Literal["auto"] | AutoClip | Mapping[Any, float] = "auto",
     domain: Any = None,
     noise: Law | Literal["auto"] = "auto",
     max_items: int = 1000,
@@ -199,7 +199,7 @@ def sum(  # noqa: A001 - the field's word; always called as dg.sum
     delta: float = 0.0,
     share: float | None = None,
     relation: Relation = "zero_out",
-    clip: float | Literal["auto"] | AutoClip = "auto",
+    clip: float | Literal["auto"] | AutoClip | Mapping[Any, float] = "auto",
     domain: Any = None,
     noise: Law | Literal["auto"] = "auto",
     max_items: int = 1000,

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, Self
 
 import numpy as np
 
-from dpgrain import _wording
 from dpgrain._progress import Progress
 from dpgrain._types import FloatArray, IntArray
+from dpgrain._wording import counted, shorten
 from dpgrain.accounting import Contribution, Event, calibrate
 from dpgrain.accounting.calibrate import calibrate_additive
 from dpgrain.accounting.events.noise import ADDITIVE, Additive
@@ -61,6 +61,8 @@ class SharedQuery(Query[Histogram]):
         limits: the public range (low, high) of numbers, low at least 0, of which the bound is in units
             of high; None where numbers count as they are.
         rule: the bound on a person's records, or how to find it.
+        each: (K,) the stated bounds of groups, where these have their own; the rule is their norm then,
+            or the largest for elements.
         noise: the law of the noise.
         nonnegative: whether negative estimates are set to 0.
         random_state: a seed, for tests and research.
@@ -76,6 +78,7 @@ class SharedQuery(Query[Histogram]):
     counted: bool
     limits: tuple[float, float] | None
     rule: float | AutoClip
+    each: tuple[float, ...] | None
     noise: Law
     nonnegative: bool = False
     random_state: RandomState = None
@@ -128,7 +131,8 @@ class SharedQuery(Query[Histogram]):
                 "selected privately.",
                 name="domain",
             )
-        rule = clip_rule(clip)
+        own = _own_bounds(clip, table, cells) if isinstance(clip, Mapping) else None
+        rule = clip_rule(clip) if own is None else max(own)
         if isinstance(rule, AutoClip) and blocks.block == "user" and len(cells.groups()) > 1:
             raise ParameterError(
                 "clip must be stated for several groups of whole users: it is the l2 norm (l1 under "
@@ -143,8 +147,11 @@ class SharedQuery(Query[Histogram]):
             )
 
         def asked(law: Law) -> SharedQuery:
+            bound = rule
+            if own is not None and blocks.block == "user":
+                bound = math.fsum(own) if law_named(law).norm == "l1" else math.hypot(*own)
             return SharedQuery(
-                statistic, table, promise.under(law), blocks, cells, value, counted, limits, rule,
+                statistic, table, promise.under(law), blocks, cells, value, counted, limits, bound, own,
                 law, nonnegative, random_state, progress,
             )  # fmt: skip
 
@@ -252,17 +259,21 @@ class SharedQuery(Query[Histogram]):
         table, promise = self.table, self.promise
         facts = []
         if self.groups.names:
-            facts.append(f"the list of {_wording.counted(len(self.groups), 'item')}")
+            facts.append(f"the list of {counted(len(self.groups), 'item')}")
         if table.n_users is not None:
-            facts.append(f"a roster of {_wording.counted(table.n_users, 'user')}")
+            facts.append(f"a roster of {counted(table.n_users, 'user')}")
         facts += made_in_words(table.rows)
         facts.append(f"records are owned by all whom {_named(table)} name: {_NOT_COVERED}")
-        if self.search is None:
+        if self.each is not None:
+            facts.append(
+                f"the bounds {shorten(', '.join(f'{one:,.6g}' for one in self.each), 200)}"
+            )
+        elif self.search is None:
             facts.append(f"the bound {self.rule:,.6g}")
         else:
             facts.append(
                 f"a bound of {self.search.low:,.6g}, doubled at most "
-                f"{_wording.counted(self.search.doublings, 'time')}, found with ε = "
+                f"{counted(self.search.doublings, 'time')}, found with ε = "
                 f"{self.search.event.epsilon(relation=promise.relation):.3g}"
             )
         if not self.exact:
@@ -339,6 +350,8 @@ class SharedQuery(Query[Histogram]):
         """The stated bound of each group, (K,): whole users' norm is shared equally by the groups."""
         if isinstance(self.rule, AutoClip):
             return np.ones(len(self.groups))
+        if self.each is not None:
+            return np.array(self.each)
         count = 1 if self.blocks.block == "element" else len(self.groups)
         each = count if law_named(self.noise).norm == "l1" else math.sqrt(count)
         return np.full(len(self.groups), self.rule / each)
@@ -371,7 +384,8 @@ class _Steps:
             together: whether one unit may move the numbers of all cells.
         """
         bits = grid_bits(sums.noise_multiplier)
-        step = Grid(bounds, bits).step
+        # Numbers that one unit moves together are in steps of one size, that of the largest bound.
+        step = Grid(np.full(bounds.size, bounds.max()) if together else bounds, bits).step
         bound = np.floor(bounds / step).astype(np.int64)
         tolerance = None if exact else np.maximum((bound * TOLERANCE).astype(np.int64), 1)
         moved = 2 * (bound if tolerance is None else bound + tolerance)
@@ -394,6 +408,29 @@ def _keys(by: str | Sequence[str] | None) -> tuple[str, ...]:
             name="by",
         )
     return keys
+
+
+def _own_bounds(
+    stated: Mapping[Any, float], table: SharedTable, domain: Domain
+) -> tuple[float, ...]:
+    """Check the bounds that a caller states for each group, and return them in their order."""
+    keys = domain.keys
+    if not keys:
+        raise ParameterError("clip must be one bound where there is one group.", name="clip")
+    by_key = {
+        table.rows.stated(label, keys[0], "clip names"): clip_rule(bound)
+        for label, bound in stated.items()
+    }
+    bounds = [by_key.pop(item, None) for item in domain.groups().columns[0].to_pylist()]
+    if None in bounds or by_key:
+        raise ParameterError(
+            f"clip must state a bound for each item of the domain and for no other, not {stated!r}.",
+            name="clip",
+        )
+    numbers = [bound for bound in bounds if isinstance(bound, float)]
+    if len(numbers) < len(bounds):
+        raise ParameterError("clip must state numbers, or nothing to find bounds.", name="clip")
+    return tuple(numbers)
 
 
 def _require_no_owner(table: SharedTable, key: str) -> None:

@@ -50,8 +50,9 @@ class SharedTable:
         lists: the lists of owners of all rows, where one column holds these.
 
     ``dpgrain.count``, ``dpgrain.sum`` and ``dpgrain.histogram`` take it, with whole users or with
-    elements by a column as unit. A promise covers all records that a person owns: they are gone for the
-    others, too. It does not cover that a name goes from a record that stays.
+    elements by a column as unit; ``clip`` may be a mapping from each group to its bound. A promise
+    covers all records that a person owns: they are gone for the others, too. It does not cover that a
+    name goes from a record that stays.
 
     >>> import pyarrow as pa
     >>> from dpgrain import User, count, read
