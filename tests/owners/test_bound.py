@@ -66,6 +66,37 @@ def test_one_person_moves_a_look_by_the_sensitivity(
     assert farthest >= 2**11
 
 
+def test_one_person_may_move_a_look_by_two_people_and_an_exchange_by_three() -> None:
+    # Both are full at 1 and have room for a shared row at 2: a person with two such rows adds 2 to q.
+    full: list[Row] = [((1,), 1), ((2,), 1)]
+    # Person 3 has room at 1, where the other two are full, and none at 2: a row with it takes 1 of q.
+    full_later: list[Row] = [((4,), 1), ((5,), 1), ((3, 4), 1), ((3, 5), 1)]
+    rest = [*full, *full_later]
+    more: list[Row] = [((0, 1), 1), ((0, 2), 1)]
+    less: list[Row] = [((0, 3), 1)]
+    search = BoundSearch.of(1.0, 1.0, 4.0, exact=True, level="user", relation="zero_out")
+    none, two, one = (_looks(search, _pairs([*rest, *rows]))[0] for rows in ([], more, less))
+    assert (two - none, none - one) == (2 * 2**11, 2**11)
+    assert two - none <= search.sensitivity * 2**11
+    exchanged = BoundSearch.of(1.0, 1.0, 4.0, exact=True, level="user", relation="replace")
+    assert two - one == 3 * 2**11 <= exchanged.sensitivity * 2**11
+
+
+def test_noise_is_drawn_at_the_scales_that_are_billed() -> None:
+    search = BoundSearch.of(1.0, 1.0, 8.0, exact=True, level="user", relation="zero_out")
+    scales = []
+
+    def noisy(sums: np.ndarray, scale: float, *, source: object) -> np.ndarray:
+        scales.append(scale / 2**11)
+        return sums + (2**40 if len(scales) > 1 else 0)
+
+    with mock.patch.object(bounds, "with_laplace", noisy):
+        search.find(_pairs([((0,), 1)]), SeededSource(0))
+    assert scales == pytest.approx([search.threshold_scale, *[search.query_scale] * 3], rel=1e-9)
+    assert min(scales[1:]) >= search.query_scale
+    assert scales[0] >= search.threshold_scale
+
+
 def test_a_look_is_at_most_the_number_of_people_with_as_much_and_does_not_grow() -> None:
     rng = np.random.default_rng(2)
     search = BoundSearch.of(1.0, 1.0, 64.0, exact=True, level="user", relation="zero_out")

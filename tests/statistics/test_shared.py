@@ -218,6 +218,17 @@ def test_groups_of_whole_users_share_the_bound() -> None:
         assert (numbers * release.std_error)[:2].tolist() == pytest.approx([release.clip[0], 1.0])
 
 
+def test_lists_are_billed_with_the_tolerance() -> None:
+    rows: list[Row] = [(("a", "b", "c"), "x", 1.0), (("b", "c", "d"), "x", 1.0)] * 9
+    pairs: list[Row] = [(("a", "b"), "x", 1.0)]
+    for unit in (dg.User(), ELEMENT):
+        columns = _exact(_count, pairs, unit=unit)[1]
+        numbers, lists = _exact(_count, rows, unit=unit, lists=True)
+        assert lists.std_error == pytest.approx(columns.std_error * (1 + 2**-10), rel=1e-6)
+        assert (numbers * lists.std_error)[0] == pytest.approx(lists.clip[0], rel=2e-3)
+        assert "which the noise covers" in str(lists.guarantee)
+
+
 def test_groups_may_have_bounds_of_their_own() -> None:
     rows: list[Row] = [*[(("a",), "x", 1.0)] * 9, *[(("a",), "y", 1.0)] * 9]
     own = {"y": 4.0, "x": 3.0, "z": 12.0}
