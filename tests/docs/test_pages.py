@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from random import Random
@@ -12,6 +13,7 @@ import pytest
 from tests.conftest import Command
 from tests.docs import pages
 from tests.docs.pages import ROOT, Bits, Shown
+from tests.tables.engines.databases import database, missing
 
 from dpgrain.noise.sources import SystemSource
 
@@ -24,8 +26,25 @@ PAGES = [
     DOCS / "accounting.md",
     *sorted((DOCS / "tutorials").glob("*.md")),
 ]
-# A session of Spark takes long to start.
+# A session of Spark, and a server of PostgreSQL, take long to start.
 SPARK = DOCS / "tutorials" / "spark.md"
+WAREHOUSE = DOCS / "tutorials" / "warehouse.md"
+SLOW = (SPARK, WAREHOUSE)
+
+
+@pytest.fixture
+def visits_there(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The table of PostgreSQL that a page speaks of, whose address is in the environment."""
+    if missing():
+        pytest.skip(missing())
+    pytest.importorskip("adbc_driver_sqlite", reason="needs adbc-driver-sqlite")
+    with database() as server:
+        server.run(
+            "CREATE TABLE visits (person int, page text)",
+            "INSERT INTO visits SELECT i % 900, '/' || i % 7 FROM generate_series(1, 9000) i",
+        )
+        monkeypatch.setenv("VISITS_DB", server.address)
+        yield
 
 
 @pytest.mark.search
@@ -35,7 +54,7 @@ SPARK = DOCS / "tutorials" / "spark.md"
         pytest.param(
             page,
             id=str(page.relative_to(ROOT)),
-            marks=[pytest.mark.search(seconds=0)] if page == SPARK else [],
+            marks=[pytest.mark.search(seconds=0)] if page in SLOW else [],
         )
         for page in PAGES
     ],
@@ -50,6 +69,8 @@ def test_the_page_shows_what_its_code_prints(
     text = page.read_text(encoding="utf-8")
     if page == SPARK:
         request.getfixturevalue("spark")
+    if page == WAREHOUSE:
+        request.getfixturevalue("visits_there")
     if "\nimport torch\n" in text and find_spec("torch") is None:
         pytest.skip("PyTorch is not installed: pip install 'dpgrain[torch]'")
     monkeypatch.chdir(tmp_path)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 from dpgrain import _validate
 from dpgrain.arrays.blocks import Unread, unit_of
@@ -21,6 +21,7 @@ from dpgrain.torch import resuming
 from dpgrain.torch.adaptive import AdaptiveNorm
 from dpgrain.torch.asked import Asked, Numbers, clipped_run, given_mean
 from dpgrain.torch.checkpoint import Checkpoint, Plan
+from dpgrain.torch.elsewhere import named_here, refused
 from dpgrain.torch.held import Held
 from dpgrain.torch.library import torch
 from dpgrain.torch.loader import PrivateLoader
@@ -224,7 +225,11 @@ class PrivacyEngine:
             run.try_on(example)
         return query
 
+    query = named_here(query)
     make_private = published(query, "make_private")
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise refused(name)
 
     def check_new(self) -> None:
         """Refuse a second run.

@@ -9,7 +9,7 @@ is a null. Microseconds are read as they are, and judged by the query.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -53,6 +53,20 @@ class OddTimes:
 def names_of(path: str) -> list[str]:
     """Return the names of the columns of a file, as it has them."""
     return list(pq.read_schema(path).names)
+
+
+def schema_of(path: str) -> Hashable | None:
+    """Return what is the same of files whose columns are; None where Arrow cannot read a footer.
+
+    Args:
+        path: the file.
+    """
+    try:
+        footer = pq.read_metadata(path)
+    except (pa.ArrowException, OSError):
+        return None
+    # What lies in files of places on earth is stated beside their columns.
+    return tuple(footer.schema.names), str(footer.schema), (footer.metadata or {}).get(b"geo")
 
 
 def odd_times(path: str) -> OddTimes:

@@ -56,6 +56,7 @@ from dpgrain.tables.engines.parquet_rows import (
     far_days,
     names_of,
     odd_times,
+    schema_of,
 )
 from dpgrain.tables.engines.schemas import described, kind_of, schema_reader
 from dpgrain.tables.engines.spill import COPIES
@@ -252,7 +253,18 @@ class FileSource:
 
     @cached_property
     def _footers(self) -> KeptFacts[dict[str, str]]:
-        return KeptFacts(_footer)
+        # Files of one schema are asked once: to have a query planned takes ten times as long.
+        described: dict[Any, dict[str, str]] = {}
+
+        def footer(path: str) -> dict[str, str]:
+            schema = schema_of(path)
+            if schema is None:
+                return _footer(path)
+            if schema not in described:
+                described[schema] = _footer(path)
+            return described[schema]
+
+        return KeptFacts(footer)
 
     @cached_property
     def _odd_times(self) -> KeptFacts[OddTimes]:

@@ -1,0 +1,140 @@
+"""What docs/nightly.md shows does what it says, as far as it goes without what starts it."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pytest
+from tests.docs.pages import ROOT
+
+import dpgrain as dg
+
+NIGHTLY = ROOT / "examples" / "nightly"
+PAGE = (ROOT / "docs" / "nightly.md").read_text(encoding="utf-8")
+DAY = "2026-03-01"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with all that a night needs, and the ledger of the page."""
+    for file in NIGHTLY.iterdir():
+        shutil.copy(file, tmp_path / file.name)
+    rng = np.random.default_rng(0)
+    rows = pa.table({"person": rng.integers(0, 900, 9000),
+                     "page": rng.choice(["/news", "/sport"], 9000),
+                     "day": rng.choice([DAY, "2026-03-02"], 9000)})  # fmt: skip
+    ds.write_dataset(rows, tmp_path / "visits", format="parquet", partitioning=["day"],
+                     partitioning_flavor="hive")  # fmt: skip
+    program = tmp_path / "dpgrain"
+    program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -W ignore -m dpgrain "$@"\n')
+    program.chmod(0o755)
+    (made,) = re.findall(r"^dpgrain ledger init(?:.*\\\n)*.*$", PAGE, re.M)
+    assert run(tmp_path, made).returncode == 0
+    return tmp_path
+
+
+def run(folder: Path, command: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    path = f"{folder}{os.pathsep}{os.environ['PATH']}"
+    return subprocess.run(
+        ["sh", "-c", command], cwd=folder, env={**os.environ, "PATH": path, **environment},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+
+def twice(folder: Path, command: str, output: Path, **environment: str) -> None:
+    """The second run is refused, and not charged; what was published stands."""
+    done = run(folder, command, **environment)
+    assert done.returncode == 0, done.stderr
+    published = output.read_bytes()
+    lines = run(folder, "dpgrain ledger show visits.ledger --json").stdout
+    done = run(folder, command, **environment)
+    assert done.returncode == 3, done.stderr
+    assert run(folder, "dpgrain ledger show visits.ledger --json").stdout == lines
+    assert output.read_bytes() == published
+
+
+def test_the_script_of_cron_charges_a_night_once(folder: Path) -> None:
+    twice(folder, f"./nightly.sh {DAY}", folder / DAY / "pages.csv")
+    assert run(folder, "./nightly.sh 2026-03-02").returncode == 0
+
+
+def test_a_budget_that_is_spent_says_what_would_fit(folder: Path) -> None:
+    assert run(folder, f"./nightly.sh {DAY}").returncode == 0
+    done = run(folder, f"dpgrain run releases.toml --where day={DAY} --folder again --again "
+                       "--ledger visits.ledger")  # fmt: skip
+    assert done.returncode == 3
+    assert not list((folder / "again").glob("*.csv"))
+
+
+def test_the_container_has_what_it_starts(folder: Path) -> None:
+    text = (NIGHTLY / "Containerfile").read_text()
+    copied = re.findall(r"^COPY (.*) \./$", text, re.M)[0].split()
+    assert all((NIGHTLY / name).exists() for name in copied)
+    words = ast.literal_eval(re.findall(r"^ENTRYPOINT (.*)$", text, re.M)[0])
+    dry = ast.literal_eval(re.findall(r"^CMD (.*)$", text, re.M)[0])
+    place = {"DPGRAIN_LEDGER": str(folder / "visits.ledger")}
+    done = run(folder, shlex.join([*words, *dry]), **place)
+    assert done.returncode == 0, done.stderr
+    assert not list(folder.glob("*.csv"))
+    command = shlex.join([*words, "--where", f"day={DAY}", "--folder", DAY])
+    twice(folder, command, folder / DAY / "pages.csv", **place)
+
+
+def test_the_task_of_airflow_is_a_command_that_may_be_tried_again(folder: Path) -> None:
+    """Airflow is not here: the command is taken from the file as it stands."""
+    tree = ast.parse((NIGHTLY / "airflow_dag.py").read_text())
+    stated = {
+        target.id: ast.literal_eval(node.value)
+        for node in tree.body
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    (task,) = [call for call in calls if getattr(call.func, "id", "") == "BashOperator"]
+    options = {each.arg: each.value for each in task.keywords}
+    assert ast.literal_eval(options["skip_on_exit_code"]) == 3
+    assert ast.unparse(options["bash_command"]) == "COMMAND"
+    command = stated["COMMAND"].replace("{{ ds }}", DAY).replace("/srv/visits", str(folder))
+    assert "--again" not in command
+    twice(folder, command, folder / DAY / "pages.csv")
+
+
+def test_the_model_of_dbt_publishes_a_day_once(folder: Path) -> None:
+    """dbt is not here: what it passes to a model is its settings and its reference."""
+    names: dict[str, Any] = {}
+    exec((NIGHTLY / "dbt_model.py").read_text(), names)
+    settings: dict[str, Any] = {"folder": str(folder), "day": DAY}
+
+    class Config:
+        def __call__(self, **options: Any) -> None:
+            settings.update(options)
+
+        def get(self, name: str) -> Any:
+            return settings.get(name)
+
+    with duckdb.connect() as session:
+        files = str(folder / "visits" / "*" / "*.parquet")
+        session.execute(
+            f"CREATE TABLE visits AS FROM read_parquet('{files}', hive_partitioning=true)"
+        )
+        dbt = SimpleNamespace(config=Config(), ref=session.table)
+        made = names["model"](dbt, session)
+        assert made.column("page").to_pylist() == ["/news", "/sport"]
+        assert set(made.column("day").to_pylist()) == {DAY}
+        with pytest.raises(dg.RefusedError):
+            names["model"](dbt, session)
+    assert settings["materialized"] == "incremental"
