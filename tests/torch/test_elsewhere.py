@@ -26,7 +26,8 @@ def asked() -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", PARAMETERS)
 def test_a_parameter_of_opacus_s_ends_in_what_to_write(name: str) -> None:
-    for method in (PrivacyEngine().make_private, PrivacyEngine().query):
+    methods: list[Any] = [PrivacyEngine().make_private, PrivacyEngine().query]
+    for method in methods:
         with pytest.raises(ParameterError, match=f"{name} is not a parameter of make_") as caught:
             method(**asked(), **{name: 1})
         assert caught.value.name == name
@@ -50,7 +51,7 @@ def test_what_is_told_is_there() -> None:
     with pytest.raises(AttributeError, match=r"'PrivacyEngine' has no 'nonsense'\."):
         _ = PrivacyEngine().nonsense
     with pytest.raises(TypeError, match="nonsense"):
-        PrivacyEngine().make_private(**asked(), nonsense=1)
+        PrivacyEngine().make_private(**{**asked(), "nonsense": 1})
 
 
 def test_what_is_told_works() -> None:

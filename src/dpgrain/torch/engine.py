@@ -87,6 +87,7 @@ class PrivacyEngine:
         self._held: Held
         self._extra: Mapping[str, Any] = {}
 
+    @named_here
     def query(
         self,
         *,
@@ -225,7 +226,6 @@ class PrivacyEngine:
             run.try_on(example)
         return query
 
-    query = named_here(query)
     make_private = published(query, "make_private")
 
     def __getattr__(self, name: str) -> NoReturn:

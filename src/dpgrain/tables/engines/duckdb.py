@@ -178,7 +178,7 @@ class DuckDB:
         """
         key = self._key(column)
         with reading(self.table.source.name):
-            self._fetch([*keys, column])
+            self._fetch(self._alike([*keys, column]))
             rows = self._attach(self._alike([column]))
             self._execute(
                 "CREATE OR REPLACE TEMP TABLE cells AS SELECT cell, "
@@ -198,8 +198,8 @@ class DuckDB:
     ) -> Feed:
         """Return whole users' records in the groups last given to :meth:`dictionary`."""
         layout, keys = dictionary.layout, dictionary.groups.names
-        if value is None and split is None:
-            self._fetch([*keys, *([] if cell_column is None else [cell_column])])
+        used = [name for name in (*keys, cell_column, value) if name is not None]
+        self._fetch(self._alike(used) if value is None and split is None else used)
         user, users, join = self._user_codes(layout.user_shift)
         code = f"({user} << {layout.user_shift}) | {_code(dictionary)}"
         cell, column = "NULL", None
@@ -375,7 +375,7 @@ class DuckDB:
         """Have a source that fetches rows fetch columns together, of which later answers are parts."""
         if self._counts:
             with reading(self.table.source.name):
-                self._attach(self._alike(used))
+                self._attach(used)
 
     def _lookup(self, name: str) -> str:
         """Register the table of a column of cells, value → label, and return its name."""

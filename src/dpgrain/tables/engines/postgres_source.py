@@ -1,14 +1,14 @@
 """Rows of a table or a query of PostgreSQL, by ADBC (``pip install 'dpgrain[sql]'``).
 
-All that one release reads is of one snapshot, and each column set is fetched once, into a table of
-DuckDB's own. Where a release counts, the server groups: what it sends is each combination of values
-with the number of its records. No value can end a query: types are those of the catalogue, and what a
-type of Arrow's cannot hold (infinite days, texts beyond the longest label) is a null before it is sent.
+All that one release reads is of one snapshot, and each set of columns is fetched once, into an
+encrypted file of the release's own. Where a release counts, the server groups: what it sends is each
+combination of values with the number of its records. No value can end a query: types are those of the
+catalogue, and what a type of Arrow's cannot hold (infinite days, texts beyond the longest label) is a
+null before it is sent.
 """
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -33,6 +33,7 @@ from dpgrain.tables.engines.sources import (
     waited,
 )
 from dpgrain.tables.engines.sql import quoted, text
+from dpgrain.tables.engines.streams import file_of
 
 Answer = TypeVar("Answer")
 
@@ -56,7 +57,6 @@ _STATES = {
     "53": "the server has no memory, disk or connection left for it; run it again later",
     "40": "the server could not keep one state of it; run it again",
 }
-_counter = itertools.count()
 
 
 @dataclass(frozen=True)
@@ -380,11 +380,11 @@ class Session:
         }
         if grouped:
             here[RECORDS] = "records"
-        kept = f"fetched_{next(_counter)}"
+        kept = file_of(self._here)
         with self._there.cursor() as cursor:
             self._source.asked(partial(cursor.execute, asked))
             rows = registered(self._here, cursor.fetch_record_batch())
-            query = f"CREATE TEMP TABLE {kept} AS SELECT {listing(here)} FROM {rows}"
+            query = f"CREATE TABLE {kept} AS SELECT {listing(here)} FROM {rows}"
             self._source.asked(partial(self._read, query))
             self._here.unregister(rows)
         return kept

@@ -469,7 +469,7 @@ class FileSource:
     ) -> str:
         """Return a copy of some columns of a Parquet file, whose times are within range."""
         name = hashlib.sha256(repr((path, state_of(path), sorted(used))).encode()).hexdigest()
-        copy = _folder(connection) / f"{COPIES}{name}.parquet"
+        copy = folder_of(connection) / f"{COPIES}{name}.parquet"
         if not copy.exists():
             with reading(self.name):
                 copy_readable(path, copy, used)
@@ -484,7 +484,7 @@ class FileSource:
                 continue
             name = hashlib.sha256(repr((path, state_of(path))).encode()).hexdigest()
             ending = ".csv.gz" if path.lower().endswith(".gz") else ".csv"
-            copy = _folder(connection) / f"{COPIES}{name}{ending}"
+            copy = folder_of(connection) / f"{COPIES}{name}{ending}"
             if not copy.exists():
                 try:
                     _write(self._mended(path, odd, Mender(self.delimiter)), copy)
@@ -569,8 +569,12 @@ def _write(pieces: Iterable[bytes], copy: Path) -> None:
             file.write(piece)
 
 
-def _folder(connection: duckdb.DuckDBPyConnection) -> Path:
-    """Return the folder that a connection spills into."""
+def folder_of(connection: duckdb.DuckDBPyConnection) -> Path:
+    """Return the folder that a connection spills into.
+
+    Args:
+        connection: the connection.
+    """
     return Path(connection.execute("SELECT current_setting('temp_directory')").fetchall()[0][0])
 
 

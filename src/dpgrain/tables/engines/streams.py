@@ -23,6 +23,7 @@ from dpgrain.tables.engines.frames import readable
 from dpgrain.tables.engines.memory import Memory
 from dpgrain.tables.engines.schemas import kind_of
 from dpgrain.tables.engines.sources import (
+    folder_of,
     listing,
     reading,
     readings,
@@ -85,10 +86,27 @@ class Aside:
         return self.table
 
     def _attach(self, connection: duckdb.DuckDBPyConnection, how: str) -> None:
-        path = text(str(Path(self._folder.path) / f"{COPIES}.db"))
-        connection.execute(
-            f"ATTACH IF NOT EXISTS {path} AS {self._name} ({how}ENCRYPTION_KEY {text(self._key)})"
-        )
+        _attach(connection, Path(self._folder.path), self._name, self._key, how)
+
+
+def file_of(connection: duckdb.DuckDBPyConnection) -> str:
+    """Attach a new encrypted file, where a connection spills, and return the SQL name of its table.
+
+    A table in a file is packed, where one in memory is not, and takes a fraction of the room.
+
+    Args:
+        connection: the connection, with which the file goes.
+    """
+    name = f"aside_{next(_counter)}"
+    _attach(connection, folder_of(connection), name, secrets.token_hex(_KEY_BYTES))
+    return f"{name}.rows"
+
+
+def _attach(
+    connection: duckdb.DuckDBPyConnection, folder: Path, name: str, key: str, how: str = ""
+) -> None:
+    path = text(str(folder / f"{COPIES}_{name}.db"))
+    connection.execute(f"ATTACH IF NOT EXISTS {path} AS {name} ({how}ENCRYPTION_KEY {text(key)})")
 
 
 def _removed(folder: SpillFolder, process: int) -> None:
