@@ -251,3 +251,18 @@ def test_every_day_that_clocks_show_is_met(zone: str, back: datetime) -> None:
     # An interval without an end begins on the day that is shown again.
     later = Span("instant", microseconds(back - timedelta(seconds=30)))
     assert shown_days(later, zone) == ((back).astimezone(ZoneInfo(zone)).date(), None)
+
+
+def test_days_that_are_written_in_two_ways_do_not_overlap() -> None:
+    """01/02/2025 is one day to one reading and another to the other; a promise is about either."""
+    one, other = (
+        Rule("at", "day", read=f"DATE written like {dates}")
+        for dates in ("31/12/2025", "12/31/2025")
+    )
+    plain = Rule("at", "day")
+    assert one.overlap(other) is None
+    assert plain.overlap(one) is None
+    assert one.overlap(plain) == Overlap(1)
+    assert one.overlap(one) == Overlap(1)
+    assert one.overlap(Rule("at")) == Overlap(1)
+    assert str(one) == "the day of 'at' written like 31/12/2025"

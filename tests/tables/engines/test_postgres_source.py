@@ -172,6 +172,27 @@ def test_a_query_is_fetched_once_and_as_given(
     assert [columns for columns, _ in fetched] == [("page", "w", "who")]
 
 
+def test_a_query_gives_the_same_rows_for_other_columns(
+    server: Database, visits: str, fetched: list[Any]
+) -> None:
+    query = f"SELECT who, page, w FROM {visits} ORDER BY random() LIMIT 500"
+    table = dg.read(server.address, query=query, user="who", rows="as given")
+    with DuckDB(table) as engine:
+        for used in (["page"], ["w"], []):
+            engine.ask("SELECT count(*) AS n FROM source", used)
+    assert len(fetched) == 1
+
+
+def test_single_rows_come_after_groups(server: Database, visits: str, fetched: list[Any]) -> None:
+    """What was fetched as groups does for counts alone."""
+    with DuckDB(dg.read(server.address, table=visits, user="who")) as engine:
+        engine.distinct(["page"])
+        rows = engine.ask("SELECT count(*) AS n FROM source", ["page"])
+        assert rows.column("n")[0].as_py() == 6000
+        assert engine.extent("who") == (0, 299, 6000)
+    assert [grouped for _, grouped in fetched] == [True, False]
+
+
 ODD: dict[str, tuple[str, list[str], str, list[Any]]] = {
     # Column → type there, values as SQL, type here, and what is read.
     "small": ("smallint", ["1", "32767"], "SMALLINT", [1, 32767]),
