@@ -11,7 +11,7 @@ from tests.torch.library import torch
 # isort: split
 from dpgrain.torch import uses
 from dpgrain.torch.layout import Layout
-from dpgrain.torch.uses import Filters, Kept, Lookup, Outer, Use, norms
+from dpgrain.torch.uses import Filters, Kept, Lookup, Outer, Use, joined, norms, products
 
 LAYOUT = Layout((1, 2, 2, 4))
 
@@ -142,3 +142,39 @@ def test_sums_of_filters_that_cancel_are_made_in_double_precision(
     kept = use.kept()
     assert isinstance(kept, Kept)
     assert torch.equal(kept.sums[0], use.formed(0).float())
+
+
+@pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.parametrize("kept", [False, True], ids=["map", "sums"])
+def test_products_of_a_tied_table_are_those_of_what_is_formed(kept: bool, times: int) -> None:
+    torch.manual_seed(1)
+    words, width, layout = 6, 4, LAYOUT.times(times)
+    lookup = Lookup(LAYOUT, torch.randint(0, words, (9, 5)), draw(9, 5, width), words)
+    rows = 9 * times
+    use: Any = Outer(layout, draw(rows, 3, width), draw(rows, 3, words))
+    if kept:
+        use = Kept(layout, torch.stack([use.formed(block) for block in range(4)]))
+    found = products(use, lookup)
+    for block in range(4):
+        wanted = (use.formed(block) * lookup.formed(block)).sum()
+        assert torch.allclose(found[block], wanted)
+
+
+def test_calls_with_other_numbers_of_rows_are_not_put_beside_each_other() -> None:
+    one, two = (Outer(LAYOUT.times(k), draw(9 * k, 3, 4), draw(9 * k, 3, 5)) for k in (1, 2))
+    lookup = Lookup(LAYOUT, torch.randint(0, 5, (9, 2)), draw(9, 2, 4), 5)
+    found = joined([lookup, one, two, one])
+    assert [type(use) for use in found] == [Outer, Outer, Lookup]
+    assert found[0].layout == LAYOUT
+
+
+@pytest.mark.parametrize(("rows", "inputs"), [(3, 400), (40, 100), (40, 400), (90, 100)])
+def test_long_sequences_have_norms_by_either_way(
+    rows: int, inputs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(1)
+    use = Outer(Layout((1, 1, 2)), torch.randn(4, rows, inputs), torch.randn(4, rows, 2 * inputs))
+    formed = torch.stack([use.formed(block).square().sum() for block in range(3)])
+    for worth in (0.0, 0.5, 1e9):
+        monkeypatch.setattr(uses, "_LONG_GRAM_WORTH", worth)
+        assert torch.allclose(use.squares(), formed, rtol=1e-5)

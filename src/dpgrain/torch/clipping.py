@@ -20,7 +20,7 @@ from dpgrain.means.grid import on_grid
 from dpgrain.torch.layout import Layout
 from dpgrain.torch.library import torch
 from dpgrain.torch.precision import precisely
-from dpgrain.torch.uses import Uses, joined
+from dpgrain.torch.uses import Kept, Lookup, Outer, Uses, joined, products
 
 #: A product of matrices is off by at most this share of the sum of the lengths of its terms, by type of
 #: number: 128 roundings in one direction. The tests measure it.
@@ -263,6 +263,10 @@ def _norms(uses: Uses, layout: Layout) -> Any:
     for of in uses.values():
         if len(of) == 1:
             squares.append(of[0].squares())
+            continue
+        if len(of) == 2 and isinstance(of[0], Outer | Kept) and isinstance(of[1], Lookup):
+            both = of[0].squares() + of[1].squares() + 2 * products(of[0], of[1])
+            squares.append(both.clamp(min=0))
             continue
         # A parameter that is used several times has one gradient, which is the sum.
         blocks = range(layout.blocks)

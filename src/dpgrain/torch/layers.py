@@ -44,7 +44,13 @@ REFUSED: Mapping[type, str] = {
 def _linear(_layer: Any, x: Any, b: Any, layout: Layout) -> Mapping[str, Use]:
     """Return the uses of a linear map, at any number of positions of each record."""
     x, b = (t.reshape(len(t), -1, t.shape[-1]) for t in (x, b))
-    return {"weight": Outer.of(layout, x, b), "bias": Kept(layout, layout.per_block(b.sum(1)))}
+    return {"weight": Outer.of(layout, x, b), "bias": _added(layout, b)}
+
+
+def _added(layout: Layout, b: Any) -> Kept:
+    """Return the use of what is added at each position."""
+    kind = torch.promote_types(b.dtype, torch.float32)
+    return Kept(layout, layout.per_block(b.sum(1, dtype=kind)))
 
 
 def _convolution(layer: Any, x: Any, b: Any, layout: Layout) -> Mapping[str, Use]:
@@ -144,7 +150,7 @@ def _instance_norm(layer: Any, x: Any, b: Any, layout: Layout) -> Mapping[str, U
 def _linear_by_columns(_layer: Any, x: Any, b: Any, layout: Layout) -> Mapping[str, Use]:
     """Return the uses of a linear map whose weight has inputs first."""
     x, b = (t.reshape(len(t), -1, t.shape[-1]) for t in (x, b))
-    return {"weight": Outer.of(layout, b, x), "bias": Kept(layout, layout.per_block(b.sum(1)))}
+    return {"weight": Outer.of(layout, b, x), "bias": _added(layout, b)}
 
 
 def _root_mean_square(layer: Any, x: Any, b: Any, layout: Layout) -> Mapping[str, Use]:
@@ -294,6 +300,10 @@ RULES: Mapping[type, Rule] = {
     nn.InstanceNorm3d: _instance_norm,
     nn.PReLU: _slope,
 }
+
+
+#: Rules that take numbers in half precision.
+TAKE_HALVES: frozenset[Rule] = frozenset((_linear, _linear_by_columns))
 
 
 def rule_of(layer: Any, apart: tuple[type, ...]) -> Rule | None:

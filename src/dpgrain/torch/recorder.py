@@ -24,7 +24,7 @@ from torch.utils._pytree import (
 
 from dpgrain._wording import shorten
 from dpgrain.errors import ParameterError
-from dpgrain.torch.layers import Rule, own_parameters, rule_of
+from dpgrain.torch.layers import TAKE_HALVES, Rule, own_parameters, rule_of
 from dpgrain.torch.layout import Layout
 from dpgrain.torch.library import torch
 from dpgrain.torch.outputs import Pass, Reduction, alone, is_rows, mapped
@@ -32,7 +32,6 @@ from dpgrain.torch.owners import Owner, copies_of, kept, read
 from dpgrain.torch.precision import (
     half_mean,
     halves_inputs,
-    is_half,
     precisely,
     whole_products,
 )
@@ -47,7 +46,7 @@ from dpgrain.torch.trial import (
     probe_of,
     rows_of,
 )
-from dpgrain.torch.uses import Uses, add_use
+from dpgrain.torch.uses import Uses, add_use, single
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,7 +84,9 @@ class Call:
         """
         self.of.check_gradient(self.name, gradient)
         with precisely():
-            x, b = (_at_least_single(t.detach()) for t in (x, gradient))
+            x, b = x.detach(), gradient.detach()
+            if self.rule not in TAKE_HALVES:
+                x, b = single(x), single(b)
             uses = self.rule(self.layer, x, b, self.layout)
         for name, parameter in self.parameters.items():
             if name in uses:
@@ -708,8 +709,3 @@ def _states_of(module: Any, *, contents: bool = False) -> dict[str, _State]:
 def _bytes_of(tensor: Any) -> Any:
     """Return a tensor's contents, among which what is no number is itself."""
     return tensor.detach().reshape(-1).view(torch.uint8)
-
-
-def _at_least_single(tensor: Any) -> Any:
-    """Return a tensor of real numbers in single precision or better; whole numbers stay."""
-    return tensor.float() if is_half(tensor.dtype) else tensor

@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 
 from dpgrain.torch.layout import Layout
 from dpgrain.torch.library import torch
+from dpgrain.torch.precision import is_half
 
 # Entries of a slice in which gradients of blocks are made that are formed for their norms alone.
 _SLICE_ENTRIES = 1 << 19
@@ -26,6 +27,11 @@ _LONGEST_TERMS = 1024.0
 _KEPT_MEMORY = 1.25
 # Ratio of k²·(inputs + outputs) to inputs·outputs up to which a Gram matrix of k rows is made.
 _GRAM_WORTH = 4
+# Ratio of k·(inputs + outputs) to inputs·outputs up to which it is, where double precision costs twice
+# as much as single precision: products with it are fewer then, and no block has a gradient of its own.
+_LONG_GRAM_WORTH = 0.5
+# Versions of GPUs that have half as many units for double precision as for single.
+_QUICK_IN_DOUBLE = frozenset(((6, 0), (7, 0), (8, 0), (9, 0)))
 # Records of blocks that are put beside each other as groups of one convolution, at most.
 _FEW_RECORDS = 2
 # Numbers that are laid out beside each other on a GPU, of what filters see, at a time, at most.
@@ -140,6 +146,9 @@ class Kept(Use):
 class Outer(Use):
     """The use of the weight of a linear map: the sum over rows of b xᵀ.
 
+    Factors may have half precision, in which they take half of the memory, or none where the network
+    keeps them itself; all is computed in single precision or better.
+
     Args:
         layout: the blocks.
         x: (rows, positions, inputs) what went into the map.
@@ -164,7 +173,9 @@ class Outer(Use):
         if entries > _KEPT_MEMORY * made_of:
             return Outer(layout, x, b)
         views = layout.views(x, b)
-        parts = [torch.bmm(b.flatten(1, 2).mT, x.flatten(1, 2)) for _, (x, b) in views]
+        parts = [
+            torch.bmm(single(b).flatten(1, 2).mT, single(x).flatten(1, 2)) for _, (x, b) in views
+        ]
         return Outer(layout, x, b).keeping(parts[0] if len(parts) == 1 else torch.cat(parts))
 
     def beside(self, others: Sequence[Outer]) -> Outer:
@@ -197,8 +208,9 @@ class Outer(Use):
 
     def total(self, weights: Any) -> Any:
         """Return the sum over blocks, each times its weight."""
-        weighted = self.b * self.layout.per_row(weights.to(self.b.dtype))[:, None, None]
-        return weighted.flatten(0, 1).t() @ self.x.flatten(0, 1)
+        b, x = single(self.b), single(self.x)
+        weighted = b * self.layout.per_row(weights.to(b.dtype))[:, None, None]
+        return weighted.flatten(0, 1).t() @ x.flatten(0, 1)
 
     def formed(self, block: int) -> Any:
         """Return what one block adds."""
@@ -434,11 +446,13 @@ def joined(of: Sequence[Use]) -> list[Use]:
     Args:
         of: the uses, in several calls.
     """
-    outer = [use for use in of if isinstance(use, Outer)]
-    lookups = [use for use in of if isinstance(use, Lookup)]
     out = [use for use in of if not isinstance(use, Outer | Lookup)]
-    out += outer if len(outer) <= 1 else [outer[0].beside(outer[1:])]
-    out += lookups if len(lookups) <= 1 else [lookups[0].beside(lookups[1:])]
+    for kind in (Outer, Lookup):
+        alike: dict[Layout, list[Any]] = {}
+        for use in of:
+            if isinstance(use, kind):
+                alike.setdefault(use.layout, []).append(use)
+        out += [same[0] if len(same) == 1 else same[0].beside(same[1:]) for same in alike.values()]
     return out
 
 
@@ -449,13 +463,54 @@ def _squares_of_products(x: Any, b: Any) -> Any:
     outputs = b.shape[-1]
     if rows == 1:
         return _squares(x) * _squares(b)
-    if rows * rows * (inputs + outputs) <= _GRAM_WORTH * inputs * outputs:
+    few = rows * rows * (inputs + outputs) <= _GRAM_WORTH * inputs * outputs
+    some = rows * (inputs + outputs) <= _LONG_GRAM_WORTH * inputs * outputs
+    if few or (some and _is_quick_in_double(x)):
         # Sums cancel, so that the Gram matrix loses twice the digits: it is made in double precision.
         x, b = x.double(), b.double()
         return ((x @ x.mT) * (b @ b.mT)).sum((1, 2)).clamp_(min=0)
     few = max(1, _SLICE_ENTRIES // (inputs * outputs))
     slices = (slice(i, i + few) for i in range(0, n, few))
-    return torch.cat([_squares(torch.bmm(b[some].mT, x[some])) for some in slices])
+    return torch.cat([_squares(torch.bmm(single(b[some]).mT, single(x[some]))) for some in slices])
+
+
+def single(tensor: Any) -> Any:
+    """Return a tensor of real numbers in single precision or better; whole numbers stay.
+
+    Args:
+        tensor: the tensor.
+    """
+    return tensor.float() if is_half(tensor.dtype) else tensor
+
+
+def _is_quick_in_double(tensor: Any) -> bool:
+    if not _on_gpu(tensor):
+        return True
+    return torch.cuda.get_device_capability(tensor.device) in _QUICK_IN_DOUBLE
+
+
+def products(of: Outer | Kept, lookup: Lookup) -> Any:
+    """Return (blocks,) the products of what blocks add in a map, or by sums, and in a lookup.
+
+    Args:
+        of: the use of a parameter that is a map or a sum.
+        lookup: its use as a table, as in language models whose head is tied to it.
+
+    From the map's sum bᵀx and a row g that is added at place p, the product is Σ b_p (x·g), for which
+    no gradient is formed.
+    """
+    layout = lookup.layout
+    if isinstance(of, Kept):
+        block = layout.per_row(torch.arange(layout.blocks, device=of.sums.device))
+        met = of.sums[block[:, None], lookup.places].double() * lookup.b.double()
+        return layout.per_block(met.sum((1, 2)))
+    found = []
+    in_maps, looked_up = of.layout.views(of.x, of.b), layout.views(lookup.places, lookup.b)
+    for (_, maps), (_, tables) in zip(in_maps, looked_up, strict=True):
+        x, b, places, g = (view.flatten(1, 2) for view in (*maps, *tables))
+        at = places[:, None, :].expand(-1, b.shape[1], -1)
+        found.append(((x.double() @ g.double().mT) * b.gather(2, at).double()).sum((1, 2)))
+    return torch.cat(found)
 
 
 def norms(tensor: Any) -> Any:

@@ -1,0 +1,387 @@
+"""Cost of private fine-tuning of language models, beside plain fine-tuning of the same kind.
+
+Run ``python -m benchmarks.language [--device cuda] [--quick] [--only WORDS] [--profile]`` from a
+checkout, with ``PYTHONPATH=src`` or the package installed. It needs PyTorch, transformers and, for
+LoRA, peft; models have random weights, made from configurations, so that nothing is downloaded.
+
+Each figure is the median over windows of the time of a step, divided by that of the plain step on the
+same records, with the same precision and checkpointing, in the same window. Both begin with records in
+memory and end with gradients of all trained parameters: plain ones with those of the mean loss, ours
+with the sum over blocks of their clipped mean gradients. The optimizer costs both the same.
+
+- *time*: ours ÷ plain; on a GPU on the clock until all is done, elsewhere of processor time.
+- *memory*: ours ÷ plain, of the most that a step holds at a time, weights included: what PyTorch holds
+  on a GPU; the peak of a process of its own, without what it holds before a model is made, elsewhere.
+- *ms*, *MB*: the time and the memory of the plain step.
+- *noise*: the time of drawing noise for all trained parameters, in plain steps.
+
+A last line tells the largest difference between sums with each block's gradient by itself, in bounds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import statistics
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+
+from dpgrain.torch import losses
+from dpgrain.torch.clipping import clipped_sums
+from dpgrain.torch.layout import Layout
+from dpgrain.torch.recorder import Recorder
+
+BOUND = 0.1
+_GPT = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A configuration in which both ways are timed.
+
+    Args:
+        model: the kind of model: ``"gpt2"``, ``"llama"`` or ``"bert"``.
+        width: the width of its layers.
+        layers: the number of layers.
+        words: the size of the vocabulary.
+        blocks: the number of blocks of a batch.
+        size: the number of records of a block.
+        length: the number of tokens of a record.
+        lora: whether adapters are trained alone.
+        half: whether it computes under autocast to bfloat16.
+        checkpointing: whether activations are made again in the backward pass.
+    """
+
+    model: str
+    width: int
+    layers: int
+    words: int
+    blocks: int
+    size: int
+    length: int
+    lora: bool = False
+    half: bool = False
+    checkpointing: bool = False
+
+    def __str__(self) -> str:
+        more = ["LoRA" if self.lora else "full", "bf16" if self.half else "fp32"]
+        more += ["checkpointing"] if self.checkpointing else []
+        return (
+            f"{self.model} {self.width}×{self.layers}, {self.blocks}×{self.size} records of "
+            f"{self.length}, {', '.join(more)}"
+        )
+
+    def made(self) -> Any:
+        """Return the model, with random weights and without dropout."""
+        torch.manual_seed(1)
+        heads = max(2, self.width // 64)
+        if self.model == "gpt2":
+            model = transformers.GPT2LMHeadModel(
+                transformers.GPT2Config(
+                    **_GPT,
+                    vocab_size=self.words,
+                    n_embd=self.width,
+                    n_layer=self.layers,
+                    n_head=heads,
+                    n_positions=self.length,
+                    resid_pdrop=0.0,
+                    embd_pdrop=0.0,
+                    attn_pdrop=0.0,
+                )
+            )
+            adapted = ["c_attn"]
+        elif self.model == "llama":
+            model = transformers.LlamaForCausalLM(
+                transformers.LlamaConfig(
+                    **_GPT,
+                    vocab_size=self.words,
+                    hidden_size=self.width,
+                    intermediate_size=8 * self.width // 3 // 32 * 32,
+                    num_hidden_layers=self.layers,
+                    num_attention_heads=heads,
+                    max_position_embeddings=self.length,
+                )
+            )
+            adapted = ["q_proj", "v_proj"]
+        else:
+            model = transformers.BertForSequenceClassification(
+                transformers.BertConfig(
+                    vocab_size=self.words,
+                    hidden_size=self.width,
+                    intermediate_size=4 * self.width,
+                    num_hidden_layers=self.layers,
+                    num_attention_heads=heads,
+                    max_position_embeddings=self.length,
+                    hidden_dropout_prob=0.0,
+                    attention_probs_dropout_prob=0.0,
+                )
+            )
+            adapted = ["query", "value"]
+        model.config.use_cache = False
+        if self.lora:
+            import peft
+
+            model = peft.get_peft_model(model, peft.LoraConfig(r=8, target_modules=adapted))
+        if self.checkpointing:
+            model.gradient_checkpointing_enable({"use_reentrant": False})
+            if self.lora:
+                model.enable_input_require_grads()
+        return model.train()
+
+    def drawn(self, device: str) -> tuple[dict[str, Any], Any]:
+        """Return made-up records and their labels."""
+        generator = torch.Generator().manual_seed(2)
+        shape = (self.blocks * self.size, self.length)
+        tokens = torch.randint(3, self.words, shape, generator=generator).to(device)
+        inputs = {"input_ids": tokens, "attention_mask": torch.ones_like(tokens)}
+        return inputs, (tokens[:, 0] % 2 if self.model == "bert" else tokens)
+
+    def losses(self, outputs: Any, labels: Any) -> Any:
+        """Return the loss of each record."""
+        loss = losses.classification if self.model == "bert" else losses.causal_lm
+        return loss(outputs, labels)
+
+
+#: On two cores, blocks of 4 records; and where PyTorch sees a GPU.
+QUICK = [Setting("gpt2", 64, 2, 512, 2, 4, 32, lora=lora) for lora in (False, True)]
+ON_PROCESSORS = [
+    Setting("gpt2", 256, 4, 4096, 4, 4, 128, lora=True),
+    Setting("gpt2", 256, 4, 4096, 4, 4, 128),
+    Setting("llama", 256, 4, 4096, 4, 4, 128, lora=True),
+    Setting("llama", 256, 4, 4096, 4, 4, 128),
+    Setting("bert", 256, 4, 4096, 4, 4, 128, lora=True),
+    Setting("bert", 256, 4, 4096, 4, 4, 128),
+    Setting("gpt2", 256, 4, 4096, 4, 4, 128, checkpointing=True),
+]
+ON_GPUS = [
+    Setting("gpt2", 768, 12, 50257, 8, 4, 512, lora=True, half=True),
+    Setting("gpt2", 768, 12, 50257, 8, 4, 512, half=True),
+    Setting("gpt2", 768, 12, 50257, 8, 4, 512),
+    Setting("gpt2", 768, 12, 50257, 8, 4, 512, half=True, checkpointing=True),
+    Setting("bert", 768, 12, 30522, 16, 4, 256, half=True),
+    Setting("llama", 2048, 16, 32000, 4, 4, 1024, lora=True, half=True),
+    Setting("llama", 2048, 16, 32000, 4, 4, 1024, lora=True, half=True, checkpointing=True),
+    Setting("llama", 2048, 16, 32000, 4, 4, 1024, half=True, checkpointing=True),
+]
+
+
+def plain(setting: Setting, model: Any, device: str) -> Callable[[], Any]:
+    """The gradient of the mean loss."""
+    inputs, labels = setting.drawn(device)
+
+    def step() -> list[Any]:
+        model.zero_grad(set_to_none=True)
+        with _precision(setting, device):
+            loss = setting.losses(model(**inputs), labels).mean()
+        loss.backward()
+        return [p.grad for p in model.parameters() if p.requires_grad]
+
+    return step
+
+
+def ours(setting: Setting, model: Any, device: str) -> tuple[Callable[[], Any], Recorder]:
+    """The sum over blocks of their clipped mean gradients."""
+    inputs, labels = setting.drawn(device)
+    layout = Layout((setting.size,) * setting.blocks)
+    recorder = Recorder(model, (), lambda: layout)
+    # A network is tried once, before its first step.
+    few = {name: tensor[:2, : min(16, setting.length)] for name, tensor in inputs.items()}
+    with _precision(setting, device):
+        recorder.try_on(((), few), 2)
+
+    def step() -> dict[Any, Any]:
+        with _precision(setting, device):
+            loss = setting.losses(model(**inputs), labels).sum()
+        loss.backward()
+        uses = recorder.uses
+        recorder.clear()
+        return clipped_sums(uses, layout, BOUND)
+
+    return step, recorder
+
+
+def _precision(setting: Setting, device: str) -> Any:
+    kind = torch.device(device).type
+    return torch.autocast(kind, torch.bfloat16) if setting.half else nullcontext()
+
+
+def _clock(device: str) -> Callable[[], float]:
+    """Return the clock of a device, which waits until all is done."""
+    if torch.device(device).type != "cuda":
+        return time.process_time
+
+    def now() -> float:
+        torch.cuda.synchronize()
+        return time.perf_counter()
+
+    return now
+
+
+def timed(setting: Setting, device: str, windows: int) -> dict[str, float]:
+    """Return the median of the times of both ways, and of the noise, window by window."""
+    model, now = setting.made().to(device), _clock(device)
+    trained = [p for p in model.parameters() if p.requires_grad]
+    of_plain, of_ours, of_noise = [], [], []
+    for window in range(windows + 1):
+        step = plain(setting, model, device)
+        began = now()
+        step()
+        of_plain.append(now() - began)
+        del step
+        model.zero_grad(set_to_none=True)
+        step, recorder = ours(setting, model, device)
+        if window == 0:
+            step()
+        began = now()
+        step()
+        of_ours.append(now() - began)
+        recorder.remove()
+        del step, recorder
+        began = now()
+        for parameter in trained:
+            torch.randn(parameter.shape, device=device)
+        of_noise.append(now() - began)
+    ratios = [one / other for one, other in zip(of_ours[1:], of_plain[1:], strict=True)]
+    noise = [one / other for one, other in zip(of_noise[1:], of_plain[1:], strict=True)]
+    return {
+        "ms": 1000 * statistics.median(of_plain[1:]),
+        "time": statistics.median(ratios),
+        "noise": statistics.median(noise),
+    }
+
+
+def held(setting: Setting, device: str, way: str) -> float:
+    """Return the most that a step holds, in megabytes; on processors of a process of its own."""
+    if torch.device(device).type == "cuda":
+        return _held_here(setting, device, way)
+    asked = json.dumps({"setting": asdict(setting), "way": way})
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.language", "--held", asked],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    return float(done.stdout.strip().splitlines()[-1])
+
+
+def _held_here(setting: Setting, device: str, way: str) -> float:
+    on_gpu = torch.device(device).type == "cuda"
+    gc.collect()
+    if on_gpu:
+        torch.cuda.empty_cache()
+        before = torch.cuda.memory_allocated()
+        torch.cuda.reset_peak_memory_stats()
+    else:
+        # The peak begins anew, on Linux.
+        Path("/proc/self/clear_refs").write_text("5")
+        before = 1000 * _of_process("VmRSS")
+    model = setting.made().to(device)
+    step = plain(setting, model, device) if way == "plain" else ours(setting, model, device)[0]
+    for _ in range(2):
+        step()
+    if on_gpu:
+        return float(torch.cuda.max_memory_allocated() - before) / 1e6
+    return float(1000 * _of_process("VmHWM") - before) / 1e6
+
+
+def _of_process(name: str) -> int:
+    """Return a number of this process, in kilobytes."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(name))
+
+
+def difference(setting: Setting, device: str) -> float:
+    """Return how far sums are from those of each block by itself, in bounds."""
+    model = setting.made().to(device)
+    step, recorder = ours(setting, model, device)
+    sums = step()
+    recorder.remove()
+    inputs, labels = setting.drawn(device)
+    trained = [p for p in model.parameters() if p.requires_grad]
+    alone: dict[Any, Any] = {p: torch.zeros_like(p, dtype=torch.float64) for p in trained}
+    for block in range(setting.blocks):
+        rows = slice(block * setting.size, (block + 1) * setting.size)
+        own = {name: tensor[rows] for name, tensor in inputs.items()}
+        with _precision(setting, device):
+            loss = setting.losses(model(**own), labels[rows]).mean()
+        parts = torch.autograd.grad(loss, trained, allow_unused=True)
+        norm = sum(float(part.double().square().sum()) for part in parts if part is not None) ** 0.5
+        for parameter, part in zip(trained, parts, strict=True):
+            if part is not None:
+                alone[parameter] += part.double() * min(1.0, BOUND / norm)
+    squares = sum(
+        float((sums.get(p, torch.zeros_like(p)).double() - part).square().sum())
+        for p, part in alone.items()
+    )
+    return float(squares**0.5 / BOUND)
+
+
+def rows(settings: list[Setting], device: str, windows: int) -> Iterator[str]:
+    """Yield the lines of the table."""
+    yield f"{'setting':<58} {'time':>6} {'memory':>7} {'noise':>6} {'ms':>8} {'MB':>8}"
+    for setting in settings:
+        found = timed(setting, device, windows)
+        memory = {way: held(setting, device, way) for way in ("plain", "ours")}
+        yield (
+            f"{setting!s:<58} {found['time']:>6.2f} {memory['ours'] / memory['plain']:>7.2f} "
+            f"{found['noise']:>6.2f} {found['ms']:>8.1f} {memory['plain']:>8.0f}"
+        )
+    smallest = min(settings, key=lambda each: each.width * each.layers * each.length)
+    yield f"{smallest}: off by {difference(smallest, device):.1e} bounds from each block by itself"
+
+
+def profiled(setting: Setting, device: str) -> str:
+    """Return what a step of ours spends its time on."""
+    model = setting.made().to(device)
+    step, recorder = ours(setting, model, device)
+    step()
+    kinds = [torch.profiler.ProfilerActivity.CPU]
+    if torch.device(device).type == "cuda":
+        kinds.append(torch.profiler.ProfilerActivity.CUDA)
+    with torch.profiler.profile(activities=kinds) as profile:
+        step()
+    recorder.remove()
+    by = "self_cuda_time_total" if len(kinds) > 1 else "self_cpu_time_total"
+    return str(profile.key_averages().table(sort_by=by, row_limit=14, max_name_column_width=40))
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--quick", action="store_true", help="the smallest models")
+    parser.add_argument("--windows", type=int, default=5)
+    parser.add_argument("--only", default="", help="settings whose words hold these")
+    parser.add_argument("--profile", action="store_true", help="what each step spends its time on")
+    parser.add_argument("--held", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    if given.held:
+        asked = json.loads(given.held)
+        print(_held_here(Setting(**asked["setting"]), "cpu", asked["way"]))
+        return
+    on_gpu = torch.device(given.device).type == "cuda"
+    settings = QUICK if given.quick else ON_GPUS if on_gpu else ON_PROCESSORS
+    settings = [each for each in settings if given.only in str(each)]
+    name = torch.cuda.get_device_name() if on_gpu else "one thread"
+    print(f"{name}, torch {torch.__version__}, transformers {transformers.__version__}")
+    for line in rows(settings, given.device, given.windows):
+        print(line, flush=True)
+    for setting in settings if given.profile else ():
+        print(f"\n{setting}\n{profiled(setting, given.device)}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
