@@ -30,7 +30,7 @@ test-torch: $(VENV)/.dev
 	$(BIN)/pip install --quiet --disable-pip-version-check 'torch==2.13.0' --editable '.[transformers]'
 	$(BIN)/pytest -n auto tests/torch $(NETWORKS:%=tests/experiments/test_%.py)
 	$(BIN)/pytest -q --doctest-modules src/dpgrain/torch
-	$(BIN)/pytest -q tests/docs/test_pages.py -k networks --search=all
+	$(BIN)/pytest -q tests/docs/test_pages.py -k 'networks or language' --search=all
 
 # More of each search, spread evenly over its cases, and more random examples; and the programs that
 # stand beside the package.

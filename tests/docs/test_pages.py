@@ -73,6 +73,8 @@ def test_the_page_shows_what_its_code_prints(
         request.getfixturevalue("visits_there")
     if "\nimport torch\n" in text and find_spec("torch") is None:
         pytest.skip("PyTorch is not installed: pip install 'dpgrain[torch]'")
+    if "\nimport transformers\n" in text and find_spec("transformers") is None:
+        pytest.skip("transformers is not installed: pip install 'dpgrain[transformers]'")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "100")
     bits = Bits()

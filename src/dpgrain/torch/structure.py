@@ -14,6 +14,8 @@ from dpgrain.torch.precision import halves_inputs
 _MOST_ENTRIES = 1000
 # Hooks that PyTorch calls around all modules.
 _GLOBAL_HOOKS = tuple(name for name in vars(torch.nn.modules.module) if name.startswith("_global_"))
+# What PyTorch keeps in every module, beside its mode: parameters, buffers, modules and hooks.
+_OF_MODULES = frozenset(vars(torch.nn.Module())) - {"training"}
 _PLAIN = (bool, int, str, bytes, type(None), torch.dtype, torch.device)
 
 
@@ -109,12 +111,14 @@ def kept_of(module: Any) -> dict[tuple[str, str], Any]:
         (name, attribute): _plain(value, own=True)
         for name, part in module.named_modules()
         for attribute, value in vars(part).items()
-        if attribute not in ("_modules", "_parameters", "_buffers")
+        if attribute not in _OF_MODULES
     }
 
 
 def _plain(value: Any, *, own: bool = False) -> Any:
     """Return what of a value can be compared; of a tensor which one it is, if ``own`` is asked."""
+    if type(value) in _PLAIN:
+        return type(value), value
     if isinstance(value, torch.Tensor):
         return (_Same(value), value._version) if own else (torch.Tensor, value.dtype, value.dim())
     if isinstance(value, _PLAIN):
