@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
@@ -288,3 +289,29 @@ def test_copies_are_few_enough_for_the_memory() -> None:
             max_grad_norm=1.0,
         )
         assert len(next(iter(loader))[0]) == rows
+
+
+class Placed(torch.nn.Module):
+    """A network that is called with the places of its tokens, which all records share."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.places, self.map = nn.Embedding(LENGTH, WIDTH), nn.Linear(WIDTH, 2)
+
+    def forward(self, x: Any, places: Any) -> Any:
+        return self.map(torch.tanh(x + self.places(places)))
+
+
+def test_an_input_as_long_as_the_batch_has_no_rows_of_records() -> None:
+    module, places, layout = Placed(), torch.arange(LENGTH), Layout((1, 1))
+    alone = copy.deepcopy(module)
+    recorder = Recorder(module, (), lambda: layout)
+    for rows in (2, LENGTH, 3):
+        layout = Layout((1,) * rows)
+        x = numbers(rows)
+        module(x, places).square().sum((1, 2)).sum().backward()
+        uses = recorder.uses[module.places.weight]
+        for row in range(rows):
+            loss = alone(x[row : row + 1], places).square().sum()
+            (wanted,) = torch.autograd.grad(loss, alone.places.weight)
+            assert torch.allclose(sum(use.formed(row) for use in uses).float(), wanted, atol=1e-5)

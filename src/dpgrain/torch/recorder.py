@@ -11,13 +11,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import product
+from itertools import count, product
 from typing import Any, Protocol
 
 from torch.utils._pytree import (
     keystr,
     tree_flatten,
     tree_flatten_with_path,
+    tree_leaves,
     tree_map,
     tree_unflatten,
 )
@@ -319,7 +320,11 @@ class Recorder:
         # Whole numbers may be places of tables, or mark what is seen.
         parts = self.module.modules()
         tables = [part.num_embeddings for part in parts if hasattr(part, "num_embeddings")]
-        for whole, records in product((min(tables, default=2), 2), (FEW_RECORDS, rows)):
+        # What is no record must not be as long as there are records.
+        leaves = [leaf for leaf in tree_leaves(inputs) if isinstance(leaf, torch.Tensor)]
+        others = {len(leaf) for leaf in leaves if leaf.dim() and not is_rows(leaf, rows)}
+        few = next(number for number in count(FEW_RECORDS) if number not in others)
+        for whole, records in product((min(tables, default=2), 2), (few, rows)):
             try:
                 made = made_up(inputs, rows, records, whole)
                 check_apart(self._looked_at, made, records, half=halves_inputs())
