@@ -13,37 +13,33 @@ from dpgrain.owners.extension import extension
 
 
 def _twice(rows: Sequence[Row], bound: int) -> float:
-    """Twice the extension: exactly of two owners, else within a tolerance, in a thousand steps."""
-    if max((len(owners) for owners, _ in rows), default=1) <= 2:
-        return float(extension(sharing_of(rows, bound))[0])
-    return float(extension(sharing_of(rows, bound, 1000), np.array([1]))[0]) / 1000
+    """Twice the extension."""
+    return float(extension(sharing_of(rows, bound))[0])
 
 
 @pytest.mark.search
 @pytest.mark.parametrize("bound", [1, 2, 3])
-@pytest.mark.parametrize(
-    ("people", "owners", "amounts"), [(3, 2, (1, 2)), (4, 2, (1,)), (3, 3, (1,)), (4, 3, (2,))]
-)
+@pytest.mark.parametrize(("people", "amounts"), [(3, (1, 2)), (4, (1,)), (4, (2,))])
 def test_no_neighbours_are_farther_apart_than_the_bound(
-    people: int, owners: int, amounts: tuple[int, ...], bound: int
+    people: int, amounts: tuple[int, ...], bound: int
 ) -> None:
     # Exchanged rows: tables that agree in what a person does not own.
     ends: dict[tuple[int, tuple[Row, ...]], list[float]] = defaultdict(list)
     known: dict[tuple[Row, ...], float] = {}
-    for rows in all_tables(people, 4, owners, amounts):
+    for rows in all_tables(people, 4, 2, amounts):
         known[tuple(rows)] = _twice(rows, bound)
-    farthest, slack = 0.0, 0.0 if owners == 2 else 2 / 1000
+    farthest = 0.0
     for table, twice in known.items():
         for person in range(people):
             rest = without(table, person)
-            assert -slack <= twice - known[rest] <= 2 * bound + slack, (table, person)
+            assert 0 <= twice - known[rest] <= 2 * bound, (table, person)
             ends[person, rest].append(twice)
     for values in ends.values():
         farthest = max(farthest, max(values) - min(values))
-    assert 2 * bound - slack <= farthest <= 2 * bound + slack
+    assert farthest == 2 * bound
 
 
-@pytest.mark.parametrize("owners", [1, 2, 3, 4])
+@pytest.mark.parametrize("owners", [1, 2])
 def test_it_is_the_value_of_the_linear_program(owners: int) -> None:
     rng = np.random.default_rng(owners)
     for _ in range(100):
@@ -59,12 +55,6 @@ def test_one_owner_a_row_is_the_usual_clip() -> None:
 def test_it_is_the_truth_where_nobody_has_more_than_the_bound() -> None:
     rows = [((0, 1), 4), ((1, 2), 3), ((0, 2), 1), ((2,), 3)]
     assert _twice(rows, 7) == 2 * 11
-
-
-def test_rows_of_two_and_of_three_owners_that_hang_together() -> None:
-    pairs = [(0, 1), (1, 2), (0, 2), (3, 4), (3, 5), (4, 5)]
-    rows: list[Row] = [((0, 1, 2), 5), *((pair, 5) for pair in pairs)]
-    assert _twice(rows, 6) == pytest.approx(2 * by_program(sharing_of(rows, 6)), abs=2e-3)
 
 
 # -- rules that keep some rows by what others hold are not stable --

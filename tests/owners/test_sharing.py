@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from tests.owners.cases import sharing_of
 
-from dpgrain.owners.sharing import added
+from dpgrain.owners.sharing import Sharing, added
 
 
 def test_a_load_is_the_sum_of_a_persons_rows() -> None:
@@ -23,3 +23,10 @@ def test_some_rows_keep_their_owners() -> None:
 
 def test_sums_are_whole_numbers_beyond_those_of_floats() -> None:
     assert added(np.array([1, 1]), np.array([2**60, 1]), 2).tolist() == [0, 2**60 + 1]
+
+
+def test_a_load_beyond_64_bits_is_large() -> None:
+    """A sum that began anew from below would be one of a person whom nothing bounds."""
+    ones = np.full(5, 2**62)
+    sharing = Sharing.of(ones, np.arange(5), np.zeros(5, dtype=np.int64), 2**62)
+    assert sharing.load().tolist() == [2**62]

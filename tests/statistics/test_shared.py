@@ -14,7 +14,7 @@ import pytest
 
 import dpgrain as dg
 from dpgrain import learn
-from dpgrain.errors import DpgrainError, ParameterError, SchemaError
+from dpgrain.errors import DpgrainError, ParameterError
 from dpgrain.learn.features import Encoding, Number
 from dpgrain.owners.bound import BoundSearch
 from dpgrain.publishing import charge
@@ -30,15 +30,12 @@ ASKED: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6, "random_state": 1}
 ELEMENT = dg.Element("channel")
 
 
-def _table(rows: Sequence[Row], lists: bool = False, **how: Any) -> dg.SharedTable:
+def _table(rows: Sequence[Row], **how: Any) -> dg.SharedTable:
     owners, channel, amount = zip(*rows, strict=True) if rows else ((),) * 3
     columns: dict[str, Any] = {
         "channel": pa.array(channel, pa.string()),
         "amount": pa.array(amount, pa.float64()),
     }
-    if lists:
-        columns["owners"] = pa.array(map(list, owners), pa.list_(pa.string()))
-        return dg.read(pa.table(columns), user=["owners"], **how)
     for place, name in enumerate(("sender", "receiver")):
         named = [each[place] if len(each) > place else None for each in owners]
         columns[name] = pa.array(named, pa.string())
@@ -78,9 +75,8 @@ def _exact(publish: Callable[..., Histogram], rows: Sequence[Row], **asked: Any)
     def none(event: object, sums: Any, scale: object, source: object) -> Any:
         return sums
 
-    lists = asked.pop("lists", False)
     with mock.patch.object(charge, "with_noise", none):
-        release = publish(_table(rows, lists), **{**ASKED, "clip": 3.0, **asked})
+        release = publish(_table(rows), **{**ASKED, "clip": 3.0, **asked})
     return release.estimate / release.std_error, release
 
 
@@ -114,19 +110,18 @@ def _neighbours(
 
 
 @pytest.mark.search
-@pytest.mark.parametrize("lists", [False, True])
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("unit", [dg.User(), ELEMENT], ids=["user", "element"])
 @pytest.mark.parametrize("name", PUBLISH)
 def test_no_neighbours_are_farther_apart_than_billed(
-    name: str, unit: Unit, relation: Relation, lists: bool, some_of: Any
+    name: str, unit: Unit, relation: Relation, some_of: Any
 ) -> None:
     if name == "one sum" and unit == ELEMENT:
         pytest.skip("elements are groups")
     worst, rng = 0.0, np.random.default_rng(len(name))
     for _ in some_of(range(150)):
-        left, right = _neighbours(unit, relation, rng, 3 if lists else 2)
-        asked: dict[str, Any] = {"unit": unit, "relation": relation, "lists": lists}
+        left, right = _neighbours(unit, relation, rng, 2)
+        asked: dict[str, Any] = {"unit": unit, "relation": relation}
         asked["noise"] = "gaussian"
         one, release = _exact(PUBLISH[name], left, **asked)
         two, other = _exact(PUBLISH[name], right, **asked)
@@ -176,14 +171,11 @@ def test_elements_of_one_person_move_numbers_of_their_own() -> None:
 @pytest.mark.parametrize("clip", ["auto", 5.0, dg.AutoClip(share=0.5, low=0.1, high=50.0)])
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("noise", ["auto", "gaussian", "laplace"])
-@pytest.mark.parametrize("lists", [False, True])
-def test_what_is_promised_is_kept_and_used(
-    clip: Any, relation: Relation, noise: Any, lists: bool
-) -> None:
+def test_what_is_promised_is_kept_and_used(clip: Any, relation: Relation, noise: Any) -> None:
     for unit, by in ((dg.User(), None), (ELEMENT, "channel")):
         asked = {"by": by, "domain": CHANNELS if by else None, "clip": clip, "noise": noise}
         query = dg.count.query(
-            _table([], lists), unit=unit, epsilon=0.7, delta=1e-6, relation=relation, **asked
+            _table([]), unit=unit, epsilon=0.7, delta=1e-6, relation=relation, **asked
         )
         told = query.plan.guarantee
         assert 0.69 < told.epsilon() <= 0.7
@@ -218,17 +210,6 @@ def test_groups_of_whole_users_share_the_bound() -> None:
         assert (numbers * release.std_error)[:2].tolist() == pytest.approx([release.clip[0], 1.0])
 
 
-def test_lists_are_billed_with_the_tolerance() -> None:
-    rows: list[Row] = [(("a", "b", "c"), "x", 1.0), (("b", "c", "d"), "x", 1.0)] * 9
-    pairs: list[Row] = [(("a", "b"), "x", 1.0)]
-    for unit in (dg.User(), ELEMENT):
-        columns = _exact(_count, pairs, unit=unit)[1]
-        numbers, lists = _exact(_count, rows, unit=unit, lists=True)
-        assert lists.std_error == pytest.approx(columns.std_error * (1 + 2**-10), rel=1e-6)
-        assert (numbers * lists.std_error)[0] == pytest.approx(lists.clip[0], rel=2e-3)
-        assert "which the noise covers" in str(lists.guarantee)
-
-
 def test_groups_may_have_bounds_of_their_own() -> None:
     rows: list[Row] = [*[(("a",), "x", 1.0)] * 9, *[(("a",), "y", 1.0)] * 9]
     own = {"y": 4.0, "x": 3.0, "z": 12.0}
@@ -256,7 +237,7 @@ def test_a_release_says_what_is_covered(tmp_path: Path) -> None:
     assert "goes for all of its owners" in told
     assert "a name goes from a record that stays is not covered" in told
     assert "'sender' and 'receiver'" in told
-    assert release.asked["user"] == "sender, receiver"
+    assert release.asked["user"] == "'sender' and 'receiver'"
     page = release.report(tmp_path / "page.html").read_text(encoding="utf-8")
     assert "sender" in page
     again = Histogram.load(release.save(tmp_path / "release.parquet"))
@@ -329,15 +310,9 @@ REFUSED: dict[str, tuple[Callable[[Any], Any], str]] = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_has_no_theorem_is_refused_before_the_charge(name: str) -> None:
     ask, said = REFUSED[name]
-    for lists in (False, True):
-        with dg.budget(9.0, 1e-3) as whole:
-            if name == "owners" and lists:
-                with pytest.raises(SchemaError):
-                    ask(_table([], lists))
-            else:
-                with pytest.raises(ParameterError, match=said):
-                    ask(_table([], lists))
-        assert whole.guarantee is None
+    with dg.budget(9.0, 1e-3) as whole, pytest.raises(ParameterError, match=said):
+        ask(_table([]))
+    assert whole.guarantee is None
 
 
 def test_the_search_is_drawn_with_its_ticket() -> None:
@@ -390,7 +365,7 @@ def test_a_file_of_releases_reads_owners(tmp_path: Path) -> None:
 
     write("count", "clip = 40.0")
     release = dg.releases(file)["mails"]
-    assert release.asked["user"] == "sender, receiver"
+    assert release.asked["user"] == "'sender' and 'receiver'"
     assert abs(release.value - 45) < 6 * release.std_error[0]
     write("mean", 'value = "channel"')
     with pytest.raises(DpgrainError, match="several owners"):

@@ -23,8 +23,6 @@ from dpgrain.units import Level, Relation
 
 # Bits of the least bound in steps, and those by which a person counts in whole numbers.
 _LOW_BITS, _PERSON_BITS = 10, 11
-#: The tolerance of linear programs, as a share of the bound.
-TOLERANCE = 2.0**-10
 # Ratio of the budgets of the noise on queries and on the threshold: a threshold that is far too low
 # would pass by bound after bound.
 _QUERIES = 0.6
@@ -41,13 +39,12 @@ class BoundSearch:
         doublings: how often it may be doubled.
         people: the number q, in people, below which a bound is wanted; the threshold lies higher, by
             three times the scale of its noise.
-        exact: False for rows of any number of owners, whose sums are within a tolerance.
         threshold_scale: the scale of the noise on the threshold, in people.
         query_scale: the scale of the noise on each q.
         level: the unit that is protected.
         relation: the relation of neighbours.
 
-    >>> search = BoundSearch.of(0.15, 1.0, 2.0**20, exact=True, level="user", relation="replace")
+    >>> search = BoundSearch.of(0.15, 1.0, 2.0**20, level="user", relation="replace")
     >>> round(search.event.epsilon(relation="replace"), 6), round(search.query_scale)
     (0.15, 107)
     """
@@ -55,7 +52,6 @@ class BoundSearch:
     low: float
     doublings: int
     people: float
-    exact: bool
     threshold_scale: float
     query_scale: float
     level: Level
@@ -63,7 +59,7 @@ class BoundSearch:
 
     @staticmethod
     def of(
-        epsilon: float, low: float, high: float, *, exact: bool, level: Level, relation: Relation
+        epsilon: float, low: float, high: float, *, level: Level, relation: Relation
     ) -> BoundSearch:
         """Return the search with the least noise for an ε.
 
@@ -71,12 +67,11 @@ class BoundSearch:
             epsilon: the ε of the search.
             low: the least bound.
             high: the largest.
-            exact: whether rows have two owners at most.
             level: the unit that is protected.
             relation: the relation of neighbours.
         """
         doublings = max(0, math.floor(math.log2(high / low) + 1e-9))
-        search = BoundSearch(low, doublings, 0.0, exact, 1.0, 1.0, level, relation)
+        search = BoundSearch(low, doublings, 0.0, 1.0, 1.0, level, relation)
         scale = search.sensitivity * (1 + _QUERIES) / epsilon * (1 + 1e-9)
         return replace(search, threshold_scale=scale, query_scale=2 * scale / _QUERIES)
 
@@ -84,7 +79,7 @@ class BoundSearch:
     def sensitivity(self) -> float:
         """The most by which one unit moves a q, with what rounding it to whole numbers adds."""
         people = 2 if self.relation == "zero_out" else 3
-        return people + 2.0**-_PERSON_BITS + (0 if self.exact else 3 * TOLERANCE)
+        return people + 2.0**-_PERSON_BITS
 
     @property
     def event(self) -> AboveThreshold:
@@ -137,5 +132,4 @@ class BoundSearch:
         """Return twice the extension of each cell at one bound, in steps of the least one's 2^-10."""
         bound = np.full(pairs.cells, 1 << (_LOW_BITS + doubled), dtype=np.int64)
         step = np.full(pairs.cells, self.low * 2.0**-_LOW_BITS)
-        tolerance = None if self.exact else np.maximum(bound >> 10, 1)
-        return extension(pairs.within(bound, step), tolerance)
+        return extension(pairs.within(bound, step))

@@ -8,6 +8,9 @@ import numpy as np
 
 from dpgrain._types import BoolArray, IntArray
 
+# Largest sum that is told from others.
+_LARGEST = 2**62
+
 
 @dataclass(frozen=True, eq=False)
 class Sharing:
@@ -45,8 +48,11 @@ class Sharing:
         return Sharing(amount, row, person, np.full(people, bound, dtype=np.int64), none, 1)
 
     def load(self) -> IntArray:
-        """Return the sum of the amounts of each person's rows, (P,)."""
-        return added(self.person, self.amount[self.row], self.bound.size)
+        """Return the sum of the amounts of each person's rows, (P,); 2^62 of more than that."""
+        amounts = self.amount[self.row]
+        rough = np.bincount(self.person, weights=amounts, minlength=self.bound.size)
+        exact = added(self.person, amounts, self.bound.size)
+        return np.where(rough > _LARGEST, _LARGEST, exact)
 
     def owners(self) -> IntArray:
         """Return the number of owners of each row, (R,)."""

@@ -27,6 +27,7 @@ from dpgrain.statistics.values import PAIRED, Pairs
 from dpgrain.tables.blocks import Blocks
 from dpgrain.tables.engines.derived import Derived
 from dpgrain.tables.expression import Call, Column, Constant, Node
+from dpgrain.tables.shared import refuse_table
 from dpgrain.tables.table import UserTable
 from dpgrain.units import Law, Relation, Unit
 
@@ -200,7 +201,7 @@ def _query(
         **asked: what else a request is made of.
     """
     if not isinstance(table, UserTable):
-        raise ParameterError(f"table must come from dg.read, not {type(table).__name__}.")
+        refuse_table(table, statistic.name)
     # What else is wrong is told of the columns that the table has, before another one is added.
     by, own = asked["by"], getattr(asked["promise"].unit, "by", None)
     known = table.with_expressions(by, own)

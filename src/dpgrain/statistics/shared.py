@@ -19,7 +19,7 @@ from dpgrain.accounting.events.noise import ADDITIVE, Additive
 from dpgrain.errors import ParameterError
 from dpgrain.noise import RandomState
 from dpgrain.noise.additive import law_named
-from dpgrain.owners.bound import TOLERANCE, BoundSearch
+from dpgrain.owners.bound import BoundSearch
 from dpgrain.owners.extension import extension
 from dpgrain.publishing import Charge, Planned, Promise, Query, in_budget
 from dpgrain.publishing.expected import Expected
@@ -114,7 +114,6 @@ class SharedQuery(Query[Histogram]):
                 name="unit",
             )
         keys = _keys(by)
-        table.require_public(*keys, value)
         table = table.with_expressions(*keys, value)
         rows = table.rows
         for key in keys:
@@ -177,11 +176,6 @@ class SharedQuery(Query[Histogram]):
         """The public groups, each of them a cell."""
         return self.domain.groups()
 
-    @property
-    def exact(self) -> bool:
-        """True where a record has two owners at most, as is public: sums are exact then."""
-        return self.table.most is not None and self.table.most <= 2
-
     @cached_property
     def search(self) -> BoundSearch | None:
         """The search for bounds; None where the bound is stated."""
@@ -191,7 +185,7 @@ class SharedQuery(Query[Histogram]):
         share = _FOUND_WITH if self.rule.share is None else self.rule.share
         search = BoundSearch.of(
             share * promise.epsilon, self.rule.low, self.rule.high,
-            exact=self.exact, level=promise.level, relation=promise.relation,
+            level=promise.level, relation=promise.relation,
         )  # fmt: skip
         # The noise of the sums grows with the bound as fast as what is lost shrinks there.
         return replace(search, people=noise_sd(self._sums(search)))
@@ -263,7 +257,7 @@ class SharedQuery(Query[Histogram]):
         if table.n_users is not None:
             facts.append(f"a roster of {counted(table.n_users, 'user')}")
         facts += made_in_words(table.rows)
-        facts.append(f"records are owned by all whom {_named(table)} name: {_NOT_COVERED}")
+        facts.append(f"records are owned by all whom {table.user} name: {_NOT_COVERED}")
         if self.each is not None:
             facts.append(
                 f"the bounds {shorten(', '.join(f'{one:,.6g}' for one in self.each), 200)}"
@@ -276,8 +270,6 @@ class SharedQuery(Query[Histogram]):
                 f"{counted(self.search.doublings, 'time')}, found with ε = "
                 f"{self.search.event.epsilon(relation=promise.relation):.3g}"
             )
-        if not self.exact:
-            facts.append(f"sums within {TOLERANCE:.2%} of the bound, which the noise covers")
         return Guarantee(
             promise.level,
             self.blocks.named,
@@ -332,8 +324,8 @@ class SharedQuery(Query[Histogram]):
                 found = self.search.find(pairs, charge.lend(self.search.event))
                 bounds = self.search.bounds(found)
             shown.stage("Bounding what people share")
-            grid = _Steps.of(bounds, self.sums, self.exact, together=self.blocks.block == "user")
-            twice = extension(pairs.within(grid.bound, grid.step), grid.tolerance)
+            grid = _Steps.of(bounds, self.sums, together=self.blocks.block == "user")
+            twice = extension(pairs.within(grid.bound, grid.step))
             shown.stage("Adding noise")
             noisy = charge.noisy(self.sums, twice, grid.radius)
         step = grid.step / 2 * unit
@@ -364,31 +356,27 @@ class _Steps:
     Args:
         step: (K,) the step of each cell.
         bound: (K,) the bound in steps, rounded down.
-        tolerance: (K,) the tolerance in steps; None where sums are exact.
         radius: (K,) the most by which one unit moves the numbers, in half steps.
     """
 
     step: FloatArray
     bound: IntArray
-    tolerance: IntArray | None
     radius: FloatArray
 
     @staticmethod
-    def of(bounds: FloatArray, sums: Additive, exact: bool, *, together: bool) -> _Steps:
+    def of(bounds: FloatArray, sums: Additive, *, together: bool) -> _Steps:
         """Make the steps of bounds.
 
         Args:
             bounds: (K,) the bounds.
             sums: the noise.
-            exact: whether sums are exact.
             together: whether one unit may move the numbers of all cells.
         """
         bits = grid_bits(sums.noise_multiplier)
         # Numbers that one unit moves together are in steps of one size, that of the largest bound.
         step = Grid(np.full(bounds.size, bounds.max()) if together else bounds, bits).step
         bound = np.floor(bounds / step).astype(np.int64)
-        tolerance = None if exact else np.maximum((bound * TOLERANCE).astype(np.int64), 1)
-        moved = 2 * (bound if tolerance is None else bound + tolerance)
+        moved = 2 * bound
         radius = moved.astype(np.float64)
         if together and moved.size > 1:
             squares = sum(int(each) ** 2 for each in moved)
@@ -396,7 +384,7 @@ class _Steps:
                 math.isqrt(squares - 1) + 1 if sums.contribution.norm == "l2" else int(moved.sum())
             )
             radius = np.full(moved.size, float(norm))
-        return _Steps(step, bound, tolerance, radius)
+        return _Steps(step, bound, radius)
 
 
 def _keys(by: str | Sequence[str] | None) -> tuple[str, ...]:
@@ -465,7 +453,3 @@ def _blocks(unit: Any, table: SharedTable, keys: tuple[str, ...]) -> Blocks:
             name="unit",
         )
     return blocks
-
-
-def _named(table: SharedTable) -> str:
-    return " and ".join(map(repr, table.owners))

@@ -10,22 +10,25 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dpgrain._arrow import numbers, whole
-from dpgrain._types import FloatArray, IntArray
+from dpgrain._arrow import truths, whole
+from dpgrain._types import BoolArray, FloatArray, IntArray
 from dpgrain.errors import ParameterError, SchemaError
 from dpgrain.owners.pairs import Pairs
 from dpgrain.tables.elements import cell_labels
-from dpgrain.tables.engines.column_types import INTEGERS, LONGEST_LABEL
-from dpgrain.tables.engines.frames import valid_texts
+from dpgrain.tables.engines.column_types import INTEGERS, TRUTH
+from dpgrain.tables.engines.derived import Derived, FilteredSource
 from dpgrain.tables.engines.protocol import Engine
 from dpgrain.tables.engines.sources import ArrowSource, Source
+from dpgrain.tables.engines.sql import key as key_of
+from dpgrain.tables.engines.sql import quoted
+from dpgrain.tables.expression import Call, Column, Constant, Node
 from dpgrain.tables.groups import Groups
 
 if TYPE_CHECKING:
     from dpgrain.tables.table import UserTable
 
-# Name of the column of places of rows, by which a row finds its list of owners; no file has it.
-_PLACE = "\x1fplace"
+# Owners of a record, at most: sums of records with two are flows, which take little time.
+_MOST_OWNERS = 2
 
 #: The reasons why statistics are not made of records that people share, by their names.
 _REASONS: Mapping[str, str] = {
@@ -33,6 +36,8 @@ _REASONS: Mapping[str, str] = {
     "mean": "a mean divides by a number of records, and no theorem bounds both together",
     "variance": "moments have no common bound here",
     "std": "moments have no common bound here",
+    "covariance": "moments have no common bound here",
+    "correlation": "moments have no common bound here",
     "quantiles": "counts of a tree of ranges have no common bound here",
     "distribution": "counts of a tree of ranges have no common bound here",
     "elements_per_user": "how many people hold how much may change by all of their number then",
@@ -47,7 +52,6 @@ class SharedTable:
         rows: the records, without owners.
         owners: the columns that name owners.
         n_users: the public number of enrolled users; None where it is not stated.
-        lists: the lists of owners of all rows, where one column holds these.
 
     ``dpgrain.count``, ``dpgrain.sum`` and ``dpgrain.histogram`` take it, with whole users or with
     elements by a column as unit; ``clip`` may be a mapping from each group to its bound. A promise
@@ -68,19 +72,23 @@ class SharedTable:
     rows: UserTable
     owners: tuple[str, ...]
     n_users: int | None = None
-    lists: pa.ChunkedArray | None = None
 
     @staticmethod
-    def lifted(source: Source, owners: Sequence[str]) -> tuple[Source, pa.ChunkedArray | None]:
-        """Take lists of owners out of a source, which has the places of rows instead.
+    def of(
+        rows: UserTable, owners: Sequence[str], n_users: int | None, types: Mapping[str, str] | None
+    ) -> SharedTable:
+        """Make the table of records and the columns of their owners.
 
         Args:
-            source: the source of rows.
-            owners: the columns that name owners.
+            rows: the records, in which no column is the user's.
+            owners: the columns of owners.
+            n_users: the public number of people.
+            types: the types that are stated for columns of text.
 
         Raises:
-            ParameterError: if there are no columns of owners, or the same twice.
-            SchemaError: if a column of lists is not the only one, or lists lie outside of memory.
+            ParameterError: if there are no such columns, or too many, or rows lie on a cluster.
+            SchemaError: if a column is missing or cannot name people, or the columns name them in
+                different types.
         """
         named = all(isinstance(name, str) for name in owners)
         if not owners or not named or len(set(owners)) < len(owners):
@@ -88,45 +96,36 @@ class SharedTable:
                 f"user must be a column, or a list of different columns of owners, not {owners!r}.",
                 name="user",
             )
-        kinds = source.columns()
-        lists = [name for name in owners if kinds.get(name, "").endswith("]")]
-        if not lists:
-            return source, None
-        (name, *more) = lists
-        column = source.table.column(name) if isinstance(source, ArrowSource) else None
-        if more or len(owners) > 1 or column is None or not _is_list(column.type):
-            raise SchemaError(
-                f"user {name!r} has type {kinds[name]}: lists of owners are one column, of lists of "
-                "text or whole numbers, in an Arrow table or a frame of Polars.",
+        if len(owners) > _MOST_OWNERS:
+            raise ParameterError(
+                f"user must name two columns of owners at most, not {len(owners)}: the sums of records "
+                "with more are linear programs, whose time one record could make endless.",
                 name="user",
             )
-        assert isinstance(source, ArrowSource)  # noqa: S101 - other sources have no column
-        places = pa.array(np.arange(source.table.num_rows))
-        kept = source.table.drop_columns([name]).append_column(_PLACE, places)
-        return replace(source, table=kept), column
-
-    @staticmethod
-    def of(
-        rows: UserTable,
-        owners: Sequence[str],
-        n_users: int | None,
-        lists: pa.ChunkedArray | None,
-    ) -> SharedTable:
-        """Make the table of records and the columns of their owners.
-
-        Raises:
-            ParameterError: if rows lie on a cluster.
-            SchemaError: if a column is missing or cannot name people, or the columns name them in
-                different types.
-        """
         if rows.distributed:
             raise ParameterError(
                 "engine must hold the whole table for records of several owners; leave it out.",
                 name="engine",
             )
-        for name in owners if lists is None else ():
+        for name in owners:
+            if rows.schema.get(name, "").endswith("]"):
+                raise SchemaError(
+                    f"user {name!r} has type {rows.schema[name]}: a list may name any number of "
+                    "owners, and two columns of them are read.",
+                    name="user",
+                )
             rows.require_key(name, "user")
-        kinds = {name: rows.schema[name] for name in owners if lists is None}
+            if name in (types or {}):
+                raise SchemaError(
+                    f"types gives the column of owners {name!r} a type, in which a name that does not "
+                    "fit would be nobody's; leave it out.",
+                    name="types",
+                )
+        if rows.has(told := " and ".join(map(repr, owners))):
+            raise SchemaError(
+                f"no column may be called {told}, as the owners are; rename it.", name="user"
+            )
+        kinds = {name: rows.schema[name] for name in owners}
         texts = {"BIGINT" if kind in INTEGERS else kind for kind in kinds.values()}
         if len(texts) > 1:
             said = ", ".join(f"{name!r} {kind}" for name, kind in kinds.items())
@@ -135,29 +134,25 @@ class SharedTable:
                 "cast them to one.",
                 name="user",
             )
-        return SharedTable(rows, tuple(owners), n_users, lists)
+        source = FilteredSource(rows.source, _readable(kinds))
+        return SharedTable(replace(rows, source=source), tuple(owners), n_users)
 
     # -- as a table --
 
     @property
     def schema(self) -> dict[str, str]:
-        """Column name → type; a column of lists of owners is none."""
-        return {name: kind for name, kind in self.rows.schema.items() if name != _PLACE}
+        """Column name → type."""
+        return dict(self.rows.schema)
 
     @property
     def user(self) -> str:
         """The columns that name owners, in one text, as guarantees and ledgers have it."""
-        return ", ".join(self.owners)
+        return " and ".join(map(repr, self.owners))
 
     @property
     def source(self) -> Source:
         """The source of the records."""
         return self.rows.source
-
-    @property
-    def most(self) -> int | None:
-        """The public number of owners that a record has at most; None of lists."""
-        return len(self.owners) if self.lists is None else None
 
     def derive(self, columns: Mapping[str, str] | None = None, /, **more: str) -> SharedTable:
         """Return the table with columns that are made of others, row by row.
@@ -176,12 +171,10 @@ class SharedTable:
 
     def where(self, columns: Mapping[str, Any] | None = None, /, **more: Any) -> SharedTable:
         """Return the rows of a public region alone; see :meth:`UserTable.where`."""
-        self.require_public(*(columns or {}))
         return self._of_rows(self.rows.where(columns, **more))
 
     def with_cells(self, name: str, of: str, by: Any) -> SharedTable:
         """Return the table with a column of cells; see :meth:`UserTable.with_cells`."""
-        self.require_public(of)
         return self._of_rows(self.rows.with_cells(name, of, by))
 
     def with_days(self, name: str, of: str, zone: str | None = None) -> SharedTable:
@@ -198,15 +191,6 @@ class SharedTable:
             "per_user is not for records of several owners: what one person leaves would change the "
             "rows of others. Count or add up records, or read the table with one user column."
         )
-
-    def require_public(self, *names: str | None) -> None:
-        """Raise if a column is the one of places of rows, which are not of one row alone.
-
-        Raises:
-            SchemaError: if it is.
-        """
-        if _PLACE in names:
-            raise SchemaError(f"there is no column {_PLACE!r}.")
 
     def refuse(self, statistic: str) -> NoReturn:
         """Refuse a statistic that is not made of records of several owners.
@@ -237,7 +221,7 @@ class SharedTable:
         A cell that is missing, or no key, names nobody.
         """
         key = groups.names[0] if groups.names else None
-        asked = [(name, "key") for name in (self.owners if self.lists is None else (_PLACE,))]
+        asked = [(name, "key") for name in self.owners]
         if key is not None:
             asked.append((self._read_for(key), "key"))
         if value is not None:
@@ -273,15 +257,8 @@ class SharedTable:
 
     def _owners(self, columns: Sequence[pa.Array], count: int) -> tuple[IntArray, IntArray]:
         """Return the row and the owner of each pair, of which some may stand there twice."""
-        if self.lists is None:
-            named = columns[: len(self.owners)]
-            row = np.tile(np.arange(count), len(named))
-            owner = pa.chunked_array(named)
-        else:
-            places = numbers(columns[0].to_numpy())
-            lists = whole(self.lists.take(places))
-            row = pc.list_parent_indices(lists).to_numpy().astype(np.int64)
-            owner = pa.chunked_array([_named(pc.list_flatten(lists))])
+        named = columns[: len(self.owners)]
+        row, owner = np.tile(np.arange(count), len(named)), pa.chunked_array(named)
         codes = _codes(whole(owner).dictionary_encode().indices)
         return row[codes >= 0], codes[codes >= 0]
 
@@ -308,23 +285,61 @@ def refuse_table(table: object, statistic: str) -> NoReturn:
     raise ParameterError(f"table must come from dg.read, not {type(table).__name__}.")
 
 
-def _is_list(kind: pa.DataType) -> bool:
-    """Return whether a type is one of lists of text or of whole numbers."""
-    if not (pa.types.is_list(kind) or pa.types.is_large_list(kind)):
-        return False
-    of = kind.value_type
-    return of in (pa.string(), pa.large_string(), pa.string_view()) or (
-        pa.types.is_integer(of) and of != pa.uint64()
+def without_unreadable(source: Source, given: Any, owners: Sequence[str]) -> Source:
+    """Return rows in memory without those of which an owner is there and could not be read.
+
+    Args:
+        source: the rows, in which such a name is missing.
+        given: the table or frame that they are of.
+        owners: the columns of owners.
+
+    Raises:
+        ParameterError: if they come in a stream, of which that is not known any more.
+    """
+    if not isinstance(source, ArrowSource):
+        if hasattr(source, "stream"):
+            raise ParameterError(
+                "source must be a table for records of several owners, and no stream; read it into "
+                "one first.",
+                name="source",
+            )
+        return source
+    lost = np.zeros(source.table.num_rows, dtype=np.bool_)
+    for name in owners:
+        there = _there(given, name)
+        if name in source.table.column_names and there is not None:
+            lost |= there & source.table.column(name).is_null().to_numpy()
+    return replace(source, table=source.table.filter(truths(~lost))) if lost.any() else source
+
+
+def _there(given: Any, name: str) -> BoolArray | None:
+    """Return which cells of a column hold anything, (n,); None where there is no such column."""
+    module = type(given).__module__.partition(".")[0]
+    if isinstance(given, pa.Table):
+        found = given.column(name).is_valid() if name in given.column_names else None
+    elif module == "polars":
+        found = given.get_column(name).is_not_null().to_arrow() if name in given.columns else None
+    elif module == "pandas":
+        places = [place for place, each in enumerate(given.columns) if str(each) == name]
+        found = given.iloc[:, places[0]].notna() if places else None
+    else:
+        found = None
+    return None if found is None else np.asarray(found, dtype=np.bool_)
+
+
+def _readable(kinds: Mapping[str, str]) -> Derived:
+    """Return the condition that no owner of a row has a name that cannot be read.
+
+    Such an owner would be nobody, and the row would stay for the others.
+    """
+    node: Node = Constant(True)
+    conditions = " AND ".join(
+        f"({quoted(name)} IS NULL OR {key_of(name, kind)} IS NOT NULL)"
+        for name, kind in kinds.items()
     )
-
-
-def _named(values: pa.Array) -> pa.Array:
-    """Return owners as keys; null for what is none."""
-    if pa.types.is_integer(values.type):
-        return values.cast(pa.int64())
-    texts = valid_texts(pa.table({"owner": values})).column("owner")
-    texts = whole(texts).cast(pa.large_string())
-    return pc.if_else(pc.greater(pc.binary_length(texts), LONGEST_LABEL), None, texts)
+    for name in kinds:
+        node = Call("and", (node, Call("known", (Column(name),))))
+    return Derived("names of owners can be read", TRUTH, f"({conditions})", node)
 
 
 def _codes(column: pa.Array) -> IntArray:

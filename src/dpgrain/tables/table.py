@@ -26,7 +26,7 @@ from dpgrain.tables.engines.protocol import Engine
 from dpgrain.tables.engines.provenance import provenance_of
 from dpgrain.tables.engines.sources import typed
 from dpgrain.tables.rows import Rows
-from dpgrain.tables.shared import SharedTable
+from dpgrain.tables.shared import SharedTable, without_unreadable
 
 # Mark before the names of users that are no text.
 _MARK = "\x1f"
@@ -398,8 +398,8 @@ def read(
         table: the table of a database, such as ``"public.visits"``.
         query: a query of a database, which needs ``rows=``.
         user: the column that names the user of a record; without one only ``Record`` is offered. A list
-            of columns, such as ``["sender", "receiver"]``, or of one column of lists, names all owners
-            of a record: see :class:`~dpgrain.tables.shared.SharedTable`.
+            of two columns, ``["sender", "receiver"]``, names all owners of a record: see
+            :class:`~dpgrain.tables.shared.SharedTable`.
         n_users: the public number of enrolled users, with or without records. It is never counted
             from the table, since that number is private; used for the δ warning and in the guarantee.
         types: column → SQL type, for columns of text; a value that does not fit is a null. All columns
@@ -441,13 +441,13 @@ def read(
     provenance = provenance_of(source, rows)
     engine = engine_for(engine, source)
     owners = list(user) if isinstance(user, list | tuple) else None
+    given = source
     for name in [user] if isinstance(user, str) else owners or []:
         source = _users_apart(source, name)
     size, workers = _bytes(memory), threads or os.cpu_count() or 1
     result = source_for(engine, source, delimiter=delimiter, memory=size, threads=workers)
-    lists = None
     if owners is not None:
-        result, lists = SharedTable.lifted(result, owners)
+        result = without_unreadable(result, given, owners)
     if getattr(result, "may_end", False):
         provenance = "as given"
     stated = typed(result, types, decimal, dates)
@@ -462,7 +462,7 @@ def read(
         engine=engine,
     )
     if owners is not None:
-        return SharedTable.of(made, owners, n_users, lists)
+        return SharedTable.of(made, owners, n_users, types)
     if made.user is not None:
         made.require_key(made.user, "user")
     return made
