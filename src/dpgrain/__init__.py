@@ -38,6 +38,9 @@ if TYPE_CHECKING:
         torch,
     )
     from dpgrain._version import __version__
+    from dpgrain.auditing.audit import audit
+    from dpgrain.auditing.files import FileAudit, audit_releases
+    from dpgrain.auditing.verdict import Audit
     from dpgrain.choices.best_of import best_of
     from dpgrain.choices.select import Choice, select
     from dpgrain.ledger.ledger import Ledger
@@ -68,6 +71,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AnyDays",
     "AnyHours",
+    "Audit",
     "AutoClip",
     "AutoRange",
     "Budget",
@@ -81,6 +85,7 @@ __all__ = [
     "EndedWarning",
     "EpsilonWarning",
     "Estimates",
+    "FileAudit",
     "Guarantee",
     "Histogram",
     "Holdings",
@@ -102,6 +107,8 @@ __all__ = [
     "UserTable",
     "__version__",
     "accounting",
+    "audit",
+    "audit_releases",
     "best_of",
     "budget",
     "correlation",
@@ -139,6 +146,9 @@ face(
     __name__,
     {
         "dpgrain._version": ("__version__",),
+        "dpgrain.auditing.audit": ("audit",),
+        "dpgrain.auditing.files": ("FileAudit", "audit_releases"),
+        "dpgrain.auditing.verdict": ("Audit",),
         "dpgrain.tables.elements": ("Elements",),
         "dpgrain.tables.shared": ("SharedTable",),
         "dpgrain.tables.table": ("UserTable", "read"),

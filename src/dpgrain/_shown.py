@@ -145,6 +145,24 @@ class ShownGuarantee(Shown):
         return notebook_html(self)
 
 
+class ShownAudit:
+    """An audit: its plot is the trade-off of tests of two neighbours, beside the claim."""
+
+    def plot(self, ax: Axes | None = None, *, units: int | None = None) -> Axes:
+        """Draw the trade-off between false alarms and misses, beside the claim; needs matplotlib.
+
+        Args:
+            ax: axes to draw on; new ones by default.
+            units: for how many units; by default the smallest number that was audited.
+
+        Raises:
+            ParameterError: if there is nothing to draw, as of real rows.
+        """
+        from dpgrain.report import plot
+
+        return plot(self, ax, units=units)
+
+
 class ShownPlan:
     """A plan of several units: its plot is the error over ε, unit by unit."""
 

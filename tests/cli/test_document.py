@@ -53,6 +53,7 @@ RUNS: dict[str, tuple[str, ...]] = {
     "distribution": (*OF_USERS, "--value", "seconds", "--at", "10,50"),
     "elements-per-user": (*OF_USERS, "--element", "topic", "--save", "OUT.parquet"),
     "run": ("FILE",),
+    "audit": ("FILE", "--units", "1", "--seconds", "3", "--plot", "OUT.svg"),
     "guarantee": ("--noise-multiplier", "4", "--delta", "1e-6"),
     "plan units": (*PROMISE, "--n-users", "9000", "--records", "9"),
     "plan recurrent": (*PROMISE, "--periods", "30", "--returns", "9"),

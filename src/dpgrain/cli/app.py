@@ -37,10 +37,11 @@ app = group(
             "fit": "dpgrain.cli.fit:fit",
             "predict": "dpgrain.cli.predict:predict",
         },
-        "Plan, read a promise, keep account": {
+        "Plan, read a promise, keep account, audit": {
             "plan": "dpgrain.cli.plan:plan",
             "guarantee": "dpgrain.cli.guarantee:guarantee",
             "ledger": "dpgrain.cli.ledger:ledger",
+            "audit": "dpgrain.cli.audit:audit",
         },
     },
     name="dpgrain",

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpgrain._shown import (
+    ShownAudit,
     ShownGuarantee,
     ShownLedger,
     ShownModel,
@@ -28,6 +29,7 @@ from dpgrain.errors import ParameterError
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+    from dpgrain.auditing.verdict import Audit
     from dpgrain.learn import LinearModel
     from dpgrain.ledger import Ledger
     from dpgrain.planning.units import UnitsPlan
@@ -285,8 +287,8 @@ def plot(thing: object, ax: Axes | None = None, **how: Any) -> Axes:  # noqa: AR
 
     Args:
         thing: the thing to draw: the estimates of a release, the curve of a promise, the errors of a
-            plan, the coefficients of a model, ε of a shuffled sum over the share of honest devices,
-            when the releases of a ledger were made.
+            plan, the trade-off of an audit, the coefficients of a model, ε of a shuffled sum over the
+            share of honest devices, when the releases of a ledger were made.
         ax: axes to draw on; new ones by default.
         **how: the options of a plot of its kind, such as ``top`` for a release.
 
@@ -322,6 +324,13 @@ def _plot_guarantee(guarantee: Guarantee, ax: Axes | None = None) -> Axes:
     from dpgrain.report.plots import plot_curve
 
     return plot_curve(guarantee, ax)
+
+
+@plot.register(ShownAudit)
+def _plot_audit(audit: Audit, ax: Axes | None = None, *, units: int | None = None) -> Axes:
+    from dpgrain.report.plots import plot_tradeoff
+
+    return plot_tradeoff(audit, ax, units=units)
 
 
 @plot.register(ShownPlan)

@@ -13,6 +13,7 @@ from dpgrain.report.plots.curve import plot_curve, plot_epsilons, save_epsilons
 from dpgrain.report.plots.estimates import plot_estimates
 from dpgrain.report.plots.honest import plot_honest
 from dpgrain.report.plots.measures import plot_measure
+from dpgrain.report.plots.tradeoff import plot_tradeoff, save_audits
 from dpgrain.report.plots.training import plot_training
 from dpgrain.report.plots.units import plot_units, save_units
 from dpgrain.report.plots.windows import plot_timeline, plot_used
@@ -29,9 +30,11 @@ __all__ = [
     "plot_honest",
     "plot_measure",
     "plot_timeline",
+    "plot_tradeoff",
     "plot_training",
     "plot_units",
     "plot_used",
+    "save_audits",
     "save_epsilons",
     "save_units",
 ]

@@ -1,0 +1,184 @@
+"""Lower bounds on ε from counts of outcomes: exact, and corrected for all that was looked at."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+
+from dpgrain._later import later
+from dpgrain._types import FloatArray, IntArray
+from dpgrain.accounting import gaussian_epsilon
+
+stats = later("scipy.stats")
+
+# Bins of scores, whose edges are the thresholds.
+_BINS = 4096
+
+#: Points (false alarms, misses) of a test between two neighbours.
+Points: TypeAlias = tuple[tuple[float, float], ...]
+
+
+def at_least(count: int, draws: int, alpha: float) -> float:
+    """Return a lower bound on a probability, by Clopper and Pearson.
+
+    Args:
+        count: how often it happened.
+        draws: of how many times.
+        alpha: the probability with which the bound may be wrong.
+
+    >>> round(at_least(90, 100, 0.025), 4)
+    0.8238
+    """
+    return float(stats.beta.ppf(alpha, count, draws - count + 1)) if count else 0.0
+
+
+def at_most(count: int, draws: int, alpha: float) -> float:
+    """Return an upper bound on a probability, by Clopper and Pearson.
+
+    Args:
+        count: how often it happened.
+        draws: of how many times.
+        alpha: the probability with which the bound may be wrong.
+
+    >>> round(at_most(90, 100, 0.025), 4)
+    0.951
+    """
+    return float(stats.beta.ppf(1 - alpha, count + 1, draws - count)) if count < draws else 1.0
+
+
+def epsilon_of(likely: float, unlikely: float, delta: float) -> float:
+    """Return the smallest ε ≥ 0 with which two probabilities of one event are (ε, δ)-close.
+
+    Args:
+        likely: the probability on one neighbour.
+        unlikely: the probability on the other.
+        delta: the δ.
+
+    >>> round(epsilon_of(0.5, 0.1, 0.0), 3), epsilon_of(0.1, 0.5, 0.0)
+    (1.609, 0.0)
+    """
+    if likely - delta <= unlikely:
+        return 0.0
+    return math.inf if unlikely == 0 else math.log((likely - delta) / unlikely)
+
+
+@dataclass(frozen=True, eq=False)
+class Counted:
+    """How often scores fell into each bin, on both neighbours and in both halves of the draws.
+
+    Args:
+        counts: (2, 2, bins) of the neighbours, the likelier one first, and of the halves.
+
+    A threshold is the one with the largest bound in the first half, where nothing has to be corrected:
+    the bound is then made of the second half alone.
+    """
+
+    counts: IntArray
+
+    @staticmethod
+    def none() -> Counted:
+        """Return what is known before anything is drawn."""
+        return Counted(np.zeros((2, 2, _BINS), dtype=np.int64))
+
+    def with_scores(self, one: FloatArray, other: FloatArray, reach: float) -> Counted:
+        """Return the same with more draws, of which every other one is in each half.
+
+        Args:
+            one: scores on the neighbour that they speak for.
+            other: scores on the other one.
+            reach: the range of scores on both sides of 0; what lies beyond is in the last bins.
+        """
+        counts = self.counts.copy()
+        for place, scores in enumerate((one, other)):
+            bins = np.clip((scores / reach + 1) * (_BINS / 2), 0, _BINS - 1).astype(np.int64)
+            for half in (0, 1):
+                counts[place, half] += np.bincount(bins[half::2], minlength=_BINS)
+        return Counted(counts)
+
+    @property
+    def draws(self) -> int:
+        """How many draws were made on each neighbour."""
+        return int(self.counts[0].sum())
+
+    def bound(self, delta: float, alpha: float) -> float:
+        """Return a lower bound on ε.
+
+        Args:
+            delta: the δ of the promise.
+            alpha: the probability with which the bound may be wrong.
+
+        Both directions are tested, at one threshold each: four probabilities are bounded.
+        """
+        above = self.counts[:, :, ::-1].cumsum(axis=2)[:, :, ::-1]
+        below = self.counts.cumsum(axis=2)
+        return max(
+            _tested(above[0], above[1], delta, alpha / 4),
+            _tested(below[1], below[0], delta, alpha / 4),
+        )
+
+    def curve(self) -> Points:
+        """Return the trade-off of tests of one neighbour against the other, of all draws."""
+        one, other = self.counts.sum(axis=1)
+        alarms = other[::-1].cumsum() / max(int(other.sum()), 1)
+        misses = 1 - one[::-1].cumsum() / max(int(one.sum()), 1)
+        kept = np.unique(np.linspace(0, alarms.size - 1, 400).astype(int))
+        return tuple(zip(alarms[kept].tolist(), misses[kept].tolist(), strict=True))
+
+
+def _tested(likely: IntArray, unlikely: IntArray, delta: float, alpha: float) -> float:
+    """Return the bound of the second halves at the threshold that is best in the first halves."""
+    draws = int(likely[0].max()), int(unlikely[0].max())
+    if not all(draws):
+        return 0.0
+    low = stats.beta.ppf(alpha, np.maximum(likely[0], 0.5), draws[0] - likely[0] + 1)
+    high = stats.beta.ppf(1 - alpha, unlikely[0] + 1, np.maximum(draws[1] - unlikely[0], 0.5))
+    best = int(np.argmax((low - delta) / high))
+    return epsilon_of(
+        at_least(int(likely[1][best]), int(likely[1].max()), alpha),
+        at_most(int(unlikely[1][best]), int(unlikely[1].max()), alpha),
+        delta,
+    )
+
+
+def largest_noise(gaussian: Sequence[float], laplace: Sequence[float], alpha: float) -> float:
+    """Return an upper bound on the scale of noise of a named law, in scales that it is named with.
+
+    Args:
+        gaussian: noise of normal law, in named standard deviations.
+        laplace: noise of Laplace's law, in named scales.
+        alpha: the probability with which the bound may be wrong.
+
+    >>> round(largest_noise([1.0, -1.0] * 5000, [], 0.01), 3)
+    1.019
+    """
+    bounds = []
+    if len(gaussian):
+        squares = float((np.asarray(gaussian) ** 2).sum())
+        bounds.append(math.sqrt(squares / float(stats.chi2.ppf(alpha / 2, len(gaussian)))))
+    if len(laplace):
+        sizes = float(np.abs(np.asarray(laplace)).sum())
+        bounds.append(sizes / float(stats.gamma.ppf(alpha / 2, len(laplace))))
+    return max(bounds, default=math.inf)
+
+
+def named_epsilon(mu: float, pure: float, delta: float) -> float:
+    """Return the ε of noise of a named law; 0 where both laws meet, which no formula here covers.
+
+    Args:
+        mu: the distance of normal noise, in standard deviations.
+        pure: the distance of Laplace noise, in scales.
+        delta: the δ.
+
+    >>> named_epsilon(0.0, 2.0, 0.0), round(named_epsilon(1 / 3.7306, 0.0, 1e-5), 3)
+    (2.0, 1.0)
+    """
+    if mu and pure:
+        return 0.0
+    if pure:
+        # Of one Laplace number: δ(ε') = 1 − e^((ε' − ε)/2).
+        return max(0.0, pure + 2 * math.log1p(-delta))
+    return gaussian_epsilon(delta, mu)

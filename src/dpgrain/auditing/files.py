@@ -1,0 +1,147 @@
+"""``dg.audit_releases``: an audit of each release that a file asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from dpgrain import _validate
+from dpgrain.auditing.audit import audit
+from dpgrain.auditing.verdict import Audit, Verdict
+from dpgrain.errors import ParameterError
+from dpgrain.noise import RandomState
+from dpgrain.publishing.budget import composed
+from dpgrain.releases.plan import PlannedReleases, plan_releases
+from dpgrain.tables.table import UserTable
+
+
+@dataclass(frozen=True, repr=False)
+class FileAudit(Mapping[str, Audit]):
+    """The audits of the releases of a file, by their names; made by :func:`audit_releases`.
+
+    Args:
+        audits: the audit of each release that was audited.
+        by_hand: the releases that must be audited by hand, each with the reason.
+        confidence: the probability with which all bounds of all audits hold together.
+
+    >>> FileAudit({}, {"fit": "its rows lie in arrays"}, 0.99).verdict
+    'weak'
+    """
+
+    audits: Mapping[str, Audit] = field(hash=False)
+    by_hand: Mapping[str, str] = field(hash=False)
+    confidence: float
+
+    def __getitem__(self, name: str) -> Audit:
+        return self.audits[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.audits)
+
+    def __len__(self) -> int:
+        return len(self.audits)
+
+    @property
+    def verdict(self) -> Verdict:
+        """The worst verdict of all releases; what was not audited is not known to hold."""
+        found = {each.verdict for each in self.audits.values()}
+        if "violated" in found:
+            return "violated"
+        return "weak" if self.by_hand or found != {"kept"} else "kept"
+
+    def __str__(self) -> str:
+        said = [f"{name}: {each}" for name, each in self.audits.items()]
+        said += [f"{name}: not audited: {why}" for name, why in self.by_hand.items()]
+        whole = f"All bounds hold together with confidence {self.confidence:.6g}: {self.verdict}."
+        return "\n\n".join([*said, whole])
+
+    __repr__ = __str__
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the audits as JSON's values."""
+        return {
+            "verdict": self.verdict,
+            "confidence": self.confidence,
+            "releases": {name: each.to_dict() for name, each in self.audits.items()},
+            "by_hand": dict(self.by_hand),
+        }
+
+
+def audit_releases(
+    path: str | Path,
+    table: UserTable | None = None,
+    *,
+    where: Mapping[str, Any] | None = None,
+    units: Sequence[int] = (1, 2, 4),
+    seconds: float = 60.0,
+    confidence: float = 0.99,
+    random_state: RandomState = None,
+) -> FileAudit:
+    """Audit each release that a file of releases asks for; nothing is read, charged or written.
+
+    Args:
+        path: the file, in TOML; docs/releases.md describes it.
+        table: the table, in place of the one that the file names; its schema is used alone.
+        where: the public region that all releases read.
+        units: for how many units of one person.
+        seconds: how long all of it may take, roughly.
+        confidence: the probability with which all bounds of all releases hold together.
+        random_state: a seed, for tests: an audit of noise that can be predicted.
+
+    Returns:
+        The audits by the names of releases.
+
+    Raises:
+        ParameterError: with all mistakes in the file, one a line, or if an argument is out of range.
+        DataError: if the file, or one that it names, cannot be read.
+
+    Guarantee: that of :func:`dpgrain.audit`, for all releases together. Source:
+    docs/tutorials/audits.md.
+
+    >>> import pyarrow as pa
+    >>> from tempfile import TemporaryDirectory
+    >>> from dpgrain import read
+    >>> visits = read(pa.table({"who": [1, 2, 2]}), user="who")
+    >>> with TemporaryDirectory() as folder:
+    ...     path = Path(folder) / "releases.toml"
+    ...     _ = path.write_text('''
+    ...         [budget]
+    ...         unit = "user"
+    ...         [release.visits]
+    ...         statistic = "count"
+    ...         clip = 5.0
+    ...         epsilon = 2.0
+    ...         delta = 1e-6
+    ...     ''')
+    ...     found = audit_releases(path, visits, units=[1], seconds=5, random_state=1)
+    >>> list(found), round(found["visits"].lines[0].claim, 6)
+    (['visits'], 2.0)
+    """
+    seconds = _validate.positive(seconds=seconds)
+    confidence = _validate.fraction(confidence=confidence)
+    plan = plan_releases(path, table, where=where)
+    audits, by_hand, several = dict[str, Audit](), dict[str, str](), len(plan.releases)
+    for name, query in _queries(plan):
+        try:
+            audits[name] = audit(
+                query,
+                units=units,
+                seconds=seconds / several,
+                confidence=1 - (1 - confidence) / several,
+                random_state=random_state,
+            )
+        except ParameterError as error:
+            if error.name != "query":
+                raise
+            by_hand[name] = str(error)
+    return FileAudit(audits, by_hand, confidence)
+
+
+def _queries(plan: PlannedReleases) -> Iterator[tuple[str, Any]]:
+    """Return the query of each release of a plan, by its name."""
+    for each in plan.releases:
+        with composed():
+            query = each.entry.kind.query(plan.file.asked(each.entry), each.epsilon, each.delta)
+        yield each.entry.name, query

@@ -1,0 +1,494 @@
+"""Worst-case neighbouring tables, made from a table's schema and from what is public of a query."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+
+from dpgrain.errors import ParameterError
+from dpgrain.publishing.query import Query
+from dpgrain.regions import Among, Span
+from dpgrain.tables.elements import Elements
+from dpgrain.tables.engines.column_types import DAY, MOMENT, TEXT, TIME, TRUTH, WHOLE
+from dpgrain.tables.engines.sources import ArrowSource, OverSource, Source, TypedSource
+from dpgrain.tables.rows import Rows
+from dpgrain.tables.table import UserTable
+from dpgrain.units import Record, Relation, User
+
+Row: TypeAlias = dict[str, Any]
+
+# Values of a column that a unit may hold, at most, and those that nothing public states.
+_MOST_VALUES, _FEW_VALUES = 64, 16
+# Groups, and cells, that other people hold, at most.
+_GROUPS = 4
+# Number that names the first of the other people; those of units come before.
+_FIRST_OTHER = 50
+# Records of a unit that holds many.
+_MANY_RECORDS = 20
+# Numbers where no bounds are public: what is added without a bound would show.
+_NUMBERS = (1.0, 1e4, -1e4)
+# The first day of made-up rows; the next ones lie in other weeks and months.
+_FIRST_DAY, _DAYS_APART = date(2024, 1, 1), 40
+_DECIMAL = re.compile(r"DECIMAL\((\d+), ?(\d+)\)")
+_ARROW: dict[str, pa.DataType] = {
+    TEXT: pa.string(),
+    TRUTH: pa.bool_(),
+    DAY: pa.date32(),
+    TIME: pa.timestamp("us"),
+    MOMENT: pa.timestamp("us", "UTC"),
+    "TINYINT": pa.int8(),
+    "SMALLINT": pa.int16(),
+    "INTEGER": pa.int32(),
+    "BIGINT": pa.int64(),
+    "UTINYINT": pa.uint8(),
+    "USMALLINT": pa.uint16(),
+    "UINTEGER": pa.uint32(),
+    "UBIGINT": pa.uint64(),
+    "FLOAT": pa.float32(),
+    "DOUBLE": pa.float64(),
+    **dict.fromkeys(("HUGEINT", "UHUGEINT"), pa.decimal128(38, 0)),
+}
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two neighbouring tables, given in place of the rows that a query would read.
+
+    Args:
+        one: the rows with the units.
+        other: the rows without them, or with others in their place.
+        said: what the units hold, in words.
+    """
+
+    one: pa.Table
+    other: pa.Table
+    said: str
+
+
+@dataclass(frozen=True)
+class Content:
+    """What each unit holds.
+
+    Args:
+        number: the number in columns of numbers.
+        records: how many records it has; 0 in place of others.
+        spread: whether its records lie in different groups.
+        first: the place of the first group.
+    """
+
+    number: float
+    records: int
+    spread: bool
+    first: int = 0
+
+    def __str__(self) -> str:
+        if not self.records:
+            return "no record"
+        apart = self.spread and self.records > 1
+        where = "in different groups" if apart else f"in group {self.first + 1}"
+        many = "1 record" if self.records == 1 else f"{self.records} records"
+        return f"{many} {where}, numbers {self.number:g}"
+
+
+def pairs(
+    query: Query[Any],
+    units: int,
+    relation: Relation,
+    others: int,
+    *,
+    real: pa.Table | None = None,
+    like: str = "",
+) -> Iterator[Pair]:
+    """Make neighbouring tables that differ by units of a query's promise.
+
+    Args:
+        query: the query.
+        units: how many units of one person differ; for whole users, how many users.
+        relation: whether they are removed, or exchanged for others.
+        others: how many other people hold each of the first groups.
+        real: the rows of the other people; made up without them.
+        like: what units hold, in the words of a pair of other numbers of units; all that may be worst
+            without it.
+
+    Yields:
+        Pairs of tables; none where no person can hold as many units.
+
+    Only the schema and what the query states are used: types of columns, the domain, bounds, the
+    partition and the region.
+    """
+    public = Public.of(query)
+    if real is not None:
+        public = public.apart_from(real)
+    if public.most < units:
+        return
+    base = public.others(others) if real is None else None
+    for content, exchanged in _contents(public, relation):
+        said = str(content) if exchanged is None else f"{content}; in their place {exchanged}"
+        if like and said != like:
+            continue
+        one = public.units(content, units)
+        two = [] if exchanged is None else public.units(exchanged, units)
+        if real is not None:
+            yield Pair(_below(real, public.table(one)), _below(real, public.table(two)), said)
+        else:
+            assert base is not None  # noqa: S101 - others are made up without real rows
+            yield Pair(public.table([*base, *one]), public.table([*base, *two]), said)
+
+
+def _below(real: pa.Table, made: pa.Table) -> pa.Table:
+    """Return real rows, and below them made ones, in the types of the former."""
+    return pa.concat_tables([real, made.select(real.column_names).cast(real.schema)])
+
+
+def _contents(public: Public, relation: Relation) -> Iterator[tuple[Content, Content | None]]:
+    """Return what units hold, and what is in their place; None where they are removed."""
+    records = (1,) if public.single else (1, _MANY_RECORDS)
+    one = [
+        Content(number, many, spread)
+        for number, many in itertools.product(public.numbers, records)
+        for spread in ((False, True) if many > 1 else (False,))
+    ]
+    if relation == "zero_out":
+        yield from ((content, None) for content in one)
+        return
+    for content in one:
+        elsewhere = replace(content, first=1) if not content.spread else content
+        far = max(public.numbers, key=lambda number: abs(number - content.number))
+        for number in dict.fromkeys((content.number, far)):
+            changed = replace(elsewhere, number=number)
+            others = [changed, replace(changed, first=content.first)]
+            if not public.single:
+                # Of elements and users any number of records is exchanged for any other.
+                others += [replace(changed, records=1), replace(content, records=0)]
+            for other in dict.fromkeys(others):
+                if other != content:
+                    yield content, other
+
+
+@dataclass(frozen=True)
+class Public:
+    """What is public of a query's rows; made by :meth:`of`.
+
+    Args:
+        schema: column → type, of the rows that are replaced.
+        user: the column that names the user; None if there is none.
+        values: column → its possible values.
+        numbers: the numbers of columns that are added up.
+        keys: the columns whose values may differ between records of a unit.
+        cells: the values of the columns that give the cell, for each element of a person; None where
+            elements are not protected.
+        single: whether a unit is one record.
+        users: whether a unit is a whole user.
+        names: the names of people, by their numbers; the numbers without any.
+    """
+
+    schema: Mapping[str, str]
+    user: str | None
+    values: Mapping[str, Sequence[Any]]
+    numbers: Sequence[float]
+    keys: frozenset[str]
+    cells: Sequence[Row] | None
+    single: bool
+    users: bool
+    names: tuple[Any, ...] = ()
+
+    @staticmethod
+    def of(query: Query[Any]) -> Public:
+        """Read the public facts of a query; nothing is opened.
+
+        Args:
+            query: the query.
+
+        Raises:
+            ParameterError: if the query is not of a table.
+        """
+        table, asked = table_of(query), getattr(query, "request", query)
+        schema, unit = replaced(table.source).columns(), query.promise.unit
+        stated = {**_keys_of(asked), **_sides_of(table)}
+        values = {name: _values(kind, stated.get(name)) for name, kind in schema.items()}
+        named = {*getattr(asked, "keys", ()), *_sides_of(table), _partition(query)[0]}
+        named.add(getattr(asked, "column", None))
+        cells = None
+        if not isinstance(unit, Record | User):
+            cells = _cells(query, table, values)
+        numeric = {name for name, kind in schema.items() if _is_number(kind)} - named
+        keys = frozenset(set(schema) - numeric - {table.user} - set((cells or [{}])[0]))
+        return Public(
+            schema,
+            table.user,
+            values,
+            _numbers(asked),
+            keys,
+            cells,
+            isinstance(unit, Record),
+            isinstance(unit, User),
+        )
+
+    def apart_from(self, real: pa.Table) -> Public:
+        """Return the same with people whom real rows do not have.
+
+        Args:
+            real: the rows.
+
+        Raises:
+            ParameterError: if the type of the user column has no other names.
+        """
+        if self.user is None:
+            return self
+        known, kind = set(real[self.user].to_pylist()), self.schema[self.user]
+        named = ((n, _column([n], kind)[0].as_py()) for n in range(len(known) + _FIRST_OTHER))
+        names = tuple(n for n, name in named if name is not None and name not in known)
+        if len(names) < _FIRST_OTHER:
+            raise ParameterError("query must be of a table whose users have other names left.")
+        return replace(self, names=names)
+
+    @property
+    def most(self) -> float:
+        """The most units of one person that can differ."""
+        return float("inf") if self.cells is None else len(self.cells)
+
+    def units(self, content: Content, count: int) -> list[Row]:
+        """Return the rows of units.
+
+        Args:
+            content: what each holds.
+            count: how many there are.
+        """
+        rows = []
+        for unit, record in itertools.product(range(count), range(content.records)):
+            place = content.first + (record if content.spread else 0)
+            fixed = {} if self.cells is None else self.cells[unit]
+            rows.append({**self._row(unit if self.users else 0, place, content.number), **fixed})
+        return rows
+
+    def others(self, each: int) -> list[Row]:
+        """Return rows of other people, who hold the first groups.
+
+        Args:
+            each: how many people hold each of them.
+        """
+        groups = range(min(_GROUPS, max((len(self.values[name]) for name in self.keys), default=1)))
+        cells = (self.cells or [{}])[:_GROUPS]
+        number, people = min(self.numbers, key=abs), itertools.count(_FIRST_OTHER)
+        return [
+            {**self._row(next(people), group, number), **cell}
+            for group, cell, _ in itertools.product(groups, cells, range(max(each, 2)))
+        ]
+
+    def _row(self, person: int, place: int, number: float) -> Row:
+        row: Row = {}
+        for name in self.schema:
+            if name == self.user:
+                row[name] = self.names[person] if self.names else person
+            elif name in self.keys:
+                row[name] = self.values[name][place % len(self.values[name])]
+            else:
+                row[name] = number
+        return row
+
+    def table(self, rows: Sequence[Row]) -> pa.Table:
+        """Return rows as a table of the schema."""
+        columns = {
+            name: _column([row[name] for row in rows], kind) for name, kind in self.schema.items()
+        }
+        return pa.table(columns)
+
+
+def table_of(query: Query[Any]) -> UserTable:
+    """Return the table of a query.
+
+    Args:
+        query: the query.
+
+    Raises:
+        ParameterError: if its rows come from somewhere else.
+    """
+    table = getattr(query, "table", None) or getattr(getattr(query, "request", None), "table", None)
+    if not isinstance(table, UserTable):
+        raise ParameterError(
+            f"query must be of a table that dg.read opened, whose schema neighbours are made from, not "
+            f"a {type(query).__name__} of other rows.",
+            name="query",
+        )
+    _ = replaced(table.source)
+    return table
+
+
+def replaced(source: Any) -> Source:
+    """Return the part of a source in whose place other rows are put: the rows as they were read.
+
+    Args:
+        source: the source.
+
+    Raises:
+        ParameterError: if it is made of several tables of people.
+    """
+    if isinstance(source, OverSource) and not isinstance(source, TypedSource):
+        return replaced(source.source)
+    if hasattr(source, "others"):
+        raise ParameterError(
+            "query must not be of rows that are joined from two tables of people: audit a query of "
+            "each of them.",
+            name="query",
+        )
+    if isinstance(rows := getattr(source, "rows", None), Rows):
+        return replaced(rows.source)
+    read: Source = source
+    return read
+
+
+def with_rows(source: Any, rows: pa.Table) -> Source:
+    """Return a source with other rows in place of those that it would read.
+
+    Args:
+        source: the source.
+        rows: the rows, of the schema of :func:`replaced`.
+    """
+    whole: Any = source
+    if isinstance(source, OverSource) and not isinstance(source, TypedSource):
+        over: Source = replace(whole, source=with_rows(source.source, rows))
+        return over
+    if isinstance(below := getattr(source, "rows", None), Rows):
+        made: Source = replace(whole, rows=replace(below, source=with_rows(below.source, rows)))
+        return made
+    kinds = source.columns()
+    return ArrowSource(
+        rows, unread={name: kinds[name] for name in kinds if not _arrow(kinds[name])}
+    )
+
+
+def _keys_of(asked: Any) -> dict[str, list[Any]]:
+    """Return the public values of the columns that give groups."""
+    domain = getattr(asked, "domain", None)
+    if domain is None:
+        return {}
+    if (listed := getattr(domain, "listed", None)) is not None:
+        columns = zip(listed.names, listed.columns, strict=True)
+        return {name: list(dict.fromkeys(column.to_pylist())) for name, column in columns}
+    return {name: column.to_pylist() for name, column in domain.public.items()}
+
+
+def _sides_of(table: Rows) -> dict[str, list[Any]]:
+    """Return values inside the region of a table."""
+    sides = {}
+    for side in table.scope.sides:
+        if isinstance(side.values, Among) and not side.values.but:
+            sides[side.column] = list(side.values.labels)
+        elif isinstance(side.values, Span):
+            sides[side.column] = _within(side.values)
+    return {name: values for name, values in sides.items() if values}
+
+
+def _within(span: Span) -> list[Any]:
+    """Return a few values inside an interval."""
+    low = span.low if span.low is not None else None if span.high is None else span.high - 1
+    if low is None:
+        return []
+    if span.axis == "whole":
+        last = low + _FEW_VALUES if span.high is None else span.high
+        return list(range(low, min(last, low + _FEW_VALUES)))
+    day = timedelta(days=1) // timedelta(microseconds=1)
+    last = low + _FEW_VALUES * day if span.high is None else span.high
+    times = range(low, min(last, low + _FEW_VALUES * day), day)
+    return [datetime.fromtimestamp(0, UTC) + timedelta(microseconds=time) for time in times]
+
+
+def _partition(query: Query[Any]) -> tuple[str | None, Elements | None]:
+    """Return the column that gives the cell, and the partition of its values."""
+    blocks = getattr(getattr(query, "request", query), "blocks", None)
+    column: str | None = getattr(blocks, "of", None)
+    elements: Elements | None = getattr(blocks, "elements", None)
+    if column is None and isinstance(by := getattr(query.promise.unit, "by", None), str):
+        column = by
+    cell = table_of(query).cells.get(column or "")
+    return (column, elements) if cell is None else (cell.of, cell.elements)
+
+
+def _cells(query: Query[Any], table: Rows, values: Mapping[str, Sequence[Any]]) -> list[Row]:
+    """Return for each cell the values of all columns that may give it."""
+    column, elements = _partition(query)
+    if column is None or column not in values:
+        # The cell is made of other columns: all are the same in one unit.
+        most = min((len(values[name]) for name in values if name != table.user), default=0)
+        rows = ({name: values[name][place] for name in values} for place in range(most))
+        return [{name: v for name, v in row.items() if name != table.user} for row in rows]
+    cells: dict[Hashable, Any] = {}
+    known = [] if elements is None else list(elements.mapping or ())
+    for value in (*values[column], *known[:_MOST_VALUES]):
+        cell = value if elements is None else elements.cell(value)
+        if cell is not None:
+            cells.setdefault(cell, value)
+    return [{column: value} for value in cells.values()]
+
+
+def _numbers(asked: Any) -> tuple[float, ...]:
+    """Return the numbers that units hold: the ends of public bounds, and what lies beyond."""
+    bounds = getattr(asked, "bounds", None)
+    if isinstance(bounds, tuple) and len(bounds) == 2:
+        low, high = map(float, bounds)
+        return tuple(dict.fromkeys((high, low, high + 1e3 * (abs(high) + 1))))
+    return (1.0,) if getattr(asked, "value", "") is None else _NUMBERS
+
+
+def _is_number(kind: str) -> bool:
+    return kind in WHOLE or kind in ("FLOAT", "DOUBLE") or _DECIMAL.fullmatch(kind) is not None
+
+
+def _values(kind: str, stated: Sequence[Any] | None) -> list[Any]:
+    """Return the possible values of a column: the public ones, or some of its type."""
+    if stated:
+        return list(stated[:_MOST_VALUES])
+    if kind == TRUTH:
+        return [True, False]
+    if kind == DAY:
+        return [_FIRST_DAY + timedelta(days=_DAYS_APART * n) for n in range(_FEW_VALUES)]
+    if kind in (TIME, MOMENT):
+        first = datetime.combine(_FIRST_DAY, datetime.min.time(), UTC)
+        return [first + timedelta(days=_DAYS_APART * n) for n in range(_FEW_VALUES)]
+    if _is_number(kind):
+        return list(range(_FEW_VALUES))
+    return [f"item {n}" for n in range(_FEW_VALUES)]
+
+
+def _column(values: Sequence[Any], kind: str) -> pa.Array:
+    """Return values as a column of a type, a null where the type has no such value."""
+    arrow = _arrow(kind)
+    if arrow is None:
+        return pa.nulls(len(values))
+    return pa.array([_cell(value, arrow) for value in values], arrow)
+
+
+def _arrow(kind: str) -> pa.DataType | None:
+    """Return Arrow's type of a column; None where no release can use the column."""
+    decimal = _DECIMAL.fullmatch(kind)
+    if decimal is not None:
+        return pa.decimal128(int(decimal[1]), int(decimal[2]))
+    return _ARROW.get(kind)
+
+
+def _cell(value: Any, arrow: pa.DataType) -> Any:
+    """Return a value as Arrow's scalar of a type; None where the type has no such value."""
+    try:
+        if pa.types.is_string(arrow):
+            return str(value)
+        if pa.types.is_timestamp(arrow):
+            if not isinstance(value, datetime):
+                value = datetime.fromisoformat(str(value))
+            return value if arrow.tz else value.replace(tzinfo=None)
+        if pa.types.is_date(arrow):
+            value = value.date() if isinstance(value, datetime) else value
+            return value if isinstance(value, date) else date.fromisoformat(str(value))
+        if pa.types.is_decimal(arrow):
+            return pa.scalar(Decimal(str(value))).cast(arrow).as_py()
+        if pa.types.is_boolean(arrow):
+            return value in (True, "true", 1)
+        return pa.scalar(int(value) if pa.types.is_integer(arrow) else float(value), arrow).as_py()
+    except (ValueError, TypeError, ArithmeticError, pa.ArrowException):
+        return None

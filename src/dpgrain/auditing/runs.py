@@ -1,0 +1,244 @@
+"""Runs of a query on rows that are given in place of its own: without noise, and with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from typing import Any, NoReturn
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import ArrayLike, NDArray
+
+from dpgrain._types import BoolArray, IndexArray, IntArray
+from dpgrain.accounting import (
+    ApproximateDP,
+    BoundedRange,
+    Event,
+    ExponentialMechanism,
+    SelectBest,
+    Selection,
+    TruncatedGeometric,
+)
+from dpgrain.accounting.events.noise import Additive
+from dpgrain.auditing.neighbours import Pair, with_rows
+from dpgrain.errors import ParameterError
+from dpgrain.noise import SeededSource, Source, SystemSource
+from dpgrain.publishing.charge import Charge, Opened, Result, Rows
+from dpgrain.publishing.guarantee import Guarantee
+from dpgrain.publishing.query import Query
+
+# Seed of what a run without noise draws all the same, such as a secret.
+_SEED = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Ticket:
+    """One draw of a run.
+
+    Args:
+        way: the method of :class:`~dpgrain.publishing.charge.Charge` that draws it.
+        part: the part of the event.
+        sums: what noise is added to, or chosen among.
+        rest: the further arguments of the method, such as the radius.
+        answer: what came of it.
+    """
+
+    way: str
+    part: Any
+    sums: NDArray[Any]
+    rest: tuple[Any, ...]
+    answer: Any
+
+
+class GivenRows(Charge):
+    """A charge of an audit: rows are the ones that are given, and no other row is opened.
+
+    Args:
+        guarantee: the promise of the query; nothing is charged for it.
+        source: where noise comes from.
+        rows: the rows, in place of those that were read.
+        engine: the engine that reads them; that of the table, if empty.
+    """
+
+    def __init__(
+        self, guarantee: Guarantee, source: Source, rows: pa.Table, engine: str = ""
+    ) -> None:
+        super().__init__(guarantee, source)
+        self._given = rows
+        self._engine = engine
+        self.drawn: list[Ticket] = []
+        self.lent = False
+
+    def open(self, rows: Rows[Opened]) -> AbstractContextManager[Opened]:
+        """Open the given rows in place of those of a table."""
+        self._check_open()
+        table: Any = rows
+        if not hasattr(table, "source"):
+            self._refuse("opens rows that are no table's")
+        engine = self._engine or table.engine
+        made = replace(table, source=with_rows(table.source, self._given), engine=engine)
+        opened: AbstractContextManager[Opened] = made.open_engine()
+        return opened
+
+    def read(self, read: Callable[[], Result]) -> Result:  # noqa: ARG002 - it is not read
+        """Refuse to read a caller's rows."""
+        self._refuse("reads rows of arrays")
+
+    def lend(self, part: Event) -> Source:
+        """Return the source for a mechanism with its own draws, which are not seen."""
+        self.lent = True
+        return super().lend(part)
+
+    def one_of(self, part: Event, event: Event) -> Charge:  # noqa: ARG002 - it is not made
+        """Refuse a charge within this one."""
+        self._refuse("runs one of several mechanisms")
+
+    def best_of(
+        self,
+        part: SelectBest,  # noqa: ARG002
+        count: int,  # noqa: ARG002
+        run: Callable[[int, Charge], tuple[float, Result]],  # noqa: ARG002
+    ) -> Result:
+        """Refuse runs within this one."""
+        self._refuse("keeps the best of several runs")
+
+    def _refuse(self, why: str) -> NoReturn:
+        raise ParameterError(f"query must be audited by hand, as it {why}.", name="query")
+
+    # -- draws, each of which is kept --
+
+    def noisy(self, part: Additive, sums: NDArray[Any], radius: ArrayLike = 1.0) -> NDArray[Any]:
+        """Add noise to sums, and keep both."""
+        answer: NDArray[Any] = self._kept("noisy", part, sums, (radius,))
+        return answer
+
+    def named(
+        self, part: Selection, sums: IntArray, radius: float, step: float
+    ) -> tuple[IntArray, BoolArray]:
+        """Name items, and keep what was added to."""
+        answer: tuple[IntArray, BoolArray] = self._kept("named", part, sums, (radius, step))
+        return answer
+
+    def truncated(self, part: TruncatedGeometric, counts: IntArray) -> tuple[IntArray, BoolArray]:
+        """Name items, and keep what was added to."""
+        answer: tuple[IntArray, BoolArray] = self._kept("truncated", part, counts, ())
+        return answer
+
+    def order(
+        self, part: ExponentialMechanism | BoundedRange, scores: IntArray, radius: float = 1.0
+    ) -> IndexArray:
+        """Choose, and keep what was chosen among."""
+        answer: IndexArray = self._kept("order", part, scores, (radius,))
+        return answer
+
+    def flip(self, part: ApproximateDP, scores: IntArray, radius: float = 1.0) -> int:
+        """Choose, and keep what was chosen among."""
+        answer: int = self._kept("flip", part, scores, (radius,))
+        return answer
+
+    def _kept(self, way: str, part: Any, sums: NDArray[Any], rest: tuple[Any, ...]) -> Any:
+        answer = self._answer(way, part, sums, rest)
+        self.drawn.append(Ticket(way, part, np.array(sums), rest, answer))
+        return answer
+
+    def _answer(self, way: str, part: Any, sums: NDArray[Any], rest: tuple[Any, ...]) -> Any:
+        """Draw as a release does."""
+        return getattr(Charge, way)(self, part, sums, *rest)
+
+
+class WithoutNoise(GivenRows):
+    """A charge that answers without noise, or as another run was answered.
+
+    Args:
+        guarantee: the promise of the query.
+        rows: the rows.
+        engine: the engine that reads them.
+        like: the tickets of the other run.
+    """
+
+    def __init__(
+        self,
+        guarantee: Guarantee,
+        rows: pa.Table,
+        engine: str = "",
+        like: Sequence[Ticket] | None = None,
+    ) -> None:
+        super().__init__(guarantee, SeededSource(_SEED), rows, engine)
+        self._like = like
+
+    def _answer(self, way: str, part: Any, sums: NDArray[Any], rest: tuple[Any, ...]) -> Any:
+        self._take(part)
+        place = len(self.drawn)
+        if self._like is not None and place < len(self._like):
+            other = self._like[place]
+            if other.part == part and other.sums.shape == np.shape(sums):
+                return other.answer
+        return _exact(way, part, np.array(sums), rest)
+
+
+def _exact(way: str, part: Any, sums: NDArray[Any], rest: tuple[Any, ...]) -> Any:
+    """Return what a draw answers without noise."""
+    match way:
+        case "noisy":
+            return sums
+        case "named":
+            return sums, (sums > 0) & (sums * rest[1] >= part.threshold)
+        case "truncated":
+            return sums, sums > part.cutoff
+        case "order":
+            return np.argsort(-sums, kind="stable")[: part.count]
+    return int(np.argmax(sums))
+
+
+@dataclass(frozen=True, eq=False)
+class Twins:
+    """The draws of two runs on neighbouring rows, in one history of answers.
+
+    Args:
+        pair: the rows.
+        draws: the tickets of both runs, draw by draw.
+        unseen: True where a mechanism draws its own noise, which is not among these.
+    """
+
+    pair: Pair
+    draws: tuple[tuple[Ticket, Ticket], ...]
+    unseen: bool
+
+
+def twins_of(query: Query[Any], guarantee: Guarantee, pair: Pair, engine: str = "") -> Twins:
+    """Run a query without noise on both of two neighbours, the second with the first one's answers.
+
+    Args:
+        query: the query.
+        guarantee: its promise.
+        pair: the neighbours.
+        engine: the engine that reads them; that of the table, if empty.
+    """
+    with WithoutNoise(guarantee, pair.one, engine) as one:
+        query.run(one)
+    with WithoutNoise(guarantee, pair.other, engine, one.drawn) as other:
+        query.run(other)
+    if [each.part for each in one.drawn] != [each.part for each in other.drawn]:
+        raise ParameterError(
+            "query must be audited by hand, as how often it draws depends on rows.", name="query"
+        )
+    draws = tuple(zip(one.drawn, other.drawn, strict=True))
+    return Twins(pair, draws, one.lent or other.lent)
+
+
+def noisy_run(
+    query: Query[Any], guarantee: Guarantee, rows: pa.Table, source: Source | None = None
+) -> list[Ticket]:
+    """Run a query with its noise on given rows, and return its draws.
+
+    Args:
+        query: the query.
+        guarantee: its promise.
+        rows: the rows.
+        source: where noise comes from.
+    """
+    with GivenRows(guarantee, SystemSource() if source is None else source, rows) as charge:
+        query.run(charge)
+    return charge.drawn

@@ -1,0 +1,200 @@
+"""What an audit found: claims, lower bounds and what it would have seen, with a verdict."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+from dpgrain._shown import ShownAudit
+from dpgrain._wording import aligned, powers, rounded_down, rounded_up
+from dpgrain.auditing.bounds import Points
+from dpgrain.units import Level, Relation
+
+#: ``"violated"``: a lower bound is above its claim. ``"kept"``: none is, and half the noise would have
+#: been seen. ``"weak"``: none is, but half the noise might not have been seen. ``"unmoved"``: no
+#: neighbours were found on which any draw differs.
+Verdict: TypeAlias = Literal["violated", "kept", "weak", "unmoved"]
+
+#: The heading of an audit of real rows.
+FOR_THE_CURATOR = (
+    "For the curator, NOT private: bounds are made of real rows; publish none of them."
+)
+# What an audit must see to be worth its name: noise that is smaller by this factor.
+_HALF = 2.0
+_HEADINGS = ("units", "relation", "claim", "free", "seen from", "named", "seen from", "verdict")
+_BELOW = (
+    "free: distribution-free, from draws of the noise on both neighbours.",
+    "named: assuming the law that the noise is named by, from whole runs.",
+    "seen from: by what factor noise must be too small for the bound to pass the claim.",
+)
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A lower bound on ε.
+
+    Args:
+        epsilon: the bound; None where this kind of bound cannot be made.
+        seen: the factor by which noise must be too small for the bound to pass the claim; infinite
+            where no factor that was tried is large enough, None where it is not shown.
+    """
+
+    epsilon: float | None
+    seen: float | None = None
+
+    def exceeds(self, claim: float) -> bool:
+        """Return whether the bound refutes a claim.
+
+        Args:
+            claim: the ε that is claimed.
+        """
+        return self.epsilon is not None and self.epsilon > claim
+
+    @property
+    def powerful(self) -> bool:
+        """Whether half the noise would have been seen."""
+        return self.seen is not None and self.seen <= _HALF
+
+    def __str__(self) -> str:
+        return "–" if self.epsilon is None else rounded_down(self.epsilon)
+
+    @property
+    def seen_from(self) -> str:
+        """The smallest error that would have been seen, in words."""
+        if self.epsilon is None or self.seen is None:
+            return "–"
+        return "none tried" if self.seen == float("inf") else f"{self.seen:.3g}×"
+
+
+@dataclass(frozen=True)
+class Line:
+    """What was found for a number of units and a relation.
+
+    Args:
+        units: how many units of one person differ.
+        relation: whether they are removed, or exchanged.
+        claim: the ε that is claimed.
+        free: the bound that assumes nothing about the law of the noise.
+        named: the bound that assumes the law which the noise is named by.
+        pair: the neighbours, in words; empty for real rows.
+        curve: the trade-off of tests of the neighbours; empty for real rows.
+    """
+
+    units: int
+    relation: Relation
+    claim: float
+    free: Bound
+    named: Bound
+    pair: str = ""
+    curve: Points = field(default=(), repr=False)
+
+    @property
+    def verdict(self) -> Verdict:
+        """Whether the claim is refuted, or would have been with half the noise."""
+        if self.free.exceeds(self.claim) or self.named.exceeds(self.claim):
+            return "violated"
+        if self.free.epsilon is None and self.named.epsilon is None:
+            return "unmoved"
+        return "kept" if self.free.powerful or self.named.powerful else "weak"
+
+
+@dataclass(frozen=True, repr=False)
+class Audit(ShownAudit):
+    """An audit of a query: lower bounds on its ε beside what it claims; made by :func:`dpgrain.audit`.
+
+    Args:
+        level: the unit that is protected.
+        delta: the δ of the promise.
+        confidence: the probability with which all bounds hold together.
+        lines: what was found, for each number of units and each relation.
+        claimed: (δ, ε) of the whole curve that is claimed for each line.
+        draws: how often the noise of the lines was drawn, on each neighbour.
+        runs: how many whole runs were made.
+        curator: whether real rows were taken, so that nothing of this may be published.
+        notes: what was left out, and why, in sentences.
+
+    >>> line = Line(1, "zero_out", 1.0, Bound(0.7, 1.5), Bound(0.85, 1.2))
+    >>> print(str(Audit("user", 1e-6, 0.99, (line,))).partition("\\nfree")[0])
+    ε of users at δ = 10⁻⁶, bounded from below with confidence 0.99: kept.
+    units  relation  claim  free  seen from  named  seen from  verdict
+    1      zero_out  1      0.7   1.5×       0.85   1.2×       kept
+    """
+
+    level: Level
+    delta: float
+    confidence: float
+    lines: tuple[Line, ...]
+    claimed: tuple[tuple[tuple[float, float], ...], ...] = field(default=(), repr=False)
+    draws: int = 0
+    runs: int = 0
+    curator: bool = False
+    notes: tuple[str, ...] = ()
+
+    @property
+    def verdict(self) -> Verdict:
+        """The worst verdict of all lines: a refuted claim, or else one that is not known to hold."""
+        found = [line.verdict for line in self.lines]
+        if "violated" in found:
+            return "violated"
+        return "kept" if "kept" in found and "weak" not in found else "weak"
+
+    def __str__(self) -> str:
+        heading = (
+            f"ε of {self.level}s at δ = {powers(self.delta)}, bounded from below with confidence "
+        )
+        rows = [
+            (
+                f"{line.units}",
+                line.relation,
+                rounded_up(line.claim),
+                str(line.free),
+                line.free.seen_from,
+                str(line.named),
+                line.named.seen_from,
+                line.verdict,
+            )
+            for line in self.lines
+        ]
+        said = [heading + f"{self.confidence:.6g}: {self.verdict}."]
+        if self.curator:
+            said.insert(0, FOR_THE_CURATOR)
+        table = aligned([_HEADINGS, *rows], left=True)
+        below = [
+            *_BELOW,
+            f"{self.draws:,} draws on each neighbour of a line; {self.runs:,} whole runs.",
+        ]
+        return "\n".join([*said, *table, *below, *self.notes])
+
+    __repr__ = __str__
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the audit as JSON's values; a bound that is infinite is the text "inf"."""
+        return {
+            "for_the_curator": self.curator,
+            "verdict": self.verdict,
+            "unit": self.level,
+            "delta": self.delta,
+            "confidence": self.confidence,
+            "draws": self.draws,
+            "runs": self.runs,
+            "lines": [_as_json(line) for line in self.lines],
+            "notes": list(self.notes),
+        }
+
+
+def _as_json(line: Line) -> dict[str, Any]:
+    return {
+        "units": line.units,
+        "relation": line.relation,
+        "claim": _number(line.claim),
+        "free": _number(line.free.epsilon),
+        "free_seen_from": _number(line.free.seen),
+        "named": _number(line.named.epsilon),
+        "named_seen_from": _number(line.named.seen),
+        "verdict": line.verdict,
+        "neighbours": line.pair,
+    }
+
+
+def _number(value: float | None) -> float | str | None:
+    return "inf" if value == float("inf") else value

@@ -1,0 +1,66 @@
+"""The command ``dpgrain audit``: lower bounds on the ε of the releases of a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dpgrain._later import later
+from dpgrain.cli import options as given
+from dpgrain.cli.command import command
+from dpgrain.cli.document import tell_json
+from dpgrain.cli.printing import check_picture, say, written
+from dpgrain.cli.table import sides_of
+
+if TYPE_CHECKING:
+    from dpgrain.auditing import files
+    from dpgrain.report import plots
+else:
+    files, plots = later("dpgrain.auditing.files"), later("dpgrain.report.plots")
+
+#: The exit code of an audit that refutes a claim.
+VIOLATED = 4
+
+
+@command("dpgrain audit releases.toml --seconds 60", name="audit")
+def audit(
+    file: Annotated[Path, typer.Argument(help="A file of releases, in TOML.", metavar="FILE")],
+    units: Annotated[
+        list[int] | None,
+        typer.Option(help="Units of one person that differ; by default 1, 2 and 4.", min=1),
+    ] = None,
+    seconds: Annotated[float, typer.Option(help="How long it may take, roughly.")] = 60.0,
+    confidence: Annotated[
+        float, typer.Option(help="The probability with which all bounds hold together.")
+    ] = 0.99,
+    where: given.Where = None,
+    plot: Annotated[
+        Path | None, typer.Option(help="Also draw the trade-off curves: .png, .svg or .pdf.")
+    ] = None,
+    as_json: given.Json = False,
+) -> None:
+    """Bound the ε of each release of a file from below.
+
+    Worst-case neighbours are made up: no row is read, and nothing is charged. The exit code is 4 if a
+    bound refutes what is claimed.
+    """
+    if plot is not None:
+        check_picture(plot)
+    found = files.audit_releases(
+        file,
+        where=sides_of(where or []),
+        units=tuple(units or (1, 2, 4)),
+        seconds=seconds,
+        confidence=confidence,
+    )
+    if plot is not None:
+        plots.save_audits(found, plot)
+    if as_json:
+        tell_json(found.to_dict(), plot)
+    else:
+        say(str(found))
+        written(plot)
+    if found.verdict == "violated":
+        raise typer.Exit(VIOLATED)

@@ -1,0 +1,102 @@
+"""The trade-off between false alarms and misses of a test of two neighbours, beside the claim."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dpgrain._files import whole_file
+from dpgrain._types import FloatArray
+from dpgrain.errors import ParameterError
+from dpgrain.report.axes import BLUE, GREY, ORANGE, grid, legend_above, new_axes, plain, say
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from matplotlib.axes import Axes
+
+    from dpgrain.auditing.verdict import Audit
+
+
+def plot_tradeoff(audit: Audit, ax: Axes | None = None, *, units: int | None = None) -> Axes:
+    """Draw the share of misses over that of false alarms, of the best test that an audit made.
+
+    Args:
+        audit: the audit.
+        ax: axes to draw on; new ones by default.
+        units: for how many units; by default the smallest number that was audited.
+
+    Raises:
+        ParameterError: if the audit is of real rows, or not of this number of units.
+
+    A promise keeps every test above the claimed curve; a point well below it refutes the promise. The
+    points are shares of all draws, without bounds.
+    """
+    if audit.curator:
+        raise ParameterError(
+            "audit is of real rows, and its draws must not be shown.", name="audit"
+        )
+    drawn = [line for line in audit.lines if line.curve and units in (None, line.units)]
+    if units is not None and not drawn:
+        raise ParameterError(
+            f"units must be a number with a free bound, not {units!r}.", name="units"
+        )
+    ax = new_axes(5.0, 4.6) if ax is None else ax
+    plain(ax)
+    ax.set_xlabel("false alarms")
+    ax.set_ylabel("misses")
+    if not drawn:
+        return say(ax, "no draws to show")
+    least = min(line.units for line in drawn)
+    for line, claimed in zip(audit.lines, audit.claimed, strict=True):
+        if line.units != least or not line.curve:
+            continue
+        color = BLUE if line.relation == "zero_out" else ORANGE
+        alarms = np.linspace(0, 1, 400)
+        ax.plot(alarms, claim_of(alarms, claimed), "--", color=color, linewidth=1.4,
+                label=f"claim, {line.relation}")  # fmt: skip
+        x, y = np.array(line.curve).T
+        ax.plot(x, y, color=color, linewidth=1.9, label=f"draws, {line.relation}")
+    ax.plot([0, 1], [1, 0], ":", color=GREY, linewidth=1.2, label="nothing to learn")
+    grid(ax)
+    legend_above(ax, list(ax.lines), columns=2)
+    return ax
+
+
+def claim_of(alarms: FloatArray, claimed: tuple[tuple[float, float], ...]) -> FloatArray:
+    """Return the fewest misses that a claim allows.
+
+    Args:
+        alarms: shares of false alarms.
+        claimed: (δ, ε) of the claim.
+
+    >>> claim_of(np.array([0.0, 0.5]), ((0.1, 0.0),)).round(2).tolist()
+    [0.9, 0.4]
+    """
+    least = np.zeros_like(alarms)
+    for delta, epsilon in claimed:
+        if np.isfinite(epsilon):
+            one = 1 - delta - np.exp(epsilon) * alarms
+            other = np.exp(-epsilon) * (1 - delta - alarms)
+            least = np.maximum(least, np.maximum(one, other))
+    return least
+
+
+def save_audits(audits: Mapping[str, Audit], path: Path) -> None:
+    """Draw audits side by side into a file.
+
+    Args:
+        audits: the audits by name.
+        path: where to write.
+    """
+    # The figure is made without pyplot, which is for notebooks and may want a display.
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(5.0 * max(len(audits), 1), 5.0), layout="constrained")
+    panels = figure.subplots(1, max(len(audits), 1), squeeze=False)[0]
+    for ax, (name, each) in zip(panels, audits.items(), strict=False):
+        plot_tradeoff(each, ax).set_title(name)
+    with whole_file(path) as part:
+        figure.savefig(part, format=path.suffix[1:].lower(), dpi=160, facecolor="white")

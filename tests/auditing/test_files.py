@@ -1,0 +1,73 @@
+"""Audits of files of releases."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import dpgrain as dg
+from dpgrain.auditing import Audit, FileAudit
+from dpgrain.auditing.verdict import Bound, Line
+
+FILE = """
+[budget]
+unit = "user"
+epsilon = 2.0
+delta = 1e-6
+[release.visits]
+statistic = "count"
+clip = 5.0
+share = 0.5
+[release.line]
+fit = "linear"
+features = ["paid"]
+target = "y"
+clip = 1.0
+share = 0.5
+"""
+ROWS = pa.table({"who": [1, 2], "paid": [1.0, 2.0], "y": [1.0, 2.0]})
+
+
+def test_each_release_is_audited_or_says_why_not(tmp_path: Path) -> None:
+    path = tmp_path / "releases.toml"
+    path.write_text(FILE, encoding="utf-8")
+    found = dg.audit_releases(path, dg.read(ROWS, user="who"), units=[1], seconds=3, random_state=1)
+    audited = {*found, *found.by_hand}
+    assert audited == {"visits", "line"}
+    visits = found["visits"]
+    assert visits.lines[0].claim == pytest.approx(
+        dg.plan_releases(path, dg.read(ROWS, user="who")).releases[0].guarantee.epsilon()
+    )
+    # All bounds of both together hold with the confidence of the whole.
+    assert visits.confidence == pytest.approx(0.995)
+    assert found.verdict == "weak"
+    assert "visits: ε of users" in str(found)
+    assert set(found.to_dict()["releases"]) == set(found)
+
+
+def audit(line: Line) -> Audit:
+    return Audit("user", 0.0, 0.99, (line,))
+
+
+KEPT = audit(Line(1, "zero_out", 1.0, Bound(0.7, 1.5), Bound(None)))
+BROKEN = audit(Line(1, "zero_out", 1.0, Bound(1.7, 1.0), Bound(None)))
+
+
+@pytest.mark.parametrize(
+    ("audits", "by_hand", "verdict"),
+    [
+        ({"a": KEPT}, {}, "kept"),
+        ({"a": KEPT}, {"b": "why"}, "weak"),
+        ({"a": KEPT, "c": BROKEN}, {"b": "why"}, "violated"),
+        ({}, {}, "weak"),
+    ],
+)
+def test_a_file_is_as_good_as_its_worst_release(
+    audits: dict[str, Audit], by_hand: dict[str, str], verdict: Any
+) -> None:
+    found = FileAudit(audits, by_hand, 0.99)
+    assert found.verdict == verdict
+    assert len(found) == len(audits)

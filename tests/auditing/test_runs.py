@@ -1,0 +1,80 @@
+"""Runs of audits open the given rows alone, and answer without noise or as they are told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.auditing.test_neighbours import query
+from tests.refusals import refuses
+
+import dpgrain as dg
+from dpgrain.accounting import Gaussian
+from dpgrain.auditing.neighbours import pairs
+from dpgrain.auditing.runs import GivenRows, WithoutNoise, noisy_run, twins_of
+from dpgrain.noise import SeededSource
+from dpgrain.publishing.charge import Charge
+
+
+def twins(unit: Any = None, **how: Any) -> Any:
+    asked = query(unit or dg.User(), clip=2.0, noise="gaussian", **how)
+    pair = next(pairs(asked, 1, "zero_out", 3))
+    return asked, pair, twins_of(asked, asked.plan.guarantee, pair)
+
+
+def test_runs_show_sums_and_radius() -> None:
+    asked, _, _ = twins()
+    moved = []
+    for pair in pairs(asked, 1, "zero_out", 3):
+        found = twins_of(asked, asked.plan.guarantee, pair)
+        ((one, other),) = found.draws
+        assert one.part == asked.plan.guarantee.event
+        moved.append(np.linalg.norm((one.sums - other.sums).ravel()) / np.max(one.rest[0]))
+    # One record of 5 counts 1, and a bound of 2 is kept of twenty.
+    assert moved[0] == pytest.approx(0.5)
+    assert max(moved) == pytest.approx(1.0)
+    assert (one.answer == one.sums).all()
+    assert (other.answer == one.answer).all()
+    assert not found.unseen
+
+
+def test_runs_have_the_noise_that_was_charged() -> None:
+    asked, pair, found = twins()
+    ((one, _),) = found.draws
+    drawn = [
+        noisy_run(asked, asked.plan.guarantee, pair.one, SeededSource(seed)) for seed in range(30)
+    ]
+    noise = np.array([(run[0].answer - one.sums).ravel() / np.max(one.rest[0]) for run in drawn])
+    sd = float(np.sqrt((noise**2).mean()))
+    assert sd == pytest.approx(one.part.noise_multiplier, rel=0.5)
+
+
+def test_a_ticket_is_drawn_once() -> None:
+    asked, pair, _ = twins()
+    part = asked.plan.guarantee.event
+    with WithoutNoise(asked.plan.guarantee, pair.one) as charge:
+        charge.noisy(part, np.zeros(2, dtype=np.int64), 1.0)
+        with pytest.raises(RuntimeError, match="as often as"):
+            charge.noisy(part, np.zeros(2, dtype=np.int64), 1.0)
+
+
+def test_what_cannot_be_given_is_audited_by_hand() -> None:
+    asked, pair, _ = twins()
+    part = Gaussian(3.0)
+    with GivenRows(asked.plan.guarantee, SeededSource(1), pair.one) as charge:
+        with refuses("query", "arrays"):
+            charge.read(lambda: 1)
+        with refuses("query", "no table's"):
+            charge.open(object())  # type: ignore[arg-type]
+        with refuses("query", "several"):
+            charge.one_of(part, part)
+        with refuses("query", "best"):
+            charge.best_of(part, 1, lambda *_: (0.0, 0))  # type: ignore[arg-type]
+
+
+def test_all_draws_of_a_charge_are_watched() -> None:
+    """A new way to draw must be given to audits, too."""
+    own = {"guarantee", "left", "open", "read", "secret", "lend", "one_of", "best_of"}
+    ways = {name for name in vars(Charge) if not name.startswith("_")} - own
+    assert ways <= set(vars(GivenRows))

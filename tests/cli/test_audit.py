@@ -1,0 +1,66 @@
+"""``dpgrain audit``: verdicts as exit codes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+from dpgrain.cli.app import app
+from dpgrain.publishing import charge as charging
+
+FILE = """
+[table]
+source = "visits.parquet"
+user = "who"
+[budget]
+unit = "user"
+[release.visits]
+statistic = "count"
+noise = "gaussian"
+clip = 5.0
+epsilon = 1.0
+delta = 1e-6
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    pq.write_table(pa.table({"who": [1, 2]}), tmp_path / "visits.parquet")
+    path = tmp_path / "releases.toml"
+    path.write_text(FILE, encoding="utf-8")
+    return path
+
+
+def test_an_audit_is_printed_and_drawn(file: Path) -> None:
+    picture = file.with_name("audit.png")
+    told = CliRunner().invoke(
+        app, ["audit", str(file), "--units", "1", "--seconds", "4", "--plot", str(picture)]
+    )
+    assert told.exit_code == 0, told.output
+    assert "visits: ε of users at δ = 10⁻⁶" in told.output
+    assert picture.stat().st_size > 10_000
+
+
+def test_a_refuted_claim_has_its_own_exit_code(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    draw = charging.with_noise
+    monkeypatch.setattr(
+        charging,
+        "with_noise",
+        lambda part, sums, scale, source: draw(part, sums, np.asarray(scale) / 4, source),
+    )
+    told = CliRunner().invoke(app, ["audit", str(file), "--units", "1", "--seconds", "4", "--json"])
+    assert told.exit_code == 4, told.output
+    document = json.loads(told.output)
+    assert document["verdict"] == document["releases"]["visits"]["verdict"] == "violated"
+
+
+def test_mistakes_are_those_of_the_file(file: Path) -> None:
+    file.write_text(FILE.replace("clip", "clop"), encoding="utf-8")
+    assert CliRunner().invoke(app, ["audit", str(file)]).exit_code != 0
+    assert CliRunner().invoke(app, ["audit", str(file), "--plot", "audit.txt"]).exit_code != 0
