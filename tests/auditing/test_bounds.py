@@ -46,6 +46,16 @@ def test_a_bound_is_wrong_as_seldom_as_it_says() -> None:
     assert sum(wrong) <= stats.binom.ppf(0.999, 200, alpha)
 
 
+def test_draws_that_choose_a_threshold_do_not_decide_on_the_bound() -> None:
+    """The first half tells the neighbours apart by chance, and the second does not."""
+    one, other = np.ones(2000), -np.ones(2000)
+    one[1::2] = other[1::2] = np.tile([1.0, -1.0], 500)
+    found = Counted.none().with_scores(one, other, 2.0)
+    assert found.bound(0.0, 0.01) == 0.0
+    one[1::2], other[1::2] = 1.0, -1.0
+    assert Counted.none().with_scores(one, other, 2.0).bound(0.0, 0.01) > 4
+
+
 def test_a_bound_is_near_the_truth_and_passes_it_with_half_the_noise() -> None:
     delta, mu = 1e-6, 0.2681
     claim = gaussian_epsilon(delta, mu)
