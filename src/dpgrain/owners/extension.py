@@ -21,6 +21,7 @@ def extension(sharing: Sharing) -> IntArray:
     the person owns, then this moves by at most twice the bound there. Source: docs/theory, "Records
     with several owners".
 
+    >>> import numpy as np
     >>> pairs = np.repeat(np.arange(3), 2), np.array([0, 1, 1, 2, 2, 0])
     >>> extension(Sharing.of(np.array([1, 1, 1]), *pairs, 1)), extension(
     ...     Sharing.of(np.array([1, 1, 1]), *pairs, 2))
