@@ -38,3 +38,13 @@ def test_packed_records_are_refused() -> None:
             together([record], 0)
     with refuses("data_collator", "'labels'"):
         together([{"input_ids": torch.ones(1, 3)}, {"labels": torch.ones(1, 3)}], 0)
+
+
+def test_the_type_of_a_row_does_not_follow_from_the_first() -> None:
+    """An int that stands first would cut the fractions off all others."""
+    whole, real = {"labels": torch.tensor([1])}, {"labels": torch.tensor([0.9])}
+    for records in ([whole, real], [real, whole]):
+        found = sorted(together(records, 0, whole=False)["labels"].tolist())
+        assert found == [torch.tensor(0.9).item(), 1.0]
+    ids = {"input_ids": torch.tensor([[1.0]])}
+    assert together([ids], 0)["input_ids"].dtype == torch.long

@@ -509,3 +509,47 @@ def test_a_network_is_tried_where_it_is_wherever_tensors_are_made() -> None:
         network(x).sum().backward()
     recorder.remove()
     assert recorder.uses
+
+
+class Looked(torch.nn.Module):
+    """A network with a table of one row, as families with one type of token have."""
+
+    def __init__(self, mixes: bool) -> None:
+        super().__init__()
+        self.types, self.tokens = torch.nn.Embedding(1, 3), torch.nn.Embedding(9, 3)
+        self.mixes = mixes
+
+    def forward(self, ids: Any) -> Any:
+        x = self.tokens(ids) + self.types(torch.zeros_like(ids))
+        return x + x.mean(0) if self.mixes else x
+
+
+class Widened(torch.nn.Module):
+    """A network that changes a word that it holds when the first records are short."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.kind = torch.nn.Linear(3, 3), "sparse"
+
+    def forward(self, x: Any) -> Any:
+        if x.shape[1] < 9:
+            self.kind = "full"
+        return self.layer(x)
+
+
+def test_a_table_of_one_row_does_not_make_all_records_alike() -> None:
+    ids = torch.zeros(ROWS, 5, dtype=torch.int64)
+    tried(Looked(mixes=False), ids)
+    with refuses("module", "mixes records"):
+        tried(Looked(mixes=True), ids)
+
+
+def test_numbers_that_are_none_show_nothing() -> None:
+    with refuses("example", "NaN"):
+        tried(Between(lambda x: torch.log(-x.abs() - 1)), torch.zeros(ROWS, WIDTH))
+
+
+def test_a_word_that_changes_in_the_first_call_is_refused() -> None:
+    tried(Widened(), torch.zeros(ROWS, 9, 3))
+    with refuses("module", "'kind'"):
+        tried(Widened(), torch.zeros(ROWS, 5, 3))

@@ -74,7 +74,10 @@ class PrivateLoader:
             yield from batches
 
     def by_step(self) -> Iterator[Iterator[Any]]:
-        """Hand out the steps left, each as its batches; one without any record has none, and is made.
+        """Hand out the steps left, each as its batches; one without any record has none.
+
+        Such a step is made when its batches are asked for, as others are when they were stepped on:
+        whoever looks on between steps must not see which draws were empty.
 
         Raises:
             ParameterError: if no step is left, or one was skipped.
@@ -87,12 +90,12 @@ class PrivateLoader:
                     # All batches of a step are there, or none, also where this is interrupted.
                     drawn = list(self._drawn())
                     self._pending.extend(drawn)
-            if not self._pending:
-                self._run.publish()
             yield self._batches()
 
     def _batches(self) -> Iterator[Any]:
-        """Hand out the batches of one step, as far as it is not over."""
+        """Hand out the batches of one step, as far as it is not over; make one that has none."""
+        if not self._pending:
+            self._run.publish()
         while self._pending:
             self._run.check_stepped()
             # Data sets and collate_fn may draw, too, such as pictures that are turned.

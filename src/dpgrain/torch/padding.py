@@ -12,22 +12,29 @@ from dpgrain.torch.library import torch
 _PADDING = {"labels": -100, "mask": 0, "token_type_ids": 0, "position_ids": 0, "values": 0}
 
 
-def together(records: Sequence[Mapping[str, Any]], padding: int) -> dict[str, Any]:
+# Ends of names of whole numbers; all else is real, whatever another record of the batch holds.
+_WHOLE = ("ids", "mask")
+
+
+def together(
+    records: Sequence[Mapping[str, Any]], padding: int, *, whole: bool = True
+) -> dict[str, Any]:
     """Return a batch of records, each of which is a batch of one.
 
     Args:
         records: tensors by name, (1, …) each.
         padding: the token that pads tokens.
+        whole: whether labels are whole numbers.
 
     Raises:
         ParameterError: if a collator has made something else of a record than a row in each tensor.
 
-    So each row follows from its record alone, whatever the collator does; how far it is padded follows
-    from others.
+    So each row follows from what the collator makes of its record, and so does its type: tokens and
+    masks are whole numbers, and all else is real. How far a row is padded follows from others.
 
     >>> rows = [{"input_ids": torch.ones(1, 2)}, {"input_ids": torch.ones(1, 3)}]
     >>> together(rows, 7)["input_ids"].tolist()
-    [[1.0, 1.0, 7.0], [1.0, 1.0, 1.0]]
+    [[1, 1, 7], [1, 1, 1]]
     """
     names = list(records[0])
     for record in records:
@@ -38,14 +45,23 @@ def together(records: Sequence[Mapping[str, Any]], padding: int) -> dict[str, An
                     "records that are packed together have no loss of their own.",
                     name="data_collator",
                 )
-    return {name: _padded([record[name] for record in records], name, padding) for name in names}
+    ends = (*_WHOLE, *(("labels", "label") if whole else ()))
+    return {
+        name: _padded(
+            [record[name] for record in records],
+            name,
+            padding,
+            torch.long if name.endswith(ends) else torch.get_default_dtype(),
+        )
+        for name in names
+    }
 
 
-def _padded(rows: Sequence[Any], name: str, padding: int) -> Any:
-    """Return rows as one tensor, padded at the end of each dimension."""
+def _padded(rows: Sequence[Any], name: str, padding: int, kind: Any) -> Any:
+    """Return rows as one tensor of a type, padded at the end of each dimension."""
     longest = [max(sizes) for sizes in zip(*(row.shape[1:] for row in rows), strict=True)]
     value = next((pad for end, pad in _PADDING.items() if name.endswith(end)), padding)
-    made = rows[0].new_full((len(rows), *longest), value)
+    made = rows[0].new_full((len(rows), *longest), value, dtype=kind)
     for place, row in enumerate(rows):
         made[(place, *(slice(size) for size in row.shape[1:]))] = row[0]
     return made

@@ -320,6 +320,8 @@ class Recorder:
         # Whole numbers may be places of tables, or mark what is seen.
         parts = self.module.modules()
         tables = [part.num_embeddings for part in parts if hasattr(part, "num_embeddings")]
+        # A table of one row would make all made-up records alike, of which nothing is seen.
+        tables = [size for size in tables if size > 1]
         # What is no record must not be as long as there are records.
         leaves = [leaf for leaf in tree_leaves(inputs) if isinstance(leaf, torch.Tensor)]
         others = {len(leaf) for leaf in leaves if leaf.dim() and not is_rows(leaf, rows)}
@@ -470,12 +472,13 @@ class Recorder:
         now = _states_of(module)
         changed = [name for name in now if name not in before or before[name].differs(now[name])]
         kept, self._kept = self._kept, {}
-        # What a module sets up when it is first called, on made-up records, tells of nobody.
+        # What a module sets up when it is first called, on made-up records, tells of nobody; a number
+        # or a word that it changes then may follow from how long the first records are.
         settled, self._is_settled = self._is_settled, True
         changed += [
             _said(*which)
             for which, held in kept_of(module).items()
-            if settled and kept.get(which) != held
+            if (settled or _is_word(kept.get(which))) and kept.get(which) != held
         ]
         if changed:
             raise ParameterError(
@@ -659,6 +662,11 @@ def _form(leaf: Any) -> _Form:
         times = len(leaf) if leaf.repeated else None
         return _Form(Copies, times, leaf.copies.requires_grad)
     return _Form(type(leaf) if isinstance(leaf, torch.Tensor) else None)
+
+
+def _is_word(held: Any) -> bool:
+    """Return whether what a module holds is a number or a word, as :func:`kept_of` has it."""
+    return isinstance(held, tuple) and held[0] in (bool, int, float, str)
 
 
 def _said(layer: str, attribute: str) -> str:

@@ -38,6 +38,8 @@ except ImportError as error:
 #: File beside a saved model with its promise, for :meth:`Guarantee.from_json`.
 PROMISE = "guarantee.json"
 _CARD = "README.md"
+# Folder of the run's own files, which stay with the data; uploads leave out such names.
+_RUN = "_run"
 _HEADING = "## Privacy"
 # What is logged: nothing of it follows from records. Measures of evaluation are added where public.
 _LOGGED = frozenset(("learning_rate", "epoch", "step"))
@@ -52,6 +54,8 @@ _LOSS_OF = {
     "ForImageClassification": "classification",
     "ForAudioClassification": "classification",
 }
+# Losses whose labels are whole numbers.
+_OF_WHOLE = (losses.causal_lm, losses.masked_lm, losses.seq2seq, losses.classification)
 # Arguments of theirs that must be left as they are, and why.
 _REFUSED: Mapping[str, tuple[Any, str]] = {
     "fp16": (False, "its scale follows from gradients; use bf16"),
@@ -62,6 +66,8 @@ _REFUSED: Mapping[str, tuple[Any, str]] = {
     "neftune_noise_alpha": (None, "noise on embeddings follows from lengths"),
     "label_smoothing_factor": (0.0, "state loss= with a function of your own"),
     "deepspeed": (None, "one process trains"),
+    "debug": ([], "it prints what records make of the model"),
+    "push_to_hub": (False, "a run's files stay with the data; push the saved model by itself"),
 }
 
 
@@ -132,10 +138,18 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
         super().__init__(model=model, args=args, **others)
         if self.eval_dataset is not None:
             self._check_public(self.eval_dataset, "eval_dataset")
-        # How quickly its bar moves follows from which blocks are drawn.
-        self.remove_callback(transformers.trainer_callback.ProgressCallback)
+        # How quickly a bar moves follows from which blocks are drawn.
+        for callback in list(self.callback_handler.callbacks):
+            if type(callback).__name__.endswith("ProgressCallback"):
+                self.remove_callback(callback)
         self.add_callback(_Saving(self))
         self._loss = _loss_of(self.model, privacy)
+        if getattr(self.data_collator, "seed", None) is not None:
+            raise ParameterError(
+                "data_collator must have no seed: what it draws would follow from which records it "
+                "read before; leave seed out, and the run's own generator is used.",
+                name="data_collator",
+            )
         named = inspect.signature(_whole(self.model).forward).parameters
         self._masks = "attention_mask" in named
 
@@ -149,7 +163,10 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
         if self._engine is None:
             raise ParameterError("this trainer has no run yet: call train first.")
         guarantee = self._engine.guarantee
-        public = (str(EVALUATED),) if self.privacy.eval_is_public else ()
+        public = [
+            "assumed of the model: it makes the same of a record, however far the record is padded",
+            *([str(EVALUATED)] if self.privacy.eval_is_public else []),
+        ]
         return replace(guarantee, public=(*guarantee.public, *public))
 
     def train(self, resume_from_checkpoint: Any = None, **others: Any) -> Any:
@@ -233,8 +250,8 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
         Returns:
             zero: the loss of a batch follows from records.
         """
+        model.train()
         for batch in inputs.batches:
-            model.train()
             given = dict(self._prepare_inputs(batch))
             self._record_losses(model, given).sum().backward()
             self._private.step()
@@ -275,6 +292,17 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
         """
         self._check_public(eval_dataset, "eval_dataset")
         return super().evaluate(eval_dataset, *others, **named)
+
+    def push_to_hub(self, *_others: Any, **_named: Any) -> Any:
+        """Refuse to upload the folder, in which the run's files lie.
+
+        Raises:
+            ParameterError: always.
+        """
+        raise ParameterError(
+            "push_to_hub would publish the files of the run, by which guesses of its labels can be "
+            "tested: save_model to a folder of its own, and upload that."
+        )
 
     def predict(self, test_dataset: Any, *others: Any, **named: Any) -> Any:
         """Predict records that are stated to be public, and measure the predictions.
@@ -328,8 +356,9 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
         """Save the run beside the folder of the checkpoint of this step, to go on from it."""
         if self._engine is not None:
             folder = Path(self.args.output_dir)
-            self._engine.save(folder / f"run-{self.state.global_step}.pt")
-            for file in folder.glob("run-*.pt"):
+            (folder / _RUN).mkdir(parents=True, exist_ok=True)
+            self._engine.save(folder / _RUN / f"run-{self.state.global_step}.pt")
+            for file in (folder / _RUN).glob("run-*.pt"):
                 if not (folder / f"checkpoint-{file.stem.removeprefix('run-')}").exists():
                     file.unlink()
 
@@ -375,7 +404,7 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
         for row in rows:
             if "input_ids" in row and self._masks:
                 row.setdefault("attention_mask", torch.ones_like(row["input_ids"]))
-        return together(rows, padding or 0)
+        return together(rows, padding or 0, whole=self._loss in _OF_WHOLE)
 
     def _record_losses(self, model: Any, inputs: dict[str, Any]) -> Any:
         """Return the loss of each record."""
@@ -398,7 +427,8 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
         return self.privacy.eval_is_public and name.startswith(("eval_", "test_")) and not timed
 
     def _check_public(self, dataset: Any, name: str) -> None:
-        if dataset is self.train_dataset and dataset is not None:
+        parts = list(dataset.values()) if isinstance(dataset, dict) else [dataset]
+        if any(part is self.train_dataset for part in parts if part is not None):
             raise ParameterError(
                 f"{name} must not be train_dataset: what is measured on it is not billed.",
                 name=name,
@@ -499,7 +529,8 @@ def _check(args: Any) -> None:
     """Refuse arguments with which something is logged that follows from records, or not billed."""
     for name, (plain, why) in _REFUSED.items():
         value = getattr(args, name, plain)
-        if value != plain and not (name == "include_num_input_tokens_seen" and value is False):
+        # An argument that is left out may be None, empty or False.
+        if value != plain and (value or name == "skip_memory_metrics"):
             raise ParameterError(
                 f"{name} must be {plain!r} in args, not {value!r}: {why}.", name=name
             )
@@ -564,7 +595,7 @@ def _shifted(model: Any, labels: Any) -> Any:
 def _private_file(checkpoint: Path) -> Path:
     """Return the file of the run that belongs to a folder of theirs."""
     step = checkpoint.name.removeprefix("checkpoint-")
-    file = checkpoint.parent / f"run-{step}.pt"
+    file = checkpoint.parent / _RUN / f"run-{step}.pt"
     if not file.exists():
         raise DataError(
             f"{str(file)!r} is missing, from which the run of {str(checkpoint)!r} goes on: keep it, "

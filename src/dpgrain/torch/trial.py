@@ -184,6 +184,12 @@ def _differing(one: Seen, other: Seen, rows: Any, places: Any, half: bool) -> st
     half = half or any(is_half(part.dtype) for (_, part), _ in pairs)
     numbers = (part for (_, part), _ in pairs if part.is_floating_point() and part.numel())
     longest = max((float(part.abs().max()) for part in numbers), default=0.0)
+    if any(part.is_floating_point() and bool(part.isnan().any()) for (_, part), _ in pairs):
+        raise ParameterError(
+            "module makes numbers that are none (NaN) of made-up records, on which it is tried before "
+            "it reads any: give make_private records that it can read as example=.",
+            name="example",
+        )
     for (what, before), (_, after) in pairs:
         if not same(before[rows], after[places], longest, half=half):
             return what
