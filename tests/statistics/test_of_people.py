@@ -148,7 +148,7 @@ def test_the_search_finds_a_record_that_is_billed_as_a_row(monkeypatch: pytest.M
         return cases.worst_ratio(ask, iter([(rows[0] + rows[1], rows[0])]), asked, cases.Outcome())
 
     assert 0.99 < moved() <= 1 + 1e-9
-    monkeypatch.setattr(request_module, "made_of_people", lambda _: None)
+    monkeypatch.setattr(request_module, "of_whole_people", lambda _: None)
     assert moved() > 1.3
 
 
