@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, TypeVar
 
 #: A table as it stands; what this library makes of one, row by row or person by person; or rows as
 #: the caller made them, of which it is assumed that nobody's decide over those of others.
 Provenance: TypeAlias = Literal["table", "checked", "as given"]
 #: What a guarantee states; nothing in those of version 0.1, and where no rows come together.
 Stated: TypeAlias = Literal["", Provenance]
+Kind = TypeVar("Kind", Provenance, Stated)
 # Kinds of provenance, from what needs no assumption to what needs one.
 _BY_ASSUMPTION: tuple[Stated, ...] = ("table", "checked", "", "as given")
 #: Words on a page for each kind of provenance.
@@ -32,7 +33,7 @@ def checked(provenance: Provenance) -> Provenance:
     return "checked" if provenance == "table" else provenance
 
 
-def together(*parts: Stated) -> Stated:
+def together(*parts: Kind) -> Kind:
     """Return the provenance of several releases' rows: the one with the most assumptions.
 
     >>> together("table", "checked"), together("table", ""), together("as given", "")

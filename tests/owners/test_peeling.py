@@ -7,6 +7,7 @@ import pytest
 from tests.owners.cases import by_program, sharing_of, some_rows
 
 from dpgrain.owners.peeling import peeled
+from dpgrain.owners.sharing import Sharing
 
 
 @pytest.mark.parametrize("owners", [1, 2, 4])
@@ -39,3 +40,13 @@ def test_cells_are_apart() -> None:
     sharing.cell[1] = 1
     two = type(sharing)(sharing.amount, sharing.row, sharing.person, sharing.bound, sharing.cell, 2)
     assert peeled(two)[0].tolist() == [5, 2]
+
+
+def test_rows_that_add_up_beyond_64_bits_count_up_to_the_bound() -> None:
+    """Of one owner, alone or beside rows that are shared: a sum that wrapped would count as small."""
+    size, bound = 2**60, 2**61
+    for count in (4, 8, 9, 16, 17):
+        alone = np.arange(count), np.zeros(count, dtype=np.int64)
+        taken, rest = peeled(Sharing.of(np.full(count, size), *alone, bound))
+        assert taken.tolist() == [bound]
+        assert rest.amount.size == 0

@@ -29,4 +29,5 @@ def test_a_load_beyond_64_bits_is_large() -> None:
     """A sum that began anew from below would be one of a person whom nothing bounds."""
     ones = np.full(5, 2**62)
     sharing = Sharing.of(ones, np.arange(5), np.zeros(5, dtype=np.int64), 2**62)
-    assert sharing.load().tolist() == [2**62]
+    assert sharing.load().tolist() == [2**63 - 1]
+    assert (sharing.load() > sharing.bound).all()

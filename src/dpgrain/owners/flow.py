@@ -13,7 +13,7 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import maximum_flow as flow_in_32_bits
 
 from dpgrain._types import IntArray
-from dpgrain.owners.sharing import added
+from dpgrain.owners.sharing import saturated
 
 # Largest capacity that the solver of SciPy keeps; it truncates others, without an error.
 _LARGEST = 2**31 - 1
@@ -43,19 +43,13 @@ def doubled(first: IntArray, second: IntArray, amount: IntArray, bound: IntArray
     pairs, place = np.unique(pair, return_inverse=True)
     u, v = pairs // people, pairs % people
     most = np.minimum(bound[u], bound[v])
-    both = np.minimum(_saturated(place, amount, pairs.size), most)
+    both = np.minimum(saturated(place, amount, pairs.size), most)
     everyone = np.arange(people)
     source, sink = 2 * people, 2 * people + 1
     tail = np.concatenate([np.full(people, source), u, v, everyone + people])
     head = np.concatenate([everyone, v + people, u + people, np.full(people, sink)])
     capacity = np.concatenate([bound, both, both, bound])
     return maximum_flow(tail, head, capacity, source, sink)[:people]
-
-
-def _saturated(place: IntArray, amount: IntArray, size: int) -> IntArray:
-    """Return the sum of amounts at each place, (size,); 2^62 where it is more than 64 bits may hold."""
-    rough = np.bincount(place, weights=amount, minlength=size)
-    return np.where(rough < 1.5 * 2.0**62, added(place, amount, size), 2**62)
 
 
 def maximum_flow(

@@ -3,7 +3,7 @@
 Whoever's rows add up to the bound at most bounds nothing. A row that nobody bounds counts whole. A row
 that one person alone bounds comes before those that this person shares with others who bound them: it
 adds as much to the sum and takes nothing of anybody else's bound. Both may free other people, so this
-is done again and again; what is left has two or more owners a row whose bounds all matter.
+is done again and again; what is left has several owners a row, whose bounds all matter.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from dpgrain._types import IntArray
-from dpgrain.owners.sharing import Sharing, added
+from dpgrain.owners.sharing import Sharing, added, saturated
 
 # Rounds, at most: a long chain of people could take one for each of them, and what is left is solved.
 _MOST_ROUNDS = 40
@@ -48,7 +48,8 @@ def peeled(sharing: Sharing) -> tuple[IntArray, Sharing]:
         free = owners == 0
         taken += added(sharing.cell[free], sharing.amount[free], sharing.cells)
         own = owners[sharing.row] == 1
-        wanted = added(sharing.person[own], sharing.amount[sharing.row[own]], sharing.bound.size)
+        mine = sharing.amount[sharing.row[own]]
+        wanted = saturated(sharing.person[own], mine, sharing.bound.size)
         given = np.minimum(wanted, sharing.bound)
         taken += added(cell_of, given, sharing.cells)
         sharing = replace(sharing.rows(owners > 1), bound=sharing.bound - given)

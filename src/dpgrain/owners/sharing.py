@@ -8,8 +8,8 @@ import numpy as np
 
 from dpgrain._types import BoolArray, IntArray
 
-# Largest sum that is told from others.
-_LARGEST = 2**62
+# Sum that stands for all that may be more than 64 bits hold; no bound is as large.
+_LARGEST = 2**63 - 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,11 +48,8 @@ class Sharing:
         return Sharing(amount, row, person, np.full(people, bound, dtype=np.int64), none, 1)
 
     def load(self) -> IntArray:
-        """Return the sum of the amounts of each person's rows, (P,); 2^62 of more than that."""
-        amounts = self.amount[self.row]
-        rough = np.bincount(self.person, weights=amounts, minlength=self.bound.size)
-        exact = added(self.person, amounts, self.bound.size)
-        return np.where(rough > _LARGEST, _LARGEST, exact)
+        """Return the sum of the amounts of each person's rows, (P,), above all bounds if it is more."""
+        return saturated(self.person, self.amount[self.row], self.bound.size)
 
     def owners(self) -> IntArray:
         """Return the number of owners of each row, (R,)."""
@@ -87,3 +84,13 @@ def added(place: IntArray, amount: IntArray, size: int) -> IntArray:
     sums = np.zeros(size, dtype=np.int64)
     np.add.at(sums, place, amount)
     return sums
+
+
+def saturated(place: IntArray, amount: IntArray, size: int) -> IntArray:
+    """Return the sum of amounts of at least 0 at each place, (size,), or the largest number of 64 bits.
+
+    >>> saturated(np.array([0, 1, 1]), np.array([5, 2**62, 2**62]), 2)
+    array([                  5, 9223372036854775807])
+    """
+    rough = np.bincount(place, weights=amount, minlength=size)
+    return np.where(rough < 1.5 * 2.0**62, added(place, amount, size), _LARGEST)

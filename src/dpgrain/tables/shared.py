@@ -21,7 +21,7 @@ from dpgrain.tables.engines.protocol import Engine
 from dpgrain.tables.engines.sources import ArrowSource, Source
 from dpgrain.tables.engines.sql import key as key_of
 from dpgrain.tables.engines.sql import quoted
-from dpgrain.tables.expression import Call, Column, Constant, Node
+from dpgrain.tables.expression import Call, Column
 from dpgrain.tables.groups import Groups
 
 if TYPE_CHECKING:
@@ -332,13 +332,11 @@ def _readable(kinds: Mapping[str, str]) -> Derived:
 
     Such an owner would be nobody, and the row would stay for the others.
     """
-    node: Node = Constant(True)
     conditions = " AND ".join(
         f"({quoted(name)} IS NULL OR {key_of(name, kind)} IS NOT NULL)"
         for name, kind in kinds.items()
     )
-    for name in kinds:
-        node = Call("and", (node, Call("known", (Column(name),))))
+    node = Call("and", tuple(map(Column, kinds)))
     return Derived("names of owners can be read", TRUTH, f"({conditions})", node)
 
 

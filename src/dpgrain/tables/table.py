@@ -13,7 +13,7 @@ from dpgrain._progress import Progress
 from dpgrain.errors import ParameterError
 from dpgrain.inputs.calls import silent
 from dpgrain.inputs.labels import Key, key
-from dpgrain.provenance import checked
+from dpgrain.provenance import checked, together
 from dpgrain.tables.domain import listed_values
 from dpgrain.tables.engines.check import check, in_words
 from dpgrain.tables.engines.derived import Derived
@@ -213,7 +213,7 @@ class UserTable(Rows):
             "filters": (),
         }
         joined = self.made(source=made, **parts)
-        return joined if others.provenance != "as given" else replace(joined, provenance="as given")
+        return replace(joined, provenance=together(joined.provenance, others.provenance))
 
     def _derived(self, name: str, made: Derived) -> UserTable:
         """Return the rows with one column more; a person's row is made with it at once."""

@@ -56,18 +56,18 @@ _LOSS_OF = {
 }
 # Losses whose labels are whole numbers.
 _OF_WHOLE = (losses.causal_lm, losses.masked_lm, losses.seq2seq, losses.classification)
-# Arguments of theirs that must be left as they are, and why.
-_REFUSED: Mapping[str, tuple[Any, str]] = {
-    "fp16": (False, "its scale follows from gradients; use bf16"),
-    "auto_find_batch_size": (False, "whether memory is enough follows from records"),
-    "include_num_input_tokens_seen": ("no", "the number of tokens follows from records"),
-    "skip_memory_metrics": (True, "the memory in use follows from records"),
-    "torch_compile": (False, "layers are recorded as they are called"),
-    "neftune_noise_alpha": (None, "noise on embeddings follows from lengths"),
-    "label_smoothing_factor": (0.0, "state loss= with a function of your own"),
-    "deepspeed": (None, "one process trains"),
-    "debug": ([], "it prints what records make of the model"),
-    "push_to_hub": (False, "a run's files stay with the data; push the saved model by itself"),
+# Arguments of theirs with the values that leave them out, which alone are taken, and why.
+_REFUSED: Mapping[str, tuple[tuple[Any, ...], str]] = {
+    "fp16": ((False,), "its scale follows from gradients; use bf16"),
+    "auto_find_batch_size": ((False,), "whether memory is enough follows from records"),
+    "include_num_input_tokens_seen": (("no", False), "the number of tokens follows from records"),
+    "skip_memory_metrics": ((True,), "the memory in use follows from records"),
+    "torch_compile": ((False,), "layers are recorded as they are called"),
+    "neftune_noise_alpha": ((None,), "noise on embeddings follows from lengths"),
+    "label_smoothing_factor": ((0.0,), "state loss= with a function of your own"),
+    "deepspeed": ((None,), "one process trains"),
+    "debug": (([], ""), "it prints what records make of the model"),
+    "push_to_hub": ((False,), "a run's files stay with the data; push the saved model by itself"),
 }
 
 
@@ -528,11 +528,10 @@ def write_promise(folder: Path, guarantee: Guarantee) -> None:
 def _check(args: Any) -> None:
     """Refuse arguments with which something is logged that follows from records, or not billed."""
     for name, (plain, why) in _REFUSED.items():
-        value = getattr(args, name, plain)
-        # An argument that is left out may be None, empty or False.
-        if value != plain and (value or name == "skip_memory_metrics"):
+        value = getattr(args, name, plain[0])
+        if value not in plain:
             raise ParameterError(
-                f"{name} must be {plain!r} in args, not {value!r}: {why}.", name=name
+                f"{name} must be {plain[0]!r} in args, not {value!r}: {why}.", name=name
             )
     if args.world_size > 1 or args.n_gpu > 1:
         raise ParameterError(

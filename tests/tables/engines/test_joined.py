@@ -291,6 +291,10 @@ def test_regions_stay_where_both_tables_have_them() -> None:
 def test_where_rows_come_from_is_said_of_both() -> None:
     given, table = visits(), dg.read(pa.table({"a": [1]}))
     assert given.provenance == table.provenance == "as given"
+    joined = given.join(persons())
+    assert joined.provenance == "as given"
+    said = str(dg.count(joined, unit=dg.User(), epsilon=1.0, delta=1e-6).guarantee)
+    assert "Rows are as the caller made them" in said
 
 
 def test_files_keep_their_provenance_and_one_given_table_spoils_it(tmp_path: Path) -> None:

@@ -200,7 +200,7 @@ class PeopleJoin:
         others: the rows of the other table.
         taken: the columns of these that are taken.
         pairs: the largest number of the other table's rows of a person that are kept: the first in
-            the order of the columns that are taken.
+            the order of a hash of the columns that are taken.
     """
 
     rows: Rows
@@ -258,7 +258,7 @@ class PeopleJoin:
         for name in columns or ():
             if name not in known:
                 raise SchemaError(
-                    f"columns names {name!r}, which the other table has not to give; "
+                    f"columns names {name!r}, which cannot be taken from the other table; "
                     f"{named_like(str(name), known)}.",
                     name="columns",
                 )
