@@ -11,7 +11,7 @@ import pytest
 
 import dpgrain as dg
 from dpgrain.tables.engines import parquet_rows
-from dpgrain.tables.engines.parquet_rows import copy_readable, far_days, odd_times
+from dpgrain.tables.engines.parquet_rows import copy_readable, far_days, odd_times, schema_of
 
 FAR = 2**62
 
@@ -49,6 +49,17 @@ def test_a_footer_shows_which_times_are_within_range(
     found = odd_times(written(tmp_path / "t.parquet", raw, unit, **options))
     assert sorted(found.milliseconds) == milliseconds
     assert sorted(found.others) == others
+
+
+def test_files_of_one_schema_are_described_once(tmp_path: Path) -> None:
+    made = [pa.table({"who": [place], "at": [1.5]}) for place in range(2)]
+    made.append(pa.table({"who": [1], "at": [1]}))
+    paths = [str(tmp_path / f"{place}.parquet") for place in range(len(made))]
+    for table, path in zip(made, paths, strict=True):
+        pq.write_table(table, path)
+    same, other, odd = map(schema_of, paths)
+    assert same == other
+    assert same != odd
 
 
 @pytest.mark.parametrize("options", [{}, {"row_group_size": 1}, {"row_group_size": 3}])

@@ -65,8 +65,10 @@ def schema_of(path: str) -> Hashable | None:
         footer = pq.read_metadata(path)
     except (pa.ArrowException, OSError):
         return None
+    # Its first line names the object, which differs from file to file.
+    columns = str(footer.schema).partition("\n")[2]
     # What lies in files of places on earth is stated beside their columns.
-    return tuple(footer.schema.names), str(footer.schema), (footer.metadata or {}).get(b"geo")
+    return tuple(footer.schema.names), columns, (footer.metadata or {}).get(b"geo")
 
 
 def odd_times(path: str) -> OddTimes:
