@@ -19,6 +19,7 @@ from tests.tables.engines.databases import Database, database, missing
 
 import dpgrain as dg
 from dpgrain.errors import DataError, ParameterError, SchemaError
+from dpgrain.tables.engines import postgres_source
 from dpgrain.tables.engines.duckdb import DuckDB
 from dpgrain.tables.engines.postgres_source import PostgresSource, Session, holds_secret
 from dpgrain.tables.table import UserTable
@@ -128,9 +129,15 @@ def test_counts_are_grouped_there(
     assert len(fetched) <= (2 if kind == "days" else 1)
 
 
+@pytest.mark.parametrize("share", [0.0, 0.5])
 @pytest.mark.parametrize("kind", NUMBERS)
 @pytest.mark.parametrize("engine", ["duckdb", "in_memory"])
-def test_numbers_are_streamed(kind: str, engine: str, server: Database, visits: str) -> None:
+def test_numbers_are_streamed(
+    kind: str, engine: str, share: float, server: Database, visits: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """The same is published of rows that are kept in memory and of those in a file."""
+    monkeypatch.setattr(postgres_source, "_KEPT_SHARE", share)
     table = dg.read(server.address, table=visits, user="who", engine=engine)
     release = NUMBERS[kind](table)
     expected = NUMBERS[kind](dg.read(rows_of(), user="who"))
@@ -393,20 +400,22 @@ def test_a_table_that_changes_is_refused(change: str, server: Database) -> None:
 # -- what fails --
 
 
+@pytest.mark.parametrize("share", [0.0, 0.5])
 def test_a_connection_that_drops_is_one_sentence(
-    server: Database, monkeypatch: pytest.MonkeyPatch
+    share: float, server: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In the middle of what is sent, after the charge: nothing is published, and that is told."""
     name = server.holding(rows_of(3000, 100))
     table = dg.read(server.address, table=name, user="who")
-    read = Session._read
+    read = Session._kept
 
-    def dropped(self: Session, query: str) -> None:
+    def dropped(self: Session, *rest: Any) -> str:
         server.run("SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
                    "WHERE query LIKE 'COPY%' AND pid <> pg_backend_pid()")  # fmt: skip
-        read(self, query)
+        return read(self, *rest)
 
-    monkeypatch.setattr(Session, "_read", dropped)
+    monkeypatch.setattr(Session, "_kept", dropped)
+    monkeypatch.setattr(postgres_source, "_KEPT_SHARE", share)
     with dg.budget(9.0, 1e-5) as budget, pytest.raises(DataError) as caught:
         dg.sum(table, "w", bounds=(0, 1), unit=dg.User(), epsilon=1.0, delta=1e-6)
     told = str(caught.value)

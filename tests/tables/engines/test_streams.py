@@ -21,7 +21,8 @@ import pytest
 import dpgrain as dg
 from dpgrain.errors import DataError, ParameterError, SchemaError
 from dpgrain.tables.engines.duckdb import DuckDB
-from dpgrain.tables.engines.streams import DatasetSource, StreamSource
+from dpgrain.tables.engines.sources import folder_of
+from dpgrain.tables.engines.streams import DatasetSource, StreamSource, kept
 
 PROMISE: dict[str, Any] = {"unit": dg.User(), "epsilon": 5.0, "delta": 1e-6, "random_state": 1}
 CANARY = "canary-81f3"
@@ -198,6 +199,18 @@ def test_a_stream_that_breaks_off_publishes_nothing() -> None:
                 "Nothing was published; what a budget or a ledger was charged for it stays charged."
             ]
         assert budget.spent.share_of(budget.caps.price) > 0
+
+
+@pytest.mark.parametrize(("memory", "files"), [(0, 1), (700, 1), (10**6, 0)])
+def test_rows_that_memory_does_not_hold_are_kept_in_a_file(memory: int, files: int) -> None:
+    rows = rows_of()
+    with DuckDB(dg.read(rows, user="who")) as engine:
+        batches = pa.RecordBatchReader.from_batches(rows.schema, rows.to_batches(100))
+        found = kept(engine.connection, batches, {name: name for name in rows.schema.names}, memory)
+        answer = engine.connection.sql(f"SELECT * FROM {found}").to_arrow_table()
+        assert len(list(folder_of(engine.connection).glob("*aside*.db"))) == files
+    by = [(name, "ascending") for name in rows.schema.names]
+    assert answer.sort_by(by).to_pydict() == rows.sort_by(by).to_pydict()
 
 
 def test_a_full_disk_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

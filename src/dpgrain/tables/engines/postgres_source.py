@@ -1,10 +1,10 @@
 """Rows of a table or a query of PostgreSQL, by ADBC (``pip install 'dpgrain[sql]'``).
 
-All that one release reads is of one snapshot, and each set of columns is fetched once, into an
-encrypted file of the release's own. Where a release counts, the server groups: what it sends is each
-combination of values with the number of its records. No value can end a query: types are those of the
-catalogue, and what a type of Arrow's cannot hold (infinite days, texts beyond the longest label) is a
-null before it is sent.
+All that one release reads is of one snapshot, and each set of columns is fetched once, into memory and,
+beyond a share of it, into an encrypted file of the release's own. Where a release counts, the server
+groups: what it sends is each combination of values with the number of its records. No value can end a
+query: types are those of the catalogue, and what a type of Arrow's cannot hold (infinite days, texts
+beyond the longest label) is a null before it is sent.
 """
 
 from __future__ import annotations
@@ -26,14 +26,12 @@ from dpgrain.errors import DataError, DpgrainError, ParameterError, SchemaError
 from dpgrain.tables.engines.column_types import LONGEST_LABEL
 from dpgrain.tables.engines.sources import (
     RECORDS,
-    listing,
+    memory_of,
     reading,
-    registered,
     require_names,
-    waited,
 )
 from dpgrain.tables.engines.sql import quoted, text
-from dpgrain.tables.engines.streams import file_of
+from dpgrain.tables.engines.streams import kept
 
 Answer = TypeVar("Answer")
 
@@ -49,6 +47,8 @@ _SETTINGS = (
 _NUMERIC = re.compile(r"numeric\((\d+),(\d+)\)")
 _LENGTH = re.compile(r"\(\d+\)")
 _MOST_DIGITS = 38
+# Share of what DuckDB may hold, for rows that are kept in memory; the rest of them go to a file.
+_KEPT_SHARE = 0.5
 # States of SQL of errors that are told apart: their first letters, and what they mean.
 _STATES = {
     "42501": "the user may not read it; grant SELECT on it",
@@ -364,7 +364,7 @@ class Session:
         return name if grouped or not counted else f"(SELECT *, 1 AS {_records()} FROM {name})"
 
     def _fetch(self, columns: list[str], grouped: bool) -> str:
-        """Fetch columns into a table of DuckDB's, and return its name."""
+        """Fetch columns, and return SQL of what was fetched."""
         step("reading the database")
         there = ", ".join(
             f"{self._kinds[name].there.format(quoted(name))} AS c{place}"
@@ -380,18 +380,13 @@ class Session:
         }
         if grouped:
             here[RECORDS] = "records"
-        kept = file_of(self._here)
         with self._there.cursor() as cursor:
             self._source.asked(partial(cursor.execute, asked))
-            rows = registered(self._here, cursor.fetch_record_batch())
-            query = f"CREATE TABLE {kept} AS SELECT {listing(here)} FROM {rows}"
-            self._source.asked(partial(self._read, query))
-            self._here.unregister(rows)
-        return kept
+            return self._source.asked(partial(self._kept, cursor.fetch_record_batch(), here))
 
-    def _read(self, query: str) -> None:
+    def _kept(self, rows: pa.RecordBatchReader, columns: dict[str, str]) -> str:
         with reading(self._source.name):
-            waited(self._here, partial(self._here.execute, query))
+            return kept(self._here, rows, columns, int(_KEPT_SHARE * memory_of(self._here)))
 
 
 def _records() -> str:

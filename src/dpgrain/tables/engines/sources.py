@@ -578,6 +578,15 @@ def folder_of(connection: duckdb.DuckDBPyConnection) -> Path:
     return Path(connection.execute("SELECT current_setting('temp_directory')").fetchall()[0][0])
 
 
+def memory_of(connection: duckdb.DuckDBPyConnection) -> int:
+    """Return the bytes that a connection may hold before it spills.
+
+    Args:
+        connection: the connection.
+    """
+    return int(connection.execute("SELECT getvariable('memory')").fetchall()[0][0])
+
+
 def _footer(path: str) -> dict[str, str]:
     """Return column name → type of a Parquet file.
 

@@ -127,6 +127,8 @@ def connected(memory: Memory, folder: str) -> duckdb.DuckDBPyConnection:
     connection = duckdb.connect(":memory:", config=settings)
     # A progress bar would print on standard output, and show by its pace how long the table is.
     connection.execute("SET enable_progress_bar = false")
+    # What it may hold, as a number: the setting itself is told in words.
+    connection.execute(f"SET VARIABLE memory = {memory.duckdb}")
     # A time without a zone must not be another moment on another machine.
     connection.execute("SET TimeZone = 'UTC'")
     # Without this setting, versions whose own cryptography only reads cannot spill at all; other

@@ -89,17 +89,61 @@ class Aside:
         _attach(connection, Path(self._folder.path), self._name, self._key, how)
 
 
-def file_of(connection: duckdb.DuckDBPyConnection) -> str:
-    """Attach a new encrypted file, where a connection spills, and return the SQL name of its table.
+def kept(
+    connection: duckdb.DuckDBPyConnection,
+    rows: pa.RecordBatchReader,
+    columns: dict[str, str],
+    memory: int,
+) -> str:
+    """Read a stream to its end into tables that go with a connection, and return SQL of all its rows.
 
-    A table in a file is packed, where one in memory is not, and takes a fraction of the room.
+    Those that come first are kept in memory, where they take hardly any time, and the rest in an
+    encrypted file where the connection spills: a table in a file is packed, and takes a fraction of
+    the room.
 
     Args:
-        connection: the connection, with which the file goes.
+        connection: the connection.
+        rows: the stream.
+        columns: column → SQL of what is kept of it.
+        memory: bytes of those that are kept in memory, about.
     """
-    name = f"aside_{next(_counter)}"
+    number, ended = next(_counter), threading.Event()
+    first = pa.RecordBatchReader.from_batches(rows.schema, _first(rows, memory, ended))
+    _make(connection, f"TEMP TABLE held_{number}", columns, first)
+    if ended.is_set():
+        return f"held_{number}"
+    name = f"aside_{number}"
     _attach(connection, folder_of(connection), name, secrets.token_hex(_KEY_BYTES))
-    return f"{name}.rows"
+    _make(connection, f"TABLE {name}.rows", columns, rows)
+    return f"(SELECT * FROM held_{number} UNION ALL SELECT * FROM {name}.rows)"
+
+
+def _first(
+    rows: pa.RecordBatchReader, size: int, ended: threading.Event
+) -> Iterator[pa.RecordBatch]:
+    """Yield batches of a stream up to about a number of bytes, and tell if there are no more."""
+    read = 0
+    while read < size:
+        try:
+            batch = rows.read_next_batch()
+        except StopIteration:
+            ended.set()
+            return
+        read += batch.nbytes
+        yield batch
+
+
+def _make(
+    connection: duckdb.DuckDBPyConnection,
+    table: str,
+    columns: dict[str, str],
+    rows: pa.RecordBatchReader,
+) -> None:
+    """Make a table of a stream."""
+    name = registered(connection, rows)
+    query = f"CREATE {table} AS SELECT {listing(columns)} FROM {name}"
+    waited(connection, partial(connection.execute, query))
+    connection.unregister(name)
 
 
 def _attach(
