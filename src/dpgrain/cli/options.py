@@ -79,6 +79,23 @@ Named: TypeAlias = Annotated[
         rich_help_panel=seldom(TABLE),
     ),
 ]
+Query: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SQL",
+        help="Query of a database, in place of --table, which needs --rows 'as given'.",
+        rich_help_panel=seldom(TABLE),
+    ),
+]
+RowsAs: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--rows",
+        metavar="'as given'",
+        help="Rows are as a query made them, who may decide over those of others; the promise says so.",
+        rich_help_panel=seldom(TABLE),
+    ),
+]
 User: TypeAlias = Annotated[
     str | None,
     typer.Option(

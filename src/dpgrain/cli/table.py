@@ -29,6 +29,8 @@ from dpgrain.cli.options import (
     PerUser,
     PerUserBy,
     PerUserFilter,
+    Query,
+    RowsAs,
     Types,
     Where,
     columns_of,
@@ -73,6 +75,8 @@ class Reading:
     join: Join = None
     where: Where = None
     named: Named = None
+    query: Query = None
+    rows: RowsAs = None
     engine: Engine = "duckdb"
     master: Master = None
     check: Check = False
@@ -146,14 +150,15 @@ class Reading:
 
     def _place(self, source: str) -> dict[str, Any]:
         """Return where the rows are, as options of :func:`dpgrain.read`."""
+        what = {"table": self.named, "query": self.query, "rows": self.rows}
         if source.startswith(_VARIABLE):
-            return {"source_env": source.removeprefix(_VARIABLE), "table": self.named}
+            return {"source_env": source.removeprefix(_VARIABLE), **what}
         if postgres_source.holds_secret(source):
             raise ParameterError(
                 "TABLE must not hold a password, which stays in the history of the shell: put the "
                 "address into the environment, and name the variable, as env:VISITS_DB."
             )
-        return {"source": source, "table": self.named}
+        return {"source": source, **what}
 
     def _engine(self) -> str:
         """Return what reads the rows: the name of an engine, or the address of a cluster."""

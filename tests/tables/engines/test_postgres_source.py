@@ -588,18 +588,8 @@ def test_files_of_releases_take_the_address_from_the_environment(
 def test_commands_take_the_address_from_the_environment(
     secret: str, visits: str, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = [
-        "--table",
-        visits,
-        "--user",
-        "who",
-        "--unit",
-        "user",
-        "--epsilon",
-        "5",
-        "--delta",
-        "1e-6",
-    ]
+    promise = ["--user", "who", "--unit", "user", "--epsilon", "5", "--delta", "1e-6"]
+    asked = ["--table", visits, *promise]
     monkeypatch.setenv("VISITS_DB", secret)
     done = command("count", "env:VISITS_DB", *asked)
     assert done.returncode == 0, done.stderr
@@ -607,6 +597,13 @@ def test_commands_take_the_address_from_the_environment(
     assert refused.returncode == 2
     assert "must not hold a password, which stays in the history" in refused.stderr
     assert SECRET not in done.stdout + done.stderr + refused.stdout + refused.stderr
+    query = ["count", "env:VISITS_DB", "--query", f"SELECT who FROM {visits}", *promise]
+    refused = command(*query)
+    assert refused.returncode == 2
+    assert "--rows 'as given'" in refused.stderr
+    done = command(*query, "--rows", "as given", "--json")
+    assert done.returncode == 0, done.stderr
+    assert '"as given"' in done.stdout
 
 
 def _ledger(folder: Path) -> Path:
