@@ -106,7 +106,8 @@ def _listed(system: Any, path: str) -> Iterator[tuple[str, PurePosixPath]]:
         found = [(path, root.parent)]
     else:
         below = system.get_file_info(fs.FileSelector(path, recursive=True))
-        refuse_logs(root.name, (PurePosixPath(each.path) for each in below))
+        paths = [PurePosixPath(each.path) for each in below]
+        refuse_logs(root.name, ((path.parent.name, path.name) for path in paths))
         found = [(each.path, root) for each in below if each.is_file and _is_shown(each.path, root)]
     if not found:
         raise DataError(f"The folder {root.name!r} of S3 holds no files; check the address.")

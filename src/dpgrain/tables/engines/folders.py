@@ -11,6 +11,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import starmap
 from pathlib import Path, PurePath
 from typing import Any, TypeAlias
 from urllib.parse import unquote
@@ -169,15 +170,16 @@ def _below(folder: str) -> list[str]:
     seen: set[tuple[int, int]] = set()
     try:
         for place, folders, names in os.walk(folder, followlinks=True, onerror=_raised):
-            refuse_logs(folder, (PurePath(place) / name for name in (*folders, *names)))
-            state = Path(place).stat()
+            here = Path(place)
+            refuse_logs(folder, ((here.name, name) for name in (*folders, *names)))
+            state = here.stat()
             # Links may lead back to a folder above.
             if (state.st_dev, state.st_ino) in seen:
                 folders.clear()
                 continue
             seen.add((state.st_dev, state.st_ino))
             folders[:] = sorted(name for name in folders if is_shown(name))
-            files += [str(Path(place) / name) for name in sorted(names) if is_shown(name)]
+            files += [str(here / name) for name in sorted(names) if is_shown(name)]
     except OSError as error:
         raise DataError(
             f"The folder {folder!r} cannot be listed; check its permissions."
@@ -200,17 +202,17 @@ def _raised(error: OSError) -> None:
     raise error
 
 
-def refuse_logs(folder: str, paths: Iterable[PurePath]) -> None:
+def refuse_logs(folder: str, below: Iterable[tuple[str, str]]) -> None:
     """Refuse a table of a format whose folder also holds files of earlier versions.
 
     Args:
         folder: the folder.
-        paths: files and folders below it.
+        below: the name of each file and folder below it, after that of the folder in which it lies.
 
     Raises:
         ParameterError: if it is such a table.
     """
-    kind = next(filter(None, map(_format_of, paths)), None)
+    kind = next(filter(None, starmap(_format_of, below)), None)
     if kind is not None:
         raise ParameterError(
             f"source {folder!r} is a table of {kind}, whose folder also holds rows that were changed "
@@ -220,10 +222,10 @@ def refuse_logs(folder: str, paths: Iterable[PurePath]) -> None:
         )
 
 
-def _format_of(path: PurePath) -> str | None:
-    if path.parent.name == "metadata" and path.name.endswith(".metadata.json"):
+def _format_of(parent: str, name: str) -> str | None:
+    if parent == "metadata" and name.endswith(".metadata.json"):
         return "Iceberg"
-    return _LOGS.get(path.name) or _LOGS.get(path.parent.name)
+    return _LOGS.get(name) or _LOGS.get(parent)
 
 
 def _different(listed: Iterable[tuple[str, PurePath]]) -> dict[str, PurePath]:

@@ -289,24 +289,27 @@ class FileSource:
 
     @cached_property
     def _opened(self) -> dict[str, str]:
-        return self._columns()
+        return self._columns(self._kinds())
 
-    def _unchanged(self) -> dict[str, str]:
+    def _unchanged(self, kinds: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
         """Return the columns, which are the same whenever the files are read.
+
+        Args:
+            kinds: the columns of each Parquet file as it is now.
 
         Raises:
             SchemaError: if they are others now.
         """
-        columns = self._columns()
+        columns = self._columns(kinds)
         if columns != self._opened:
             raise SchemaError(
                 f"{self.name} has other columns than when it was opened; call dg.read again."
             )
         return columns
 
-    def _columns(self) -> dict[str, str]:
+    def _columns(self, kinds: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
         """Return column name → type: those of the files, and then those that folders name."""
-        own = self._own_columns()
+        own = self._header() if self.is_csv else _widest_of(kinds)
         held = {column.casefold() for column in own}
         said = [name for name in self._said[self.paths[0]] if name.casefold() not in held]
         return {**own, **dict.fromkeys(said, TEXT)}
@@ -317,26 +320,27 @@ class FileSource:
         said = self.partitions or ((),) * len(self.paths)
         return {path: dict(each) for path, each in zip(self.paths, said, strict=True)}
 
-    def _own_columns(self) -> dict[str, str]:
-        """Return column name → type, from Parquet footers or CSV headers."""
-        if self.is_csv:
-            header = _csv_header(self.paths[0], self.delimiter)
-            for path in self.paths[1:]:
-                if _csv_header(path, self.delimiter) != header:
-                    raise SchemaError(
-                        f"The file {path!r} has other columns than {self.paths[0]!r}; "
-                        "give every file the same header."
-                    )
-            return dict.fromkeys(header, "VARCHAR")
-        own = list(self._kinds().values())
-        return {column: widest([kinds[column] for kinds in own]) for column in own[0]}
+    def _header(self) -> dict[str, str]:
+        """Return column name → type of CSV files, from their first lines."""
+        header = _csv_header(self.paths[0], self.delimiter)
+        for path in self.paths[1:]:
+            if _csv_header(path, self.delimiter) != header:
+                raise SchemaError(
+                    f"The file {path!r} has other columns than {self.paths[0]!r}; "
+                    "give every file the same header."
+                )
+        return dict.fromkeys(header, TEXT)
 
     def _kinds(self) -> dict[str, dict[str, str]]:
         """Return each Parquet file's columns with their own types, under the first file's names.
 
+        Of CSV files, all of whose columns are text, none are told.
+
         One file's types must not be forced on another: the first value that does not fit would end the
         release, and be quoted.
         """
+        if self.is_csv:
+            return {}
         with reading(self.name):
             kinds = {path: self._footers.of(path) for path in self.paths}
             for path, own in kinds.items():
@@ -376,10 +380,11 @@ class FileSource:
 
         The copies lie in the folder that the connection spills into, and go with it.
         """
-        columns = self._unchanged()
+        kinds = self._kinds()
+        columns = self._unchanged(kinds)
         asked = {name: kind for name, kind in columns.items() if used is None or name in used}
         alike: dict[tuple[str, ...], tuple[dict[str, str], list[str]]] = {}
-        files = self._files(connection, asked)
+        files = self._files(connection, asked, kinds)
         for path, (_, read) in files.items():
             alike.setdefault(tuple(read.values()), (read, []))[1].append(path)
         parts = []
@@ -393,18 +398,21 @@ class FileSource:
         return f"({' UNION ALL '.join(f'SELECT {listed} FROM {part}' for part in parts)})"
 
     def _files(
-        self, connection: duckdb.DuckDBPyConnection, columns: Mapping[str, str]
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        columns: Mapping[str, str],
+        kinds: Mapping[str, Mapping[str, str]],
     ) -> dict[str, tuple[str, dict[str, str]]]:
         """Return of each file what it is read from, and column → SQL, of the columns that it holds."""
         if self.is_csv:
-            held = {name: quoted(name) for name in self._own_columns() if name in columns}
+            held = {name: quoted(name) for name in self._header() if name in columns}
             files = zip(self.paths, self._readable(connection), strict=True)
             return {path: (file, dict(held)) for path, file in files}
         return {
             path: self._as_read(
-                connection, path, kinds, {name: columns[name] for name in columns if name in kinds}
+                connection, path, own, {name: columns[name] for name in columns if name in own}
             )
-            for path, kinds in self._kinds().items()
+            for path, own in kinds.items()
         }
 
     def _read_together(
@@ -419,7 +427,7 @@ class FileSource:
         """
         held = list(files.values())
         if self.is_csv:
-            rows, plain = self._csv(self._own_columns(), held), False
+            rows, plain = self._csv(self._header(), held), False
         else:
             # DuckDB passes over whole files whose folders it can read.
             plain = all(path == file and self._is_plain(path) for path, file in files.items())
@@ -532,7 +540,7 @@ class FileSource:
 
     def faults(self, connection: duckdb.DuckDBPyConnection) -> Faults:
         """Count the faults of lines of CSV files: for the curator only, and slow."""
-        columns = list(self._own_columns())
+        columns = list(self._header())
         # Every column is read, or the faults of one would not be seen.
         inside = " + ".join(
             f"coalesce(sum(length({name}) - length(replace({name}, chr(10), ''))), 0)"
@@ -585,6 +593,12 @@ def memory_of(connection: duckdb.DuckDBPyConnection) -> int:
         connection: the connection.
     """
     return int(connection.execute("SELECT getvariable('memory')").fetchall()[0][0])
+
+
+def _widest_of(kinds: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
+    """Return column → the type that holds the values of all files, file → column → its own type."""
+    own = list(kinds.values())
+    return {column: widest([each[column] for each in own]) for column in own[0]}
 
 
 def _footer(path: str) -> dict[str, str]:
