@@ -55,6 +55,9 @@ class Band:
         positive: the share of them that is positive.
         low: the lower end of its 95% interval.
         high: the upper end.
+
+    >>> Band(0.2, 0.3, share=0.1, positive=0.24, low=0.22, high=0.26).positive
+    0.24
     """
 
     from_: float

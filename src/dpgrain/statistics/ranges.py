@@ -50,6 +50,10 @@ class AutoRange:
         signed: whether numbers below 0 are looked for; what :func:`dpgrain.UserTable.per_user` counts
             has none.
 
+    Raises:
+        ParameterError: if a number is not positive, the magnitudes are out of range or in the wrong
+            order, or the tail is a half or more.
+
     Bins are a factor of 2 wide, with either sign, and one around 0. Each unit's bins are scaled to
     l2 norm 1, so nobody counts more for holding more.
 
