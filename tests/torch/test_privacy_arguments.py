@@ -10,8 +10,10 @@ from tests.torch.library import torch
 
 # isort: split
 from dpgrain.torch.privacy_arguments import PrivacyArguments
+from dpgrain.units import Element, Record, User
 
 assert torch
+_USERS = {"n_users": 10, "target_epsilon": 1.0, "users_column": "author"}
 
 
 @pytest.mark.parametrize(
@@ -25,6 +27,23 @@ assert torch
         ({"n_users": 10, "target_epsilon": 1.0, "target_delta": 0.0}, "target_delta"),
         ({"n_users": 10, "target_epsilon": 1.0, "elements_column": "day"}, "elements_column"),
         ({"n_users": 10, "target_epsilon": 1.0, "loss": "mine"}, "loss"),
+        ({"n_users": 10, "target_epsilon": 1.0, "unit": User()}, "unit"),
+        ({**_USERS, "elements_column": "day"}, "elements_column"),
+        ({**_USERS, "elements_column": "day", "unit": Record()}, "elements_column"),
+        ({**_USERS, "unit": Element()}, "elements_column"),
+        ({**_USERS, "unit": User(max_elements=3)}, "elements_column"),
+        ({**_USERS, "sampling": "tokens"}, "sampling"),
+        ({**_USERS, "sampling": "records"}, "sampling"),
+        ({**_USERS, "sampling": "records", "unit": Record()}, "sampling"),
+        (
+            {
+                **_USERS,
+                "sampling": "records",
+                "unit": User(max_elements=3),
+                "elements_column": "day",
+            },
+            "sampling",
+        ),
     ],
 )
 def test_what_is_no_promise_is_refused(given: dict[str, Any], name: str) -> None:

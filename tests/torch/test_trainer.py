@@ -16,12 +16,14 @@ from tests.torch.families import FAMILIES, TOKENS, transformers
 from tests.torch.library import torch
 
 # isort: split
+from dpgrain.accounting import SampledGaussian
 from dpgrain.errors import ParameterError
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.torch import losses
 from dpgrain.torch.engine import PrivacyEngine
 from dpgrain.torch.privacy_arguments import PrivacyArguments
 from dpgrain.torch.trainer import PROMISE, Trainer
+from dpgrain.units import Element, Record, User
 
 datasets = pytest.importorskip("datasets", reason="datasets is not installed")
 pytestmark = [
@@ -100,6 +102,49 @@ def test_weights_are_those_of_a_loop_of_ones_own(tmp_path: Path, lora: bool) -> 
     told = replace(theirs.guarantee, user="", public=theirs.guarantee.public[:-1])
     assert told == replace(engine.guarantee, user="")
     assert all(torch.equal(p, weights(own)[n]) for n, p in weights(theirs.model).items())
+
+
+_SAMPLINGS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "records, billed for users": (
+        {"unit": User(max_elements=2), "sampling": "records"},
+        {"sampling": "pairs", "level": "element", "max_elements": 2},
+    ),
+    "users": ({"unit": User()}, {"sampling": "pairs", "level": "user"}),
+    "users with their cells": (
+        {"unit": User(max_elements=2), "elements_column": "day", "sampling": "users"},
+        {"sampling": "users", "level": "element", "max_elements": 2},
+    ),
+    "cells": (
+        {"unit": Element(), "elements_column": "day"},
+        {"sampling": "pairs", "level": "element"},
+    ),
+    "records": ({"unit": Record()}, {"sampling": "pairs", "level": "record"}),
+}
+
+
+@pytest.mark.parametrize("name", _SAMPLINGS)
+def test_the_promise_is_the_exact_one_of_the_sampler(tmp_path: Path, name: str) -> None:
+    privacy, event = _SAMPLINGS[name]
+    data = texts().add_column("day", [row % 3 % 2 for row in range(RECORDS)])
+    theirs = trainer(tmp_path, data, privacy={**privacy, "sampling_rate": 0.3})
+    theirs.train()
+    exact = SampledGaussian(0.7, 0.3, 4, blocks="shared", **event)
+    assert theirs.guarantee.event == exact
+    assert theirs.guarantee.epsilon() == exact.epsilon(1e-6, unit=privacy["unit"])
+    assert theirs.guarantee.user == "author"
+    assert "author" in str(theirs.guarantee)
+
+
+def test_records_are_drawn_one_by_one_and_as_many_kept_as_are_billed(tmp_path: Path) -> None:
+    sizes = []
+    for kept in (1, 2, 3, 9):
+        asked = {"unit": User(max_elements=kept), "sampling": "records", "sampling_rate": 1.0}
+        theirs = trainer(tmp_path / str(kept), privacy=asked, args={"max_steps": 1})
+        theirs.train()
+        assert theirs._loader is not None
+        blocks = theirs._loader._blocks
+        sizes.append((blocks.blocks, len(blocks.rows)))
+    assert sizes == [(kept * USERS, kept * USERS) for kept in (1, 2, 3, 3)]
 
 
 def test_a_promise_is_in_the_card_and_beside_the_model(tmp_path: Path) -> None:

@@ -87,7 +87,7 @@ class Held:
 
     def _of_records(self, key: bytes) -> Iterator[bytes]:
         if type(self.dataset) is torch.utils.data.TensorDataset:
-            yield from _of_record(self.dataset.tensors)
+            yield from of_record(self.dataset.tensors)
             return
         records = len(self.dataset)
         drawn = np.random.default_rng(np.frombuffer(key, dtype=np.uint32))
@@ -97,7 +97,7 @@ class Held:
 
     def _read(self, place: int, key: bytes) -> bytes:
         with randomness_from(place):
-            return _hash(key, _of_record(self.dataset[place])).encode()
+            return _hash(key, of_record(self.dataset[place])).encode()
 
 
 def _hash(key: bytes, *parts: Iterable[bytes]) -> str:
@@ -124,8 +124,15 @@ def _of_places(places: IndexArray) -> bytes:
     return places.astype("<i8").tobytes()
 
 
-def _of_record(record: Any) -> Iterator[bytes]:
-    """Yield what a record is made of: numbers, text and pictures whole, of other objects the type."""
+def of_record(record: Any) -> Iterator[bytes]:
+    """Yield the parts of a record as bytes: numbers, text and pictures, and of other objects the type.
+
+    Args:
+        record: tensors, numbers, text and pictures, in tuples, lists and mappings.
+
+    >>> list(of_record({"text": "a", "label": 1}))
+    [b"'a'", b'1']
+    """
     for leaf in tree_leaves(record):
         if isinstance(leaf, torch.Tensor):
             tensor = leaf.detach().cpu().contiguous()
@@ -136,6 +143,6 @@ def _of_record(record: Any) -> Iterator[bytes]:
         elif any(hasattr(leaf, way) for way in _WAYS_TO_AN_ARRAY):
             array = np.asarray(leaf)
             yield repr((array.dtype, array.shape)).encode()
-            yield from (_of_record(array.tolist()) if array.dtype == object else [array.tobytes()])
+            yield from (of_record(array.tolist()) if array.dtype == object else [array.tobytes()])
         else:
             yield type(leaf).__qualname__.encode()

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from dpgrain import _validate
 from dpgrain.errors import ParameterError
 from dpgrain.noise import RandomState
-from dpgrain.units import Relation, Unit
+from dpgrain.units import Relation, Unit, User, unit_level
 
 #: Losses of :mod:`dpgrain.torch.losses`, by name.
 LossName = Literal["causal_lm", "masked_lm", "seq2seq", "classification"]
@@ -22,19 +22,22 @@ class PrivacyArguments:
 
     Args:
         n_users: the public size of the roster by which sums are divided, which is never counted.
-        unit: what is protected; by default ``User()`` where ``users_column`` is stated, and
-            ``Record()`` where it is not.
+        unit: what is protected, and what is clipped as one block; by default ``User()`` where
+            ``users_column`` is stated, and ``Record()`` where it is not.
         target_epsilon: the promised ε of the whole fine-tuning; or in its place
         noise_multiplier: noise sd ÷ clipping bound; or
         share: a share of the open budget, in place of ε and δ.
         target_delta: the promised δ.
         users_column: the column of the data set that says whose each record is.
-        elements_column: the column with the cell of each record, by a public partition.
+        elements_column: the column with the cell of each record, by a public partition; for
+            ``Element()``, and for ``User(max_elements=M)``, which keeps M cells of each user.
         clip: the clipping bound of a block's mean gradient, l2 over all parameters.
         sampling_rate: the public probability that a block is in a step; by default what draws
             ``per_device_train_batch_size × gradient_accumulation_steps`` blocks on average.
         elements_per_user: the public number of blocks per user that sums are divided by.
-        sampling: as in :meth:`PrivacyEngine.make_private`.
+        sampling: ``"pairs"`` draws each block on its own, and ``"users"`` a user with all blocks;
+            ``"records"`` is for ``User(max_elements=M)`` without cells: a block is a record, each is
+            drawn on its own, and M different ones are kept of each user, who is protected.
         noise: as there.
         bands: as there.
         relation: the neighbouring relation.
@@ -48,7 +51,8 @@ class PrivacyArguments:
         random_state: a seed for tests and research, which makes the run not private.
 
     Raises:
-        ParameterError: if a number is out of range, or not one of ε, noise and a share is stated.
+        ParameterError: if a number is out of range, not one of ε, noise and a share is stated, or
+            columns, unit and sampling do not go together.
 
     >>> PrivacyArguments(n_users=1000, target_epsilon=8.0, users_column="author").target_delta
     1e-06
@@ -65,7 +69,7 @@ class PrivacyArguments:
     clip: float = 0.1
     sampling_rate: float | None = None
     elements_per_user: float = 1.0
-    sampling: Literal["pairs", "users"] = "pairs"
+    sampling: Literal["pairs", "users", "records"] = "pairs"
     noise: Literal["independent", "banded"] = "independent"
     bands: int | None = None
     relation: Relation = "zero_out"
@@ -87,13 +91,38 @@ class PrivacyArguments:
                 "one of target_epsilon, noise_multiplier and share must be given.",
                 name="target_epsilon",
             )
-        if self.elements_column is not None and self.users_column is None:
-            raise ParameterError(
-                "elements_column needs users_column: an element is what one user holds of a cell.",
-                name="elements_column",
-            )
+        self._check_columns()
         if self.loss is not None and not callable(self.loss):
             _validate.one_of(_LOSSES, loss=self.loss)
+
+    def _check_columns(self) -> None:
+        """Refuse columns, a unit and sampling that do not go together."""
+        _validate.one_of(("pairs", "users", "records"), sampling=self.sampling)
+        level = unit_level(self.unit, "record" if self.users_column is None else "user")
+        kept = self.unit.max_elements if isinstance(self.unit, User) else None
+        of_cells = level == "element" or kept is not None
+        if self.users_column is None and (level != "record" or self.elements_column is not None):
+            name = "unit" if self.elements_column is None else "elements_column"
+            raise ParameterError(
+                f"{name} needs users_column, which says whose each record is.", name=name
+            )
+        if self.sampling == "records":
+            if kept is None or self.elements_column is not None:
+                raise ParameterError(
+                    "sampling = 'records' needs unit=dg.User(max_elements=M), of whose records M are "
+                    "kept, and no elements_column; where a record itself is protected, 'pairs' draws "
+                    "records.",
+                    name="sampling",
+                )
+        elif of_cells != (self.elements_column is not None):
+            raise ParameterError(
+                f"elements_column must be given with unit={self.unit!r}: the cell of each record, by a "
+                "public partition."
+                if of_cells
+                else "elements_column needs unit=dg.Element(), which protects what one user holds of a "
+                "cell, or unit=dg.User(max_elements=M), which keeps M cells of each user.",
+                name="elements_column",
+            )
 
     def rate(self, blocks: int) -> float:
         """Return the probability that a block is in a step.

@@ -19,6 +19,7 @@ from dpgrain._files import whole_file
 from dpgrain.errors import DataError, ParameterError
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.torch import losses
+from dpgrain.torch.columns import Column, Contents
 from dpgrain.torch.engine import PrivacyEngine
 from dpgrain.torch.library import torch
 from dpgrain.torch.loader import PrivateLoader
@@ -208,8 +209,12 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
         if self._engine is not None or self.train_dataset is None:
             return self.optimizer
         dataset = self.train_dataset
-        users = _column(dataset, self.privacy.users_column, "users_column")
-        elements = _column(dataset, self.privacy.elements_column, "elements_column")
+        users = Column.of(dataset, self.privacy.users_column, "users_column")
+        elements = (
+            Contents(dataset)
+            if self.privacy.sampling == "records"
+            else Column.of(dataset, self.privacy.elements_column, "elements_column")
+        )
         reading: dict[str, Any] = {
             "module": self.model,
             "optimizer": self.optimizer,
@@ -386,7 +391,8 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
             "target_epsilon": privacy.target_epsilon,
             "target_delta": privacy.target_delta,
             "share": privacy.share,
-            "sampling": privacy.sampling,
+            # Each record is a cell of its own then.
+            "sampling": "pairs" if privacy.sampling == "records" else privacy.sampling,
             "noise": privacy.noise,
             "bands": privacy.bands,
             "example": privacy.example,
@@ -567,17 +573,6 @@ def _loss_of(model: Any, privacy: PrivacyArguments) -> Any:
             name="loss",
         )
     return getattr(losses, name)
-
-
-def _column(dataset: Any, name: str | None, parameter: str) -> Any:
-    """Return a column of the data set, which is read when the run is charged."""
-    if name is None:
-        return None
-    if name not in getattr(dataset, "column_names", ()):
-        raise ParameterError(
-            f"{parameter} must be a column of train_dataset, not {name!r}.", name=parameter
-        )
-    return dataset[name]
 
 
 def _shifted(model: Any, labels: Any) -> Any:
