@@ -2,7 +2,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 
-.PHONY: demo docs peers api release test test-torch audit test-all seconds mutants check install clean
+.PHONY: demo docs peers api release test test-torch oldest audit test-all seconds mutants check install clean
 
 # Public tables for tests and the demonstration; the folder of this repository's neighbour, if it is there.
 ifneq ($(wildcard ../shared/data),)
@@ -31,6 +31,14 @@ test-torch: $(VENV)/.dev
 	$(BIN)/pytest -n auto tests/torch $(NETWORKS:%=tests/experiments/test_%.py)
 	$(BIN)/pytest -q --doctest-modules src/dpgrain/torch
 	$(BIN)/pytest -q tests/docs/test_pages.py -k 'networks or language' --search=all
+
+# The same for Hugging Face's models with the oldest versions that the extra takes, beside .venv.
+OLDEST = 'transformers[torch]==4.56.*' 'peft==0.17.*' 'datasets==4.0.*'
+oldest:
+	$(PYTHON) -m venv .venv-oldest
+	.venv-oldest/bin/pip install --quiet --disable-pip-version-check 'torch==2.13.0' $(OLDEST) \
+	  'pytest>=8.2' 'pytest-xdist>=3.6' 'hypothesis>=6.100' --editable '.[transformers]'
+	.venv-oldest/bin/pytest -n auto tests/torch -k 'trainer or families or losses or columns'
 
 # More of each search, spread evenly over its cases, and more random examples; and the programs that
 # stand beside the package.

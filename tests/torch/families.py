@@ -161,7 +161,8 @@ FAMILIES: Mapping[str, Family] = {
         "ViTConfig",
         {**_SIZES, **_DROPOUT, "image_size": 8, "patch_size": 4, "num_labels": CLASSES},
         images,
-        _QV,
+        # Names of before and since version 5 of transformers.
+        (*_QV, "query", "value"),
     ),
     "gemma": Family(
         "GemmaForCausalLM", "GemmaConfig", {**_LLAMA, "head_dim": 4}, masked_tokens, _QV

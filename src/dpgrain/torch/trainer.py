@@ -66,7 +66,8 @@ _REFUSED: Mapping[str, tuple[tuple[Any, ...], str]] = {
     "torch_compile": ((False,), "layers are recorded as they are called"),
     "neftune_noise_alpha": ((None,), "noise on embeddings follows from lengths"),
     "label_smoothing_factor": ((0.0,), "state loss= with a function of your own"),
-    "deepspeed": ((None,), "one process trains"),
+    "deepspeed": ((None,), "gradients are clipped before they are added up over processes"),
+    "fsdp": (([], "", None), "each process has all weights"),
     "debug": (([], ""), "it prints what records make of the model"),
     "push_to_hub": ((False,), "a run's files stay with the data; push the saved model by itself"),
 }
@@ -78,8 +79,9 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
     Args:
         model: the model, which must be made of public data.
         args: their ``TrainingArguments``. A step draws ``per_device_train_batch_size ×
-            gradient_accumulation_steps`` blocks on average, and reads no more records at a time than
-            the first of these. ``max_grad_norm`` is not used: it would clip the noisy gradient again.
+            gradient_accumulation_steps`` blocks on average for each process, which reads no more
+            records at a time than the first of these. ``max_grad_norm`` is not used: it would clip the
+            noisy gradient again.
         privacy: the promise.
         **others: what ``transformers.Trainer`` takes, such as ``train_dataset``, ``eval_dataset``,
             ``data_collator``, ``processing_class`` and ``callbacks``.
@@ -125,7 +127,9 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
         args = transformers.TrainingArguments() if args is None else copy.copy(args)
         _check(args)
         self.privacy = privacy
-        self._blocks = args.per_device_train_batch_size * args.gradient_accumulation_steps
+        self._blocks = (
+            args.per_device_train_batch_size * args.gradient_accumulation_steps * args.world_size
+        )
         rate = privacy.rate(self._blocks)
         args.max_steps = _steps(args, rate)
         args.gradient_accumulation_steps, args.max_grad_norm = 1, 0.0
@@ -216,7 +220,7 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
             else Column.of(dataset, self.privacy.elements_column, "elements_column")
         )
         reading: dict[str, Any] = {
-            "module": self.model,
+            "module": self._of_all_processes(),
             "optimizer": self.optimizer,
             "dataset": self._remove_unused_columns(dataset, description="training")
             if hasattr(dataset, "column_names")
@@ -239,6 +243,12 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
         self.optimizer = _Made(private)
         return self.optimizer
 
+    def _of_all_processes(self) -> Any:
+        """Return the model; of several processes in the wrapper, by which the run finds the others."""
+        if self.args.world_size == 1:
+            return self.model
+        return torch.nn.parallel.DistributedDataParallel(self.model)
+
     def get_train_dataloader(self) -> Any:
         """Return the steps that are left, of which each draws its own records."""
         if self.train_dataset is None:
@@ -249,7 +259,8 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
         """Make a step: read its batches, and step against the sum of clipped blocks with noise.
 
         Args:
-            model: their wrapped model, which is the model itself.
+            model: their wrapped model, of which the model itself is called: the run adds up what
+                processes have read, once.
             inputs: the step.
 
         Returns:
@@ -258,7 +269,7 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
         model.train()
         for batch in inputs.batches:
             given = dict(self._prepare_inputs(batch))
-            self._record_losses(model, given).sum().backward()
+            self._record_losses(self.model, given).sum().backward()
             self._private.step()
         return torch.zeros((), device=self.args.device)
 
@@ -359,7 +370,7 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
 
     def save_run(self) -> None:
         """Save the run beside the folder of the checkpoint of this step, to go on from it."""
-        if self._engine is not None:
+        if self._engine is not None and self.args.should_save:
             folder = Path(self.args.output_dir)
             (folder / _RUN).mkdir(parents=True, exist_ok=True)
             self._engine.save(folder / _RUN / f"run-{self.state.global_step}.pt")
@@ -539,10 +550,10 @@ def _check(args: Any) -> None:
             raise ParameterError(
                 f"{name} must be {plain[0]!r} in args, not {value!r}: {why}.", name=name
             )
-    if args.world_size > 1 or args.n_gpu > 1:
+    if args.n_gpu > 1:
         raise ParameterError(
-            f"args must be for one process and one device, not {args.world_size} and {args.n_gpu}: "
-            "several processes train by a loop of their own, with PrivacyEngine.",
+            f"args must be for one device, not {args.n_gpu}, between which a batch would be split: "
+            "start a process for each, by torchrun --nproc-per-node.",
             name="args",
         )
 
