@@ -63,6 +63,20 @@ def test_rows_of_a_partition_are_published(tmp_path: Path) -> None:
     assert release.estimate.round().tolist() == [2, 2]
 
 
+@pytest.mark.parametrize("column", ["file_index", "FILE_INDEX"])
+@pytest.mark.parametrize(
+    "values", [["x", "1"], [1, 0], [2**62, -1]], ids=["text", "places", "large"]
+)
+@pytest.mark.parametrize("ending", ["parquet", "csv"])
+def test_no_column_stands_for_the_place_of_a_file(
+    ending: str, values: list[Any], column: str, tmp_path: Path
+) -> None:
+    """A column of DuckDB's own has that name: a text would end a release, and numbers tell a month."""
+    root = lake(tmp_path / "lake", "month=a!", "month=b!", "month=c", ending=ending,
+                **{column: values})  # fmt: skip
+    assert held(root) == {0: "a!", 1: "b!", 2: "c"}
+
+
 @pytest.mark.parametrize(
     ("pattern", "columns"),
     [

@@ -69,6 +69,8 @@ _MARKS = (";", "\t", "|")
 #: Type of a relation that is a table by its name; a view, a query or a narrowed table has another
 #: one.
 TABLE = "TABLE_RELATION"
+# Column of the place of a row's file among those that are read, where no file has a column of its name.
+_PLACE = "file_index"
 # Bytes of a CSV file that DuckDB holds at a time. No row comes near that length: DuckDB would drop a
 # longer row, and not know where the next one begins.
 _BUFFER_BYTES = 2 * LONGEST_BYTES
@@ -386,7 +388,8 @@ class FileSource:
         alike: dict[tuple[str, ...], tuple[dict[str, str], list[str]]] = {}
         files = self._files(connection, asked, kinds)
         for path, (_, read) in files.items():
-            alike.setdefault(tuple(read.values()), (read, []))[1].append(path)
+            alone = path if self._said[path] and self._hides_its_place(path) else ""
+            alike.setdefault((alone, *read.values()), (read, []))[1].append(path)
         parts = []
         for read, paths in alike.values():
             said = [name for name in asked if name not in read]
@@ -435,6 +438,11 @@ class FileSource:
         values = {name: [self._said[path][name] for path in files] for name in said}
         told = {name: quoted(name) if plain else _by_file(values[name]) for name in said}
         return selected(rows, {**read, **told})
+
+    def _hides_its_place(self, path: str) -> bool:
+        """Return whether a file has a column in place of what tells its rows from those of others."""
+        held = self._own_columns() if self.is_csv else self._footers.of(path)
+        return _PLACE in map(str.casefold, held)
 
     def _is_plain(self, path: str) -> bool:
         return is_plain(path, tuple(self._said[path].items()))
@@ -676,7 +684,8 @@ def listing(columns: Mapping[str, str]) -> str:
 def _by_file(values: Sequence[str | None]) -> str:
     """Return the SQL of a value for all rows of each file, of files that are read together."""
     listed = ", ".join("NULL" if value is None else text(value) for value in values)
-    return f"CAST([{listed}] AS VARCHAR[])[file_index::BIGINT + 1]"
+    place = 1 if len(values) == 1 else f"{_PLACE}::BIGINT + 1"
+    return f"CAST([{listed}] AS VARCHAR[])[{place}]"
 
 
 def _wider(sql: str, kind: str, wider: str) -> str:
