@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from importlib.util import find_spec
@@ -29,6 +30,15 @@ with warnings.catch_warnings():
 
 # Runs a command from its words.
 Command: TypeAlias = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def shown(error: BaseException) -> str:
+    """All that is ever shown of an error, also by a tool that shows what was suppressed."""
+    text, each = "", [error]
+    for one in each:
+        text += "".join(traceback.format_exception(one)) + repr(one)
+        each += [known for known in (one.__cause__, one.__context__) if known is not None]
+    return text
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

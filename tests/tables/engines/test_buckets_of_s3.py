@@ -165,7 +165,7 @@ def test_no_key_is_shown(
     ):
         with pytest.raises((ParameterError, DataError)) as caught:
             dg.read(address, user="who")
-        seen.append(str(caught.value))
+        seen += [str(caught.value), repr(caught.value.__context__)]
         assert caught.value.__cause__ is None
     table = dg.read(bucket.at("lake"), user="who")
     seen += [repr(table), table.source.name, table.source.title, table.check()]

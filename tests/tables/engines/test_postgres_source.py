@@ -6,7 +6,6 @@ import contextlib
 import datetime as dt
 import logging
 import sys
-import traceback
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -14,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 import pytest
-from tests.conftest import Command
+from tests.conftest import Command, shown
 from tests.tables.engines.databases import Database, database, missing
 
 import dpgrain as dg
@@ -420,7 +419,7 @@ def test_a_connection_that_drops_is_one_sentence(
         dg.sum(table, "w", bounds=(0, 1), unit=dg.User(), epsilon=1.0, delta=1e-6)
     told = str(caught.value)
     assert "cannot be read to its end" in told
-    assert "127.0.0.1" not in told
+    assert "127.0.0.1" not in shown(caught.value)
     assert "stays charged" in caught.value.__notes__[0]
     assert budget.spent.share_of(budget.caps.price) > 0
 
@@ -448,8 +447,8 @@ def test_a_query_that_fails_is_one_sentence(kind: str, server: Database, visits:
 
     with pytest.raises(DataError, match=told) as caught:
         summed()
-    for secret in ("127.0.0.1", "p1", "p2", "division"):
-        assert secret not in str(caught.value)
+    for secret in ("127.0.0.1", '"p', "division"):
+        assert secret not in shown(caught.value)
     assert server.run(f"SELECT count(*) FROM {visits}") == [(6000,)]
 
 
@@ -502,15 +501,6 @@ def secret(server: Database, visits: str) -> Iterator[str]:
     server.run("SELECT pg_reload_conf()")
     yield server.other(user=f"guarded:{SECRET}")
     Path(place).write_text(before)
-
-
-def shown(error: BaseException) -> str:
-    """All that is ever shown of an error, also by a tool that shows what was suppressed."""
-    text, each = "", [error]
-    for one in each:
-        text += "".join(traceback.format_exception(one)) + repr(one)
-        each += [known for known in (one.__cause__, one.__context__) if known is not None]
-    return text.replace(__file__, "")
 
 
 def test_nobody_sees_a_secret(

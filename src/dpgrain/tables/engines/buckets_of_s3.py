@@ -27,7 +27,7 @@ from dpgrain.tables.engines.folders import (
     require_alike,
     said_by,
 )
-from dpgrain.tables.engines.sources import require_names
+from dpgrain.tables.engines.sources import raise_alone, require_names
 
 # Footers that are read side by side, each of which waits for the network.
 _FOOTERS = 16
@@ -145,7 +145,8 @@ def _reached() -> Iterator[None]:
     except DpgrainError:
         raise
     except (pa.ArrowException, OSError, ValueError):
-        raise DataError(
+        told = (
             "The files of S3 cannot be reached; check the address, the region (?region=…) and the "
             "credentials in the environment (AWS_ACCESS_KEY_ID, AWS_PROFILE)."
-        ) from None
+        )
+        raise_alone(DataError(told))

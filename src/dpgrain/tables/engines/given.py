@@ -21,6 +21,7 @@ from dpgrain.tables.engines.sources import (
     RelationSource,
     Source,
     broken_off,
+    raise_alone,
     reading,
     require_names,
 )
@@ -132,7 +133,7 @@ def _stream(data: Any) -> pa.RecordBatchReader:
     except DpgrainError:
         raise
     except Exception:
-        raise broken_off("The stream") from None
+        raise_alone(broken_off("The stream"))
 
 
 def _collected(frame: Any) -> Any:
@@ -145,7 +146,7 @@ def _collected(frame: Any) -> Any:
     try:
         return frame.collect()
     except Exception:
-        raise broken_off("The data frame") from None
+        raise_alone(broken_off("The data frame"))
 
 
 def unreadable(data: Any) -> ParameterError:

@@ -19,7 +19,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, NoReturn, Protocol, TypeVar
 
 import duckdb
 import pyarrow as pa
@@ -181,7 +181,21 @@ def reading(name: str) -> Iterator[None]:
         raise
     except (duckdb.Error, pa.ArrowException, OSError):
         # A stream of batches raises Arrow's exceptions, or OSError.
-        raise broken_off(name) from None
+        raise_alone(broken_off(name))
+
+
+def raise_alone(error: DpgrainError) -> NoReturn:
+    """Raise an error without the one that is handled, whose own text may quote a row or an address.
+
+    What is suppressed by ``from None`` is there still, for tools that report errors.
+
+    Args:
+        error: the error.
+    """
+    try:
+        raise error
+    finally:
+        error.__context__ = None
 
 
 def waited(connection: duckdb.DuckDBPyConnection, work: Callable[[], Answer]) -> Answer:
