@@ -2,7 +2,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 
-.PHONY: demo docs peers api release test test-torch oldest audit test-all seconds mutants check install clean
+.PHONY: demo docs peers api release test test-torch oldest audit test-all seconds mutants proof check install clean
 
 # Public tables for tests and the demonstration; the folder of this repository's neighbour, if it is there.
 ifneq ($(wildcard ../shared/data),)
@@ -59,6 +59,11 @@ seconds: $(VENV)/.dev
 # issue that moves code shows that no more survive than before.
 mutants: $(VENV)/.dev
 	$(BIN)/python -m shipping.mutants
+
+# What stands behind each accounting event, from the mechanism to bugs that its tests see: printed, red
+# where a piece is missing, and each bug tried (a few minutes).
+proof: $(VENV)/.dev
+	$(BIN)/python -m shipping.proof --bugs
 
 # Format, lint, types, doctests.
 check: $(VENV)/.dev

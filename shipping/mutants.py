@@ -42,8 +42,9 @@ from shipping import forked, probes
 ROOT = Path(__file__).parents[1]
 KINDS = ("promise", "number", "other")
 ORIGINS = ("module", "tests")
-# Keys of an entry of a file, in the order of the fields of a mutant.
+# Keys of an entry of a file, in the order of the fields of a mutant; the last ones of some alone.
 _KEYS = ("function", "property", "kind", "origin", "old", "new")
+_OF_EVENTS = ("event", "seen_by")
 
 # Tests that catch nothing: of pages, golden digits, wording and looks, of other programs, and those
 # that start Spark, which takes longer than all others may.
@@ -65,7 +66,11 @@ class EditError(ValueError):
 
 @dataclass(frozen=True)
 class Mutant:
-    """A bug: what must hold (``property`` in its file), and the edit after which it does not."""
+    """A bug: what must hold (``property`` in its file), and the edit after which it does not.
+
+    One that breaks what an accounting event promises names it, with a search or an audit that sees the
+    bug (``shipping/proof.py``).
+    """
 
     function: str
     holds: str
@@ -73,6 +78,8 @@ class Mutant:
     origin: str
     old: str
     new: str
+    event: str = ""
+    seen_by: str = ""
 
     def __post_init__(self) -> None:
         for name, known in (("kind", KINDS), ("origin", ORIGINS)):
@@ -189,10 +196,27 @@ def read(folder: Path) -> list[Mutant]:
 
 
 def _mutant(path: Path, entry: dict[str, Any]) -> Mutant:
-    if entry.keys() != set(_KEYS):
-        what = ", ".join(sorted(set(_KEYS) ^ entry.keys()))
+    keys = (*_KEYS, *_OF_EVENTS) if entry.keys() & set(_OF_EVENTS) else _KEYS
+    if entry.keys() != set(keys):
+        what = ", ".join(sorted(set(keys) ^ entry.keys()))
         raise EditError(f"{path.name}: an entry lacks, or has beside the others: {what}.")
-    return Mutant(*(entry[key] for key in _KEYS))
+    return Mutant(*(entry[key] for key in keys))
+
+
+@contextmanager
+def seeded(root: Path, mutant: Mutant) -> Iterator[Path]:
+    """A folder with a copy of the package that has the bug, in ``src``.
+
+    Args:
+        root: the folder of the repository.
+        mutant: the bug.
+    """
+    with TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        shutil.copytree(root / "src", folder / "src")
+        file = folder / "src" / mutant.file
+        file.write_text(mutant.edited(file.read_text(encoding="utf-8")), encoding="utf-8")
+        yield folder
 
 
 # -- which tests run which lines ---
@@ -367,7 +391,7 @@ def _noted(root: Path, source: Path, files: Sequence[Path]) -> dict[str, Any]:
         kept = Path(folder, "kept.json")
         words = ["-p", "shipping.probes", *map(str, files)]
         more = {probes.KEPT_IN: str(kept)}
-        status, output = _pytest(root, source, Path(folder), words, more, None)
+        status, output = pytest_on(root, source, Path(folder), words, more, None)
         if status not in (0, 1, 5):
             # What is known of a part of the tests is not kept as if it were of all.
             raise RuntimeError(f"The tests ended with status {status}: {output[-2000:]}")
@@ -375,7 +399,7 @@ def _noted(root: Path, source: Path, files: Sequence[Path]) -> dict[str, Any]:
         return found
 
 
-def _pytest(
+def pytest_on(
     root: Path,
     source: Path,
     folder: Path,
@@ -383,7 +407,17 @@ def _pytest(
     more: dict[str, str],
     timeout: float | None,
 ) -> tuple[int, str]:
-    """Run tests on a copy of the package; the exit status is -1 where the time is over."""
+    """Run tests on a copy of the package; return the exit status, -1 where the time is over, and all
+    that pytest printed.
+
+    Args:
+        root: the folder of the repository.
+        source: the folder of the package.
+        folder: a folder for what the run writes.
+        words: the arguments of pytest.
+        more: variables of its environment.
+        timeout: the seconds by the clock that it may take; any, if None.
+    """
     words = [f"--basetemp={folder / 'tmp'}", *words]
     with _started(root, source, folder, words, more) as process:
         try:
@@ -463,17 +497,13 @@ def tried(
     began = time.monotonic()
     limit = _CLOCK * seconds
     names = _within(coverage, coverage.of(mutant), seconds)
-    with TemporaryDirectory() as temporary:
-        folder = Path(temporary)
-        shutil.copytree(root / "src", folder / "src")
-        file = folder / "src" / mutant.file
-        file.write_text(mutant.edited(file.read_text(encoding="utf-8")), encoding="utf-8")
+    with seeded(root, mutant) as folder:
         chosen = folder / "chosen.json"
         chosen.write_text(json.dumps({"tests": names, "seconds": seconds}))
         words = ["-x", "-p", "shipping.chosen", *dict.fromkeys(n.split("::")[0] for n in names)]
         status, output = 5, ""
         if names:
-            status, output = _pytest(
+            status, output = pytest_on(
                 root, folder / "src", folder, words, {CHOSEN: str(chosen)}, limit + grace
             )
         outcome = chosen.with_suffix(".outcome")

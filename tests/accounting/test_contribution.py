@@ -576,6 +576,7 @@ def named_or_not(t: int, event: Selection) -> FloatArray:
     return np.array([1 - law[0], law[0]])
 
 
+@pytest.mark.proof("search", "Selection")
 @pytest.mark.parametrize("event", EVENTS, ids=repr)
 @pytest.mark.parametrize("k", [2, 3])
 def test_units_that_pile_on_one_item_leak_no_more_than_claimed(event: Selection, k: int) -> None:
@@ -593,6 +594,7 @@ def test_units_that_pile_on_one_item_leak_no_more_than_claimed(event: Selection,
             )
 
 
+@pytest.mark.proof("search", "Selection")
 @pytest.mark.parametrize("event", EVENTS, ids=repr)
 def test_elements_on_items_of_their_own_leak_no_more_than_claimed(event: Selection) -> None:
     for k, t in itertools.product((1, 2, 4), range(1, event.max_items + 1)):

@@ -312,6 +312,7 @@ ZERO_OUT = (np.array([3.0] * 12), np.array([2.0] + [3.0] * 11))
 REPLACE = (np.array([3.0] + [2.0] * 11), np.array([2.0] + [3.0] * 11))
 
 
+@pytest.mark.proof("audit", "ExponentialMechanism", "ApproximateDP")
 @pytest.mark.search
 @pytest.mark.parametrize("method", ["permute_and_flip", "exponential"])
 @pytest.mark.parametrize(

@@ -111,6 +111,7 @@ def _product(name: str) -> dict[str, Any]:
     return {**product, **{option: plain[option] for option in plain if option in product}}
 
 
+@pytest.mark.proof("search", "Compose")
 @pytest.mark.search(seconds=15)
 @pytest.mark.parametrize("name", NAMES)
 def test_all_draws_together_are_billed(name: str, strength: int | None) -> None:

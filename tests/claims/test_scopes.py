@@ -15,10 +15,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pytest
+from numpy.typing import NDArray
+from scipy.special import ndtri
+from scipy.stats import beta
 from tests.refusals import refuses
 
 import dpgrain as dg
-from dpgrain.accounting import Gaussian
+from dpgrain.accounting import Gaussian, Scoped
 from dpgrain.partitions import Partition, Rule, period_of
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.promise import Promise
@@ -265,6 +268,7 @@ def billed(
 PRODUCT = list(itertools.product(UNITS, SCOPES, KEYS, PROMISED, ("zero_out", "replace")))[::7]
 
 
+@pytest.mark.proof("search", "Scoped")
 @pytest.mark.search(seconds=15)
 @pytest.mark.parametrize(("unit", "scope", "keys", "promised", "relation"), PRODUCT)
 def test_no_promised_unit_moves_more_than_is_billed(
@@ -417,6 +421,58 @@ def test_daily_releases_cost_a_day_as_one_does() -> None:
     noise = daily[0].guarantee.event.noise_multiplier  # type: ignore[attr-defined]
     two = Gaussian(noise, count=3)
     assert again.epsilon(1e-6, units=2) == pytest.approx(two.epsilon(1e-6), rel=1e-6)
+
+
+AUDITED = 20_000
+
+
+def sums_of_days(days: Sequence[str], present: bool) -> tuple[NDArray[np.float64], dg.Guarantee]:
+    """The sums of two days' releases, of users who each hold an item of their own on some days."""
+    rows = [(user, day) for day in days for user in range(AUDITED)] if present else []
+    table = dg.read(
+        pa.table(
+            {
+                "who": pa.array([user for user, _ in rows], pa.int64()),
+                "item": pa.array([user for user, _ in rows], pa.int64()),
+                "day": pa.array([day for _, day in rows], pa.string()),
+            }
+        ),
+        user="who",
+    )
+    releases = [
+        dg.histogram(
+            table.where(day=day), "item", unit=dg.Element("day"), domain=np.arange(AUDITED),
+            clip=1.0, epsilon=3.0, delta=1e-6, noise="gaussian",
+        )
+        for day in ("monday", "tuesday")
+    ]  # fmt: skip
+    seen = [each.estimate[np.argsort(each.items.to_numpy())] for each in releases]
+    return seen[0] + seen[1], releases[0].guarantee + releases[1].guarantee
+
+
+def mu_below(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
+    """A lower bound on the distance of two in standard deviations, wrong once in 10^7."""
+    cut, size = float(np.median(np.concatenate([one, other]))), len(one)
+    hits, false = int((one >= cut).sum()), int((other >= cut).sum())
+    low = beta.ppf(5e-8, hits, size - hits + 1)
+    high = beta.ppf(1 - 5e-8, false + 1, size - false)
+    return float(ndtri(low) - ndtri(high))
+
+
+@pytest.mark.proof("audit", "Scoped")
+def test_audit_of_releases_of_two_days() -> None:
+    nobody, promise = sums_of_days(["monday", "tuesday"], present=False)
+    event = promise.event
+    assert isinstance(event, Scoped)
+    # The sum of two days has √2 times the noise: of both, √2·μ is all that can be seen of two days.
+    claimed = event.loss(2).mu
+    both = mu_below(sums_of_days(["monday", "tuesday"], present=True)[0], nobody)
+    assert 0.85 * claimed < both <= claimed
+    # One day shows less than is promised of it, as the other day is noise alone.
+    one = mu_below(sums_of_days(["tuesday"], present=True)[0], nobody)
+    assert 0.5 * event.loss(1).mu < one <= event.loss(1).mu
+    # The price of one day would be false of two.
+    assert both > event.loss(1).mu
 
 
 def test_regions_that_split_units_compose_as_before() -> None:

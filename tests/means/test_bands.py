@@ -91,6 +91,7 @@ def run(mean: ClippedMean, owners: IndexArray, parts: Any, data: Array) -> Array
     return np.array([Vectors(x).clipped_sum(mean.clip, rounds.draw(len(x))) for x in data])
 
 
+@pytest.mark.proof("search", "BandedGaussian")
 @pytest.mark.search
 @pytest.mark.parametrize("relation", ["zero_out", "replace"])
 @pytest.mark.parametrize("held", [1, 2])
@@ -242,6 +243,7 @@ def mu_below() -> float:
     return float(ndtri(low) - ndtri(high))
 
 
+@pytest.mark.proof("audit", "BandedGaussian")
 def test_audit_stays_below_the_claim() -> None:
     assert 0.4 < mu_below() <= 1.0
 

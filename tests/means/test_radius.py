@@ -65,6 +65,7 @@ def largest_move(users: int, top: int, removed: bool, seed: int) -> int:
     return best
 
 
+@pytest.mark.proof("search", "AboveThreshold")
 @pytest.mark.search
 @pytest.mark.parametrize("removed", [False, True], ids=["replaced", "removed"])
 @pytest.mark.parametrize(("users", "top"), [(8, 8), (8, 6), (8, 3), (12, 9), (5, 2)])
@@ -177,6 +178,7 @@ def worst(counts: Array) -> float:
     return float(errors.max())
 
 
+@pytest.mark.proof("audit", "AboveThreshold")
 def test_radii_are_found_with_the_chances_that_the_event_is_for() -> None:
     assert worst(found(1500)) < SURE
 
@@ -188,6 +190,7 @@ def test_half_of_the_noise_would_be_found(monkeypatch: pytest.MonkeyPatch) -> No
     assert worst(found(1500)) > SURE
 
 
+@pytest.mark.proof("audit", "AboveThreshold")
 def test_the_ratio_of_chances_stays_below_the_claim() -> None:
     # The exact law of all outcomes, over neighbours: scores that all fall by 2m − 2, or do not.
     run = made(n_users=12, top=6, threshold=36, threshold_scale=12.0, query_scale=9.0)

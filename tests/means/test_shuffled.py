@@ -343,6 +343,7 @@ def audit(mean: Shuffled, runs: int = 20) -> float:
     return max(bounds)
 
 
+@pytest.mark.proof("audit", "Parallel", "Binomial")
 @pytest.mark.parametrize("interaction", INTERACTIONS)
 def test_audit_stays_below_the_claim(interaction: Interaction) -> None:
     mean = AUDITED[interaction]

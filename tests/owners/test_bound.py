@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from unittest import mock
 
 import numpy as np
 import pytest
+from scipy.stats import beta
 from tests.owners.cases import Row, all_tables, without
 
-from dpgrain.noise import SeededSource
+from dpgrain.noise import SeededSource, SystemSource
 from dpgrain.owners import bound as bounds
 from dpgrain.owners.bound import BoundSearch
 from dpgrain.owners.pairs import Pairs
@@ -37,6 +39,7 @@ def _looks(search: BoundSearch, pairs: Pairs) -> list[int]:
     return [people for (people,) in seen[1:]]
 
 
+@pytest.mark.proof("search", "AboveThreshold")
 @pytest.mark.search
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize(("people", "most"), [(3, 4), (4, 2)])
@@ -127,3 +130,36 @@ def test_the_search_ends_where_few_people_have_more() -> None:
 def test_the_event_costs_what_was_asked(relation: Relation) -> None:
     search = BoundSearch.of(0.3, 1.0, 64.0, level="element", relation=relation)
     assert 0.299 < search.event.epsilon(relation=relation) <= 0.3
+
+
+# -- an audit: many cells, each a trial ---
+
+TRIALS, LOOKS = 40_000, 8
+
+
+def all_fail(search: BoundSearch, people: int) -> int:
+    """In how many cells, in which so many people have much, no look of several passes."""
+    owners = np.arange(people * TRIALS)
+    pairs = Pairs.of(
+        owners,
+        owners,
+        np.ones(owners.size, dtype=np.bool_),
+        owners // people,
+        TRIALS,
+        np.full(owners.size, 2.0**LOOKS),
+    )
+    return int((search.find(pairs, SystemSource()) == LOOKS).sum())
+
+
+@pytest.mark.proof("audit", "AboveThreshold")
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_audit_of_the_bounds_that_are_found(relation: Relation) -> None:
+    """Each q is larger by as much as one person moves it, so that all looks fail more often."""
+    fewer, more = (1, 3) if relation == "zero_out" else (1, 4)
+    scale = 2.0
+    search = BoundSearch(1.0, LOOKS, fewer - 3 * scale + 1.0, scale, 1.0, "user", relation)
+    hits, false = all_fail(search, more), all_fail(search, fewer)
+    low = beta.ppf(1e-8, hits, TRIALS - hits + 1)
+    high = beta.ppf(1 - 1e-8, false + 1, TRIALS - false)
+    claimed = search.event.epsilon(relation=relation)
+    assert 0.1 * claimed < math.log(low / high) <= claimed

@@ -148,6 +148,7 @@ def climb(mean: SoftCore, removed: bool, seed: int, steps: int = 500) -> float:
     return best / mean.event.sensitivity
 
 
+@pytest.mark.proof("search", "SoftCore")
 @pytest.mark.search
 @pytest.mark.parametrize("removed", [False, True], ids=["replaced", "removed"])
 @pytest.mark.parametrize("size", [(12, 9), (12, 10), (20, 14)], ids=["12-9", "12-10", "20-14"])
@@ -334,6 +335,7 @@ def bounds(hits: int, times: int) -> tuple[float, float]:
     return float(low), float(high)
 
 
+@pytest.mark.proof("audit", "SoftCore")
 def test_audit_of_the_tail() -> None:
     # H = 9 of 12: of eight who agree each sees n/2 + 2. One less, and nobody has any weight.
     mean = soft_core(
@@ -382,6 +384,7 @@ def audit(times: int = 600) -> tuple[float, float]:
     return mu_below(one, two), mean.event.loss(relation="replace").mu
 
 
+@pytest.mark.proof("audit", "SoftCore")
 def test_audit_of_the_means() -> None:
     found, claimed = audit()
     # Found lies around 0.37 of the claim, with a standard deviation of 0.03.

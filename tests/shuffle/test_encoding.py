@@ -13,6 +13,7 @@ from dpgrain.noise import SeededSource, SystemSource
 from dpgrain.shuffle.encoding import Encoding, Packing
 
 
+@pytest.mark.proof("search", "Binomial", "Poisson")
 @pytest.mark.search
 @pytest.mark.parametrize("centred", [True, False], ids=["vectors", "numbers"])
 def test_no_neighbour_moves_the_codes_farther(centred: bool) -> None:

@@ -65,6 +65,7 @@ def apart(values: Sequence[int], modulus: int, count: int, told: int = 0) -> flo
 TINY = [(3, 2, 3), (3, 2, 5), (3, 4, 4), (4, 2, 3), (4, 2, 4), (4, 2, 6), (5, 2, 4), (4, 4, 3)]
 
 
+@pytest.mark.proof("search", "StatisticallyClose")
 @pytest.mark.search
 @pytest.mark.parametrize(("devices", "modulus", "count"), TINY)
 def test_the_distance_holds_and_is_not_far_from_the_truth(

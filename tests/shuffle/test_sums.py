@@ -129,10 +129,11 @@ def test_a_large_delta_is_warned_of() -> None:
 
 
 TRIALS = 4000
-AUDITED = VectorSum(n_users=30, dim=1, l2_bound=1.0, epsilon=8.0, delta=1e-5)
+SHAPE: dict[str, Any] = {"n_users": 30, "dim": 1, "l2_bound": 1.0, "epsilon": 8.0, "delta": 1e-5}
+AUDITED = VectorSum(**SHAPE)
 
 
-def views(protocol: VectorSum, value: float, trials: int = TRIALS) -> Array:
+def views(protocol: VectorSum | PoissonSum, value: float, trials: int = TRIALS) -> Array:
     """The estimated sums with one user of this value, and others without data."""
     source = SystemSource()
     return np.array(
@@ -149,15 +150,18 @@ def mu_below(present: Array, absent: Array) -> float:
     return float(ndtri(low) - ndtri(high))
 
 
-def claimed(protocol: VectorSum, relation: Relation) -> float:
+def claimed(protocol: VectorSum | PoissonSum, relation: Relation) -> float:
     return protocol.event.loss(relation=relation).mu
 
 
-def test_audit() -> None:
-    replaced = mu_below(views(AUDITED, 1.0), views(AUDITED, -1.0))
-    assert 0.68 * claimed(AUDITED, "replace") < replaced <= claimed(AUDITED, "replace")
-    removed = mu_below(views(AUDITED, 1.0), views(AUDITED, math.nan))
-    assert 0.55 * claimed(AUDITED, "zero_out") < removed <= claimed(AUDITED, "zero_out")
+@pytest.mark.proof("audit", "Binomial", "Poisson")
+@pytest.mark.parametrize("kind", [VectorSum, PoissonSum])
+def test_audit(kind: type[VectorSum | PoissonSum]) -> None:
+    audited = kind(**SHAPE)
+    replaced = mu_below(views(audited, 1.0), views(audited, -1.0))
+    assert 0.68 * claimed(audited, "replace") < replaced <= claimed(audited, "replace")
+    removed = mu_below(views(audited, 1.0), views(audited, math.nan))
+    assert 0.55 * claimed(audited, "zero_out") < removed <= claimed(audited, "zero_out")
 
 
 def test_audit_finds_a_third_of_the_noise(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -473,6 +473,7 @@ SEARCHED = [
 ]
 
 
+@pytest.mark.proof("search", "Gaussian", "Laplace")
 @pytest.mark.search
 @pytest.mark.parametrize("norm", ["l2", "l1"])
 @pytest.mark.parametrize(("name", "unit"), SEARCHED)
@@ -636,6 +637,7 @@ def mu_of(
     return promise.event.loss(1, relation, unit or OWN[promise.level]).mu
 
 
+@pytest.mark.proof("audit", "Gaussian")
 @pytest.mark.parametrize(
     ("unit", "clip"),
     [(dg.Record(), 1.0), (dg.Element("item"), 5.0), (dg.User(), 5.0), (dg.User(1), 5.0)],
@@ -660,6 +662,7 @@ def paired(unit: Unit, relation: Relation) -> tuple[float, dg.Guarantee]:
     return mu_below(apart[0], apart[1]), releases[0].guarantee
 
 
+@pytest.mark.proof("audit", "Gaussian")
 @pytest.mark.parametrize("unit", [dg.User(), dg.Element(lambda item: item // 2)])
 def test_audit_replace(unit: Unit) -> None:
     found, promise = paired(unit, "replace")
@@ -753,6 +756,7 @@ def half_of_them() -> tuple[float, dg.Guarantee]:
     return mu_below(sums[:, 0], sums[:, 1]), release.guarantee
 
 
+@pytest.mark.proof("audit", "Compose")
 def test_audit_of_auto_clip_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     found, promise = half_of_them()
     assert 0.6 * mu_of(promise) < found <= mu_of(promise)
@@ -764,6 +768,7 @@ def test_audit_of_auto_clip_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found > mu_of(promise)
 
 
+@pytest.mark.proof("audit", "Laplace")
 def test_audit_of_laplace() -> None:
     domain = np.arange(TESTS)
     options: dict[str, Any] = {"noise": "laplace", "epsilon": 1.0, "delta": 0.0}
@@ -789,6 +794,7 @@ def share_named(unit: Unit) -> tuple[float, float]:
     return low, select.loss().leak
 
 
+@pytest.mark.proof("audit", "Selection")
 @pytest.mark.parametrize("unit", [dg.Element("item"), dg.Record(), dg.User()])
 def test_audit_of_selection(unit: Unit, monkeypatch: pytest.MonkeyPatch) -> None:
     found, claimed = share_named(unit)

@@ -61,6 +61,7 @@ def moves_of(relation: Relation, users: int = 1) -> list[tuple[int, ...]]:
     return list(itertools.product(steps, repeat=3))
 
 
+@pytest.mark.proof("search", "BoundedRange")
 @pytest.mark.search
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("count", [1, 2, 3])
@@ -144,6 +145,7 @@ def worst_composed(
     return stick(choices + leaks, 0)
 
 
+@pytest.mark.proof("search", "Compose")
 @pytest.mark.search
 @pytest.mark.parametrize(
     ("choices", "others"),
@@ -158,7 +160,7 @@ def test_composed_claims_hold_against_the_worst_adversary(
     leaks, mu = others.get("leaks", 0), others.get("mu", 0.0)
     if leaks:
         events.append(ApproximateDP(rate, others["leak"], count=leaks))
-    loss = sum((event.loss() for event in events), Loss(mu=mu))
+    loss = Compose(tuple(events)).loss() + Loss(mu=mu)
     for epsilon in (0.0, 0.3, 1.0, 2.5, 6.0, 12.0):
         exact = worst_composed(rate, choices, epsilon, **others)
         assert exact <= loss.delta(epsilon) + ROUNDING

@@ -108,6 +108,7 @@ def pure_pairs(epsilon: float) -> list[tuple[Array, Array]]:
     return found
 
 
+@pytest.mark.proof("search", "SelectBest")
 @pytest.mark.search
 @pytest.mark.parametrize("name", LAWS)
 @pytest.mark.parametrize("epsilon", [0.1, 0.5, 1.0])
@@ -182,6 +183,7 @@ def test_the_curve_is_inverted() -> None:
             assert event.delta(0.98 * epsilon) > delta
 
 
+@pytest.mark.proof("search", "SelectBest")
 @pytest.mark.search
 @pytest.mark.parametrize("name", LAWS)
 @pytest.mark.parametrize("order", ["rising", "falling", "any"])
@@ -199,6 +201,7 @@ def test_no_gaussian_candidate_exceeds_the_claim(name: str, order: str, mu: floa
                 assert renyi(one, two, alpha) <= value + ROUNDING
 
 
+@pytest.mark.proof("search", "SelectBest")
 @pytest.mark.search
 @pytest.mark.parametrize("name", LAWS)
 def test_no_leaking_candidate_exceeds_the_claim(name: str) -> None:

@@ -70,6 +70,7 @@ MOVES: dict[str, tuple[bool, Relation, tuple[int, ...]]] = {
 }
 
 
+@pytest.mark.proof("search", "AboveThreshold")
 @pytest.mark.parametrize("name", MOVES)
 @pytest.mark.parametrize(
     "scales", [(2.0, 4.0), (4.0, 2.0), (1.0, 1.5)], ids=["2-4", "4-2", "1-1.5"]
@@ -228,6 +229,7 @@ def largest_move(event: SoftCore, dimensions: int, removed: bool, seed: int) -> 
     return best
 
 
+@pytest.mark.proof("search", "SoftCore")
 @pytest.mark.search
 @pytest.mark.parametrize("removed", [False, True], ids=["replaced", "removed"])
 @pytest.mark.parametrize("size", [(10, 8), (14, 11), (20, 14)], ids=["10-8", "14-11", "20-14"])
@@ -405,6 +407,7 @@ def test_wrong_parameters_are_named(make: Callable[[], Event], named: str) -> No
         make()
 
 
+@pytest.mark.proof("search", "ExponentialMechanism")
 @pytest.mark.parametrize("one_way", [False, True])
 @pytest.mark.parametrize("relation", ["zero_out", "replace"])
 def test_choices_are_bounded_by_their_worst_neighbours(one_way: bool, relation: Relation) -> None:

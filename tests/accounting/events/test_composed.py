@@ -6,6 +6,7 @@ import dataclasses
 import itertools
 import json
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -29,7 +30,9 @@ from dpgrain.accounting import (
     calibrate_laplace,
 )
 from dpgrain.accounting.calibrate import gaussian_multipliers
-from dpgrain.units import RELATIONS, Element, Record, User
+from dpgrain.accounting.events.shuffled import Binomial
+from dpgrain.accounting.losses.loss import Loss
+from dpgrain.units import RELATIONS, Element, Record, Relation, User
 
 EVENTS: list[Event] = [
     Gaussian(3.0),
@@ -183,3 +186,46 @@ def test_order_and_nesting_do_not_matter() -> None:
 def test_errors_name_the_value(make: Any, name: str, word: str) -> None:
     with refuses(name, word):
         make()
+
+
+# -- groups of people ---
+
+# The second one also gives a probability away, once for each group that changes.
+GROUPS: dict[str, tuple[Event, ...]] = {
+    "gaussian": tuple(
+        Gaussian(noise, Contribution(block="user"), count)
+        for noise, count in ((4.0, 1), (3.0, 2), (6.0, 1))
+    ),
+    "leaking": tuple(Binomial(10_000, 0.5, 10, 1, leak) for leak in (1e-3, 5e-4, 1e-3)),
+}
+
+
+def divided(users: int, groups: int) -> Iterator[tuple[int, ...]]:
+    """How many of some users may be in each group."""
+    for places in itertools.combinations_with_replacement(range(groups), users):
+        yield tuple(places.count(group) for group in range(groups))
+
+
+@pytest.mark.proof("search", "Parallel")
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("users", [1, 2, 4])
+@pytest.mark.parametrize("name", GROUPS)
+def test_no_division_of_users_over_groups_costs_more(
+    name: str, users: int, relation: Relation
+) -> None:
+    """Those of one group move its sum together; groups have noise of their own."""
+    groups = GROUPS[name]
+    charged, worst = Parallel(groups).loss(users, relation), 0.0
+    for division in divided(users, len(groups)):
+        paid = sum(
+            (group.loss(k, relation) for group, k in zip(groups, division, strict=True) if k),
+            Loss(),
+        )
+        for epsilon in (0.0, 0.3, 1.0, 2.0, 6.0):
+            assert paid.delta(epsilon) <= charged.delta(epsilon) * (1 + 1e-9)
+        worst = max(worst, paid.delta(0.3) / charged.delta(0.3))
+    # Several users are known by their steps alone, which cost somewhat more.
+    assert worst > (0.999 if users == 1 else 0.4)
+    # The parts of one user are in one group, however many they are.
+    inside = [event.loss(3, relation, Element()) for event in (Parallel(groups), *groups)]
+    assert inside[0].delta(0.3) == pytest.approx(max(loss.delta(0.3) for loss in inside[1:]))

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections.abc import Iterator
 
 import pytest
 
 from dpgrain.accounting import (
+    RDP,
+    ZCDP,
     ApproximateDP,
     Contribution,
+    Event,
     Gaussian,
     PureDP,
+    gaussian_delta,
 )
-from dpgrain.units import Element, Record, User
+from dpgrain.units import Element, Level, Record, Relation, Unit, User
 
 
 def test_basic_composition_adds_epsilons_and_deltas() -> None:
@@ -50,3 +56,73 @@ def test_a_finer_unit_inside_a_block_is_billed_as_a_replacement() -> None:
     assert PureDP(0.5, level="record").epsilon(unit=Element()) == math.inf
     block = Gaussian(3.0, Contribution(block="user"))
     assert block.loss(unit=Element()).mu == pytest.approx(math.sqrt(2) / 3)
+
+
+# -- groups: chains of neighbours ---
+
+# The unit and the relation that are known to be protected, what is asked about, and the number of
+# neighbours of the known kind that lead from one data set to the other.
+CHAINS: list[tuple[Level, Relation, int, Unit, Relation, int]] = [
+    ("user", "zero_out", 1, User(), "zero_out", 1),
+    ("user", "zero_out", 3, User(), "zero_out", 3),
+    ("user", "zero_out", 5, User(), "zero_out", 5),
+    ("user", "zero_out", 2, User(), "replace", 4),
+    ("user", "replace", 3, User(), "replace", 3),
+    # Data inside a user become other data: once, however many parts change.
+    ("user", "replace", 1, Element(), "zero_out", 1),
+    ("user", "zero_out", 1, Record(), "replace", 2),
+    # Elements of a user; one that moves is left and entered.
+    ("element", "zero_out", 1, User(max_elements=3), "zero_out", 3),
+    ("element", "replace", 1, User(max_elements=3), "replace", 6),
+    ("element", "replace", 2, Record(), "replace", 4),
+]
+EPSILONS = (0.0, 0.2, 0.5, 0.9, 1.4, 2.0, 3.0)
+
+
+def chains(steps: int, epsilon: float, delta: float) -> Iterator[tuple[float, float]]:
+    """Chances of an outcome at the ends of chains whose neighbours are all just (ε, δ) apart."""
+    even = 1 / (1 + math.exp(steps * epsilon))
+    for last in (0.0, 1e-3, 0.05, even, 0.5, 0.8, 1 - delta):
+        chance = last
+        for _ in range(steps):
+            rest = (1 - chance - delta) * math.exp(-epsilon)
+            chance = min(math.exp(epsilon) * chance + delta, 1 - max(rest, 0.0))
+        yield chance, last
+
+
+@pytest.mark.proof("search", "ApproximateDP")
+@pytest.mark.search
+@pytest.mark.parametrize(("level", "relation", "units", "unit", "asked", "steps"), CHAINS)
+def test_no_chain_of_neighbours_exceeds_what_a_group_is_billed(
+    level: Level, relation: Relation, units: int, unit: Unit, asked: Relation, steps: int
+) -> None:
+    for epsilon, delta in itertools.product((0.1, 0.4), (0.0, 1e-3)):
+        loss = ApproximateDP(epsilon, delta, level, relation).loss(units, asked, unit)
+        tightest = 0.0
+        for one, other in chains(steps, epsilon, delta):
+            for at in (*EPSILONS, steps * epsilon):
+                found = max(one - math.exp(at) * other, (1 - other) - math.exp(at) * (1 - one), 0.0)
+                claimed = loss.delta(at)
+                assert found <= claimed + 1e-12
+                tightest = max(tightest, found / claimed if claimed else 0.0)
+        # Without a δ no chain of two outcomes is as far apart as randomised response of kε.
+        assert tightest > (0.99 if delta else 0.5)
+
+
+@pytest.mark.proof("search", "ZCDP", "RDP")
+@pytest.mark.search
+@pytest.mark.parametrize(("level", "relation", "units", "unit", "asked", "steps"), CHAINS)
+def test_no_chain_of_gaussians_exceeds_what_is_known_of_their_divergences(
+    level: Level, relation: Relation, units: int, unit: Unit, asked: Relation, steps: int
+) -> None:
+    mu = 0.3
+    orders = tuple(1 + 2.0 ** (i / 2) for i in range(-4, 16))
+    known = tuple(order * mu**2 / 2 for order in orders)
+    events: list[Event] = [ZCDP(mu**2 / 2, level, relation), RDP(orders, known, level, relation)]
+    for event in events:
+        loss = event.loss(units, asked, unit)
+        # Each step moves the mean as far as the known divergences allow.
+        assert all(order * (steps * mu) ** 2 / 2 <= most * (1 + 1e-9) for order, most in loss.renyi)
+        for at in EPSILONS:
+            assert gaussian_delta(at, steps * mu) <= loss.delta(at) + 1e-12
+    assert events[0].loss(units, asked, unit).rho == pytest.approx((steps * mu) ** 2 / 2)

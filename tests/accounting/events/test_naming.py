@@ -324,6 +324,7 @@ CASES: list[tuple[Contribution, int, bool]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.proof("search", "TruncatedGeometric")
 @pytest.mark.search
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("level", ["record", "element", "user"])

@@ -39,6 +39,7 @@ def hockey(p: Array, q: Array, epsilon: float) -> float:
     return float(max(np.maximum(p - ratio * q, 0).sum(), np.maximum(q - ratio * p, 0).sum()))
 
 
+@pytest.mark.proof("audit", "StatisticallyClose")
 @pytest.mark.parametrize("variation", [1e-2, 1e-5])
 def test_the_variation_costs_what_it_may_and_no_less(variation: float) -> None:
     event = StatisticallyClose(PureDP(1.0), variation)

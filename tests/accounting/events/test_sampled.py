@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from tests import oracle
 from tests.accounting.losses import sampling_rates
 
-from dpgrain.accounting import SampledGaussian
+from dpgrain.accounting import Participation, SampledGaussian
 from dpgrain.units import Element, Record, Relation, Unit, User
 
 Array = NDArray[np.float64]
@@ -97,6 +97,7 @@ USERS = [
 ]
 
 
+@pytest.mark.proof("search", "SampledGaussian")
 @pytest.mark.search
 @pytest.mark.parametrize("blocks", ["shared", "disjoint"])
 @pytest.mark.parametrize("relation", sampling_rates.RELATIONS)
@@ -181,6 +182,47 @@ def test_an_exchanged_block_moves_as_far_as_an_emptied_one_of_twice_the_norm(uni
         exchanged, emptied = (SampledGaussian(sd, 0.9, 40) for sd in (noise, noise / 2))
         found = exchanged.epsilon(1e-6, units=units, relation="replace")
         assert found >= emptied.epsilon(1e-6, units=units) * (1 - 1e-9)
+
+
+PARTS: list[tuple[Unit, int, int]] = [
+    # what changes, how many of them, and how many blocks of one user that is
+    (Element(), 1, 1),
+    (Element(), 3, 3),
+    (User(max_elements=4), 1, 4),
+    (User(max_elements=2), 2, 4),
+]
+
+
+@pytest.mark.proof("search", "Participation")
+@pytest.mark.parametrize("relation", sampling_rates.RELATIONS)
+@pytest.mark.parametrize("blocks", ["shared", "disjoint"])
+@pytest.mark.parametrize(("unit", "units", "changed"), PARTS)
+def test_no_neighbours_of_passes_are_farther_apart(
+    unit: Unit, units: int, changed: int, blocks: Any, relation: Relation
+) -> None:
+    """The person's vectors are others in each round in which the person takes part."""
+    event = Participation(1.0, 3, blocks, count=2)
+    billed, rng, farthest = event.loss(units, relation, unit).mu, np.random.default_rng(4), 0.0
+    people = units if unit.level == "user" else 1
+    for _ in range(60):
+        # Blocks of one user, and of several, are as alike as they like.
+        vectors = rng.normal(size=(2, 6, changed, 3)) * 10.0 ** rng.integers(-1, 5)
+        common = rng.normal(size=3) * rng.choice([0.0, 1e6])
+        one, other = vectors[0] + common, vectors[1] - common
+        if relation == "zero_out":
+            other = np.zeros_like(other)
+        clipped = [
+            x / np.maximum(np.linalg.norm(x, axis=-1, keepdims=True), 1) for x in (one, other)
+        ]
+        moves = clipped[0] - clipped[1]
+        if blocks == "disjoint":
+            # Each block of a user has coordinates of its own, which other users share.
+            of_users = moves.reshape(6, people, changed // people, 3).sum(axis=1)
+            moved = math.sqrt(float((of_users**2).sum()))
+        else:
+            moved = math.sqrt(float((moves.sum(axis=1) ** 2).sum()))
+        farthest = max(farthest, moved)
+    assert 0.99 * billed < farthest <= billed * (1 + 1e-9)
 
 
 def test_users_are_not_billed_as_pairs() -> None:

@@ -117,6 +117,7 @@ PRODUCT = [
 ]
 
 
+@pytest.mark.proof("search", "Scoped")
 @pytest.mark.search
 @pytest.mark.parametrize(("names", "layout", "units", "relation"), PRODUCT)
 def test_no_division_costs_more(

@@ -128,6 +128,7 @@ def claims(event: Binomial | Poisson, shifts: Sequence[int]) -> list[float]:
     return [loss.delta(epsilon) for epsilon in EPSILONS]
 
 
+@pytest.mark.proof("search", "Binomial", "Poisson")
 @pytest.mark.search
 @pytest.mark.parametrize("law", LAWS)
 @pytest.mark.parametrize("name", SHIFTS)
@@ -185,6 +186,7 @@ def test_rounds_and_coordinates_add_up() -> None:
     assert Binomial(10**5, 0.5, 50, 1, 1e-9).loss(relation="replace").mu == one.ratio(50) * 50
 
 
+@pytest.mark.proof("search", "Poisson")
 @pytest.mark.parametrize("users", [2, 4])
 @pytest.mark.parametrize(("mean", "grid"), [(200.0, 20), (60.0, 6)])
 def test_users_who_shift_one_coordinate_together_are_covered(

@@ -81,6 +81,7 @@ def test_a_choice_is_no_easier_to_tell_than_the_gaussians_it_is_charged_as(rate:
         assert moved.max() > 0.999 * GDP_OF_RANGE * rate
 
 
+@pytest.mark.proof("search", "ExponentialMechanism")
 @pytest.mark.parametrize("relation", cases.RELATIONS)
 @pytest.mark.parametrize("rate", [0.3, 2.0])
 def test_no_neighbour_of_a_choice_exceeds_its_event(relation: Relation, rate: float) -> None:

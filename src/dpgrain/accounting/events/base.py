@@ -450,6 +450,9 @@ class Compose(Event):
     Args:
         events: what was published, in any order; at least one event.
 
+    Formal guarantee: ε and δ of known promises add, and distances of Gaussians add by their squares.
+    Proof: docs/theory, "Composition".
+
     >>> from dpgrain.accounting import Gaussian
     >>> two = Gaussian(4.0) + Gaussian(4.0)
     >>> two.epsilon(1e-6) == Gaussian(4.0, count=2).epsilon(1e-6)
@@ -486,7 +489,8 @@ class Parallel(Event):
             split of the roster by index, say).
 
     Formal guarantee: one person pays for the worst of the events; k whole users, who may be in
-    different groups, pay for k steps of the worst. Source: McSherry 2009, Theorem 4.
+    different groups, pay for k steps of the worst. Source: McSherry 2009, Theorem 4; docs/theory,
+    "Composition".
 
     >>> from dpgrain.accounting import Gaussian
     >>> Parallel((Gaussian(4.0), Gaussian(2.0))).epsilon(1e-6) == Gaussian(2.0).epsilon(1e-6)

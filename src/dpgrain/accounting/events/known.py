@@ -31,7 +31,7 @@ class ApproximateDP(Event):
         ParameterError: if a value is out of range.
 
     Formal guarantee: basic composition; a move that takes several steps of the stated relation is
-    charged by group privacy, δ_k = δ·(e^{kε}−1)/(e^ε−1).
+    charged by group privacy, δ_k = δ·(e^{kε}−1)/(e^ε−1). Proof: docs/theory, "Composition".
 
     >>> ApproximateDP(0.5, 0.0).epsilon(units=2)
     1.0
@@ -103,7 +103,7 @@ class ZCDP(Event):
         ParameterError: if a value is out of range.
 
     Formal guarantee: count·ρ-zCDP; k units cost k²ρ. Source: Bun & Steinke 2016, Prop. 27 (groups);
-    Canonne, Kamath & Steinke 2020, Cor. 13 (conversion).
+    Canonne, Kamath & Steinke 2020, Cor. 13 (conversion); docs/theory, "Composition".
 
     >>> round(ZCDP(0.5).epsilon(1e-6), 3)
     5.222
@@ -140,7 +140,8 @@ class RDP(Event):
 
     Formal guarantee: values add (Mironov 2017, Prop. 1); 2^c steps divide the order by 2^c and
     multiply the value by 3^c (his Prop. 2). Source: element-level paper, Definition 2.2 and Lemmas
-    3.1(i), 3.2(i), with the conversion of Canonne, Kamath & Steinke 2020 instead of log(1/δ)/(α−1).
+    3.1(i), 3.2(i), with the conversion of Canonne, Kamath & Steinke 2020 instead of log(1/δ)/(α−1);
+    docs/theory, "Composition".
 
     >>> round(RDP((8.0, 16.0, 32.0), (0.04, 0.08, 0.16)).epsilon(1e-6), 3)
     0.462

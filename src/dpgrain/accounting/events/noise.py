@@ -30,7 +30,8 @@ class Gaussian(Event):
         ParameterError: if a value is out of range.
 
     Formal guarantee: μ-GDP with μ = √count · sensitivity / noise_multiplier, exact for every ε.
-    Source: element-level paper, eq. (9), with the exact curve instead of its eq. (1).
+    Source: element-level paper, eq. (9), with the exact curve instead of its eq. (1); docs/theory, "The
+    Gaussian curve".
 
     >>> round(Gaussian(3.7306).epsilon(1e-5), 3)
     1.0
@@ -70,7 +71,7 @@ class Laplace(Event):
         ParameterError: if a value is out of range, or the contribution is not of l1 norm.
 
     Formal guarantee: ε-DP with ε = count · l1 sensitivity / noise_multiplier.
-    Source: element-level paper, eq. (6).
+    Source: element-level paper, eq. (6); docs/theory, "Noise".
 
     >>> Laplace(2.0).epsilon(units=3)
     1.5

@@ -216,7 +216,8 @@ class Participation(Event):
         ParameterError: if a value is out of range.
 
     Formal guarantee: μ-GDP with μ = √(count·rounds)·sensitivity/noise_multiplier, because the batches
-    are chosen without looking at data or outputs, and only the rounds with the person differ.
+    are chosen without looking at data or outputs, and only the rounds with the person differ. Proof:
+    docs/theory, "Users are drawn".
 
     >>> Participation(4.0, 9).epsilon(1e-6) == SampledGaussian(4.0, 1.0, 9).epsilon(1e-6)
     True

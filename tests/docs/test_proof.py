@@ -1,0 +1,33 @@
+"""The page of what stands behind each event is of the tree as it is, and nothing is missing."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from shipping.mutants import ROOT
+from shipping.proof import PAGE, Chain, chains, page
+
+from dpgrain.accounting.events import base
+
+
+@pytest.fixture(scope="module")
+def found() -> list[Chain]:
+    return chains(ROOT)
+
+
+@pytest.mark.search(seconds=15)
+def test_nothing_is_missing(found: list[Chain]) -> None:
+    assert [line for chain in found for line in chain.missing] == []
+
+
+@pytest.mark.search(seconds=15)
+def test_every_event_of_the_package_has_a_chain(found: list[Chain]) -> None:
+    assert {chain.event for chain in found} == {*base._HOMES, "Compose", "Parallel"}
+
+
+@pytest.mark.search(seconds=15)
+def test_the_page_is_of_the_tree_as_it_is(found: list[Chain]) -> None:
+    if os.environ.get("DPGRAIN_PAGES") == "write":
+        (ROOT / PAGE).write_text(page(found), encoding="utf-8")
+    assert (ROOT / PAGE).read_text(encoding="utf-8") == page(found)
