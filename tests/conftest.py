@@ -51,6 +51,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--most", type=int, help="of the rest of each search, at most so many cases (`make audit`)"
     )
+    parser.addoption("--inputs", type=int, help="odd inputs that all tests of them share")
     parser.addoption(
         "--note-seconds", action="store_true", help="list the tests that take long (`make seconds`)"
     )
@@ -97,6 +98,13 @@ def strength(request: pytest.FixtureRequest) -> int | None:
     """How many options meet in every combination: pairs in a sample, triples in its rest, or all."""
     strengths: dict[sampling.Part, int | None] = {"sample": 2, "rest": 3, "all": None}
     return strengths[_part(request.config)]
+
+
+@pytest.fixture
+def inputs(request: pytest.FixtureRequest) -> int:
+    """How many odd inputs all tests that try them share: few in a sample, 10⁴ in its rest, or 10⁶."""
+    number: int | None = request.config.getoption("--inputs")
+    return number or sampling.INPUTS[_part(request.config)]
 
 
 @pytest.fixture

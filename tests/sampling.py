@@ -1,8 +1,9 @@
 """What ``make test`` runs of each long search, and what it leaves to ``make audit``.
 
 A search is one test of many cases, marked ``@pytest.mark.search``; or it tries many examples that
-hypothesis draws; or it has a loop of its own, over what the fixture ``some_of`` gives it, or over a
-product of options, of which the fixture ``strength`` says how many meet. A test of any kind that
+hypothesis draws; or it has a loop of its own, over what the fixture ``some_of`` gives it, over a
+product of options, of which the fixture ``strength`` says how many meet, or over odd inputs, whose
+number the fixture ``inputs`` says. A test of any kind that
 takes long is listed with its seconds in ``seconds.txt``, and the sample has as many of its cases as
 fit in 0.7 seconds, or in those of its mark. What the sample tries is the same in every run: it
 follows from the names of the tests and that list. The noise of a test follows from its name, in the
@@ -29,6 +30,8 @@ from dpgrain.noise import SeededSource, SystemSource
 #: The sample of each search, the rest of it, or everything.
 Part = Literal["sample", "rest", "all"]
 PARTS: tuple[Part, ...] = ("sample", "rest", "all")
+#: Odd inputs that all tests of them share in each part.
+INPUTS: dict[Part, int] = {"sample": 250, "rest": 10_000, "all": 1_000_000}
 
 # File of the tests that take long, each with the processor seconds of one of its cases.
 SECONDS = Path(__file__).with_name("seconds.txt")
@@ -197,7 +200,7 @@ def _belongs(item: pytest.Item, part: Part, *, in_sample: bool) -> bool:
     """Whether a part has the case; two have one that tries fewer examples in the sample."""
     if part == "rest" and in_sample:
         tries_more = is_hypothesis_test(getattr(item, "obj", None))
-        return tries_more or not {"some_of", "strength"}.isdisjoint(
+        return tries_more or not {"some_of", "strength", "inputs"}.isdisjoint(
             getattr(item, "fixturenames", ())
         )
     return part != "sample" or in_sample

@@ -9,6 +9,8 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import pandas as pd
+import pyarrow as pa
 import pytest
 from tests.refusals import refuses
 
@@ -105,3 +107,15 @@ def test_a_delta_of_0_is_told_what_it_needs() -> None:
     assert _validate.delta(allow_zero=True, delta=0) == 0
     with refuses("delta", "noise='laplace'"):
         _validate.delta(allow_zero=False, delta=0)
+
+
+def test_rows_that_are_passed_in_the_place_of_something_else_are_not_quoted() -> None:
+    rows = pd.DataFrame({"who": ["ann"], "x": [0.25]})
+    given = [rows, rows.who, rows.to_numpy(), pa.table(rows), [rows.x], {"a": rows}, ["ann"] * 100]
+    for value in [*given, lambda: "ann", object()]:
+        with refuses("size", f"a value of type {type(value).__name__}"):
+            _validate.real(size=value)
+    with refuses("size", "not ['a', (1, 2.5), {'b': None}]"):
+        _validate.real(size=["a", (1, 2.5), {"b": None}])
+    with refuses("size", "not np.float64(nan)"):
+        _validate.whole(size=np.float64("nan"))

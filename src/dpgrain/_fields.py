@@ -21,6 +21,9 @@ from dpgrain.errors import ParameterError
 
 Made = TypeVar("Made")
 
+#: Errors of code that is given values of other kinds, or nested deeper, than it was written for.
+MISFITS = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+
 
 @cache
 def _kinds(cls: Any) -> dict[str, Any]:
@@ -98,6 +101,11 @@ def _any_of(name: str, kinds: tuple[Any, ...], value: Any) -> Any:
 def _text(name: str, value: Any) -> str:
     if not isinstance(value, str):
         raise _validate.wrong(name, f"must be text, not {_validate.said(value)}.")
+    if not value.isascii() and any("\ud800" <= letter <= "\udfff" for letter in value):
+        # Halves of letters cannot be written to a file, nor hashed.
+        raise _validate.wrong(
+            name, f"must be text that UTF-8 can hold, not {_validate.said(value)}."
+        )
     return str(value)
 
 
@@ -195,11 +203,17 @@ def _parsed(name: str, kind: Any, value: Any) -> Any:
     origin, args = get_origin(kind), get_args(kind)
     if kind is float and isinstance(value, str) and value == "inf":
         return math.inf
+    if kind in _SIMPLE or origin is Literal:
+        # Classes that check nothing themselves are read as well.
+        return _checked(name, kind, value)
     if origin is tuple and isinstance(value, list | tuple):
         return tuple(_parsed(name, args[0], part) for part in value)
     if origin in (Union, types.UnionType) and value is not None:
         # The field takes one object, or a tuple of them, which is the last of its types.
-        return _parsed(name, args[-1] if isinstance(value, list | tuple) else args[0], value)
+        chosen = args[-1] if isinstance(value, list | tuple) else args[0]
+        # Which of several simple types a value is, the class itself knows.
+        is_simple = chosen in _SIMPLE and not (chosen is float and value == "inf")
+        return value if is_simple else _parsed(name, chosen, value)
     if isinstance(kind, type) and hasattr(kind, "from_dict"):
         return kind.from_dict(value)
     return read(cast(Any, kind), value, name) if is_dataclass(kind) else value

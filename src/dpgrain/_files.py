@@ -129,7 +129,7 @@ def promise_beside(path: Path) -> dict[str, Any] | None:
         about = json.loads(beside.read_text(encoding="utf-8"))
         numbers = about.pop(NUMBERS, None)
         own = _hash(path)
-    except (OSError, ValueError, AttributeError, TypeError) as error:
+    except (OSError, ValueError, AttributeError, TypeError, RecursionError) as error:
         raise DataError(f"{str(path)!r} or the guarantee beside it cannot be read.") from error
     if numbers is not None and numbers != own:
         raise DataError(

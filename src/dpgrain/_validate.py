@@ -23,13 +23,34 @@ def _only(parameter: dict[str, object]) -> tuple[str, object]:
 _SHOWN_CHARACTERS = 60
 
 
-def said(value: object) -> str:
-    """Write a wrong value for a message, even if it cannot be printed or is too long."""
+def said(value: object, most: int = _SHOWN_CHARACTERS) -> str:
+    """Write a wrong value for a message in one line, and of what may hold rows only its type.
+
+    Args:
+        value: the value, which may be one that cannot be printed, or is long.
+        most: the largest number of characters.
+    """
     try:
-        text = repr(value)
+        text = "" if _may_hold_rows(value) else " ".join(repr(value).split())
     except Exception:
+        text = ""
+    if not text or " at 0x" in text:
         return f"a value of type {type(value).__name__}"
-    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[: _SHOWN_CHARACTERS - 1]}…"
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def _may_hold_rows(value: object) -> bool:
+    """Whether a value is an array, a frame or a table, has one in it, or is long.
+
+    Whoever passes rows in the place of something else must not read one of them in a message or log.
+    """
+    if isinstance(value, str | bytes):
+        return False
+    if isinstance(value, Mapping):
+        return len(value) > _SHOWN_CHARACTERS or any(map(_may_hold_rows, value.values()))
+    if isinstance(value, Sequence | Set):
+        return len(value) > _SHOWN_CHARACTERS or any(map(_may_hold_rows, value))
+    return bool(getattr(value, "shape", ())) or hasattr(value, "__arrow_c_stream__")
 
 
 def wrong(name: str, rest: str) -> ParameterError:

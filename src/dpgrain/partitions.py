@@ -87,7 +87,8 @@ class Rule:
         stated = {name: length for name, length in lengths.items() if length is not None}
         if len(stated) != (self.kind == "any"):
             raise ParameterError(
-                f"days or hours must be given for any stretch of time alone, not {stated!r}."
+                f"days or hours must be given for any stretch of time alone, "
+                f"not {_validate.said(stated)}."
             )
         for name, length in stated.items():
             _validate.integer(minimum=1, **{name: length})
@@ -295,7 +296,8 @@ class Partition:
         columns = [rule.column for rule in self.rules]
         if not columns or len(set(columns)) < len(columns):
             raise ParameterError(
-                f"a partition must have one rule for each of its columns, not {columns!r}."
+                f"a partition must have one rule for each of its columns, "
+                f"not {_validate.said(columns)}."
             )
         ordered = sorted(self.rules, key=lambda rule: rule.column)
         object.__setattr__(self, "rules", tuple(ordered))

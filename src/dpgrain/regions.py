@@ -336,7 +336,9 @@ class Region:
         _fields.check(self)
         columns = [side.column for side in self.sides]
         if len(set(columns)) < len(columns):
-            raise ParameterError(f"a region must have one side for each column, not {columns!r}.")
+            raise ParameterError(
+                f"a region must have one side for each column, not {_validate.said(columns)}."
+            )
         for side in self.sides:
             if not side:
                 raise ParameterError(

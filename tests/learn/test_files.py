@@ -120,6 +120,10 @@ def _change(path: Path, **values: Any) -> None:
         ({"encoding": [{"column": "a", "range": None}]}, "is damaged"),
         ({"classes": {"type": "int64", "labels": ["x"]}}, "is damaged"),
         ({"evidence": {"curvature": []}}, "is damaged"),
+        (
+            {"parameters": {**learn.LinearRegression().get_params(), "feature_bound": "x"}},
+            "damaged",
+        ),
     ],
     ids=lambda v: str(v)[:40],
 )
@@ -138,7 +142,9 @@ def test_damaged_models(values: dict[str, Any], sentence: str, tmp_path: Path) -
                 load(path)
 
 
-@pytest.mark.parametrize("content", [b"", b"[]", b"{", b"\xff\xfe\x00", b"PK\x03\x04", b"null"])
+@pytest.mark.parametrize(
+    "content", [b"", b"[]", b"{", b"\xff\xfe\x00", b"PK\x03\x04", b"null", b"[" * 10**5]
+)
 def test_foreign_files(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "model.json"
     path.write_bytes(content)

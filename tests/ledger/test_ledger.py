@@ -21,12 +21,13 @@ from typing import Any
 import pytest
 from tests.ledger import cases
 from tests.publishing import cases as tables
-from tests.refusals import charged_before, no_room, refuses
+from tests.refusals import charged_before, in_sentences, no_room, refuses
 
 import dpgrain as dg
 from dpgrain.accounting import Contribution, Gaussian, PureDP
 from dpgrain.ledger import AnyDays, AnyHours, LastingPromise, ledger
 from dpgrain.ledger.lines import Line
+from dpgrain.ledger.stores.sql import SqlPage
 from dpgrain.partitions import Partition, Rule
 from dpgrain.publishing import Price
 from dpgrain.publishing.caps import Caps
@@ -391,6 +392,53 @@ def test_a_forged_line_breaks_the_chain(place: str) -> None:
         page.append(forged)
     with pytest.raises(dg.DataError, match="line 3 of the ledger does not follow"):
         made.verify()
+
+
+@pytest.mark.parametrize(
+    ("kind", "noted"),
+    [
+        ("promise", {}),
+        ("promise", {"promise": 3}),
+        ("promise", {"promise": {**cases.USERS.to_dict(), "caps": {"price": {"mu": []}}}}),
+        ("release", {"charged": 3}),
+        ("release", {"charged": [{"promise": 9, "price": {}}]}),
+        ("release", {"charged": [{"promise": [1], "price": {}}]}),
+        ("release", {"charged": [{"promise": 1, "price": {"mu": "1"}}]}),
+        ("release", {"charged": [], "mark": 7}),
+        ("release", {"releases": [3]}),
+    ],
+    ids=str,
+)
+def test_a_line_whose_hash_fits_and_which_no_ledger_writes_is_refused(
+    kind: str, noted: dict[str, Any], place: str
+) -> None:
+    """Whoever may write the file can make a chain that fits."""
+    made = cases.made(place)
+    with made._store.writing() as page:
+        last = page.last()
+        assert last is not None
+        page.append(Line.after(last, "2026-03-02T00:00:00Z", kind, **noted))
+    with pytest.raises((dg.DataError, dg.ParameterError)) as told:
+        made.verify()
+        _ = made.entries[-1].private, made.entries[-1].guarantees
+    in_sentences(told.value)
+
+
+@pytest.mark.parametrize("name", ["id", "name", "user"])
+def test_a_first_line_without_a_field_is_refused(name: str, place: str) -> None:
+    made = cases.made(place)
+    with made._store.writing() as page:
+        first = page.line(0)
+        assert first is not None
+        noted = {
+            key: first.values[key] for key in ("language", "id", "name", "user") if key != name
+        }
+        forged = Line.after(None, "2026-03-02T00:00:00Z", "ledger", **noted)
+        assert isinstance(page, SqlPage)
+        page._execute("DELETE FROM lines", ())
+        page.append(forged)
+    with pytest.raises(dg.DataError, match=f"line 0 of the ledger has no field '{name}'"):
+        dg.Ledger(place)
 
 
 def test_accounts_that_were_changed_are_found(place: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -222,7 +223,7 @@ def test_sums_decide_nothing_that_a_sampler_does() -> None:
     for secret in (0, 1, -(2**62), 2**62):
         sums = np.full(400, secret, dtype=np.int64)
         source = SeededSource(8)
-        noisy, work = attacks.worked(lambda s=sums, f=source: with_laplace(s, 2.0**40, source=f))
+        noisy, work = attacks.worked(partial(with_laplace, sums, 2.0**40, source=source))
         seen.append((work, (noisy - secret).tolist()))
     assert all(each == seen[0] for each in seen)
     # Some of these draws are decided in exact arithmetic.

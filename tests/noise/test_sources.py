@@ -46,7 +46,17 @@ def test_a_seeded_source_goes_on_where_it_stood(kind: str) -> None:
     np.testing.assert_array_equal(source.words(1000), again.words(1000))
 
 
-@pytest.mark.parametrize("state", ["", "[]", "{}", '{"bit_generator": "os"}'])
+STATE = '{"bit_generator": "MT19937", "state": {"key": %s, "pos": %s}}'
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        *("", "[]", "{}", '{"bit_generator": "os"}', STATE % ("[1]", 10**30), "[" * 100_000),
+        *(STATE % ([2**40] * 624, 3), STATE % ("[1e999]", 1)),
+    ],
+    ids=lambda state: state[:60],
+)
 def test_another_state_is_refused(state: str) -> None:
     with refuses("state"):
         SeededSource.at(state)

@@ -31,6 +31,13 @@ def promise(
     return Guarantee(level, elements, relation, 1e-6, event, ("the list of 9 items",))
 
 
+def test_text_that_cannot_be_written_is_refused() -> None:
+    """Halves of letters are text to JSON, and have neither a hash nor bytes."""
+    values = {**promise().to_dict(), "elements": "the column '\ud800'"}
+    with refuses("elements", "text that UTF-8 can hold"):
+        Guarantee.from_json(json.dumps(values))
+
+
 @pytest.mark.parametrize(
     ("level", "relation", "words"),
     [

@@ -168,6 +168,15 @@ def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
 def test_what_refuses_all_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(dg.ParameterError, match="is no TOML: Expected"):
         dg.plan_releases(cases.written(tmp_path, "[table"))
+    for text, why in {
+        "a" + ".a" * 100_000 + " = 1": "a name of more than 1000 parts",
+        "a = " + "[" * 100_000: "lie too deep in one another",
+        "a = " + "9" * 5000: "digits",
+    }.items():
+        with pytest.raises(dg.ParameterError, match=f"is no TOML: .*{why}"):
+            dg.plan_releases(cases.written(tmp_path, text))
+    long = cases.TABLE.replace("visits", "v" * 70_000)
+    assert len(told := _told(tmp_path, long + cases.BUDGET)) < 500, told
     with pytest.raises(dg.DataError, match="cannot be read; name a file of releases"):
         dg.plan_releases(tmp_path / "none.toml")
     assert "must have releases" in _told(tmp_path, TABLE + cases.BUDGET)

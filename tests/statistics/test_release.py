@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from tests.refusals import refuses
 from tests.statistics import releases
@@ -190,6 +192,29 @@ def test_only_other_releases_of_the_same_statistic_are_reconciled(
 def test_a_file_that_is_not_there_is_said_to_be_missing(tmp_path: Path) -> None:
     with pytest.raises(dg.DataError, match="does not exist"):
         dg.Release.load(tmp_path / "nothing.parquet")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"facts": True},
+        {"facts": {"statistic": "histogram", "value": "x", "bounds": []}},
+        {"facts": {"statistic": "histogram", "by": 0.5}},
+        {"about": {"nonnegative": [1]}, "guarantee": []},
+        "[" * 100_000,
+    ],
+    ids=lambda change: str(change)[:40],
+)
+def test_words_of_another_kind_in_a_file_are_refused(
+    change: dict[str, Any] | str, by_item: dg.Histogram, tmp_path: Path
+) -> None:
+    path = by_item.save(tmp_path / "saved.parquet")
+    table = pq.read_table(path)
+    ((key, words),) = table.schema.metadata.items()
+    about = change if isinstance(change, str) else json.dumps({**json.loads(words), **change})
+    pq.write_table(table.replace_schema_metadata({key: about}), path)
+    with pytest.raises(dg.DataError, match="is not a saved release"):
+        dg.Release.load(path)
 
 
 def test_a_file_is_not_written_under_the_ending_of_another_kind(

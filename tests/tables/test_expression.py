@@ -74,6 +74,8 @@ def test_columns_with_other_names_stand_in_backquotes() -> None:
         ("not " * 40 + "a", f"more than {DEEPEST} deep"),
         ("-" * 40 + "a", f"more than {DEEPEST} deep"),
         ("a" + " + a" * 150, f"more than {LONGEST} signs"),
+        ("9" * 5000, "more than 40 digits"),
+        ("a " + "b" * 70_000, "stands where it should end"),
     ],
 )
 def test_what_cannot_be_read(text: str, word: str) -> None:

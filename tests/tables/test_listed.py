@@ -36,6 +36,13 @@ def test_a_mark_of_the_encoding_is_no_part_of_an_item(ending: str, tmp_path: Pat
     assert listed_in(path, ["page"], ROWS) == ["a", "b"]
 
 
+def test_a_long_item_is_cut_in_a_message(tmp_path: Path) -> None:
+    (tmp_path / "d.txt").write_text("x" * 70_000)
+    with pytest.raises(dg.ParameterError, match="must hold integers") as caught:
+        listed_in(tmp_path / "d.txt", ["year"], ROWS)
+    assert len(str(caught.value)) < 500
+
+
 def test_rows_are_the_items_of_several_columns(tmp_path: Path) -> None:
     path = tmp_path / "d.csv"
     path.write_text("year,other,page\n2020,x,a\n2021,y,b\n")

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dpgrain import _validate
 from dpgrain._types import IndexArray
 from dpgrain.errors import ParameterError
 from dpgrain.inputs.codes import Key, codes
@@ -135,7 +136,9 @@ class Unread:
             ParameterError: as :func:`arrange`.
         """
         if not isinstance(unit, Record | Element | User):
-            raise ParameterError(f"unit must be Record(), Element() or User(), not {unit!r}.")
+            raise ParameterError(
+                f"unit must be Record(), Element() or User(), not {_validate.said(unit)}."
+            )
         if users is not None:
             users = _one_each(users, rows, "users")
         if isinstance(unit, Record) or (isinstance(unit, User) and unit.max_elements is None):

@@ -37,7 +37,8 @@ def rate_of(sampling: Sampling, sampling_rate: float | None, n_users: int | None
     if sampling == "full":
         if sampling_rate not in (None, 1, 1.0):
             raise ParameterError(
-                f"sampling_rate must be left out with sampling='full', not {sampling_rate!r}.",
+                f"sampling_rate must be left out with sampling='full', "
+                f"not {_validate.said(sampling_rate)}.",
                 name="sampling_rate",
             )
         return 1.0

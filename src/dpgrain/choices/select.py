@@ -299,9 +299,13 @@ class SelectQuery(Query[Choice]):
 def _range(lower: Any, bound: float) -> tuple[float, float]:
     """Check the range of a loss, and return it as floats."""
     if isinstance(lower, bool) or not isinstance(lower, Real) or not abs(float(lower)) <= 1e100:
-        raise ParameterError(f"lower must be a number between -1e100 and 1e100, not {lower!r}.")
+        raise ParameterError(
+            f"lower must be a number between -1e100 and 1e100, not {_validate.said(lower)}."
+        )
     if not 1e-100 <= _validate.positive(bound=bound) <= 1e100:
-        raise ParameterError(f"bound must lie between 1e-100 and 1e100, not {bound!r}.")
+        raise ParameterError(
+            f"bound must lie between 1e-100 and 1e100, not {_validate.said(bound)}."
+        )
     return float(lower), float(bound)
 
 

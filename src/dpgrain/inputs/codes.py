@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dpgrain import _validate
 from dpgrain._later import later
 from dpgrain.errors import ParameterError
 from dpgrain.inputs import columns
@@ -78,11 +79,13 @@ def ordered(name: str, stated: Any) -> NDArray[Any]:
     ([1, 2], [1, '1'])
     """
     if isinstance(stated, str | bytes) or np.ndim(column(stated)) != 1:
-        raise ParameterError(f"{name} must be a list of labels, not {stated!r}.")
+        raise ParameterError(f"{name} must be a list of labels, not {_validate.said(stated)}.")
     labels = list(column(stated))
     names = [key(label) for label in labels]
     if None in names:
-        raise ParameterError(f"{name} must differ in value, and none may be null, not {labels!r}.")
+        raise ParameterError(
+            f"{name} must differ in value, and none may be null, not {_validate.said(labels)}."
+        )
     labels = list(dict(zip(names[::-1], labels[::-1], strict=True)).values())[::-1]
     objects = np.empty(len(labels), dtype=object)
     objects[:] = labels

@@ -31,6 +31,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from dpgrain import _validate
 from dpgrain.errors import ParameterError, only_interrupts
 
 Key: TypeAlias = tuple[str, str]
@@ -239,7 +240,9 @@ def matching(
     for i, label in enumerate(stated):
         name_of_label, text = key(label), written(label)
         if name_of_label is None:
-            raise ParameterError(f"{name} must be labels, none of them null, not {label!r}.")
+            raise ParameterError(
+                f"{name} must be labels, none of them null, not {_validate.said(label)}."
+            )
         if place.setdefault(name_of_label, i) != i:
             raise ParameterError(
                 f"{name} must differ in value, but {stated[place[name_of_label]]!r} equals {label!r}."

@@ -108,7 +108,9 @@ class Ask:
         for name in ("clip", "elements_per_user"):
             value = getattr(self, name)
             if isinstance(value, str) and value != "auto":
-                raise ParameterError(f"{name} must be a number or 'auto', not {value!r}.")
+                raise ParameterError(
+                    f"{name} must be a number or 'auto', not {_validate.said(value)}."
+                )
             if value not in ("auto", None) or (name != "clip" and value is None):
                 _validate.positive(**{name: value})
         _validate.one_of(("pairs", "users", "full"), sampling=self.sampling)
@@ -120,7 +122,9 @@ class Ask:
             if value is None or value == "auto":
                 continue
             if not 1e-50 <= _validate.positive(**{name: value}) <= 1e50:
-                raise ParameterError(f"{name} must lie between 1e-50 and 1e50, not {value!r}.")
+                raise ParameterError(
+                    f"{name} must lie between 1e-50 and 1e50, not {_validate.said(value)}."
+                )
         for name in ("n_features", "n_users"):
             if getattr(self, name) is not None:
                 _validate.integer(minimum=1, **{name: getattr(self, name)})

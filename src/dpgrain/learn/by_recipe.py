@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from dpgrain import _validate
 from dpgrain.accounting import Event
 from dpgrain.arrays.roster import Roster, check_stated
 from dpgrain.errors import ParameterError
@@ -75,7 +76,8 @@ def plan(ask: Ask, form: Form, lot: int | None) -> Plan:
     program = recipe.plan(Task(n, tuple(start), ask.promise, lot=lot))
     if program.trust != ask.trust:
         raise ParameterError(
-            f"trust must be {program.trust!r} with {type(recipe).__name__}, not {ask.trust!r}."
+            f"trust must be {program.trust!r} with {type(recipe).__name__}, "
+            f"not {_validate.said(ask.trust)}."
         )
     if recipe is not ask.algorithm:
         # Nobody has stated what is known, and nothing rests on it.

@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from dpgrain import _validate
 from dpgrain._later import later
 from dpgrain._progress import step
 from dpgrain._types import FloatArray, IntArray
@@ -342,7 +343,8 @@ def ask_there(ask: Ask) -> Ask:
         )
     if ask.intervals:
         raise ParameterError(
-            f"intervals must be 0 for rows on a cluster, not {ask.intervals!r}; leave it out, "
+            f"intervals must be 0 for rows on a cluster, "
+            f"not {_validate.said(ask.intervals)}; leave it out, "
             f"{BRING_HERE}",
             name="intervals",
         )
@@ -368,7 +370,8 @@ def require_all_blocks(sampling: Sampling, rate: float | None) -> None:
         )
     if rate not in (None, 1, 1.0):
         raise ParameterError(
-            f"sampling_rate must be 1 for rows on a cluster, not {rate!r}: all blocks are in every "
+            f"sampling_rate must be 1 for rows on a cluster, "
+            f"not {_validate.said(rate)}: all blocks are in every "
             f"round; leave it out, {BRING_HERE}",
             name="sampling_rate",
         )

@@ -16,6 +16,7 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from dpgrain import _validate
+from dpgrain._fields import MISFITS
 from dpgrain._types import FloatArray
 from dpgrain.errors import ParameterError
 from dpgrain.inputs.columns import kind_of
@@ -414,6 +415,6 @@ def load(path: str | Path) -> LinearModel:
     kind = vars(sys.modules[__name__])[described.estimator]
     try:
         model: LinearModel = kind(**described.parameters)
-    except TypeError as error:
+        return model.restored(described)
+    except MISFITS as error:
         raise damaged(path) from error
-    return model.restored(described)

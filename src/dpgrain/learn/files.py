@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpgrain import __version__, optimize, units
+from dpgrain import __version__, _fields, _validate, optimize, units
 from dpgrain._files import note_read, promise_beside, whole_file
 from dpgrain._later import later
 from dpgrain._types import FloatArray
@@ -119,18 +119,18 @@ def read(path: str | Path) -> Described:
         values = json.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise DataError(f"The model {str(path)!r} cannot be read; check the path.") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise _foreign(path) from error
     if not isinstance(values, dict) or values.get("format") != FORMAT:
         raise _foreign(path)
     if values.get("version") != VERSION:
         raise ParameterError(
-            f"The model {str(path)!r} has format version {values.get('version')!r}, which this "
-            "version of dpgrain does not know; read it with a newer one."
+            f"The model {str(path)!r} has format version {_validate.said(values.get('version'))}, "
+            "which this version of dpgrain does not know; read it with a newer one."
         )
     try:
         return _restored(values)
-    except (AttributeError, IndexError, KeyError, TypeError, ValueError, OverflowError) as error:
+    except _fields.MISFITS as error:
         raise damaged(path) from error
 
 

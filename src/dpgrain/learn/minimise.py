@@ -442,7 +442,8 @@ def _check_kinds(loss: Loss, solver: Solver[Any] | Recipe, model: Model | None, 
         )
     if isinstance(solver, Recipe) and unit != User():
         raise ParameterError(
-            f"unit must be User() with a recipe, not {unit!r}: recipes are for whole users."
+            f"unit must be User() with a recipe, "
+            f"not {_validate.said(unit)}: recipes are for whole users."
         )
     if isinstance(loss, type) or not hasattr(loss, "gradient"):
         raise ParameterError(f"loss must have value and gradient, per record, not be {loss!r}.")

@@ -183,7 +183,8 @@ def check_known(known: object) -> None:
     """Refuse a value that is not a :class:`Known`."""
     if not isinstance(known, Known):
         raise ParameterError(
-            f"known must be what is publicly known, such as Known(distance=10.0), not {known!r}."
+            f"known must be what is publicly known, such as Known(distance=10.0), "
+            f"not {_validate.said(known)}."
         )
 
 

@@ -124,7 +124,9 @@ def r2(
     """
     lower, upper = _validate.real(lower=lower), _validate.real(upper=upper)
     if not lower < upper or not np.isfinite(upper - lower):
-        raise ParameterError(f"lower must be below upper, {upper!r}, not {lower!r}.", name="lower")
+        raise ParameterError(
+            f"lower must be below upper, {upper!r}, not {_validate.said(lower)}.", name="lower"
+        )
     promise = Promise.of(unit_of(unit, users), epsilon, delta, relation, share)
     rows = scored_rows(promise, y, predicted, users, elements)
     for name, of in (("y", rows["y"]), ("predicted", rows["predicted"])):

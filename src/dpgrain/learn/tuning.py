@@ -76,7 +76,9 @@ def settings_of(grid: Any, known: Sequence[str]) -> list[Setting]:
     if isinstance(grid, Mapping):
         for name, values in grid.items():
             if isinstance(values, str | bytes) or not isinstance(values, Sequence | np.ndarray):
-                raise ParameterError(f"tune must give a list of values for {name}, not {values!r}.")
+                raise ParameterError(
+                    f"tune must give a list of values for {name}, not {_validate.said(values)}."
+                )
         result = [
             dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())
         ]
@@ -84,7 +86,8 @@ def settings_of(grid: Any, known: Sequence[str]) -> list[Setting]:
         result = [dict(each) for each in grid]
     else:
         raise ParameterError(
-            f"tune must map parameters to lists of values, or be a list of settings, not {grid!r}."
+            f"tune must map parameters to lists of values, or be a list of settings, "
+            f"not {_validate.said(grid)}."
         )
     if not result or not any(result):
         raise ParameterError("tune must hold at least one setting, not none.")
@@ -93,7 +96,8 @@ def settings_of(grid: Any, known: Sequence[str]) -> list[Setting]:
             raise ParameterError(f"tune must leave out {name}: it says what is promised or sought.")
         if name not in known:
             raise ParameterError(
-                f"tune must name parameters of the model, not {name!r}: {', '.join(known)}."
+                f"tune must name parameters of the model, "
+                f"not {_validate.said(name)}: {', '.join(known)}."
             )
     return result
 
@@ -322,11 +326,13 @@ def _candidate(model: Model, setting: Setting, unit: Unit) -> Model:
     copy.asked()
     if copy.trust != "central":
         raise ParameterError(
-            f"trust must be 'central' with tune, not {copy.trust!r}: recipes are not tuned."
+            f"trust must be 'central' with tune, "
+            f"not {_validate.said(copy.trust)}: recipes are not tuned."
         )
     if isinstance(copy.algorithm, Recipe):
         raise ParameterError(
-            f"algorithm must be 'auto' or a solver with tune, not {copy.algorithm!r}: recipes are not "
+            f"algorithm must be 'auto' or a solver with tune, "
+            f"not {_validate.said(copy.algorithm)}: recipes are not "
             "tuned."
         )
     made: Model = copy

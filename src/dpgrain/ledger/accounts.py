@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from dpgrain import _fields
-from dpgrain.errors import DpgrainError, ParameterError
+from dpgrain import _fields, _validate
+from dpgrain.errors import DataError, DpgrainError, ParameterError
 from dpgrain.ledger.lines import Line
 from dpgrain.ledger.promise import LastingPromise
 from dpgrain.ledger.stores.protocol import END, START, Axis, Cells, Page
@@ -127,7 +127,7 @@ def _take_out(page: Page, promise: LastingPromise, charged: Charged) -> None:
     if place is None or not 0 <= place < len(promise.plan) or charged.price != Price():
         raise ParameterError(
             f"planned must be a place below {len(promise.plan)} in the plan of the promise, at no "
-            f"price, not {place!r}."
+            f"price, not {_validate.said(place)}."
         )
     if place in page.taken(charged.promise):
         raise TakenError(f"Release {place} of the plan was made before.")
@@ -308,10 +308,15 @@ def made_again(page: Page, lines: Iterable[Line]) -> None:
     promises: dict[int, LastingPromise] = {}
     for line in lines:
         if line.values.get("kind") == "promise":
-            promise = LastingPromise.from_dict(line.values["promise"])
+            promise = LastingPromise.from_dict(line.field("promise"))
             promises[line.number] = promise
-            put_in_force(page, line.number, line.values.get("renews"))
-        for each in map(Charged.from_dict, line.values.get("charged", ())):
+            put_in_force(page, line.number, line.optional("renews", int))
+        for each in map(Charged.from_dict, line.several("charged")):
+            if each.promise not in promises:
+                raise DataError(
+                    f"line {line.number:,} of the ledger charges line {each.promise:,}, which is no "
+                    "promise: the file was changed or damaged."
+                )
             charge(page, promises[each.promise], each)
-        if mark := line.values.get("mark"):
+        if mark := line.optional("mark", str):
             page.set_mark(mark, line.number)

@@ -36,12 +36,12 @@ class Entry:
     @property
     def kind(self) -> str:
         """The kind of line: ``"ledger"``, ``"promise"`` or ``"release"``."""
-        return str(self.line.values["kind"])
+        return str(self.line.field("kind"))
 
     @property
     def at(self) -> str:
         """The time (UTC) by the writing machine's clock; nothing depends on it."""
-        return str(self.line.values["at"])
+        return str(self.line.field("at"))
 
     @property
     def receipt(self) -> Receipt:
@@ -51,13 +51,16 @@ class Entry:
     @cached_property
     def guarantees(self) -> tuple[Guarantee, ...]:
         """The guarantees of the releases charged by the line; none for other lines."""
-        return tuple(map(Guarantee.from_dict, self.line.values.get("releases", ())))
+        return tuple(map(Guarantee.from_dict, self.line.several("releases")))
 
     @property
     def private(self) -> bool:
         """False where a release of this line had a seed, so that its noise can be predicted."""
         # Guarantees of many lines take long to read, and this is asked of all of them.
-        return all(one["private"] for one in self.line.values.get("releases", ()))
+        return all(
+            isinstance(one, dict) and one.get("private", False)
+            for one in self.line.several("releases")
+        )
 
     @property
     def mark(self) -> str:
@@ -73,13 +76,12 @@ class Entry:
     @property
     def renews(self) -> int | None:
         """The line of the promise that this one renews; None for other lines."""
-        result = self.line.values.get("renews")
-        return None if result is None else int(result)
+        return self.line.optional("renews", int)
 
     @cached_property
     def charged(self) -> tuple[Charged, ...]:
         """The charges of the line to each promise."""
-        return tuple(map(Charged.from_dict, self.line.values.get("charged", ())))
+        return tuple(map(Charged.from_dict, self.line.several("charged")))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the line as plain JSON values, with its hash."""

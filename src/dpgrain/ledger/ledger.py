@@ -87,8 +87,8 @@ class Ledger(ShownLedger):
         with self._store.reading() as page:
             self._check_format(page)
             first, self._seen = self._checked(page, expected)
-        self.id, self.name = str(first.values["id"]), str(first.values["name"])
-        self._user = str(first.values["user"])
+        self.id, self.name = str(first.field("id")), str(first.field("name"))
+        self._user = str(first.field("user"))
 
     @staticmethod
     def create(
@@ -527,7 +527,9 @@ class Ledger(ShownLedger):
         """Return the promise of a line, which must be in force."""
         promise = self.promises.get(number)
         if promise is None:
-            raise ParameterError(f"number must be that of a promise in force, not {number!r}.")
+            raise ParameterError(
+                f"number must be that of a promise in force, not {_validate.said(number)}."
+            )
         return promise
 
     def _chain(self, number: int) -> dict[int, LastingPromise]:
@@ -539,10 +541,11 @@ class Ledger(ShownLedger):
                 line = page.line(renews)
                 if line is None or "promise" not in line.values:
                     raise ParameterError(
-                        f"number must be the line of a promise, not {number!r}.", name="number"
+                        f"number must be the line of a promise, not {_validate.said(number)}.",
+                        name="number",
                     )
                 chain[renews] = self._promise(page, renews)
-                renews = line.values.get("renews")
+                renews = line.optional("renews", int)
         return chain
 
     def _promise(self, page: Page, number: int) -> LastingPromise:

@@ -10,10 +10,12 @@ import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 from dpgrain import _fields
 from dpgrain.errors import DataError, ParameterError
+
+Kind = TypeVar("Kind")
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,48 @@ class Line:
         if not isinstance(values, dict):
             raise _broken(self.number, "is not a line of a ledger")
         return values
+
+    def field(self, name: str) -> Any:
+        """Return a field that a line of this kind has.
+
+        Args:
+            name: the field.
+
+        Raises:
+            DataError: if the line has none.
+        """
+        if name not in self.values:
+            raise _broken(self.number, f"has no field {name!r}")
+        return self.values[name]
+
+    def several(self, name: str) -> list[Any]:
+        """Return the parts of a field, which is a list; none where there is no such field.
+
+        Args:
+            name: the field.
+
+        Raises:
+            DataError: if the field is no list.
+        """
+        found = self.values.get(name, [])
+        if not isinstance(found, list):
+            raise _broken(self.number, f"has no list as its field {name!r}")
+        return found
+
+    def optional(self, name: str, kind: type[Kind]) -> Kind | None:
+        """Return a field, or None where there is none.
+
+        Args:
+            name: the field.
+            kind: what it is.
+
+        Raises:
+            DataError: if the field is of another kind.
+        """
+        found = self.values.get(name)
+        if found is not None and type(found) is not kind:
+            raise _broken(self.number, f"has a wrong field {name!r}")
+        return found
 
     def check(self, number: int, before: str | None = None) -> None:
         """Check the line by itself, and against the one before where that is known.

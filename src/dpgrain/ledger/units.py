@@ -7,6 +7,7 @@ import sys
 from dataclasses import dataclass
 from fractions import Fraction
 
+from dpgrain import _validate
 from dpgrain.errors import ParameterError
 from dpgrain.publishing.prices import Price
 
@@ -78,7 +79,8 @@ def check_price(price: Price) -> None:
     for name, part in (("pure", price.pure), ("mu", price.mu), ("leak", price.leak)):
         if not (part == 0 or part >= sys.float_info.min):
             raise ParameterError(
-                f"the {name} of a price must be 0 or a positive number, not {part!r}: a ledger "
+                f"the {name} of a price must be 0 or a positive number, "
+                f"not {_validate.said(part)}: a ledger "
                 "charges nothing else; report it with the release that was asked for."
             )
 

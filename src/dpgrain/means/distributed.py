@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from dpgrain import _validate
 from dpgrain._progress import step
 from dpgrain._types import FloatArray, IntArray
 from dpgrain.arrays.shares import BRING_HERE, CELL_BYTES, RUN_BYTES, Batches, tables_of
@@ -127,7 +128,8 @@ def require_sums(method: Method) -> None:
     """
     if not method.distributed:
         raise ParameterError(
-            f"method must be 'auto', 'clip' or 'recentred' for rows on a cluster, not {method.name!r}, "
+            f"method must be 'auto', 'clip' or 'recentred' for rows on a cluster, "
+            f"not {_validate.said(method.name)}, "
             f"which takes users' vectors in one place; change it, {BRING_HERE}",
             name="method",
         )

@@ -379,7 +379,8 @@ class FreshRun:
         """
         if _validate.integer(minimum=1, size=size) > self.left:
             raise ParameterError(
-                f"size must be at most {self.left}, the users whom nobody has asked yet, not {size!r}: "
+                f"size must be at most {self.left}, the users whom nobody has asked yet, "
+                f"not {_validate.said(size)}: "
                 "nobody is asked twice."
             )
         if contributions.dimension != self.batches.dimension:

@@ -122,7 +122,9 @@ def truncated_geometric(
     out = np.empty(_validate.integer(minimum=0, size=size), dtype=np.int64)
     if epsilon * cutoff < _LEAST_KEPT_SHARE:
         # Nearly all draws would be thrown away.
-        raise ParameterError(f"cutoff must be at least 2^-10/epsilon, not {cutoff!r}.")
+        raise ParameterError(
+            f"cutoff must be at least 2^-10/epsilon, not {_validate.said(cutoff)}."
+        )
     scale = raised(1 / epsilon)
     # More than this share of the draws is kept, so that on average a batch holds all that are missing.
     share, filled = min(epsilon * cutoff, 1.0) / 2, 0
@@ -150,7 +152,9 @@ def raised(scale: FloatArray | float) -> FloatArray:
 def _scales(scale: ArrayLike, size: int | None) -> FloatArray:
     given = np.asarray(scale)
     if given.ndim > 1 or given.dtype.kind not in "fiu":
-        raise ParameterError(f"scale must be a number or a list of numbers, not {scale!r}.")
+        raise ParameterError(
+            f"scale must be a number or a list of numbers, not {_validate.said(scale)}."
+        )
     scales = np.atleast_1d(given).astype(np.float64)
     bad = ~((scales >= MIN_SCALE) & (scales <= MAX_SCALE))
     if bad.any():

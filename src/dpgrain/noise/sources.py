@@ -9,6 +9,7 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from dpgrain import _fields, _validate
 from dpgrain.errors import ParameterError
 
 RandomState: TypeAlias = int | np.random.Generator | None
@@ -94,7 +95,7 @@ class SeededSource:
             values = json.loads(state)
             bits = _GENERATORS[values["bit_generator"]]()
             bits.state = values
-        except (KeyError, TypeError, ValueError) as error:
+        except _fields.MISFITS as error:
             raise ParameterError("state must be what SeededSource.state has returned.") from error
         return SeededSource(np.random.Generator(bits))
 
@@ -119,11 +120,13 @@ def source_of(random_state: RandomState) -> Source:
         return SeededSource(random_state)
     if isinstance(random_state, bool) or not isinstance(random_state, int | np.integer):
         raise ParameterError(
-            f"random_state must be None, a whole number or a NumPy Generator, not {random_state!r}.",
+            f"random_state must be None, a whole number or a NumPy Generator, "
+            f"not {_validate.said(random_state)}.",
             name="random_state",
         )
     if random_state < 0:
         raise ParameterError(
-            f"random_state must be at least 0, not {random_state!r}.", name="random_state"
+            f"random_state must be at least 0, not {_validate.said(random_state)}.",
+            name="random_state",
         )
     return SeededSource(int(random_state))

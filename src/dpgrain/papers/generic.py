@@ -140,7 +140,8 @@ def release_mean(
     sensitivity = _validate.positive(sensitivity=sensitivity)
     if not 1e-100 <= sensitivity <= 1e100:
         raise ParameterError(
-            f"sensitivity must lie between 1e-100 and 1e100, not {sensitivity!r}; rescale f."
+            f"sensitivity must lie between 1e-100 and 1e100, "
+            f"not {_validate.said(sensitivity)}; rescale f."
         )
     promise = Promise.of(Element(), epsilon, delta, relation, share).under(noise)
     if dimension is not None:

@@ -326,8 +326,8 @@ class PanPrivateStream:
             raise _foreign()
         if values.get("version") != VERSION:
             raise ParameterError(
-                f"The stream has format version {values.get('version')!r}, which this version of "
-                "dpgrain does not know; read it with a newer one."
+                f"The stream has format version {_validate.said(values.get('version'))}, "
+                "which this version of dpgrain does not know; read it with a newer one."
             )
         try:
             mean, received, state = (values[name] for name in ("mean", "received", "state"))

@@ -255,7 +255,8 @@ def _strength(strength: float, distance: float, lipschitz: float) -> float:
     most = 2 * lipschitz / distance
     if strength > most:
         raise ParameterError(
-            f"strength must be at most 2·lipschitz/distance ({most:g}), not {strength!r}: no loss of "
+            f"strength must be at most 2·lipschitz/distance ({most:g}), "
+            f"not {_validate.said(strength)}: no loss of "
             "that slope curves more.",
             name="strength",
         )
@@ -319,7 +320,8 @@ def _rate(sampling: Sampling, rate: float | None, passes: int | None, rounds: in
         rate = _validate.positive(sampling_rate=rate)
         if rate > 1:
             raise ParameterError(
-                f"sampling_rate must lie in (0, 1], not {rate!r}.", name="sampling_rate"
+                f"sampling_rate must lie in (0, 1], not {_validate.said(rate)}.",
+                name="sampling_rate",
             )
         return rate
     if rate is not None:

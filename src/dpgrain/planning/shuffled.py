@@ -282,7 +282,8 @@ def plan_shuffle(
         raise ParameterError("honest must be above 0: somebody must add the noise.", name="honest")
     if blind and noise != "binomial":
         raise ParameterError(
-            f"noise must be 'binomial' for a blind shuffler, not {noise!r}: leave one of the two out.",
+            f"noise must be 'binomial' for a blind shuffler, "
+            f"not {_validate.said(noise)}: leave one of the two out.",
             name="noise",
         )
     kind = BlindSum if blind else _KINDS[noise]

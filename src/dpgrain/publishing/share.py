@@ -60,7 +60,9 @@ class Share:
                 f"epsilon must be left out where share = {share!r} is given; state one of them."
             )
         if not _validate.probability(share=share) > 0:
-            raise ParameterError(f"share must be above 0 and at most 1, not {share!r}.")
+            raise ParameterError(
+                f"share must be above 0 and at most 1, not {_validate.said(share)}."
+            )
         budget = open_budget()
         if budget is None:
             raise ParameterError(

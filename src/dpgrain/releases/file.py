@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -133,6 +134,8 @@ class File:
 
 # Shares such as 0.1 add up to a little more than they should in floating point.
 _ROUNDING_OF_SHARES = 1e-9
+# Texts in quotes, and dots outside of them in one line, at most.
+_QUOTED, _MOST_DOTS = re.compile(r"\"[^\"]*\"|'[^']*'"), 1000
 _TOP = ("report", "table", "budget", "release")
 _COMMON = {
     key.name: key
@@ -222,10 +225,7 @@ def read_file(
         DataError: if the file cannot be read.
     """
     text = _text(path)
-    try:
-        stated = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise ParameterError(f"{str(path)!r} is no TOML: {error}; correct that place.") from error
+    stated = _stated(path, text)
     for name in stated:
         if name not in _TOP:
             mistakes.unknown("the file:", name, _TOP, "a table of a file of releases")
@@ -261,6 +261,25 @@ def read_file(
     result = File(path, outputs, mark, rows, unit, whole, tuple(entries), page)
     _check_outputs(result, mistakes)
     return result
+
+
+def _stated(path: Path, text: str) -> dict[str, Any]:
+    """Return what a file states.
+
+    Raises:
+        ParameterError: if it is no TOML, or a name or value in it is one that nobody writes.
+    """
+    try:
+        if any(_QUOTED.sub("", line).count(".") > _MOST_DOTS for line in text.splitlines()):
+            # The reader of TOML takes hours for them.
+            raise ValueError(f"a line has a name of more than {_MOST_DOTS} parts")
+        return tomllib.loads(text)
+    except ValueError as error:
+        raise ParameterError(f"{str(path)!r} is no TOML: {error}; correct that place.") from error
+    except RecursionError as error:
+        raise ParameterError(
+            f"{str(path)!r} is no TOML: its values lie too deep in one another; correct that place."
+        ) from error
 
 
 def _text(path: Path) -> str:
@@ -416,7 +435,9 @@ def _unit(whole: Whole, rows: UserTable | None, folder: Path, mistakes: Mistakes
         return None
     level = level or "element"
     if whole.max_elements is not None and level != "user":
-        mistakes.add("[budget]", f"max_elements goes with unit = 'user', not {level!r}.")
+        mistakes.add(
+            "[budget]", f"max_elements goes with unit = 'user', not {_validate.said(level)}."
+        )
     if rows is not None and by is not None and is_expression(by):
         with mistakes.at("[budget] element:"):
             rows = rows.with_expressions(by)
@@ -469,7 +490,9 @@ def _entry(name: str, stated: Any, folder: Path, whole: Whole, mistakes: Mistake
     common = {key: own.pop(key) for key in _COMMON if key in own}
     output = common.pop("output", None)
     if output is not None and Path(output).suffix.lower() not in kind.endings:
-        mistakes.add(place, f"output must end in {', '.join(kind.endings)}, not {output!r}.")
+        mistakes.add(
+            place, f"output must end in {', '.join(kind.endings)}, not {_validate.said(output)}."
+        )
         output = None
     _check_spending(place, common, whole, mistakes)
     return Entry(name, kind, own, **common, output=None if output is None else folder / output)
@@ -502,7 +525,7 @@ def _check_spending(
     if share is None:
         return
     if not 0 < share <= 1:
-        mistakes.add(place, f"share must be above 0 and at most 1, not {share!r}.")
+        mistakes.add(place, f"share must be above 0 and at most 1, not {_validate.said(share)}.")
     if epsilon is not None or "delta" in common:
         mistakes.add(place, "share must stand alone; leave out epsilon and delta.")
     if whole.epsilon is None:

@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from dpgrain import learn, statistics
+from dpgrain import _validate, learn, statistics
 from dpgrain._later import later
 from dpgrain.errors import DpgrainError, ParameterError
 from dpgrain.learn.kinds import KINDS as FITS
@@ -206,7 +206,8 @@ def _domain(stated: Any, keys: Sequence[str], asked: Asked) -> Any:
     if isinstance(stated, list):
         return [tuple(item) if isinstance(item, list) else item for item in stated]
     raise ParameterError(
-        f"domain must be a file, a list, or a table of them by column, not {stated!r}."
+        f"domain must be a file, a list, or a table of them by column, "
+        f"not {_validate.said(stated)}."
     )
 
 

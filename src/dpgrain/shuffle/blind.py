@@ -179,7 +179,8 @@ class BlindAnalyzer:
         """
         if _validate.integer(minimum=1, reports=reports) > self.plain.size:
             raise ParameterError(
-                f"reports must be at most the {self.plain.size:,} devices of a batch, not {reports!r}."
+                f"reports must be at most the {self.plain.size:,} devices of a batch, "
+                f"not {_validate.said(reports)}."
             )
         combined = self.shares.combine(messages, reports)
         value = self.plain.decoded(combined.total, reports)

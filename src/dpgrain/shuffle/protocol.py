@@ -75,10 +75,10 @@ class ShuffledSum(ShownSum, ABC):
         self.devices_of(self.honest_fraction)
         if self.beside is not None and not isinstance(self.beside, Event):
             raise ParameterError(
-                f"beside must be an event of dpgrain.accounting, not {self.beside!r}."
+                f"beside must be an event of dpgrain.accounting, not {_validate.said(self.beside)}."
             )
         if not isinstance(self.label, str):
-            raise ParameterError(f"label must be text, not {self.label!r}.")
+            raise ParameterError(f"label must be text, not {_validate.said(self.label)}.")
         self._check()
         if self._shape[0] > _MOST_COORDINATES:
             raise ParameterError(f"dim must be at most 2^20, not {self._shape[0]!r}.")
@@ -100,7 +100,7 @@ class ShuffledSum(ShownSum, ABC):
     def _check_numbers(self) -> None:
         """Refuse numbers for which accounting, or the work of a device, would take long."""
         if not isinstance(self.design, Design):
-            raise ParameterError(f"chosen must be a Design, not {self.design!r}.")
+            raise ParameterError(f"chosen must be a Design, not {_validate.said(self.design)}.")
         _ = self.encoding
         law = self.design.noise.law(self.n_users)
         if self.design.grid > _MOST_STEPS or not 0 < law.variance <= _MOST_NOISE_STEPS**2:
@@ -308,7 +308,9 @@ class ShuffledSum(ShownSum, ABC):
     def _counted(self, of_round: int, enrolment: Enrolment | None) -> None:
         """Refuse a round beyond those of the promise."""
         if enrolment is not None and not isinstance(enrolment, Enrolment):
-            raise ParameterError(f"enrolment must be an Enrolment, not {enrolment!r}.")
+            raise ParameterError(
+                f"enrolment must be an Enrolment, not {_validate.said(enrolment)}."
+            )
         if enrolment is None and _validate.integer(minimum=0, round=of_round) >= self.rounds:
             raise ParameterError(
                 f"round {of_round} is beyond the {counted(self.rounds, 'round')} that the promise "

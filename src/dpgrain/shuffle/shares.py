@@ -100,7 +100,7 @@ class Shares:
         if self.slots >= 2 ** (8 * _LABEL_BYTES):
             raise ParameterError(f"dim must be smaller: {self.slots} slots cannot be numbered.")
         if not isinstance(self.tag, bytes):
-            raise ParameterError(f"tag must be bytes, not {self.tag!r}.")
+            raise ParameterError(f"tag must be bytes, not {_validate.said(self.tag)}.")
 
     @staticmethod
     def within(
@@ -373,7 +373,9 @@ def shares_needed(devices: int, modulus: int, variation: float, width: int = 1) 
 def _modulus(modulus: int) -> int:
     modulus = _validate.integer(minimum=0, modulus=modulus)
     if not 2 <= modulus <= _LARGEST_MODULUS or modulus & (modulus - 1):
-        raise ParameterError(f"modulus must be a power of two, 2 .. 2^59, not {modulus!r}.")
+        raise ParameterError(
+            f"modulus must be a power of two, 2 .. 2^59, not {_validate.said(modulus)}."
+        )
     return modulus
 
 

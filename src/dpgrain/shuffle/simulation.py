@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dpgrain import _validate
 from dpgrain.errors import ParameterError
 
 
@@ -39,12 +40,15 @@ def here_of(dropped: int | ArrayLike, devices: int, rows: int) -> Here:
     """Return the reporting devices, out of some of which the first have rows."""
     if isinstance(dropped, int | np.integer) and not isinstance(dropped, bool):
         if not 0 <= dropped <= devices:
-            raise ParameterError(f"dropped must be between 0 and {devices:,}, not {dropped!r}.")
+            raise ParameterError(
+                f"dropped must be between 0 and {devices:,}, not {_validate.said(dropped)}."
+            )
         left = devices - int(dropped)
         return Here(left, slice(0, left))
     lost = np.asarray(dropped)
     if lost.shape != (devices,) or lost.dtype != np.bool_:
         raise ParameterError(
-            f"dropped must be a number of devices or {devices:,} truths, not {dropped!r}."
+            f"dropped must be a number of devices or {devices:,} truths, "
+            f"not {_validate.said(dropped)}."
         )
     return Here(devices - int(lost.sum()), ~lost[:rows])

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from dpgrain import _validate
 from dpgrain._types import FloatArray
 from dpgrain.errors import ParameterError
 from dpgrain.noise import RandomState
@@ -233,7 +234,8 @@ def _range_of(name: str, stated: Any) -> tuple[float, float]:
     checked = None if stated is None else checked_bounds(stated)
     if checked is None or isinstance(checked, AutoRange):
         raise ParameterError(
-            f"{name} must be two numbers (low, high), not {stated!r}: no range is found for two "
+            f"{name} must be two numbers (low, high), "
+            f"not {_validate.said(stated)}: no range is found for two "
             "columns at once.",
             name=name,
         )

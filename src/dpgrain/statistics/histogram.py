@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
 
+from dpgrain import _validate
 from dpgrain.errors import ParameterError
 from dpgrain.noise import RandomState
 from dpgrain.publishing import Promise, Query, publishes
@@ -329,13 +330,14 @@ def checked_bounds(bounds: Any) -> tuple[float, float] | AutoRange:
         low, high = (float(bound) for bound in bounds)
     except (TypeError, ValueError):
         raise ParameterError(
-            f"bounds must be two numbers (low, high), or None, not {bounds!r}.", name="bounds"
+            f"bounds must be two numbers (low, high), or None, not {_validate.said(bounds)}.",
+            name="bounds",
         ) from None
     if not (
         math.isfinite(low) and math.isfinite(high) and low < high and math.isfinite(high - low)
     ):
         raise ParameterError(
-            f"bounds must be finite and increasing, not {bounds!r}.", name="bounds"
+            f"bounds must be finite and increasing, not {_validate.said(bounds)}.", name="bounds"
         )
     return low, high
 
@@ -346,7 +348,9 @@ def _from_zero(bounds: Any) -> tuple[float, float]:
     if not isinstance(stated, tuple) or stated[0] < 0:
         raise ParameterError(
             "bounds must be stated, (low, high) with low at least 0, for sums of records with several "
-            f"owners, not {bounds!r}: numbers below 0 have no bound there, and no range is found.",
+            f"owners, "
+            f"not {_validate.said(bounds)}: numbers below 0 have no bound there, and no "
+            f"range is found.",
             name="bounds",
         )
     return stated

@@ -244,7 +244,9 @@ class HoldingsQuery(Query[Holdings]):
 
 def _element_column(by: str | None, unit: Any) -> str:
     if not isinstance(unit, Record | Element | User):
-        raise ParameterError(f"unit must be Record(), Element(by) or User(), not {unit!r}.")
+        raise ParameterError(
+            f"unit must be Record(), Element(by) or User(), not {_validate.said(unit)}."
+        )
     column = by if by is not None or isinstance(unit, Record) else unit.by
     if column is None:
         raise ParameterError(
@@ -262,8 +264,10 @@ def _element_column(by: str | None, unit: Any) -> str:
 
 def _checked_edges(edges: Any) -> list[int]:
     if isinstance(edges, str) or not hasattr(edges, "__iter__"):
-        raise ParameterError(f"edges must be a list of whole numbers, not {edges!r}.")
+        raise ParameterError(f"edges must be a list of whole numbers, not {_validate.said(edges)}.")
     limits = [_validate.integer(minimum=1, edges=edge) for edge in edges]
     if not limits or any(b <= a for a, b in itertools.pairwise(limits)):
-        raise ParameterError(f"edges must be increasing whole numbers, not {edges!r}.")
+        raise ParameterError(
+            f"edges must be increasing whole numbers, not {_validate.said(edges)}."
+        )
     return limits

@@ -461,9 +461,11 @@ def clip_rule(clip: object) -> float | AutoClip:
         return clip
     if isinstance(clip, str):
         raise ParameterError(
-            f"clip must be 'auto', AutoClip(…) or a bound, not {clip!r}.", name="clip"
+            f"clip must be 'auto', AutoClip(…) or a bound, not {_validate.said(clip)}.", name="clip"
         )
     bound = _validate.positive(clip=clip)
     if not 1e-100 <= bound <= 1e100:
-        raise ParameterError(f"clip must lie between 1e-100 and 1e100, not {clip!r}.", name="clip")
+        raise ParameterError(
+            f"clip must lie between 1e-100 and 1e100, not {_validate.said(clip)}.", name="clip"
+        )
     return bound

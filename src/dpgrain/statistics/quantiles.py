@@ -103,7 +103,9 @@ def quantiles(
     """
     ranks = _checked_ranks(q)
     if bins is not None and bins not in (16, 256, 4096):
-        raise ParameterError(f"bins must be 16, 256 or 4096, not {bins!r}.", name="bins")
+        raise ParameterError(
+            f"bins must be 16, 256 or 4096, not {_validate.said(bins)}.", name="bins"
+        )
     if spacing is not None:
         _validate.one_of(("even", "geometric"), spacing=spacing)
     limits = checked_bounds(bounds)
@@ -356,10 +358,10 @@ def _checked_ranks(q: Any) -> FloatArray:
         ranks = [float(one) for one in q]
     except (TypeError, ValueError):
         raise ParameterError(
-            f"q must be a list of ranks such as [0.25, 0.5], not {q!r}.", name="q"
+            f"q must be a list of ranks such as [0.25, 0.5], not {_validate.said(q)}.", name="q"
         ) from None
     if not ranks or not all(0 <= one <= 1 for one in ranks):
-        raise ParameterError(f"q must hold ranks in [0, 1], not {q!r}.", name="q")
+        raise ParameterError(f"q must hold ranks in [0, 1], not {_validate.said(q)}.", name="q")
     if len(set(ranks)) < len(ranks):
-        raise ParameterError(f"q must hold different ranks, not {q!r}.", name="q")
+        raise ParameterError(f"q must hold different ranks, not {_validate.said(q)}.", name="q")
     return np.array(ranks)

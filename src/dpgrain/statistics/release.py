@@ -165,14 +165,16 @@ class Release(ShownRelease, ABC):
         if keys != set(self.groups.names) or len(keys) < 2:
             listed = ", ".join(self.groups.names) or "none"
             raise ParameterError(
-                f"pivot takes the two keys of a release by two, not {rows!r} and {columns!r}; its keys "
+                f"pivot takes the two keys of a release by two, "
+                f"not {_validate.said(rows)} and {columns!r}; its keys "
                 f"are {listed}."
             )
         number, table = self.headings[0] if value is None else value, self.to_arrow()
         numbers = table.column_names[len(keys) :]
         if number not in numbers:
             raise ParameterError(
-                f"value must be one of {', '.join(numbers)}, not {number!r}.", name="value"
+                f"value must be one of {', '.join(numbers)}, not {_validate.said(number)}.",
+                name="value",
             )
         # By the groups' own columns: a key may have the name of a column of numbers.
         at = dict(zip(self.groups.names, self.groups.columns, strict=True))
@@ -332,14 +334,17 @@ class Release(ShownRelease, ABC):
                 # Files of 0.1 name columns as fields, and may have one that releases no longer have.
                 known = {field.name for field in fields(made)}
                 stored = {name: name for name in stored if name in known}
-            return made(
+            release = made(
                 groups=Groups(tuple(about["keys"]), tuple(keys), table.num_rows),
                 guarantee=Guarantee.from_dict(about["guarantee"]),
                 asked=_asked_of(about),
                 **{name: table.column(place).to_numpy() for name, place in stored.items()},
                 **own,
             )
-        except (OSError, pa.ArrowException, LookupError, TypeError, ValueError) as error:
+            # Words of another kind are met where they are read.
+            _ = str(release), release.hash
+            return release
+        except (OSError, pa.ArrowException, *_fields.MISFITS) as error:
             raise DataError(
                 f"{str(path)!r} is not a saved release; give a file that --save or release.save() has "
                 "written."

@@ -10,6 +10,7 @@ from typing import Any, Literal, Self
 
 import numpy as np
 
+from dpgrain import _validate
 from dpgrain._progress import Progress
 from dpgrain._types import FloatArray, IntArray
 from dpgrain._wording import counted, shorten
@@ -391,7 +392,8 @@ def _keys(by: str | Sequence[str] | None) -> tuple[str, ...]:
     keys = () if by is None else (by,) if isinstance(by, str) else tuple(by)
     if len(keys) > 1 or not all(isinstance(key, str) for key in keys):
         raise ParameterError(
-            f"by must be one column, or none, for records of several owners, not {by!r}; make one of "
+            f"by must be one column, or none, for records of several owners, "
+            f"not {_validate.said(by)}; make one of "
             "several with derive.",
             name="by",
         )
@@ -412,7 +414,8 @@ def _own_bounds(
     bounds = [by_key.pop(item, None) for item in domain.groups().columns[0].to_pylist()]
     if None in bounds or by_key:
         raise ParameterError(
-            f"clip must state a bound for each item of the domain and for no other, not {stated!r}.",
+            f"clip must state a bound for each item of the domain and for no other, "
+            f"not {_validate.said(stated)}.",
             name="clip",
         )
     numbers = [bound for bound in bounds if isinstance(bound, float)]

@@ -10,6 +10,7 @@ from typing import Literal, TypeVar
 import numpy as np
 import pyarrow as pa
 
+from dpgrain import _validate
 from dpgrain.accounting import Contribution
 from dpgrain.errors import ParameterError, SchemaError
 from dpgrain.partitions import PERIODS, Partition, Rule
@@ -78,7 +79,9 @@ class Blocks:
         if isinstance(unit, Record):
             return Blocks("record")
         if not isinstance(unit, Element | User):
-            raise ParameterError(f"unit must be Record(), Element(by) or User(), not {unit!r}.")
+            raise ParameterError(
+                f"unit must be Record(), Element(by) or User(), not {_validate.said(unit)}."
+            )
         if table.user is None:
             raise ParameterError(
                 f"unit {type(unit).__name__} needs to know whose a record is; "
@@ -210,8 +213,8 @@ def _column(name: str, table: Rows) -> tuple[str, Elements | None, str]:
     """
     if name not in table.schema:
         raise SchemaError(
-            f"element {name!r} is not a column of the table; {table.like(name)}; a mapping in a file "
-            "is given as pathlib.Path(…).",
+            f"element {_validate.said(name)} is not a column of the table; {table.like(name)}; a "
+            "mapping in a file is given as pathlib.Path(…).",
             name="element",
         )
     table.require_key(name, "element")

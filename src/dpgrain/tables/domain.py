@@ -12,6 +12,7 @@ from zoneinfo import ZoneInfo
 import numpy as np
 import pyarrow as pa
 
+from dpgrain import _validate
 from dpgrain._arrow import numbers, texts
 from dpgrain.errors import ParameterError
 from dpgrain.partitions import period_of
@@ -297,6 +298,8 @@ def _values(domain: Any) -> list[Any]:
     try:
         values = list(domain)
     except TypeError:
-        raise ParameterError(f"domain must be a list of items, not {domain!r}.") from None
+        raise ParameterError(
+            f"domain must be a list of items, not {_validate.said(domain)}."
+        ) from None
     scalars = any(issubclass(kind, np.generic) for kind in set(map(type, values)))
     return list(map(_plain, values)) if scalars else values

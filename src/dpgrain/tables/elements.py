@@ -122,7 +122,7 @@ class Elements:
         'a.org'
         """
         if not callable(function):
-            raise ParameterError(f"function must be callable, not {function!r}.")
+            raise ParameterError(f"function must be callable, not {_validate.said(function)}.")
         named = getattr(function, "__name__", "")
         given = f"the function {named}" if named and named != "<lambda>" else "a function"
         mark = _mark(f"{missing} {_identity(function)}")
@@ -455,7 +455,7 @@ def _name_or_none(cell: Any, *, public: bool) -> str | None:
 
 def _no_cell(cell: Any) -> ParameterError:
     return ParameterError(
-        f"a cell must be text, a number, a date or a tuple of these, not {cell!r}; "
+        f"a cell must be text, a number, a date or a tuple of these, not {_validate.said(cell)}; "
         "change the partition into elements."
     )
 

@@ -20,10 +20,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from dpgrain import _validate
 from dpgrain.errors import ParameterError
 
 #: Signs and words of the longest expression, and how deep its parts may lie in one another.
 LONGEST, DEEPEST = 200, 12
+# Characters of an expression that a message shows, and digits of a whole number, at most.
+_SHOWN_CHARACTERS, _MOST_DIGITS = 200, 40
 _TOKEN = re.compile(
     r"""\s*(?:
     (?P<number>\d+(?:\.\d+)?(?:[eE][+-]?\d+)?|\.\d+)
@@ -133,12 +136,17 @@ def parsed(text: str) -> Node:
     """
     if not isinstance(text, str) or not text.strip():
         raise ParameterError(
-            f"an expression must be a text such as 'month(at)' or 'a + b', not {text!r}."
+            f"an expression must be a text such as 'month(at)' or 'a + b', not {_validate.said(text)}."
         )
     parser = _Parser(text)
     node = parser.any(0)
     parser.end()
     return node
+
+
+def stated(text: str) -> str:
+    """Return an expression, or a part of it, in quotes for a message: the beginning of a long one."""
+    return _validate.said(text, most=_SHOWN_CHARACTERS)
 
 
 def is_expression(text: str) -> bool:
@@ -206,7 +214,7 @@ class _Parser:
 
     def wrong(self, why: str) -> ParameterError:
         """Return the error for what stands at this place."""
-        return ParameterError(f"the expression {self.text!r} cannot be read: {why}.")
+        return ParameterError(f"the expression {stated(self.text)} cannot be read: {why}.")
 
     def takes(self, *tokens: str) -> str:
         """Return the token and go on, if it is a sign or a word of these; else an empty text."""
@@ -223,7 +231,7 @@ class _Parser:
             ParameterError: if another one stands there.
         """
         if not self.takes(sign):
-            there = repr(self.token) if self.kind else "its end"
+            there = stated(self.token) if self.kind else "its end"
             raise self.wrong(f"{sign!r} is missing before {there}")
 
     def within(self, depth: int) -> None:
@@ -235,7 +243,7 @@ class _Parser:
         """Raise unless all has been read."""
         if self.kind:
             instead = _WORDS_INSTEAD.get(self.token.lower(), "")
-            raise self.wrong(f"{self.token!r} stands where it should end{instead}")
+            raise self.wrong(f"{stated(self.token)} stands where it should end{instead}")
 
     def any(self, depth: int) -> Node:
         """Read alternatives."""
@@ -299,7 +307,11 @@ class _Parser:
         """Read a constant, a column, a function or what stands in parentheses."""
         if self.kind == "number":
             token = self.next()
-            return Constant(int(token) if token.isdigit() else float(token))
+            if not token.isdigit():
+                return Constant(float(token))
+            if len(token) > _MOST_DIGITS:
+                raise self.wrong(f"a number has more than {_MOST_DIGITS} digits")
+            return Constant(int(token))
         if self.kind in ("single", "double"):
             return Constant(self.next())
         if self.kind == "quoted":

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from dpgrain import _validate
 from dpgrain._files import note_read
 from dpgrain.errors import DataError, ParameterError
 from dpgrain.inputs import labels
@@ -71,6 +72,7 @@ def _typed(values: list[Any], integers: bool, path: Path) -> list[Any]:
     if None in result:
         wrong = values[result.index(None)]
         raise ParameterError(
-            f"The domain {str(path)!r} must hold integers, as the item column does, not {wrong!r}."
+            f"The domain {str(path)!r} must hold integers, as the item column does, "
+            f"not {_validate.said(wrong)}."
         )
     return result

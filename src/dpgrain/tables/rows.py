@@ -10,6 +10,7 @@ from typing import Any, Self
 
 import pyarrow as pa
 
+from dpgrain import _validate
 from dpgrain._wording import named_like, shorten
 from dpgrain.errors import ParameterError, SchemaError
 from dpgrain.inputs.labels import exact, whole, written
@@ -334,7 +335,9 @@ class Rows:
             ParameterError: if it is no name, or taken.
         """
         if not isinstance(name, str) or not name or self.has(name):
-            raise ParameterError(f"name must be a new column, not {name!r}; choose another.")
+            raise ParameterError(
+                f"name must be a new column, not {_validate.said(name)}; choose another."
+            )
 
     @property
     def own_columns(self) -> dict[str, str]:
@@ -397,10 +400,13 @@ class Rows:
     def require(self, column: str, role: str) -> None:
         """Raise unless the table has the column, which is for the ``role``."""
         if not isinstance(column, str):
-            raise ParameterError(f"{role} must be the name of a column, not {column!r}.", name=role)
+            raise ParameterError(
+                f"{role} must be the name of a column, not {_validate.said(column)}.", name=role
+            )
         if column not in self.schema:
             raise SchemaError(
-                f"{role} {column!r} is not a column of the table; {self.like(column)}.", name=role
+                f"{role} {_validate.said(column)} is not a column of the table; {self.like(column)}.",
+                name=role,
             )
 
     def like(self, column: str) -> str:

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dpgrain import _validate
 from dpgrain._arrow import truths, whole
 from dpgrain._types import BoolArray, FloatArray, IntArray
 from dpgrain.errors import ParameterError, SchemaError
@@ -93,7 +94,8 @@ class SharedTable:
         named = all(isinstance(name, str) for name in owners)
         if not owners or not named or len(set(owners)) < len(owners):
             raise ParameterError(
-                f"user must be a column, or a list of different columns of owners, not {owners!r}.",
+                f"user must be a column, or a list of different columns of owners, "
+                f"not {_validate.said(owners)}.",
                 name="user",
             )
         if len(owners) > _MOST_OWNERS:

@@ -473,7 +473,8 @@ def _pair_of(on: Any) -> tuple[str, str]:
     pair = tuple(on) if isinstance(on, tuple | list) else ()
     if len(pair) != 2 or not all(isinstance(name, str) for name in pair):
         raise ParameterError(
-            f"on must be a column of both tables, or a pair such as ('zip', 'plz'), not {on!r}.",
+            f"on must be a column of both tables, or a pair such as ('zip', 'plz'), "
+            f"not {_validate.said(on)}.",
             name="on",
         )
     return pair[0], pair[1]
@@ -523,11 +524,13 @@ def _bytes(memory: str | int) -> int:
         match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMG]?I?)B?\s*", str(memory).upper())
         if match is None:
             raise ParameterError(
-                f"memory must be such as '1GB' or '512MB', not {memory!r}.", name="memory"
+                f"memory must be such as '1GB' or '512MB', not {_validate.said(memory)}.",
+                name="memory",
             )
         size = int(float(match[1]) * _UNITS.get(match[2], 1))
     if size < LEAST:
         raise ParameterError(
-            f"memory must be at least {LEAST // 10**6}MB, not {memory!r}.", name="memory"
+            f"memory must be at least {LEAST // 10**6}MB, not {_validate.said(memory)}.",
+            name="memory",
         )
     return size

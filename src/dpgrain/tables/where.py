@@ -114,7 +114,7 @@ def _side(table: Columns, column: str, value: Any) -> Side:
         )
     if column in table.derived:
         raise ParameterError(
-            f"where must name columns of the data, not {column!r}, which is "
+            f"where must name columns of the data, not {_validate.said(column)}, which is "
             f"{table.derived[column].text}; state the region of what it is made of, or take filter(…)."
         )
     if column in table.days:
@@ -221,7 +221,7 @@ def _ends(column: str, parts: Sequence[Any]) -> tuple[Any, Any]:
     if len(ends) != 2 or ends == (None, None):
         raise ParameterError(
             f"where must state the first and the last value of {column!r}, one of them None for no "
-            f"end, not {ends!r}."
+            f"end, not {_validate.said(ends)}."
         )
     return ends
 

@@ -108,7 +108,8 @@ def check_bound(**parameter: float) -> float:
     if not SMALLEST_BOUND <= bound <= LARGEST_BOUND:
         ((name, value),) = parameter.items()
         raise ParameterError(
-            f"{name} must lie between {SMALLEST_BOUND:g} and {LARGEST_BOUND:g}, not {value!r}; scale "
+            f"{name} must lie between {SMALLEST_BOUND:g} and {LARGEST_BOUND:g}, "
+            f"not {_validate.said(value)}; scale "
             "the loss.",
             name=name,
         )

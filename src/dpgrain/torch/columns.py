@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from dpgrain import _validate
 from dpgrain.errors import ParameterError, only_interrupts
 from dpgrain.torch.held import of_record
 
@@ -45,7 +46,8 @@ class Column:
             return None
         if name not in getattr(dataset, "column_names", ()):
             raise ParameterError(
-                f"{parameter} must be a column of train_dataset, not {name!r}.", name=parameter
+                f"{parameter} must be a column of train_dataset, not {_validate.said(name)}.",
+                name=parameter,
             )
         return Column(dataset, name)
 

@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from dpgrain import _validate
 from dpgrain._files import whole_file
 from dpgrain.errors import DataError, ParameterError
 from dpgrain.publishing.guarantee import Guarantee
@@ -548,7 +549,8 @@ def _check(args: Any) -> None:
         value = getattr(args, name, plain[0])
         if value not in plain:
             raise ParameterError(
-                f"{name} must be {plain[0]!r} in args, not {value!r}: {why}.", name=name
+                f"{name} must be {plain[0]!r} in args, not {_validate.said(value)}: {why}.",
+                name=name,
             )
     if args.n_gpu > 1:
         raise ParameterError(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dpgrain import _validate
 from dpgrain._files import whole_file
 from dpgrain._types import FloatArray
 from dpgrain.errors import ParameterError
@@ -41,7 +42,7 @@ def plot_tradeoff(audit: Audit, ax: Axes | None = None, *, units: int | None = N
     drawn = [line for line in audit.lines if line.curve and units in (None, line.units)]
     if units is not None and not drawn:
         raise ParameterError(
-            f"units must be a number with a free bound, not {units!r}.", name="units"
+            f"units must be a number with a free bound, not {_validate.said(units)}.", name="units"
         )
     ax = new_axes(5.0, 4.6) if ax is None else ax
     plain(ax)

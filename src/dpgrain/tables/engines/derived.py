@@ -14,7 +14,7 @@ from dpgrain.tables.engines.dated import local_time
 from dpgrain.tables.engines.functions import Reading, clock
 from dpgrain.tables.engines.sources import OverSource, Source, TypedSource
 from dpgrain.tables.engines.sql import quoted
-from dpgrain.tables.expression import Call, Column, Constant, Node, columns_of, parsed
+from dpgrain.tables.expression import Call, Column, Constant, Node, columns_of, parsed, stated
 
 # Functions that are periods of a calendar.
 _PERIODS = ("day", "week", "month", "quarter", "year")
@@ -75,7 +75,7 @@ class Derived:
         made = reading.of(node)
         if made.kind in TIMES:
             raise SchemaError(
-                f"the expression {text!r} is a time; take day({text}) or month({text}) of it."
+                f"the expression {stated(text)} is a time; take day({text[:60]}) or month({text[:60]})."
             )
         # What no function should end, a value that nobody thought of, is missing, too.
         sql = f"TRY({made.used})"
@@ -164,7 +164,7 @@ def condition_of(text: str, kinds: Mapping[str, str]) -> Derived:
     made = Derived.of_text(text, kinds)
     if made.kind != TRUTH:
         raise SchemaError(
-            f"the condition {text!r} must be true or false, such as amount > 0 or kind = 'er'."
+            f"the condition {stated(text)} must be true or false, such as amount > 0 or kind = 'er'."
         )
     return made
 

@@ -25,6 +25,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias, cast
 
+from dpgrain import _validate
 from dpgrain.errors import ParameterError, SchemaError
 from dpgrain.tables.engines.column_types import DAY, INTEGERS, TEXT, TIMES, TRUTH, is_number
 from dpgrain.tables.engines.functions import OF_ROWS
@@ -262,7 +263,7 @@ def _number(name: str, asked: Any) -> Number:
         listed = ", ".join(map(repr, known))
         others = " or a pair such as ('amount', 'sum')" if of is None else ""
         raise ParameterError(
-            f"{name} must be one of {listed}{others}, not {function!r}.", name=name
+            f"{name} must be one of {listed}{others}, not {_validate.said(function)}.", name=name
         )
     return Number(name, cast(Function, function), of)
 
@@ -275,7 +276,7 @@ def _pair(name: str, asked: Any) -> tuple[str, Any]:
     if not isinstance(of, str):
         raise ParameterError(
             f"{name} must be 'count' or a pair of a column and a function, such as ('amount', 'sum'), "
-            f"not {asked!r}.",
+            f"not {_validate.said(asked)}.",
             name=name,
         )
     return of, function

@@ -16,6 +16,7 @@ from pathlib import Path, PurePath
 from typing import Any, TypeAlias
 from urllib.parse import unquote
 
+from dpgrain import _validate
 from dpgrain._files import note_read
 from dpgrain.errors import DataError, ParameterError, SchemaError
 
@@ -144,10 +145,16 @@ def require_alike(partitions: dict[str, Partition]) -> None:
 
 def _listed(pattern: str) -> Iterator[tuple[str, PurePath]]:
     """Yield the files that a pattern stands for, each with the folder above which no name is asked."""
-    if Path(pattern).is_file():
+    try:
+        is_file, is_folder = Path(pattern).is_file(), Path(pattern).is_dir()
+    except OSError as error:
+        raise DataError(
+            f"The file {_validate.said(pattern)} cannot be read; check the path."
+        ) from error
+    if is_file:
         yield pattern, PurePath(pattern).parent
         return
-    if Path(pattern).is_dir():
+    if is_folder:
         yield from ((path, PurePath(pattern)) for path in _below(pattern))
         return
     root, *_ = (

@@ -41,7 +41,7 @@ from dpgrain.tables.engines.column_types import (
     is_number,
 )
 from dpgrain.tables.engines.sql import label, number, quoted, text
-from dpgrain.tables.expression import Call, Column, Constant, Node
+from dpgrain.tables.expression import Call, Column, Constant, Node, stated
 from dpgrain.zones import check_zone
 
 #: The types of whole numbers and of others, in expressions.
@@ -137,13 +137,14 @@ class Reading:
         if made is None:
             if node.function in OF_ROWS:
                 raise ParameterError(
-                    f"the expression {self.text!r} has {node.function}(…), which is of all rows of a "
-                    "person: ask for it in per_user (--per-user)."
+                    f"the expression {stated(self.text)} has {node.function[:40]}(…), which is of all "
+                    "rows of a person: ask for it in per_user (--per-user)."
                 )
             listed = ", ".join(name for name in FUNCTIONS if name.isalpha() and name not in _SIGNS)
             raise ParameterError(
-                f"the expression {self.text!r} has {node.function}(…), which is none of its functions: "
-                f"{listed}; and, of all rows of a person in per_user, {', '.join(OF_ROWS)}."
+                f"the expression {stated(self.text)} has {node.function[:40]}(…), which is none of "
+                f"its functions: {listed}; and, of all rows of a person in per_user, "
+                f"{', '.join(OF_ROWS)}."
             )
         result = made(self, node, [self.of(part) for part in node.parts])
         if len(result.sql) > _LONGEST_SQL:
@@ -159,7 +160,7 @@ class Reading:
             return Typed(TEXT, text(value), value, (value,))
         if isinstance(value, int):
             if abs(value) > _LARGEST:
-                raise self.wrong(f"{value} is no whole number of 64 bits")
+                raise self.wrong(f"{stated(str(value))} is no whole number of 64 bits")
             return Typed(INTEGER, f"({value}::BIGINT)", value, (value,))
         if not math.isfinite(value):
             raise self.wrong("a constant is not finite")
@@ -169,8 +170,9 @@ class Reading:
         kind = self.kinds.get(name)
         if kind is None:
             raise SchemaError(
-                f"the expression {self.text!r} names {name!r}, which is not a column of the table; "
-                f"{named_like(name, list(self.kinds))}. Text stands in quotes, as kind = 'er'."
+                f"the expression {stated(self.text)} names {stated(name)}, which is not a column of "
+                f"the table; {named_like(name, list(self.kinds))}. Text stands in quotes, as "
+                "kind = 'er'."
             )
         if kind in INTEGERS:
             return Typed(INTEGER, f"CAST({quoted(name)} AS BIGINT)")
@@ -187,20 +189,20 @@ class Reading:
         if kind in TIMES:
             return Typed(kind, self.clock(name, ""))
         raise SchemaError(
-            f"the expression {self.text!r} is made of {name!r}, which has type {kind}; cast it to a "
-            "number, a date or text."
+            f"the expression {stated(self.text)} is made of {stated(name)}, which has type {kind}; "
+            "cast it to a number, a date or text."
         )
 
     def wrong(self, why: str) -> ParameterError:
         """Return the error for a part without meaning."""
-        return ParameterError(f"the expression {self.text!r} has no meaning: {why}.")
+        return ParameterError(f"the expression {stated(self.text)} has no meaning: {why}.")
 
     def unsuited(self, node: Call, part: Typed, wanted: str) -> SchemaError:
         """Return the error for a part of another type than a function is of."""
         remedy = _OF_TEXT if part.kind == TEXT and part.constant is None else ""
         return SchemaError(
-            f"the expression {self.text!r} has {node.function!r} of {_WORDS[part.kind]}; it is of "
-            f"{wanted}{remedy}."
+            f"the expression {stated(self.text)} has {node.function!r} of {_WORDS[part.kind]}; "
+            f"it is of {wanted}{remedy}."
         )
 
     def clock(self, column: str, zone: str) -> str:
@@ -273,7 +275,7 @@ def _alike(reading: Reading, node: Call, parts: list[Typed]) -> list[str]:
             columns = any(part.kind == TEXT and part.constant is None for part in parts)
             remedy = f"{_OF_TEXT}, or put the number in quotes" if columns else ""
         raise SchemaError(
-            f"the expression {reading.text!r} has {node.function!r} of {words}, which are not "
+            f"the expression {stated(reading.text)} has {node.function!r} of {words}, which are not "
             f"compared{remedy}."
         )
     return [part.used for part in parts]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 import pyarrow as pa
 
+from dpgrain import _validate
 from dpgrain._later import later
 from dpgrain.errors import DpgrainError, ParameterError
 from dpgrain.tables.engines.folders import Files
@@ -52,7 +53,8 @@ def source_of(data: Any, *, delimiter: str = ",", memory: int = 10**9, threads: 
     """
     if not (len(delimiter) == 1 and delimiter.isascii() and delimiter not in '\0\n\r"'):
         raise ParameterError(
-            f"delimiter must be one ASCII character, and no quote or end of a line, not {delimiter!r}."
+            f"delimiter must be one ASCII character, and no quote or end of a line, "
+            f"not {_validate.said(delimiter)}."
         )
     if isinstance(data, PostgresSource):
         return data

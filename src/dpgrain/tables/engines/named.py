@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from dpgrain import _validate
 from dpgrain.errors import ParameterError
 from dpgrain.tables.engines.duckdb import DuckDB
 from dpgrain.tables.engines.given import source_of
@@ -30,7 +31,7 @@ def opener(engine: Any) -> Opener:
         names = ", ".join(map(repr, ENGINES))
         raise ParameterError(
             f"engine must be one of {names}, a session of Spark or its address, or the class of an "
-            f"engine, not {engine!r}.",
+            f"engine, not {_validate.said(engine)}.",
             name="engine",
         )
     return engine  # type: ignore[no-any-return]

@@ -8,6 +8,7 @@ from typing import Any
 
 import duckdb
 
+from dpgrain import _validate
 from dpgrain.errors import ParameterError
 from dpgrain.regions import Region
 from dpgrain.tables.engines.derived import Derived
@@ -268,7 +269,8 @@ def require_whole_users(table: Rows, unit: Unit) -> None:
     if isinstance(by, str) and carried(table, by) is not None:
         return
     raise ParameterError(
-        f"unit must be User() where each row is made of all that a person holds, not {unit!r}; "
+        f"unit must be User() where each row is made of all that a person holds, "
+        f"not {_validate.said(unit)}; "
         "elements can be protected where a row is made of one: per_user(by='day', …) with "
         "Element('day').",
         name="unit",

@@ -781,7 +781,9 @@ def typed(
         ParameterError: if a type is unknown, or the decimal mark or the form of days is.
     """
     if decimal not in (".", ","):
-        raise ParameterError(f"decimal must be '.' or ',', not {decimal!r}.", name="decimal")
+        raise ParameterError(
+            f"decimal must be '.' or ',', not {_validate.said(decimal)}.", name="decimal"
+        )
     _validate.one_of(tuple(DATES), dates=dates)
     if not types:
         return source

@@ -1,0 +1,43 @@
+"""Whatever a file holds, it is read or refused in a sentence and in time, and no row is quoted."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pytest
+from tests.fuzz.readers import READERS
+from tests.fuzz.watch import Fault, left_behind, watched
+
+# Of all inputs of a run, the share that files are; the others are calls.
+SHARE = 0.8
+_SHARES = sum(reader.share for reader in READERS.values())
+# Faults of one reader that are told.
+_TOLD = 8
+
+
+@pytest.mark.search(seconds=30)
+@pytest.mark.parametrize("name", READERS)
+def test_whatever_is_read_there_is_a_result_or_a_sentence(
+    name: str, inputs: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fault is told by the number of its input: python -m tests.fuzz NAME NUMBER shows it."""
+    reader = READERS[name]
+    (folder := tmp_path / "given").mkdir()
+    (temporary := tmp_path / "temporary").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    count = max(round(inputs * SHARE * reader.share / _SHARES), len(reader.seeds) + 3)
+    faults, made = [], 0
+    for number in range(count):
+        act = reader.act(number, folder)
+        try:
+            found = watched(act, always=reader.always)
+        except Fault as fault:
+            faults.append(f"{name}, input {number}: {fault}")
+            continue
+        made += found is not None
+        if number < len(reader.seeds) and found is None:
+            faults.append(f"{name}, input {number}: a valid file is refused")
+    assert not faults, "\n".join(faults[:_TOLD])
+    assert made >= len(reader.seeds)
+    assert not left_behind(temporary)

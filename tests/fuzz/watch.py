@@ -1,0 +1,134 @@
+"""One call under watch: it ends in time, in a result or an error of the library, and quotes no row."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import os
+import re
+import signal
+import traceback
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Any
+
+import dpgrain
+from dpgrain.errors import DpgrainError
+
+#: What rows hold and nothing else does: wherever it turns up, a row was quoted.
+CANARY = "Kanarie7f3"
+#: Seconds that one call may take.
+SECONDS = 20.0
+# Characters of a line of an error, at most.
+_LONGEST = 1000
+_PACKAGE = str(Path(dpgrain.__file__).parent)
+
+
+class Hangs(BaseException):
+    """A call has taken longer than it may; no handler of errors stops this."""
+
+
+class Fault(AssertionError):  # noqa: N818 - what is found is a fault of the library
+    """What a call did that no call may do; says where, and shows nothing of what it was given."""
+
+
+@contextlib.contextmanager
+def in_time(seconds: float = SECONDS) -> Iterator[None]:
+    """End what takes longer than it may, in the main thread."""
+
+    def ring(signum: int, frame: FrameType | None) -> None:
+        raise Hangs
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def place_of(trace: TracebackType | None) -> str:
+    """The last line of the library that an error came through."""
+    frames = [f for f in traceback.extract_tb(trace) if f.filename.startswith(_PACKAGE)]
+    if not frames:
+        return "a line outside the library"
+    last = frames[-1]
+    return f"{Path(last.filename).relative_to(_PACKAGE)}:{last.lineno}"
+
+
+def watched(act: Callable[[], Any], *, canary: str = CANARY, always: bool = False) -> Any:
+    """Make a call, and return its result; None where the library refuses it.
+
+    Args:
+        act: the call.
+        canary: what may stand in nothing that is said.
+        always: True if no refusal is allowed.
+
+    Raises:
+        Fault: if the call raises anything but an error of the library in one sentence, warns of
+            anything that the library does not warn of, takes too long, or quotes a row.
+    """
+    said, log, result = io.StringIO(), io.StringIO(), None
+    handler, logger = logging.StreamHandler(log), logging.getLogger()
+    level = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.DEBUG)
+    shown = ""
+    try:
+        with (
+            contextlib.redirect_stdout(said),
+            contextlib.redirect_stderr(said),
+            warnings.catch_warnings(record=True) as warned,
+        ):
+            warnings.simplefilter("always")
+            warnings.filterwarnings("error", category=RuntimeWarning)
+            with in_time():
+                result = act()
+    except Hangs as error:
+        raise Fault(f"takes longer than {SECONDS:g} s at {place_of(error.__traceback__)}") from None
+    except DpgrainError as error:
+        if always:
+            raise Fault(f"refuses at {place_of(error.__traceback__)}") from None
+        if not _is_plain(str(error)):
+            raise Fault(f"no plain sentence at {place_of(error.__traceback__)}") from error
+        shown = "".join(traceback.format_exception(error))
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:
+        kind = type(error).__name__
+        raise Fault(f"raises {kind} at {place_of(error.__traceback__)}") from error
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
+    foreign = [w for w in warned if not str(w.category.__module__).startswith("dpgrain")]
+    if foreign:
+        raise Fault(f"warns of {foreign[0].category.__name__} at {foreign[0].lineno}")
+    everything = {
+        "an error": shown,
+        "what is printed": said.getvalue(),
+        "a log": log.getvalue(),
+        "a warning": " ".join(str(w.message) for w in warned),
+    }
+    for what, text in everything.items():
+        if canary in text:
+            raise Fault(f"quotes a row in {what}")
+    return result
+
+
+def _is_plain(said: str) -> bool:
+    """Whether an error is told in a sentence of a few lines at most; a file's mistakes in one each."""
+    return all(
+        line.rstrip().endswith((".", "?", ":")) and len(line) <= _LONGEST
+        for line in said.split("\n")
+    ) and not re.search(r"Traceback|object at 0x", said)
+
+
+def left_behind(folder: Path, canary: str = CANARY) -> list[str]:
+    """The files below a folder, and variables of the environment, in which a row stands."""
+    held = [name for name, value in os.environ.items() if canary in value]
+    files = [p for p in folder.rglob("*") if p.is_file() and canary.encode() in p.read_bytes()]
+    return held + [p.name for p in files]
