@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import datetime as dt
 import logging
+import pickle
 import sys
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -21,6 +24,7 @@ from dpgrain.errors import DataError, ParameterError, SchemaError
 from dpgrain.tables.engines import postgres_source
 from dpgrain.tables.engines.duckdb import DuckDB
 from dpgrain.tables.engines.postgres_source import PostgresSource, Session, holds_secret
+from dpgrain.tables.engines.whole import whole
 from dpgrain.tables.table import UserTable
 from dpgrain.testing import EngineContract
 from dpgrain.testing.engine import SCHEMA, Row, topic_of
@@ -287,6 +291,45 @@ def test_columns_may_be_called_as_our_own(server: Database) -> None:
     assert round(dg.count(table, **{**PROMISE, "unit": dg.Record(), "epsilon": 90.0}).value) == 1
 
 
+def test_what_a_type_s_owner_writes_ends_no_reading(server: Database) -> None:
+    """A cast to text may be a function that fails for one value."""
+    server.run(
+        "CREATE TYPE mark AS ENUM ('sad', 'ok')",
+        "CREATE FUNCTION written(mark) RETURNS text LANGUAGE plpgsql AS "
+        "$$ BEGIN IF $1 = 'sad' THEN RAISE 'one is sad'; END IF; RETURN 'x'; END $$",
+        "CREATE CAST (mark AS text) WITH FUNCTION written(mark)",
+        "CREATE TABLE marked (who int, x mark)",
+        "INSERT INTO marked VALUES (1, 'sad'), (2, 'ok'), (3, NULL)",
+    )
+    with DuckDB(dg.read(server.address, table="marked", user="who")) as engine:
+        assert sorted(engine.distinct(["x"]).columns[0].to_pylist()) == ["ok", "sad"]
+
+
+def test_names_of_others_do_not_stand_for_the_server_s_own(server: Database) -> None:
+    """Types, operators and functions of a schema that is looked up first."""
+    server.run(
+        "CREATE SCHEMA first",
+        "CREATE TYPE first.uuid AS (x int)",
+        "CREATE DOMAIN first.date AS int",
+        "CREATE FUNCTION first.never(int, int) RETURNS boolean LANGUAGE sql AS 'SELECT false'",
+        "CREATE OPERATOR first.<= (LEFTARG = int, RIGHTARG = int, FUNCTION = first.never)",
+        "CREATE OPERATOR first.= (LEFTARG = int, RIGHTARG = int, FUNCTION = first.never)",
+        "CREATE TABLE first.named (who int, page pg_catalog.text, a first.uuid, b first.date)",
+        "INSERT INTO first.named VALUES (1, 'a', ROW(1), 1), (2, 'b', NULL, NULL)",
+    )
+    address = f"{server.address}?options=-csearch_path%3Dfirst%2Cpg_catalog"
+    table = dg.read(address, table="named", user="who")
+    assert table.provenance == "table"
+    assert table.schema == {
+        "who": "INTEGER",
+        "page": "VARCHAR",
+        "a": "FIRST.UUID",
+        "b": "FIRST.DATE",
+    }
+    with DuckDB(table) as engine:
+        assert sorted(engine.distinct(["page"]).columns[0].to_pylist()) == ["a", "b"]
+
+
 # -- tables, and what is none --
 
 
@@ -372,6 +415,35 @@ def test_a_release_sees_one_state(server: Database, monkeypatch: pytest.MonkeyPa
     assert later.column("n")[0].as_py() == 4000
 
 
+def test_a_name_stands_for_one_table_to_the_end(
+    server: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody gives it to a view, neither between two readings nor while the catalogue is asked."""
+    name = server.holding(rows_of(20))
+    swap = [f"ALTER TABLE {name} RENAME TO {name}_old", f"CREATE VIEW {name} AS TABLE {name}_old"]
+    table = dg.read(server.address, table=name, user="who")
+    with table.open_engine(), pytest.raises(Exception, match="lock timeout"):
+        server.run("SET lock_timeout TO '200ms'", *swap)
+    ask = postgres_source._rows
+
+    def late(connection: Any, statement: str) -> Any:
+        if "LIMIT 0" in statement:
+            server.run(*swap)
+        return ask(connection, statement)
+
+    monkeypatch.setattr(postgres_source, "_rows", late)
+    with pytest.raises(SchemaError, match="its name another table"):
+        dg.read(server.address, table=name, user="who")
+
+
+def test_no_limit_of_time_ends_a_release(server: Database, visits: str) -> None:
+    """It would end one for the rows of one person."""
+    slow = f"SELECT who, page FROM {visits}, pg_sleep(0.3)"
+    address = f"{server.address}?options=-cstatement_timeout%3D100"
+    table = dg.read(address, query=slow, user="who", rows="as given")
+    assert round(dg.count(table, **{**PROMISE, "epsilon": 90.0}).value, -1) == 6000
+
+
 CHANGES = {
     "another type": "ALTER TABLE {0} ALTER COLUMN page TYPE varchar",
     "a column more": "ALTER TABLE {0} ADD COLUMN more int",
@@ -454,9 +526,22 @@ def test_a_query_that_fails_is_one_sentence(kind: str, server: Database, visits:
 
 def test_who_may_not_read_is_told(server: Database, visits: str, reader: str) -> None:
     server.run(f"REVOKE ALL ON {visits} FROM PUBLIC")
-    table = dg.read(reader, table=visits, user="who")
     with pytest.raises(DataError, match="the user may not read it; grant SELECT on it"):
-        dg.count(table, **PROMISE)
+        dg.read(reader, table=visits, user="who")
+
+
+@pytest.mark.parametrize(
+    "columns", ["who, page, page", "who, page, 1, 2", 'who, page, w AS "Page"']
+)
+def test_columns_of_a_query_have_names_of_their_own(
+    columns: str, server: Database, visits: str
+) -> None:
+    with pytest.raises(SchemaError, match=r"The query names column .* rename one of them"):
+        dg.read(server.address, query=f"SELECT {columns} FROM {visits}", rows="as given")
+
+
+def test_all_rows_are_read_for_the_curator(server: Database, visits: str) -> None:
+    assert whole(dg.read(server.address, table=visits).source).num_rows == 6000
 
 
 def test_options_of_a_database(server: Database, visits: str, tmp_path: Path) -> None:
@@ -529,13 +614,28 @@ def test_nobody_sees_a_secret(
                        ("NO_ADDRESS", "holds no address"), ("MISSING", "has not")):  # fmt: skip
         with pytest.raises((DataError, ParameterError), match=told) as caught:
             dg.read(source_env=name, table=visits)
-        seen.append(shown(caught.value))
+        seen += [shown(caught.value), *_kept_by(caught.value)]
     seen += [*capfd.readouterr(), caplog.text]
     seen += [path.read_bytes().decode("latin-1") for path in tmp_path.iterdir()]
     for text in seen:
         assert SECRET not in text
         assert "guarded" not in text
         assert "127.0.0.1" not in text
+
+
+def _kept_by(error: BaseException) -> list[str]:
+    """What our functions held when an error came, which tools that report errors send along."""
+    frames = traceback.TracebackException.from_exception(error, capture_locals=True).stack
+    kept = [frame.locals or {} for frame in frames if "/dpgrain/" in frame.filename]
+    assert kept
+    return [f"{name} = {value}" for frame in kept for name, value in frame.items()]
+
+
+def test_an_address_is_not_written_down(server: Database, visits: str) -> None:
+    table = dg.read(server.address, table=visits, user="who")
+    with pytest.raises(ParameterError, match="a table of a database is not pickled"):
+        pickle.dumps(table)
+    assert copy.deepcopy(table).schema == table.schema
 
 
 FILE = """

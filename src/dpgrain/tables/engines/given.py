@@ -15,7 +15,7 @@ from dpgrain._later import later
 from dpgrain.errors import DpgrainError, ParameterError
 from dpgrain.tables.engines.folders import Files
 from dpgrain.tables.engines.frames import of_pandas, of_polars, valid_texts
-from dpgrain.tables.engines.postgres_source import POSTGRES, PostgresSource
+from dpgrain.tables.engines.postgres_source import POSTGRES, Address, PostgresSource
 from dpgrain.tables.engines.sources import (
     ArrowSource,
     FileSource,
@@ -177,21 +177,10 @@ def opened(source: Any, source_env: str | None, table: str | None, query: str | 
             raise ParameterError(
                 "source_env takes the place of source; state one of them.", name="source_env"
             )
-        source = os.environ.get(source_env)
-        if source is None:
-            raise ParameterError(
-                f"source_env names {source_env!r}, which the environment of this process has not; "
-                "set it to the address, such as postgresql://….",
-                name="source_env",
-            )
-        if not is_address(source):
-            # What it holds is not shown: it may be the secret alone.
-            raise ParameterError(
-                f"source_env names {source_env!r}, which holds no address; it must begin with "
-                "postgresql:// or s3://.",
-                name="source_env",
-            )
-    if isinstance(source, str) and source.startswith(POSTGRES):
+        source = _in_environment(source_env)
+    elif isinstance(source, str) and source.startswith(POSTGRES):
+        source = Address(source)
+    if isinstance(source, Address):
         return PostgresSource.of(source, table, query)
     for name, stated in (("table", table), ("query", query)):
         if stated is not None:
@@ -207,3 +196,26 @@ def opened(source: Any, source_env: str | None, table: str | None, query: str | 
             name="source",
         )
     return source
+
+
+def _in_environment(name: str) -> str | Address:
+    """Return the address that a variable of the environment holds; what it holds is not shown.
+
+    Raises:
+        ParameterError: if there is no such variable, or it holds none.
+    """
+    if name not in os.environ:
+        raise ParameterError(
+            f"source_env names {name!r}, which the environment of this process has not; "
+            "set it to the address, such as postgresql://….",
+            name="source_env",
+        )
+    if os.environ[name].startswith(POSTGRES):
+        return Address(os.environ[name])
+    if not is_address(os.environ[name]):
+        raise ParameterError(
+            f"source_env names {name!r}, which holds no address; it must begin with "
+            "postgresql:// or s3://.",
+            name="source_env",
+        )
+    return os.environ[name]

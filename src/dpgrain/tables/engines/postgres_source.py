@@ -39,10 +39,18 @@ Answer = TypeVar("Answer")
 POSTGRES = ("postgresql://", "postgres://")
 # Parts of an address that are secrets, beside the password before the host.
 _SECRETS = ("password", "sslpassword")
-_BEGIN = "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY"
-_SETTINGS = (
-    "SET client_encoding TO 'UTF8'",
-    "SET standard_conforming_strings TO on",
+# A limit of time would make it depend on rows whether a release ends; versions before 17 lack one.
+_NO_LIMIT = (
+    "SELECT pg_catalog.set_config('{0}', '0', true) "
+    "WHERE pg_catalog.current_setting('{0}', true) IS NOT NULL"
+)
+_LIMITS = ("statement_timeout", "transaction_timeout", "idle_in_transaction_session_timeout")
+# Settings end with the transaction: a pool may give the connection to others.
+_BEGIN = (
+    "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY",
+    "SET LOCAL client_encoding TO 'UTF8'",
+    "SET LOCAL standard_conforming_strings TO on",
+    *map(_NO_LIMIT.format, _LIMITS),
 )
 _NUMERIC = re.compile(r"numeric\((\d+),(\d+)\)")
 _LENGTH = re.compile(r"\(\d+\)")
@@ -53,7 +61,7 @@ _KEPT_SHARE = 0.5
 _STATES = {
     "42501": "the user may not read it; grant SELECT on it",
     "42": "it does not run there; check it with psql, in the same schema",
-    "57014": "the server ended it (statement_timeout, or an administrator); run it again",
+    "57014": "an administrator of the server ended it; run it again",
     "53": "the server has no memory, disk or connection left for it; run it again later",
     "40": "the server could not keep one state of it; run it again",
 }
@@ -96,7 +104,8 @@ _KINDS = {
     "character varying": _Kind("VARCHAR", _TEXT.there.replace("{0}", "({0}::text)"), grouped=True),
     "character": _AS_TEXT,
     "uuid": _AS_TEXT,
-    "enum": _AS_TEXT,
+    # A cast may be a function of the type's owner; this is what the server prints.
+    "enum": _Kind("VARCHAR", "pg_catalog.enum_out({0})::text"),
     "real": _Kind("FLOAT"),
     "double precision": _Kind("DOUBLE"),
     "numeric": _Kind("DOUBLE", "{0}::text", here="TRY_CAST({0} AS DOUBLE)"),
@@ -150,23 +159,57 @@ class _Described:
     is_table: bool = False
 
 
+class Address:
+    """An address, which may hold a secret: it is neither shown nor written down.
+
+    Args:
+        written: the address, such as ``postgresql://host/database``.
+
+    >>> Address("postgresql://ann:pw@host/db")
+    Address(…)
+    """
+
+    def __init__(self, written: str) -> None:
+        self._written = written
+
+    def __repr__(self) -> str:
+        return "Address(…)"
+
+    def __reduce__(self) -> Any:
+        raise ParameterError(
+            "a table of a database is not pickled, as its address may hold a password; call dg.read "
+            "where it is used."
+        )
+
+    def __deepcopy__(self, _: Any) -> Address:
+        return self
+
+    def opened(self) -> Any:
+        """Return a new connection.
+
+        Raises:
+            ParameterError: if the driver is missing.
+        """
+        return _driver().connect(self._written, autocommit=True)
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class PostgresSource:
     """A table or a query of PostgreSQL; nobody sees the address.
 
     Args:
-        address: the address, such as ``postgresql://host/database``.
+        address: the address.
         table: the name of the table, as SQL writes it; or
         query: the query.
     """
 
-    address: str
+    address: Address
     table: str | None = None
     query: str | None = None
     _sessions: dict[int, Session] = field(default_factory=dict, init=False)
 
     @staticmethod
-    def of(address: str, table: str | None, query: str | None) -> PostgresSource:
+    def of(address: Address, table: str | None, query: str | None) -> PostgresSource:
         """Return the source, whose schema is read.
 
         Raises:
@@ -236,10 +279,7 @@ class PostgresSource:
         with self._connected() as there:
             now = self._described(there)
             if now != opened or now.kinds != opened.kinds:
-                raise SchemaError(
-                    f"{self.name} has other columns, or its name another table, than when it was "
-                    "opened; call dg.read again."
-                )
+                raise self._another()
             self._sessions[id(connection)] = Session(self, there, connection, now)
             try:
                 yield
@@ -255,12 +295,9 @@ class PostgresSource:
     @contextmanager
     def _connected(self) -> Iterator[Any]:
         """Enter a transaction of a new connection."""
-        driver = _driver()
-        connection = self.asked(
-            partial(driver.connect, self.address, autocommit=True), self._unreached
-        )
+        connection = self.asked(self.address.opened, self._unreached)
         try:
-            for each in (*_SETTINGS, _BEGIN):
+            for each in _BEGIN:
                 self.asked(partial(_rows, connection, each))
             yield connection
         finally:
@@ -312,16 +349,37 @@ class PostgresSource:
             rows = f"({str(self.query).strip().rstrip(';')}\n)"
             ask = partial(_schema, connection, f"SELECT * FROM {rows} AS given")
             schema = self.asked(ask)
+            require_names(schema.names, self.name)
             return _Described(rows, {each.name: _kind_of_arrow(each.type) for each in schema})
-        found = self.asked(partial(_rows, connection, _FIND.format(text(self.table))))
-        if not found or found[0][0] is None:
-            raise DataError(
-                f"There is no table {self.table!r} in the database, or the user may not see it; check "
-                "the name, which may need its schema: table='public.visits'."
-            )
-        ((known, rows, is_table),) = found
+        known, rows = self._held(connection, self.table)
+        ((named, is_table),) = self.asked(partial(_rows, connection, _FIND.format(known)))
+        if named != rows:
+            raise self._another()
         columns = self.asked(partial(_rows, connection, _COLUMNS.format(known)))
         return _Described(rows, dict(columns), known, bool(is_table))
+
+    def _held(self, connection: Any, table: str) -> tuple[int, str]:
+        """Return which table a name is, and its whole name, which it keeps while the transaction lasts.
+
+        From here on no name but the server's own is looked up without its schema.
+        """
+        ((known,),) = self.asked(partial(_rows, connection, _NUMBER.format(text(table))))
+        if known is None:
+            raise DataError(
+                f"There is no table {table!r} in the database, or the user may not see it; check "
+                "the name, which may need its schema: table='public.visits'."
+            )
+        self.asked(partial(_rows, connection, "SET LOCAL search_path TO ''"))
+        ((rows,),) = self.asked(partial(_rows, connection, _NAME.format(known)))
+        # What is read of it keeps others from giving its name to another one.
+        self.asked(partial(_rows, connection, f"SELECT 1 FROM {rows} LIMIT 0"))
+        return known, rows
+
+    def _another(self) -> SchemaError:
+        return SchemaError(
+            f"{self.name} has other columns, or its name another table, than when it was opened; "
+            "call dg.read again."
+        )
 
 
 class Session:
@@ -433,22 +491,23 @@ def _schema(connection: Any, statement: str) -> pa.Schema:
         return cursor.adbc_execute_schema(statement)
 
 
-# Which table a name stands for, its name in SQL, and whether it is one as it stands: with what inherits
-# from it, an ordinary table, of which the user may see all rows, in a server whose texts are UTF-8.
+# Which table a name stands for, and the whole name of a table in SQL.
+_NUMBER = "SELECT pg_catalog.to_regclass({0}::pg_catalog.text)::pg_catalog.oid::pg_catalog.int8"
+_NAME = "SELECT {0}::oid::regclass::text"
+# The name of a table in SQL, and whether it is one as it stands: with what inherits from it, an
+# ordinary table, of which the user may see all rows, in a server whose texts are UTF-8.
 _FIND = """
-WITH RECURSIVE named AS (SELECT pg_catalog.to_regclass({0})::oid AS oid),
-below AS (
-  SELECT oid FROM named WHERE oid IS NOT NULL
+WITH RECURSIVE below AS (
+  SELECT {0}::oid AS oid
   UNION ALL SELECT inhrelid FROM pg_catalog.pg_inherits JOIN below ON inhparent = below.oid
 )
-SELECT named.oid::bigint, named.oid::pg_catalog.regclass::text,
-  NOT pg_catalog.row_security_active(named.oid)
-  AND (SELECT pg_catalog.bool_and(kinds.relkind IN ('r', 'p')) FROM below
+SELECT {0}::oid::regclass::text,
+  NOT row_security_active({0}::oid)
+  AND (SELECT bool_and(kinds.relkind IN ('r', 'p')) FROM below
        JOIN pg_catalog.pg_class AS kinds USING (oid))
   AND NOT EXISTS (SELECT FROM below JOIN pg_catalog.pg_attribute ON attrelid = below.oid
                   WHERE attgenerated = 'v' AND NOT attisdropped)
-  AND pg_catalog.current_setting('server_encoding') = 'UTF8'
-FROM named
+  AND current_setting('server_encoding') = 'UTF8'
 """
 _COLUMNS = """
 SELECT attname::text, CASE WHEN typtype = 'e' THEN 'enum'

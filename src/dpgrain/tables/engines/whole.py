@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-import duckdb
 import pyarrow as pa
 
+from dpgrain.tables.engines.memory import Memory
 from dpgrain.tables.engines.sources import Source, begun, reading
+from dpgrain.tables.engines.spill import connected, new_spill_folder
+
+# Bytes to read with, beside those of the rows.
+_MEMORY = 10**9
 
 
 def whole(source: Source) -> pa.Table:
@@ -21,5 +25,11 @@ def whole(source: Source) -> pa.Table:
     >>> whole(ArrowSource(pa.table({"who": [1, 2]}))).num_rows
     2
     """
-    with duckdb.connect() as connection, begun(source, connection), reading(source.name):
+    with (
+        new_spill_folder() as folder,
+        connected(Memory.of(_MEMORY, 1), folder.path) as connection,
+        begun(source, connection),
+        reading(source.name),
+    ):
+        connection.execute("SET preserve_insertion_order = true")
         return connection.sql(f"SELECT * FROM {source.attach(connection)}").to_arrow_table()
