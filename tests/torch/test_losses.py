@@ -11,6 +11,7 @@ from tests.torch.library import torch
 
 # isort: split
 from dpgrain.errors import ParameterError
+from dpgrain.torch import losses
 from dpgrain.torch.layout import Layout
 from dpgrain.torch.losses import (
     causal_lm,
@@ -259,3 +260,24 @@ def test_packed_records_and_other_shapes_are_refused(
 def test_a_reduction_is_a_mean_or_a_sum() -> None:
     with refuses("reduction", "none"):
         causal_lm(torch.zeros(2, 3, 4), torch.zeros(2, 3).long(), reduction="none")  # type: ignore[arg-type]
+
+
+def test_labels_that_are_none_are_left_out() -> None:
+    torch.manual_seed(1)
+    logits = torch.randn(2, 3, 5)
+    for odd in (5, -1, 10**12):
+        wanted, labels = (
+            torch.tensor([[1, -100, 2], [0, 3, 4]]),
+            torch.tensor([[1, odd, 2], [0, 3, 4]]),
+        )
+        for loss in (losses.causal_lm, losses.masked_lm, losses.seq2seq):
+            for reduction in ("mean", "sum"):
+                found = [loss(logits, each, reduction=reduction) for each in (labels, wanted)]
+                assert torch.equal(*found)
+        classes = losses.classification(logits[:, 0], torch.tensor([odd, 3]))
+        assert classes[0] == 0
+        assert classes[1] == losses.classification(logits[:, 0], torch.tensor([2, 3]))[1]
+    several = torch.tensor([[0.0, 1.0, math.nan, 0.0, 7.0], [0.0, 1.0, 0.0, 0.0, 1.0]])
+    found = losses.classification(logits[:, 0], several)
+    plain = torch.tensor([[0.0, 1.0, 0.0, 0.0, 1.0]] * 2)
+    assert torch.equal(found, losses.classification(logits[:, 0], plain))

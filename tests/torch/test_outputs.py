@@ -14,6 +14,7 @@ from tests.torch.library import torch
 
 # isort: split
 from dpgrain.errors import ParameterError
+from dpgrain.torch.clipping import clipped_sums
 from dpgrain.torch.layout import Layout
 from dpgrain.torch.losses import record_losses
 from dpgrain.torch.outputs import _RULES_BY_NAME, RULES, Output, Pass, Reduction, _functions
@@ -609,3 +610,25 @@ def test_what_is_returned_keeps_its_form() -> None:
     assert nothing is None
     forms = [t.origin.form for t in (both.logits, both.loss, named["x"])]
     assert forms == ["rows", "neither", "rows"]
+
+
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+@pytest.mark.parametrize("label", [3, -1, 10**12])
+def test_a_label_that_is_no_class_adds_nothing(reduction: str, label: int) -> None:
+    """It would end the run, and show that it is there."""
+    torch.manual_seed(1)
+    x, layout = torch.randn(4, 2), Layout((1,) * 4)
+    added = []
+    for odd in (label, -100):
+        net = torch.nn.Linear(2, 3)
+        torch.nn.init.ones_(net.weight)
+        torch.nn.init.zeros_(net.bias)
+        recorder = Recorder(
+            net, (), lambda: layout, reduction="mean" if reduction == "mean" else "sum"
+        )
+        target = torch.tensor([0, odd, 2, 1])
+        torch.nn.functional.cross_entropy(net(x), target, reduction=reduction).backward()
+        added.append(clipped_sums(recorder.uses, layout, 1.0)[net.weight])
+        recorder.remove()
+    assert torch.equal(*added)
+    assert float(added[0].abs().sum()) > 0

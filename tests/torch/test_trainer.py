@@ -14,7 +14,7 @@ import pytest
 from tests.refusals import refuses
 from tests.torch.families import FAMILIES, TOKENS, transformers
 from tests.torch.library import torch
-from tests.torch.trainers import RECORDS, USERS, texts, trainer, weights
+from tests.torch.trainers import RECORDS, USERS, datasets, texts, trainer, weights
 
 # isort: split
 from dpgrain.accounting import SampledGaussian
@@ -281,14 +281,21 @@ def test_other_runs_are_refused(tmp_path: Path) -> None:
         theirs.train()
 
 
+def pictures(rows: int = 4) -> Any:
+    """Pictures of noise, with their classes."""
+    made = FAMILIES["vit"].draw(rows)["pixel_values"].tolist()
+    return datasets.Dataset.from_dict({"pixel_values": made, "labels": [1] * rows})
+
+
 def test_a_class_without_a_known_loss_states_one(tmp_path: Path) -> None:
     model = FAMILIES["vit"].made()
-    assert trainer(tmp_path, model=model)._loss is losses.classification
-    base = model.vit
+    assert trainer(tmp_path, pictures(), model=model)._loss is losses.classification
+    base, args = model.vit, {"label_names": ["labels"]}
     with refuses("loss", "ViTModel"):
-        trainer(tmp_path, model=base)
+        trainer(tmp_path, pictures(), model=base, args=args)
     own = lambda outputs, labels: labels  # noqa: E731
-    assert trainer(tmp_path, model=base, privacy={"loss": own})._loss is own
+    made = trainer(tmp_path, pictures(), model=base, args=args, privacy={"loss": own})
+    assert made._loss is own
 
 
 def test_states_are_json(tmp_path: Path) -> None:
@@ -348,3 +355,97 @@ def test_a_collator_with_a_generator_of_its_own_is_refused(tmp_path: Path) -> No
 
     with refuses("data_collator", "seed"):
         trainer(tmp_path, data_collator=Seeded())
+
+
+# Records of any kind that a column can hold, and what each is by the fixed rules.
+_ODD: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    ({"input_ids": None, "labels": None}, {"input_ids": [0], "labels": [-100]}),
+    ({"input_ids": [4, None], "labels": [4, 5]}, {"input_ids": [0], "labels": [-100]}),
+    ({"input_ids": [4, 5], "labels": None}, {"input_ids": [0], "labels": [-100]}),
+    ({"input_ids": [], "labels": []}, {"input_ids": [0], "labels": [-100]}),
+    (
+        {"input_ids": [10**9, -4, 5, 6], "labels": [4, 4, 5, 6]},
+        {"input_ids": [0, 0, 5, 6], "labels": [4, 4, 5, 6]},
+    ),
+    (
+        {"input_ids": [4, 5, 6, 7], "labels": [4, TOKENS, -3, 7]},
+        {"input_ids": [4, 5, 6, 7], "labels": [4, -100, -100, 7]},
+    ),
+    (
+        {"input_ids": [5, 6] * 40, "labels": [5, 6] * 40},
+        {"input_ids": [5, 6] * 8, "labels": [5, 6] * 8},
+    ),
+]
+
+
+def test_no_record_ends_a_training_or_moves_another_one(tmp_path: Path) -> None:
+    found = []
+    for odd in (True, False):
+        rows = texts().to_list()
+        for place, (one, plain) in enumerate(_ODD):
+            rows[5 * place] |= one if odd else plain
+        asked = {"sampling_rate": 1.0, "users_column": None}
+        theirs = trainer(tmp_path / str(odd), datasets.Dataset.from_list(rows), privacy=asked)
+        assert theirs.train().global_step == 4
+        found.append(weights(theirs.model))
+    for name, part in found[0].items():
+        torch.testing.assert_close(part, found[1][name], rtol=1e-5, atol=1e-6)
+
+
+def test_steps_without_a_record_that_can_be_read_are_made(tmp_path: Path) -> None:
+    # Of one author more are there than are read at a time.
+    rows = [{"input_ids": None, "labels": None, "author": row // 5} for row in range(6)]
+    data = datasets.Dataset.from_list(rows, features=texts().features)
+    theirs = trainer(tmp_path, data, privacy={"sampling_rate": 1.0})
+    before = weights(theirs.model)
+    assert theirs.train().global_step == 4
+    assert not any(torch.equal(p, weights(theirs.model)[name]) for name, p in before.items())
+
+
+def test_a_schema_that_does_not_fit_is_refused_before_a_row_is_read(tmp_path: Path) -> None:
+    with refuses("train_dataset", "labels"):
+        trainer(tmp_path, texts().remove_columns("labels"))
+    # Text that nobody has made into tokens.
+    words = texts().add_column("input", ["a"] * RECORDS).remove_columns("input_ids")
+    words = words.rename_column("input", "input_ids")
+    with refuses("data_collator", "'input_ids'"):
+        trainer(tmp_path, words)
+
+
+def fnet() -> Any:
+    """A model that mixes a record's tokens with its padding."""
+    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "intermediate_size": 8}
+    config = transformers.FNetConfig(vocab_size=TOKENS, max_position_embeddings=16, **sizes)
+    return transformers.FNetForMaskedLM(config)
+
+
+def test_a_model_that_sees_padding_pads_all_records_to_one_length(tmp_path: Path) -> None:
+    with refuses("model", "pad_to_max_length"):
+        trainer(tmp_path, model=fnet()).train()
+    theirs = trainer(tmp_path, model=fnet(), privacy={"max_length": 6, "pad_to_max_length": True})
+    lengths = []
+    forward = theirs.model.forward
+
+    def watched(**given: Any) -> Any:
+        lengths.append(given["input_ids"].shape[1])
+        return forward(**given)
+
+    theirs.model.forward = watched
+    theirs.train()
+    assert set(lengths) == {6}
+    assert not any("padded" in said for said in theirs.guarantee.public)
+
+
+def test_a_model_is_tried_at_the_stated_length(tmp_path: Path) -> None:
+    theirs = trainer(tmp_path, privacy={"max_length": 5})
+    theirs.train()
+    example, records = theirs._loader._run._recorder._example  # type: ignore[union-attr]
+    assert records == 4
+    assert example[1]["input_ids"].shape == (4, 5)
+    assert example[1]["attention_mask"].sum(1).tolist() == [5, 2, 1, 1]
+    assert "tried on made-up records" in theirs.guarantee.public[-1]
+    # A table of positions that is shorter than this is found out before anything is charged.
+    bert = FAMILIES["distilbert"].made()
+    data = texts().map(lambda row: {"labels": row["input_ids"]})
+    with pytest.raises(ParameterError):
+        trainer(tmp_path, data, model=bert, privacy={"max_length": 17}).train()

@@ -11,6 +11,7 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -59,13 +60,13 @@ def trained(folder: Path, name: str, processes: int, **more: Any) -> dict[str, A
         **more,
     )
     read: list[int] = []
-    collated = made._collated
+    collator = made._collated.collator
 
     def counting(records: Any) -> Any:
         read.append(len(records))
-        return collated(records)
+        return collator(records)
 
-    made._collated = counting  # type: ignore[method-assign]
+    made._collated = replace(made._collated, collator=counting)
     with draws() as counted:
         result = made.train()
     return {

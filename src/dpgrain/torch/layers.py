@@ -331,6 +331,23 @@ def rule_of(layer: Any, apart: tuple[type, ...]) -> Rule | None:
     return by_formula(layer)
 
 
+def within_table(layer: Any, places: Any) -> Any:
+    """Return places of a table of vectors: what is none of them is its padding, or else its first.
+
+    Args:
+        layer: an ``Embedding`` or an ``EmbeddingBag``.
+        places: (records, …) whole numbers, such as tokens.
+
+    A record with a token that a vocabulary does not have would end a training, and show that it is
+    there.
+
+    >>> within_table(nn.Embedding(3, 2), torch.tensor([[0, 2], [3, -1]])).tolist()
+    [[0, 2], [0, 0]]
+    """
+    fill = 0 if layer.padding_idx is None else layer.padding_idx
+    return torch.where((places < 0) | (places >= layer.num_embeddings), fill, places)
+
+
 def own_parameters(layer: Any) -> dict[str, Any]:
     """Return the trained parameters that a layer holds itself, by name.
 

@@ -21,7 +21,8 @@ class PrivateLoader:
         blocks: which records are one block.
         draws: what draws blocks, each by itself or by user.
         max_rows: the most rows of a batch; None for any number.
-        collate: makes a batch of a list of records.
+        collate: makes a batch of a list of records; or None where none of them can be read, which is
+            not handed out, and adds nothing.
 
     To iterate is to make the steps that are left: there is one batch for each step, or several where
     ``max_rows`` divides it (the optimizer then steps at the last). A draw without any record is not
@@ -104,6 +105,10 @@ class PrivateLoader:
             records = self._records(self._pending[0])
             self._run.begin(self._pending[0])
             self._pending.popleft()
+            if records is None:
+                # Nothing in it can be read, and its step is made as others are.
+                self._run.pass_over()
+                continue
             yield records
 
     @property

@@ -8,15 +8,12 @@ from typing import Any, Literal, TypeAlias
 from dpgrain import _validate
 from dpgrain.errors import ParameterError
 from dpgrain.torch.library import torch
-from dpgrain.torch.outputs import is_rows, plain_rows
+from dpgrain.torch.outputs import LEFT_OUT, is_rows, plain_rows, within_classes
 
 functional = torch.nn.functional
 
 #: How a record's tokens add up to its loss.
 OfTokens: TypeAlias = Literal["mean", "sum"]
-# Label of a token that is left out, as in PyTorch and Hugging Face.
-_LEFT_OUT = -100
-
 Loss = Callable[[Any, Any], Any]
 
 
@@ -99,7 +96,7 @@ def causal_lm(outputs: Any, labels: Any, *, reduction: OfTokens = "mean") -> Any
         outputs: what the model has made of the batch without its labels: an object or a mapping with
             ``logits``, or these, (records, tokens, words).
         labels: (records, tokens) the tokens themselves, which are shifted here; −100 leaves a token
-            out, such as padding or a prompt.
+            out, such as padding or a prompt, and so does any number that is no word.
         reduction: whether a record's tokens are averaged or added up. One without any has loss 0.
 
     Raises:
@@ -164,7 +161,8 @@ def classification(outputs: Any, labels: Any) -> Any:
     Args:
         outputs: an object or a mapping with ``logits``, or these, (records, classes).
         labels: (records,) the class of each; or (records, classes) numbers from 0 to 1, of classes
-            that do not exclude each other.
+            that do not exclude each other. A record whose label is no class has loss 0; numbers beyond
+            0 and 1 are the nearer of these, and what is none (NaN) is 0.
 
     Raises:
         ParameterError: if outputs or labels have other shapes.
@@ -176,6 +174,7 @@ def classification(outputs: Any, labels: Any) -> Any:
     """
     logits = _logits_of(outputs, labels, dims=2)
     if labels.is_floating_point() and labels.dim() == 2:
+        labels = labels.nan_to_num(0.0).clamp(0, 1)
         each = functional.binary_cross_entropy_with_logits(logits, labels, reduction="none")
         return each.mean(1)
     if labels.is_floating_point() or labels.dim() != 1:
@@ -184,7 +183,9 @@ def classification(outputs: Any, labels: Any) -> Any:
             f"{tuple(labels.shape)} of {labels.dtype}.",
             name="labels",
         )
-    return functional.cross_entropy(logits, labels, reduction="none")
+    return functional.cross_entropy(
+        logits, within_classes(labels, logits.shape[1]), ignore_index=LEFT_OUT, reduction="none"
+    )
 
 
 def _logits_of(outputs: Any, labels: Any, *, dims: int) -> Any:
@@ -211,12 +212,13 @@ def _logits_of(outputs: Any, labels: Any, *, dims: int) -> Any:
 def _of_tokens(logits: Any, labels: Any, reduction: OfTokens) -> Any:
     """Return the loss of each record from those of its own tokens."""
     _validate.one_of(("mean", "sum"), reduction=reduction)
+    labels = within_classes(labels, logits.shape[2])
     each = functional.cross_entropy(
-        logits.transpose(1, 2), labels, ignore_index=_LEFT_OUT, reduction="none"
+        logits.transpose(1, 2), labels, ignore_index=LEFT_OUT, reduction="none"
     )
     if reduction == "sum":
         return each.sum(1)
-    return each.sum(1) / (labels != _LEFT_OUT).sum(1).clamp(min=1).to(each.dtype)
+    return each.sum(1) / (labels != LEFT_OUT).sum(1).clamp(min=1).to(each.dtype)
 
 
 def _as_batch(record: Any) -> Any:

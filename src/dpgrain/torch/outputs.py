@@ -31,8 +31,8 @@ _REMEDY = (
     "classification), "
     "and dpgrain.torch.record_losses(loss, outputs, target) makes it with any function of one record"
 )
-# Labels that cross-entropy leaves out where nothing else is stated.
-_LEFT_OUT = -100
+#: Label that cross-entropy leaves out where nothing else is stated, in PyTorch and Hugging Face.
+LEFT_OUT = -100
 # Reader of the node of the graph behind a tensor, at which gradients can be changed.
 _READS_NODE = torch.Tensor.grad_fn.__get__
 
@@ -309,6 +309,20 @@ def is_rows(tensor: Any, records: int) -> bool:
     return isinstance(tensor, torch.Tensor) and tensor.dim() > 0 and len(tensor) == records
 
 
+def within_classes(labels: Any, classes: int, left_out: int = LEFT_OUT) -> Any:
+    """Return labels, of which those that are no class are left out.
+
+    Args:
+        labels: (records, …) whole numbers.
+        classes: the number of classes.
+        left_out: the label that a loss leaves out.
+
+    >>> within_classes(torch.tensor([0, 2, 3, -1, -100]), 3).tolist()
+    [0, 2, -100, -100, -100]
+    """
+    return torch.where((labels < 0) | (labels >= classes), left_out, labels)
+
+
 def mapped(function: Callable[[Any], Any], out: Any) -> Any:
     """Return what a network has returned, with a function of each tensor in its place.
 
@@ -540,8 +554,12 @@ def _loss_of_classes(of: Pass, func: Any, args: Any, kwargs: Any) -> Any:
     if x.dim() < 2 or not is_rows(target, len(x)):
         raise _MixesError("must have outputs (records, classes, …), and a target for each record")
     by_label = target.dim() == x.dim() - 1
+    if by_label:
+        # A record whose label is no class would end a training, and show that it is there.
+        left_out = kwargs.get("ignore_index", LEFT_OUT)
+        args = (x, within_classes(target, x.shape[1], left_out), *args[2:])
     if by_label and kwargs.get("reduction") == "mean":
-        left_out = kwargs.get("ignore_index", _LEFT_OUT) != _LEFT_OUT
+        left_out = kwargs.get("ignore_index", LEFT_OUT) != LEFT_OUT
         if left_out or x.dim() > 2 or len(x) != of.records:
             raise _MixesError(
                 "with reduction='mean' divides by how many labels of the whole batch count: average "

@@ -10,14 +10,17 @@ from dpgrain.torch.library import torch
 
 # What pads tensors, by the end of their names; tokens and others are padded by the caller's number.
 _PADDING = {"labels": -100, "mask": 0, "token_type_ids": 0, "position_ids": 0, "values": 0}
-
-
 # Ends of names of whole numbers; all else is real, whatever another record of the batch holds.
 _WHOLE = ("ids", "mask")
 
 
 def together(
-    records: Sequence[Mapping[str, Any]], padding: int, *, whole: bool = True
+    records: Sequence[Mapping[str, Any]],
+    padding: int,
+    *,
+    whole: bool = True,
+    length: int | None = None,
+    labels_are_tokens: bool = True,
 ) -> dict[str, Any]:
     """Return a batch of records, each of which is a batch of one.
 
@@ -25,6 +28,9 @@ def together(
         records: tensors by name, (1, …) each.
         padding: the token that pads tokens.
         whole: whether labels are whole numbers.
+        length: the number of tokens to which all records are padded; None for the longest's, and one
+            at least.
+        labels_are_tokens: whether labels are padded as tokens are.
 
     Raises:
         ParameterError: if a collator has made something else of a record than a row in each tensor.
@@ -52,14 +58,53 @@ def together(
             name,
             padding,
             torch.long if name.endswith(ends) else torch.get_default_dtype(),
+            length if is_of_tokens(name, records[0][name], labels=labels_are_tokens) else None,
         )
         for name in names
     }
 
 
-def _padded(rows: Sequence[Any], name: str, padding: int, kind: Any) -> Any:
+def of_lengths(like: Mapping[str, Any], lengths: Sequence[int], words: int) -> list[dict[str, Any]]:
+    """Return made-up rows of several lengths, (1, …) each, in the form of another one.
+
+    Args:
+        like: a row.
+        lengths: the number of tokens of each.
+        words: tokens are below this number.
+    """
+    generator = torch.Generator().manual_seed(1)
+
+    def of(name: str, value: Any, length: int, tokens: Any) -> Any:
+        if not is_of_tokens(name, value, labels=True):
+            return value
+        if name.endswith(("input_ids", "labels")):
+            return tokens
+        return torch.full((1, length), int(name.endswith("mask")))
+
+    made = [torch.randint(0, words, (1, length), generator=generator) for length in lengths]
+    return [
+        {name: of(name, value, tokens.shape[1], tokens) for name, value in like.items()}
+        for tokens in made
+    ]
+
+
+def is_of_tokens(name: str, value: Any, *, labels: bool) -> bool:
+    """Return whether a tensor has an entry for each token of a record.
+
+    Args:
+        name: its name.
+        value: (1, …) the tensor.
+        labels: whether labels have one for each.
+    """
+    ends = (*_WHOLE, "labels") if labels else _WHOLE
+    return isinstance(value, torch.Tensor) and value.dim() == 2 and name.endswith(ends)
+
+
+def _padded(rows: Sequence[Any], name: str, padding: int, kind: Any, length: int | None) -> Any:
     """Return rows as one tensor of a type, padded at the end of each dimension."""
-    longest = [max(sizes) for sizes in zip(*(row.shape[1:] for row in rows), strict=True)]
+    sizes = zip(*(row.shape[1:] for row in rows), strict=True)
+    # A batch without any token would be one that models fail on.
+    longest = [max(1, length or 0, *of_rows) for of_rows in sizes]
     value = next((pad for end, pad in _PADDING.items() if name.endswith(end)), padding)
     made = rows[0].new_full((len(rows), *longest), value, dtype=kind)
     for place, row in enumerate(rows):

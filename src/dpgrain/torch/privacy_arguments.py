@@ -43,6 +43,10 @@ class PrivacyArguments:
         relation: the neighbouring relation.
         loss: the loss of each record: one of :mod:`dpgrain.torch.losses`, or a function of the model's
             outputs and the labels that returns (records,); by default that of the model's class.
+        max_length: tokens of a record, at most, beyond which it is cut; by default those that the
+            model's configuration has room for. Where it is stated, the model is tried at this length.
+        pad_to_max_length: True pads all records to this length, for models that make something else of
+            a record that is padded.
         eval_is_public: True states that the records on which the model is evaluated are public, or of
             people who are not in the data set. Nothing is evaluated otherwise.
         example: what the model is called with for a few made-up records, a dictionary of tensors, on
@@ -74,6 +78,8 @@ class PrivacyArguments:
     bands: int | None = None
     relation: Relation = "zero_out"
     loss: LossName | Callable[[Any, Any], Any] | None = None
+    max_length: int | None = None
+    pad_to_max_length: bool = False
     eval_is_public: bool = False
     example: Any = None
     random_state: RandomState = None
@@ -92,6 +98,10 @@ class PrivacyArguments:
                 name="target_epsilon",
             )
         self._check_columns()
+        if self.max_length is not None:
+            _validate.integer(minimum=1, max_length=self.max_length)
+        elif self.pad_to_max_length:
+            raise ParameterError("pad_to_max_length needs max_length.", name="max_length")
         if self.loss is not None and not callable(self.loss):
             _validate.one_of(_LOSSES, loss=self.loss)
 

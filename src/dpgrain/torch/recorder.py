@@ -25,7 +25,8 @@ from torch.utils._pytree import (
 
 from dpgrain._wording import shorten
 from dpgrain.errors import ParameterError
-from dpgrain.torch.layers import TAKE_HALVES, Rule, own_parameters, rule_of
+from dpgrain.torch import labelled
+from dpgrain.torch.layers import TAKE_HALVES, Rule, own_parameters, rule_of, within_table
 from dpgrain.torch.layout import Layout
 from dpgrain.torch.library import torch
 from dpgrain.torch.outputs import Pass, Reduction, alone, is_rows, mapped
@@ -251,6 +252,8 @@ class Recorder:
         self._own = {id(p) for p in module.parameters() if p.requires_grad}
         # Inputs of the module that have a row for each record, by where they are.
         self._given: set[str] | None = None
+        # Labels of the batch that is read, of which the loss of each record is made.
+        self._labels: Any = None
         self._is_shared = bool(self._owners)
         self._knows = self._again = False
         self._hooks: list[Any] = []
@@ -271,6 +274,9 @@ class Recorder:
         module, enter = self.module, _Hook(self._enter)
         self._hooks = [module.register_forward_pre_hook(enter, with_kwargs=True)]
         for part in module.modules():
+            if isinstance(part, torch.nn.Embedding | torch.nn.EmbeddingBag):
+                inside = part.register_forward_pre_hook(_Hook(self._inside_table))
+                self._hooks.append(inside)
             if part is not module:
                 seen = part.register_forward_pre_hook(_Hook(self._seen), with_kwargs=True)
                 self._hooks.append(seen)
@@ -378,6 +384,7 @@ class Recorder:
             _check_plain_pass()
             if halves_inputs() and self._pass.reduction == "mean":
                 raise half_mean("the module is called under torch.autocast")
+            keywords, labels = labelled.apart(module, keywords)
             layout = self.begin()
             # One record alone cannot be mixed with others.
             if layout.rows > 1:
@@ -388,15 +395,16 @@ class Recorder:
             self._pass = Pass(layout.rows, self._pass.reduction, self._in_backward)
             self._knows = self._is_shared or self._tried is None
         else:
+            keywords, labels = labelled.apart(module, keywords)
             self._knows = True
-        self._recording, self._forms = True, {}
+        self._recording, self._forms, self._labels = True, {}, labels
         # Contents are compared in the first pass over made-up records, and in the first over a batch.
         is_trial = self._looks is not None
         self._before = _states_of(module, contents=is_trial not in self._compared)
         self._compared.add(is_trial)
         self._kept = kept_of(module)
         self._put_on()
-        return self._marked(inputs, keywords) if self._knows else None
+        return self._marked(inputs, keywords) if self._knows else (inputs, keywords)
 
     def _with_rows(self, inputs: Any, records: int) -> set[str]:
         """Return which inputs have a row for each record, by where they are."""
@@ -461,6 +469,12 @@ class Recorder:
         )
         return tree_unflatten(list(known), form)
 
+    def _inside_table(self, part: Any, inputs: Any) -> Any:
+        """Let a table be read at a place of its own by a record that asks for none of them."""
+        if not (self._recording or self._again) or not inputs:
+            return None
+        return within_table(part, inputs[0]), *inputs[1:]
+
     def _leave(self, module: Any, _inputs: Any, output: Any) -> Any:
         if not self._recording:
             return None
@@ -468,6 +482,7 @@ class Recorder:
         self._take_off()
         before, self._before = self._before, {}
         if output is None:
+            self._labels = None
             return None  # The module has raised.
         now = _states_of(module)
         changed = [name for name in now if name not in before or before[name].differs(now[name])]
@@ -486,7 +501,11 @@ class Recorder:
                 "what records were, outside of any promise.",
                 name="module",
             )
-        return output if self._looks is not None else self._pass.returned(output)
+        if self._looks is not None:
+            return output
+        returned, labels = self._pass.returned(output), self._labels
+        self._labels = None
+        return returned if labels is None else labelled.with_loss(module, returned, labels)
 
     def lifted(self, owner: Owner, name: str, parameter: Any) -> Any:
         """Return (records, …) the copies of a parameter, whose gradients are recorded.

@@ -290,12 +290,37 @@ class Run:
         if batch.part:
             add_part(self._vector, whole_sums(uses, batch.layout))
             if batch.records:
-                self._sum.add_block(self._vector, batch.records)
-                self._vector = {}
+                self._end_block(batch.records)
         else:
             self._sum.add_blocks(uses, batch.layout)
         self._batch = None
         return batch.last and self.publish()
+
+    def pass_over(self) -> bool:
+        """Add blocks of a batch of which no record can be read, as if they were 0; step at the last.
+
+        Returns:
+            True if the optimizer has made its step.
+
+        Raises:
+            ParameterError: if no batch was handed out.
+        """
+        with self._stepping:
+            batch, self._batch = self._handed_out(), None
+            self._recorder.clear()
+            if self._sum is None:
+                self._sum = self.steps.empty()
+            if not batch.part:
+                for size in batch.layout.sizes:
+                    self._sum.add_block({}, size)
+            elif batch.records:
+                self._end_block(batch.records)
+            return batch.last and self.publish()
+
+    def _end_block(self, records: int) -> None:
+        """Add a block whose gradient was added up over batches."""
+        self._sum.add_block(self._vector, records)
+        self._vector = {}
 
     def publish(self) -> bool:
         """Step against the noisy gradient of all added blocks, also if there were none.
@@ -386,7 +411,8 @@ class Run:
         self.begin_randomness()
         return self._batch.layout
 
-    def _check_ready(self) -> Batch:
+    def _handed_out(self) -> Batch:
+        """Return the batch that the loader has handed out."""
         self.check_left()
         self._check_as_made()
         if self._batch is None:
@@ -394,6 +420,10 @@ class Run:
                 "optimizer.step() was called on a batch that the loader did not draw, or twice on one: "
                 "step once for each batch that the loader hands out."
             )
+        return self._batch
+
+    def _check_ready(self) -> Batch:
+        batch = self._handed_out()
         if not self._recorder.uses:
             raise ParameterError(
                 "optimizer.step() was called before loss.backward(), or on a loss of which no layer "
@@ -405,7 +435,7 @@ class Run:
                 "penalty in the loss or of a weight that the loop reads by itself: use weight_decay of "
                 "the optimizer, and call layers instead of their weights."
             )
-        return self._batch
+        return batch
 
 
 def _copied() -> ParameterError:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import inspect
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,14 +20,18 @@ from dpgrain._files import whole_file
 from dpgrain.errors import DataError, ParameterError
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.torch import losses
+from dpgrain.torch.collating import Collating, Readable, made_up
 from dpgrain.torch.columns import Column, Contents
 from dpgrain.torch.engine import PrivacyEngine
+from dpgrain.torch.labelled import decoder_inputs, loss_of, whole
 from dpgrain.torch.library import torch
 from dpgrain.torch.loader import PrivateLoader
 from dpgrain.torch.optimizer import PrivateOptimizer
-from dpgrain.torch.padding import together
+from dpgrain.torch.padding import of_lengths
+from dpgrain.torch.precision import is_half
 from dpgrain.torch.privacy_arguments import PrivacyArguments
 from dpgrain.torch.trained import EVALUATED
+from dpgrain.torch.trial import FEW_RECORDS, evaluating, same
 
 try:
     import transformers
@@ -45,19 +49,12 @@ _RUN = "_run"
 _HEADING = "## Privacy"
 # What is logged: nothing of it follows from records. Measures of evaluation are added where public.
 _LOGGED = frozenset(("learning_rate", "epoch", "step"))
-# The loss of models, by the end of the name of their class.
-_LOSS_OF = {
-    "ForCausalLM": "causal_lm",
-    "LMHeadModel": "causal_lm",
-    "ForMaskedLM": "masked_lm",
-    "ForTokenClassification": "masked_lm",
-    "ForConditionalGeneration": "seq2seq",
-    "ForSequenceClassification": "classification",
-    "ForImageClassification": "classification",
-    "ForAudioClassification": "classification",
-}
 # Losses whose labels are whole numbers.
 _OF_WHOLE = (losses.causal_lm, losses.masked_lm, losses.seq2seq, losses.classification)
+# Those of which labels have an entry for each token.
+_OF_TOKENS = (losses.causal_lm, losses.masked_lm, losses.seq2seq)
+# Tokens of made-up records that are read alone, and padded beside each other.
+_LENGTHS = (2, 3, 5, 8, 13)
 # Arguments of theirs with the values that leave them out, which alone are taken, and why.
 _REFUSED: Mapping[str, tuple[tuple[Any, ...], str]] = {
     "fp16": ((False,), "its scale follows from gradients; use bf16"),
@@ -150,14 +147,14 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
                 self.remove_callback(callback)
         self.add_callback(_Saving(self))
         self._loss = _loss_of(self.model, privacy)
+        self._is_tried = False
         if getattr(self.data_collator, "seed", None) is not None:
             raise ParameterError(
                 "data_collator must have no seed: what it draws would follow from which records it "
                 "read before; leave seed out, and the run's own generator is used.",
                 name="data_collator",
             )
-        named = inspect.signature(_whole(self.model).forward).parameters
-        self._masks = "attention_mask" in named
+        self._collated = self._collating()
 
     @property
     def guarantee(self) -> Guarantee:
@@ -169,8 +166,13 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
         if self._engine is None:
             raise ParameterError("this trainer has no run yet: call train first.")
         guarantee = self._engine.guarantee
+        tried = ", and tried on made-up records" if self._is_tried else ""
+        padded = (
+            f"assumed of the model{tried}: it makes the same of a record, however far the record is "
+            "padded"
+        )
         public = [
-            "assumed of the model: it makes the same of a record, however far the record is padded",
+            *([] if self.privacy.pad_to_max_length else [padded]),
             *([str(EVALUATED)] if self.privacy.eval_is_public else []),
         ]
         return replace(guarantee, public=(*guarantee.public, *public))
@@ -220,12 +222,11 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
             if self.privacy.sampling == "records"
             else Column.of(dataset, self.privacy.elements_column, "elements_column")
         )
+        self._try_padding()
         reading: dict[str, Any] = {
             "module": self._of_all_processes(),
             "optimizer": self.optimizer,
-            "dataset": self._remove_unused_columns(dataset, description="training")
-            if hasattr(dataset, "column_names")
-            else dataset,
+            "dataset": Readable(self._with_used_columns()),
             "users": users,
             "elements": elements,
             "max_rows": self.args.per_device_train_batch_size,
@@ -407,22 +408,88 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
             "sampling": "pairs" if privacy.sampling == "records" else privacy.sampling,
             "noise": privacy.noise,
             "bands": privacy.bands,
-            "example": privacy.example,
+            "example": self._example(),
             "loss_reduction": "sum",
         }
 
-    def _collated(self, records: Sequence[Any]) -> dict[str, Any]:
-        """Return a batch, of which each record's row is made by itself."""
-        collator = self._get_collator_with_removed_columns(self.data_collator, "training")
+    def _with_used_columns(self) -> Any:
+        """Return the training records, with the columns that the model takes."""
+        dataset = self.train_dataset
+        if not hasattr(dataset, "column_names"):
+            return dataset
+        return self._remove_unused_columns(dataset, description="training")
+
+    def _collating(self) -> Collating:
+        """Return the way from records to a batch, which is tried on a made-up record."""
+        config, privacy = getattr(self.model, "config", None), self.privacy
         padding = getattr(self.processing_class, "pad_token_id", None)
         if padding is None:
-            padding = getattr(getattr(self.model, "config", None), "pad_token_id", None)
-        rows = [dict(collator([record])) for record in records]
-        # Without a mask a model would read the padding, which follows from others.
-        for row in rows:
-            if "input_ids" in row and self._masks:
-                row.setdefault("attention_mask", torch.ones_like(row["input_ids"]))
-        return together(rows, padding or 0, whole=self._loss in _OF_WHOLE)
+            padding = getattr(config, "pad_token_id", None)
+        most = privacy.max_length or getattr(config, "max_position_embeddings", None)
+        result = Collating(
+            self._get_collator_with_removed_columns(self.data_collator, "training"),
+            padding or 0,
+            whole_labels=self._loss in _OF_WHOLE,
+            masks="attention_mask" in self._named(),
+            most=most,
+            labels_are_tokens=self._loss in _OF_TOKENS,
+            fixed=privacy.pad_to_max_length,
+        )
+        record = None if self.train_dataset is None else made_up(self._with_used_columns())
+        return result if record is None else result.tried(record, "labels")
+
+    def _named(self) -> Mapping[str, Any]:
+        """Return the named inputs of the model."""
+        return inspect.signature(whole(self.model).forward).parameters
+
+    def _words(self) -> int:
+        """Return the size of the vocabulary."""
+        return int(whole(self.model).get_input_embeddings().num_embeddings)
+
+    def _example(self) -> Any:
+        """Return what the model is tried on: as stated, or made-up texts of the stated length."""
+        length = self.privacy.max_length
+        if self.privacy.example is not None or length is None or "input_ids" not in self._named():
+            return self.privacy.example
+        names = ["input_ids", *(["attention_mask"] if self._collated.masks else [])]
+        tokens = {name: torch.ones(1, 1, dtype=torch.long) for name in names}
+        lengths = [max(1, length // part) for part in range(1, FEW_RECORDS + 1)]
+        rows = of_lengths(tokens, lengths, self._words())
+        batch = replace(self._collated, fixed=True, most=length).together(rows)
+        if self._loss is losses.seq2seq:
+            batch["decoder_input_ids"] = batch["input_ids"]
+        return {name: tensor.to(self.args.device) for name, tensor in batch.items()}
+
+    def _try_padding(self) -> None:
+        """Refuse a model that makes something else of a record that is padded, as made-up ones show.
+
+        Raises:
+            ParameterError: if its loss is another one.
+        """
+        like = self._collated.like
+        if like is None or "input_ids" not in like or self.privacy.pad_to_max_length:
+            return
+        most = self._collated.most or max(_LENGTHS)
+        rows = of_lengths(like, [length for length in _LENGTHS if length <= most], self._words())
+        try:
+            with evaluating(self.model):
+                alone = torch.cat([self._tried_losses([row]) for row in rows])
+                beside = self._tried_losses(rows)
+        except Exception:
+            # A model that wants other records than these is tried by its example alone.
+            return
+        if not same(alone, beside, half=is_half(next(self.model.parameters()).dtype)):
+            raise ParameterError(
+                "model makes something else of a record that is padded, as made-up records show: pad "
+                "all records to one length, with pad_to_max_length=True and max_length of "
+                "PrivacyArguments.",
+                name="model",
+            )
+        self._is_tried = True
+
+    def _tried_losses(self, rows: list[dict[str, Any]]) -> Any:
+        given = self._prepare_inputs(self._collated.together(rows))
+        return self._record_losses(self.model, dict(given))
 
     def _record_losses(self, model: Any, inputs: dict[str, Any]) -> Any:
         """Return the loss of each record."""
@@ -433,9 +500,8 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
                 name="train_dataset",
             )
         labels = inputs.pop(names[0])
-        writes = self._loss is losses.seq2seq and "decoder_input_ids" not in inputs
-        if writes:
-            inputs["decoder_input_ids"] = _shifted(self.model, labels)
+        if self._loss is losses.seq2seq and "decoder_input_ids" not in inputs:
+            inputs["decoder_input_ids"] = decoder_inputs(self.model, labels)
         return self._loss(model(**inputs), labels)
 
     def _is_public(self, name: str) -> bool:
@@ -567,36 +633,18 @@ def _steps(args: Any, rate: float) -> int:
     return max(1, math.ceil(float(args.num_train_epochs) / rate))
 
 
-def _whole(model: Any) -> Any:
-    """Return the model that adapters are put around."""
-    return model.get_base_model() if hasattr(model, "get_base_model") else model
-
-
 def _loss_of(model: Any, privacy: PrivacyArguments) -> Any:
     """Return the loss of each record."""
     if callable(privacy.loss):
         return privacy.loss
-    whole = _whole(model)
-    name: str | None = privacy.loss or next(
-        (loss for end, loss in _LOSS_OF.items() if type(whole).__name__.endswith(end)), None
-    )
-    if name is None:
+    loss = getattr(losses, privacy.loss) if privacy.loss else loss_of(model)
+    if loss is None:
         raise ParameterError(
-            f"loss must be stated in PrivacyArguments for {type(whole).__name__}, such as 'causal_lm'.",
+            f"loss must be stated in PrivacyArguments for {type(whole(model)).__name__}, such as "
+            "'causal_lm'.",
             name="loss",
         )
-    return getattr(losses, name)
-
-
-def _shifted(model: Any, labels: Any) -> Any:
-    """Return the inputs of the decoder for labels, as the model makes them."""
-    whole = _whole(model)
-    if not hasattr(whole, "prepare_decoder_input_ids_from_labels"):
-        raise ParameterError(
-            f"data_collator must give decoder_input_ids for {type(whole).__name__}.",
-            name="data_collator",
-        )
-    return whole.prepare_decoder_input_ids_from_labels(labels=labels)
+    return loss
 
 
 def _private_file(checkpoint: Path) -> Path:

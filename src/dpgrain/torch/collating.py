@@ -1,0 +1,217 @@
+"""Records of a data set as batches, in which none ends a training.
+
+A record that cannot be read or collated, or that makes something else than the schema says, is blank:
+padding alone, whose labels are left out. What is wrong with the schema itself is found out before, on
+a record that is made up from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+from dpgrain.errors import ParameterError, only_interrupts
+from dpgrain.torch.library import torch
+from dpgrain.torch.padding import is_of_tokens, together
+
+#: What stands in the place of a record that cannot be read.
+UNREADABLE = object()
+# Entries of a made-up list.
+_MADE_UP = 3
+# Rows of a record: tensors by name, (1, …) each.
+_Row: TypeAlias = dict[str, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Readable:
+    """A data set of which each record can be asked for, as far as it can be read.
+
+    Args:
+        dataset: the records by place.
+
+    >>> Readable([3, 4])[1], Readable([3])[7] is UNREADABLE
+    (4, True)
+    """
+
+    dataset: Any
+
+    def __len__(self) -> int:
+        """Return the number of records."""
+        return len(self.dataset)
+
+    def __getitem__(self, place: int) -> Any:
+        """Return a record, or :data:`UNREADABLE`."""
+        try:
+            return self.dataset[place]
+        except BaseException as error:
+            only_interrupts(error)
+            return UNREADABLE
+
+
+def made_up(dataset: Any) -> dict[str, Any] | None:
+    """Return a record that is made up from the schema of a data set; None where that does not say.
+
+    Args:
+        dataset: a ``datasets.Dataset``; others have no schema, and those with a transform of their own
+            have another one.
+    """
+    features = getattr(dataset, "features", None)
+    if not isinstance(features, Mapping) or dataset.format["type"] == "custom":
+        return None
+    try:
+        return {name: _made_up(feature) for name, feature in features.items()}
+    except LookupError:
+        return None
+
+
+def _made_up(feature: Any) -> Any:
+    """Return a value of a feature.
+
+    Raises:
+        LookupError: if it is another one than numbers, text and lists of these, such as a picture.
+    """
+    kind = type(feature).__name__
+    if kind == "ClassLabel":
+        return 0
+    if kind == "Value":
+        types = {
+            "int": 1,
+            "uint": 1,
+            "float": 1.0,
+            "bool": True,
+            "string": "a",
+            "large_string": "a",
+        }
+        return types[str(feature.dtype).rstrip("0123456789")]
+    if kind in ("Sequence", "List", "LargeList") and not isinstance(feature.feature, dict):
+        entries = getattr(feature, "length", -1)
+        return [_made_up(feature.feature)] * (_MADE_UP if entries < 0 else entries)
+    raise LookupError(kind)
+
+
+@dataclass(frozen=True, eq=False)
+class Collating:
+    """The way from records to a batch, of which each row is made by itself.
+
+    Args:
+        collator: makes a batch of a list of one record.
+        padding: the token that pads tokens.
+        whole_labels: whether labels are whole numbers.
+        masks: whether the model takes a mask, without which it would read the padding.
+        most: tokens of a record, at most, beyond which it is cut; None for any number.
+        labels_are_tokens: whether labels are cut and padded as tokens are.
+        fixed: True pads all records to ``most`` tokens.
+        like: a row as the schema says that all are; None where that is not known.
+
+    >>> batch = Collating(lambda rows: {"input_ids": torch.tensor([rows[0]])}, 0)([[5, 6], UNREADABLE])
+    >>> batch["input_ids"].tolist(), batch["attention_mask"].tolist()
+    ([[5, 6], [0, 0]], [[1, 1], [1, 0]])
+    """
+
+    collator: Callable[[list[Any]], Any]
+    padding: int
+    whole_labels: bool = True
+    masks: bool = True
+    most: int | None = None
+    labels_are_tokens: bool = True
+    fixed: bool = False
+    like: _Row | None = None
+
+    def __call__(self, records: Sequence[Any]) -> dict[str, Any] | None:
+        """Return a batch with a row for each record; None where no record can be read."""
+        rows = [self._row(record) for record in records]
+        like = next((row for row in rows if row is not None), None)
+        if like is None:
+            return None
+        return self.together([_blank(like) if row is None else row for row in rows])
+
+    def tried(self, record: Any, needed: str) -> Collating:
+        """Return the same for records like one that is made up, on which the collator is tried.
+
+        Args:
+            record: a record as the schema says that all are.
+            needed: the name that the loss needs, of which another one is ``"label"``.
+
+        Raises:
+            ParameterError: if the collator fails, makes no row of it, or leaves labels out.
+        """
+        try:
+            row = self._collated(record)
+        except Exception as error:
+            raise _no_row(record, f"failed ({type(error).__name__}) to make a row") from error
+        if not row.keys() - {needed, "label"}:
+            raise _no_row(record, "made nothing that a model reads")
+        self.together([row])
+        if needed not in row and "label" not in row:
+            raise ParameterError(
+                "train_dataset (or data_collator) must give labels, of which the loss is made.",
+                name="train_dataset",
+            )
+        return replace(self, like=row)
+
+    def together(self, rows: Sequence[_Row]) -> dict[str, Any]:
+        """Return rows, (1, …) each, as one batch.
+
+        Args:
+            rows: the rows.
+        """
+        length = self.most if self.fixed else None
+        return together(
+            rows,
+            self.padding,
+            whole=self.whole_labels,
+            length=length,
+            labels_are_tokens=self.labels_are_tokens,
+        )
+
+    def _row(self, record: Any) -> _Row | None:
+        """Return the row of a record; None of one that is blank."""
+        if record is UNREADABLE:
+            return None
+        try:
+            row = self._collated(record)
+            return row if self.like is None or _alike(row, self.like) else None
+        except BaseException as error:
+            only_interrupts(error)
+            return None
+
+    def _collated(self, record: Any) -> _Row:
+        row = dict(self.collator([record]))
+        # Without a mask a model would read the padding, which follows from others.
+        if "input_ids" in row and self.masks:
+            row.setdefault("attention_mask", torch.ones_like(row["input_ids"]))
+        return {name: self._cut(name, value) for name, value in row.items()}
+
+    def _cut(self, name: str, value: Any) -> Any:
+        of_tokens = is_of_tokens(name, value, labels=self.labels_are_tokens)
+        return value[:, : self.most] if self.most is not None and of_tokens else value
+
+
+def _no_row(record: Mapping[str, Any], what: str) -> ParameterError:
+    return ParameterError(
+        f"data_collator {what} of a record made up from the columns of train_dataset, which are "
+        f"{', '.join(map(repr, record))}: let columns hold what the model takes, such as input_ids "
+        "with the numbers of tokens, or pass a collator that makes it.",
+        name="data_collator",
+    )
+
+
+def _alike(row: _Row, like: _Row) -> bool:
+    """Return whether a row has the names and the dimensions of another one."""
+    return row.keys() == like.keys() and all(
+        isinstance(value, torch.Tensor) and len(value) == 1 and value.dim() == like[name].dim()
+        for name, value in row.items()
+    )
+
+
+def _blank(like: _Row) -> _Row:
+    """Return a row without an entry, which is padding alone, of which a mask shows one token."""
+    return {
+        name: value.new_ones((1,) * value.dim())
+        if name.endswith("mask")
+        else value.new_zeros((1, *(0,) * (value.dim() - 1)))
+        if value.dim() > 1
+        else value.new_full((1,), -100)
+        for name, value in like.items()
+    }

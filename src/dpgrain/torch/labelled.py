@@ -1,0 +1,118 @@
+"""Labels with which a model of Hugging Face is called: its loss is that of each record then."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+from dpgrain.errors import ParameterError
+from dpgrain.torch import losses
+from dpgrain.torch.outputs import LEFT_OUT
+
+# The loss of models, by the end of the name of their class.
+_LOSS_OF = {
+    "ForCausalLM": losses.causal_lm,
+    "LMHeadModel": losses.causal_lm,
+    "ForMaskedLM": losses.masked_lm,
+    "ForTokenClassification": losses.masked_lm,
+    "ForConditionalGeneration": losses.seq2seq,
+    "ForSequenceClassification": losses.classification,
+    "ForImageClassification": losses.classification,
+    "ForAudioClassification": losses.classification,
+}
+
+
+def whole(model: Any) -> Any:
+    """Return the model that adapters are put around.
+
+    Args:
+        model: a model, or one of peft around it.
+    """
+    return model.get_base_model() if hasattr(model, "get_base_model") else model
+
+
+def loss_of(model: Any) -> losses.Loss | None:
+    """Return the loss of each record that belongs to a model's class; None where none is known.
+
+    Args:
+        model: a model of Hugging Face, with adapters or without.
+    """
+    model = whole(model)
+    name = type(model).__name__
+    loss = next((loss for end, loss in _LOSS_OF.items() if name.endswith(end)), None)
+    config = getattr(model, "config", None)
+    # Models that read pictures and write text are called the same, without a decoder of their own.
+    if loss is losses.seq2seq and not getattr(config, "is_encoder_decoder", True):
+        return losses.causal_lm
+    return loss
+
+
+def apart(model: Any, keywords: Mapping[str, Any]) -> tuple[dict[str, Any], Any]:
+    """Return what a model is called with, without labels, and the labels; None where there are none.
+
+    Args:
+        model: the model.
+        keywords: its named inputs. How many tokens a batch has is never passed on.
+
+    Raises:
+        ParameterError: as in :func:`decoder_inputs`.
+
+    Labels of a model of whose class no loss is known stay: it makes one number of them, from which no
+    backward pass may start.
+    """
+    given = dict(keywords)
+    labels, loss = given.get("labels"), loss_of(model)
+    if labels is None or loss is None:
+        return given, None
+    del given["labels"]
+    given.pop("num_items_in_batch", None)
+    if loss is losses.seq2seq and given.get("decoder_input_ids") is None:
+        given["decoder_input_ids"] = decoder_inputs(model, labels)
+    return given, labels
+
+
+def decoder_inputs(model: Any, labels: Any) -> Any:
+    """Return (records, tokens) what a decoder reads to write labels: each token comes one later.
+
+    Args:
+        model: a model with an encoder and a decoder.
+        labels: (records, tokens) the tokens to be written; −100 is read as padding.
+
+    Raises:
+        ParameterError: if the model does not say with which token its decoder begins.
+    """
+    inside = whole(model)
+    if hasattr(inside, "prepare_decoder_input_ids_from_labels"):
+        return inside.prepare_decoder_input_ids_from_labels(labels=labels)
+    config = inside.config
+    first, padding = config.decoder_start_token_id, config.pad_token_id
+    if first is None or padding is None:
+        raise ParameterError(
+            f"decoder_input_ids must be given to {type(inside).__name__}, whose configuration has no "
+            "decoder_start_token_id or no pad_token_id.",
+            name="decoder_input_ids",
+        )
+    shifted = labels.roll(1, dims=1)
+    shifted[:, 0] = first
+    return shifted.masked_fill(shifted == LEFT_OUT, padding)
+
+
+def with_loss(model: Any, outputs: Any, labels: Any) -> Any:
+    """Return the outputs of a model with the loss of each record, (records,), in place of one number.
+
+    Args:
+        model: the model.
+        outputs: what it has returned without labels: an object with ``logits``, or a tuple.
+        labels: the labels.
+
+    Raises:
+        ParameterError: if outputs or labels have other shapes than those of the loss.
+    """
+    loss = loss_of(model)
+    assert loss is not None  # noqa: S101 - labels are taken apart only where there is a loss
+    if isinstance(outputs, tuple):
+        return (loss(outputs[0], labels), *outputs)
+    result = copy.copy(outputs)
+    result["loss"] = loss(outputs, labels)
+    return result

@@ -1,0 +1,114 @@
+"""A record that cannot be read is padding alone; a wrong schema is found out before any is read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.refusals import refuses
+from tests.torch.library import torch
+
+# isort: split
+from dpgrain.torch.collating import UNREADABLE, Collating, Readable, made_up
+
+datasets = pytest.importorskip("datasets", reason="datasets is not installed")
+
+
+def rows_of(records: list[Any]) -> Any:
+    """A collator like theirs, which fails on what is no list of whole numbers."""
+    return {
+        "input_ids": torch.tensor([record["input_ids"] for record in records]),
+        "labels": torch.tensor([record["labels"] for record in records]),
+    }
+
+
+GOOD = [{"input_ids": [5, 6, 7], "labels": [5, 6, 7]}, {"input_ids": [8], "labels": [8]}]
+TABLE = datasets.Dataset.from_list(GOOD)
+
+
+def test_records_that_cannot_be_read_are_blank_and_others_stay() -> None:
+    collating = Collating(rows_of, 2).tried(made_up(TABLE), "labels")
+    alone = collating(GOOD)
+    assert alone is not None
+    for odd in (
+        UNREADABLE,
+        None,
+        {"input_ids": None, "labels": [1]},
+        {"input_ids": ["a"], "labels": [1]},
+        {"labels": [1]},
+        {"input_ids": 3, "labels": 3},
+        {"input_ids": [[3]], "labels": [[3]]},
+    ):
+        batch = collating([GOOD[0], odd, GOOD[1]])
+        assert batch is not None
+        for name, tensor in batch.items():
+            assert torch.equal(tensor[[0, 2]], alone[name])
+        assert batch["input_ids"][1].tolist() == [2, 2, 2]
+        assert batch["labels"][1].tolist() == [-100] * 3
+        assert batch["attention_mask"][1].tolist() == [1, 0, 0]
+        assert collating([odd, odd]) is None
+    empty: dict[str, list[int]] = {"input_ids": [], "labels": []}
+    one = collating([empty])
+    assert one is not None
+    assert one["input_ids"].shape == (1, 1)
+
+
+def test_whatever_a_record_raises_is_kept_for_itself() -> None:
+    class Worst:
+        def __init__(self, error: BaseException) -> None:
+            self.error = error
+
+        def __len__(self) -> int:
+            return 1
+
+        def __getitem__(self, _place: object) -> Any:
+            raise self.error
+
+    for error in (ValueError("ann"), SystemExit(3), RecursionError(), MemoryError()):
+        assert Readable(Worst(error))[0] is UNREADABLE
+        assert Collating(rows_of, 0)([Worst(error)]) is None
+    with pytest.raises(KeyboardInterrupt):
+        Readable(Worst(KeyboardInterrupt()))[0]
+
+
+def test_long_records_are_cut_and_all_can_be_as_long() -> None:
+    cut = Collating(rows_of, 0, most=2)(GOOD)
+    assert cut is not None
+    assert cut["input_ids"].tolist() == [[5, 6], [8, 0]]
+    assert cut["labels"].tolist() == [[5, 6], [8, -100]]
+    fixed = Collating(rows_of, 0, most=4, fixed=True)(GOOD[1:])
+    assert fixed is not None
+    assert {tuple(tensor.shape) for tensor in fixed.values()} == {(1, 4)}
+    # Labels that are classes are no tokens.
+    several = Collating(rows_of, 0, most=2, labels_are_tokens=False)(GOOD[:1])
+    assert several is not None
+    assert several["labels"].tolist() == [[5, 6, 7]]
+
+
+def test_a_schema_that_does_not_fit_is_refused_on_a_made_up_record() -> None:
+    def packed(records: list[Any]) -> Any:
+        return {"input_ids": [3], "labels": torch.ones(2, 3)}
+
+    record = made_up(TABLE)
+    assert record == {"input_ids": [1, 1, 1], "labels": [1, 1, 1]}
+    with refuses("data_collator", "input_ids"):
+        Collating(packed, 0).tried(record, "labels")
+    with refuses("data_collator", "'text'"):
+        Collating(rows_of, 0).tried({"text": "a"}, "labels")
+    with refuses("train_dataset", "labels"):
+        Collating(rows_of, 0).tried(record, "classes")
+
+
+def test_made_up_records_follow_from_the_schema_alone() -> None:
+    one, other = (
+        datasets.Dataset.from_dict({"x": [[0.5, value]], "text": [str(value)], "label": [value]})
+        for value in (1, 2)
+    )
+    assert made_up(one) == made_up(other) == {"x": [1.0] * 3, "text": "a", "label": 1}
+    labels = datasets.Features({"label": datasets.ClassLabel(names=["a", "b"])})
+    assert made_up(datasets.Dataset.from_dict({"label": [1]}, labels)) == {"label": 0}
+    times = datasets.Features({"at": datasets.Value("timestamp[s]")})
+    assert made_up(datasets.Dataset.from_dict({"at": [1]}, times)) is None
+    one.set_transform(lambda rows: rows)
+    assert made_up(one) is None
+    assert made_up(GOOD) is None
