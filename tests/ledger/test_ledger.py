@@ -418,10 +418,16 @@ def test_a_line_whose_hash_fits_and_which_no_ledger_writes_is_refused(
         last = page.last()
         assert last is not None
         page.append(Line.after(last, "2026-03-02T00:00:00Z", kind, **noted))
-    with pytest.raises((dg.DataError, dg.ParameterError)) as told:
-        made.verify()
-        _ = made.entries[-1].private, made.entries[-1].guarantees
-    in_sentences(told.value)
+    entry = made.entries[-1]
+    asked: list[Callable[[], Any]] = [made.verify, lambda: entry.guarantees, lambda: entry.private]
+    errors = []
+    for ask in asked:
+        try:
+            ask()
+        except (dg.DataError, dg.ParameterError) as error:
+            in_sentences(error)
+            errors.append(error)
+    assert errors
 
 
 @pytest.mark.parametrize("name", ["id", "name", "user"])

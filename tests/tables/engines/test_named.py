@@ -1,0 +1,39 @@
+"""An engine is asked for by its name, its address or its class, and nothing else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from tests.refusals import refuses
+
+from dpgrain.tables.engines.duckdb import DuckDB
+from dpgrain.tables.engines.named import ENGINES, engine_for, opener
+from dpgrain.tables.engines.spark import OnSpark
+
+
+def test_an_engine_is_found_by_name_address_or_class() -> None:
+    assert opener("duckdb") is ENGINES["duckdb"] is DuckDB
+    assert opener(DuckDB) is DuckDB
+    assert isinstance(opener("spark://host:7077"), OnSpark)
+    assert engine_for(None, pa.table({"x": [1]})) == "duckdb"
+    assert engine_for("in_memory", None) == "in_memory"
+
+
+@pytest.mark.parametrize(
+    ("engine", "told"),
+    [
+        ("postgres", "not 'postgres'"),
+        (3, "not 3"),
+        (np.array(["ann", "bob"]), "not a value of type ndarray"),
+        (pa.table({"who": ["ann"]}), "not a value of type Table"),
+    ],
+    ids=["word", "number", "array", "table"],
+)
+def test_another_engine_is_refused_and_rows_in_its_place_are_not_quoted(
+    engine: Any, told: str
+) -> None:
+    with refuses("engine", told):
+        opener(engine)
