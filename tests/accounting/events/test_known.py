@@ -51,6 +51,12 @@ def test_group_privacy_of_an_approximate_mechanism() -> None:
 def test_a_finer_unit_inside_a_block_is_billed_as_a_replacement() -> None:
     event = PureDP(0.5)
     assert event.epsilon(unit=Element()) == event.epsilon(unit=Record()) == 1.0
+    # The person becomes another one, however many of the person's parts change.
+    assert PureDP(0.5).epsilon(units=7, unit=Record()) == 1.0
+    assert PureDP(0.5).epsilon(units=7, unit=Element(), relation="replace") == 1.0
+    replaced = PureDP(0.5, relation="replace")
+    assert replaced.epsilon(units=7, unit=Record(), relation="replace") == 0.5
+    assert PureDP(0.5, level="element").epsilon(units=2, unit=Record()) == 2.0
     assert PureDP(0.5, level="element").epsilon(unit=User()) == math.inf
     assert PureDP(0.5, level="element").epsilon(unit=User(max_elements=3)) == 1.5
     assert PureDP(0.5, level="record").epsilon(unit=Element()) == math.inf

@@ -449,6 +449,25 @@ def test_many_items_cost_less_than_so_many_times_one() -> None:
     assert TruncatedGeometric(0.01, 2 * event.cutoff, 100).epsilon(1e-5) > 1.0
 
 
+@pytest.mark.parametrize(
+    ("rate", "cutoff", "items"), [(0.01, 3000, 1000), (0.3, 60, 5), (2.0, 9, 40)]
+)
+def test_many_items_cost_what_their_law_says(rate: float, cutoff: int, items: int) -> None:
+    """Each count shows everything with one probability, and is randomised response otherwise."""
+    event = TruncatedGeometric(rate, cutoff, items)
+    told = -math.expm1(items * math.log1p(-event.passes(1)))
+    k = np.arange(items + 1)
+    log_ways = [math.log(math.comb(items, int(j))) for j in k]
+    p = np.exp(log_ways - k * rate - items * math.log1p(math.exp(-rate)))
+    for share in (0.1, 0.3, 0.6):
+        epsilon = share * rate * items
+        inside = float(np.maximum(p - math.exp(epsilon) * p[::-1], 0.0).sum())
+        truth = told + (1 - told) * inside
+        assert truth * (1 - 1e-9) <= event.delta(epsilon) <= truth * (1 + 1e-2) + 1e-12
+    # Where next to all of δ is given away at once, no part of it was left for the rest.
+    assert event.epsilon(1.001 * items * event.passes(1)) < rate * items
+
+
 def test_what_nothing_bounds_is_refused() -> None:
     with refuses("unit"):
         calibrate_truncated_geometric(1.0, 1e-5, unit=User())

@@ -44,6 +44,19 @@ def test_an_element_that_is_emptied_where_the_first_are_kept_becomes_another() -
         assert kept.epsilon(1e-6, units=units) >= exchanged * (1 - 1e-9)
 
 
+@pytest.mark.parametrize("relation", sampling_rates.RELATIONS)
+def test_next_to_no_noise_shows_who_takes_part_and_no_more(relation: Relation) -> None:
+    # Of 100 rounds about ten have the person, each of which costs shift²/2.
+    rate, shift, delta = 0.1, 20_000.0, 1e-6
+    event = SampledGaussian(1 / shift, rate, 100)
+    found = event.epsilon(delta, relation=relation)
+    mass = [math.comb(100, j) * rate**j * (1 - rate) ** (100 - j) for j in range(101)]
+    most = max(j for j in range(101) if sum(mass[j:]) > delta)
+    assert most * shift**2 / 2 * 0.99 < found < (most + 1) * shift**2 / 2 * 1.01
+    # Nobody is drawn for sure with a probability that pays for everything.
+    assert SampledGaussian(1 / shift, 1e-9, 5).epsilon(delta, relation=relation) == 0
+
+
 @pytest.mark.parametrize("rounds", [1, 7])
 def test_any_of_many_blocks_may_be_drawn(rounds: int) -> None:
     # Next to no noise tells a run in which any of the blocks is drawn from all others.
@@ -181,7 +194,13 @@ def test_an_exchanged_block_moves_as_far_as_an_emptied_one_of_twice_the_norm(uni
     for noise in (1.2e-4, 1e-7):
         exchanged, emptied = (SampledGaussian(sd, 0.9, 40) for sd in (noise, noise / 2))
         found = exchanged.epsilon(1e-6, units=units, relation="replace")
-        assert found >= emptied.epsilon(1e-6, units=units) * (1 - 1e-9)
+        if units == 1:
+            # The other block may not have been drawn: what was drawn is seen against nothing.
+            one = SampledGaussian(noise, 0.9, 40).epsilon(1e-6)
+            most = (one - 40 * math.log(0.1)) * (1 + 1e-9)
+            assert one <= found <= most
+        else:
+            assert found >= emptied.epsilon(1e-6, units=units) * (1 - 1e-9)
 
 
 PARTS: list[tuple[Unit, int, int]] = [

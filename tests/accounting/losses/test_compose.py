@@ -127,3 +127,18 @@ def test_mass_at_infinite_loss_counts_once_for_each_composition() -> None:
     part: Any = Part()
     assert _infinite([(part, 1000), (part, 1)]) == pytest.approx(1001e-9)
     assert _infinite([(part, 1000)]) >= 1000e-9
+
+
+@pytest.mark.search
+@pytest.mark.parametrize(
+    ("rate", "rounds", "delta"),
+    [(1e-4, 100, 1e-5), (1e-4, 100, 1e-10), (1e-5, 1000, 1e-8), (1e-6, 10**6, 1e-8)],
+)
+def test_rare_losses_beyond_the_answer_do_not_spoil_it(
+    rate: float, rounds: int, delta: float
+) -> None:
+    """Rényi divergences are made of losses that δ hardly counts: ε was up to ten times too large."""
+    event = SampledGaussian(1.0, rate, rounds)
+    low, high = event.epsilon(delta, bounds=True)
+    assert 0 < low <= high <= 1.005 * low
+    assert delta * 0.98 <= event.delta(high) <= delta * 1.02

@@ -92,12 +92,12 @@ class Asked:
         both = 1 if relation == "replace" else 2
         if self.level == level:
             return self.units * (both if self.relation == "replace" else 1)
-        if self.level == "record":
-            # The data inside a unit become other data. A replaced record may touch two elements.
-            across = 2 if self.relation == "replace" and level == "element" else 1
-            return self.units * across * both
-        if self.level == "element" and level == "user":
+        if level == "user":
+            # The person's data become other data once, however many of the person's parts change.
             return both
+        if self.level == "record":
+            # The data inside an element become other data. A replaced record may touch two elements.
+            return self.units * (2 if self.relation == "replace" else 1) * both
         elements = self.unit.max_elements if isinstance(self.unit, User) else None
         if level == "element" and elements is not None:
             # A replaced user may leave M cells and enter M others.

@@ -9,6 +9,7 @@ from typing import Literal, TypeAlias
 
 from dpgrain import _validate
 from dpgrain.accounting.events.base import Asked, Compose, Event
+from dpgrain.accounting.losses.best import Best, Runs
 from dpgrain.accounting.losses.curves import Invertible
 from dpgrain.accounting.losses.gaussian import bisect
 from dpgrain.accounting.losses.loss import Loss
@@ -59,7 +60,7 @@ class SelectBest(Event):
     >>> round(SelectBest(PureDP(0.1), mean=10_000).epsilon(), 3)
     0.3
     >>> round(SelectBest(Gaussian(10.0), mean=100).epsilon(1e-6), 2)
-    0.84
+    0.79
     """
 
     events: Event | tuple[Event, ...]
@@ -171,7 +172,7 @@ def _after_negative_binomial(run: Loss, eta: float, gamma: float) -> Loss:
     def divergence(order: float) -> float:
         return run.renyi_at(order) + shift + math.log(scale) / (order - 1)
 
-    return _bounds(run, shift, scale, divergence)
+    return _bounds(run, Runs(scale, gamma, eta), shift, scale, divergence)
 
 
 def _after_poisson(run: Loss, mean: float) -> Loss:
@@ -185,7 +186,7 @@ def _after_poisson(run: Loss, mean: float) -> Loss:
         both = (order - 1) * bound + math.log(mean)
         return math.inf if math.isinf(both) else float(_log_sum(-mean, both) / (order - 1))
 
-    return _bounds(run, shift, mean, divergence)
+    return _bounds(run, Runs(mean), shift, mean, divergence)
 
 
 def _log_sum(one: float, two: float) -> float:
@@ -193,10 +194,15 @@ def _log_sum(one: float, two: float) -> float:
     return max(one, two) + math.log1p(math.exp(-abs(one - two)))
 
 
-def _bounds(run: Loss, shift: float, scale: float, divergence: Callable[[float], float]) -> Loss:
+def _bounds(
+    run: Loss, runs: Runs, shift: float, scale: float, divergence: Callable[[float], float]
+) -> Loss:
     """Return the loss of the best of several runs, with all known bounds on it."""
     curve: Invertible = _BestOf(run, shift, scale)
     others = [Loss.of(curve)]
+    if run._closed is not None or not run.pairs:
+        # A curve that is composed numerically takes long to ask at many ε.
+        others.append(Loss.of(Best(run, runs)))
     divergences = tuple((order, divergence(order) * (1 + _RELATIVE_ROUNDING)) for order in _ORDERS)
     if finite := tuple((order, value) for order, value in divergences if value < math.inf):
         others.append(Loss(renyi=finite))

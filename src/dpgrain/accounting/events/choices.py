@@ -303,12 +303,7 @@ def _check_moves(event: AboveThreshold | ExponentialMechanism) -> None:
 
 def _moves(event: AboveThreshold | ExponentialMechanism, asked: Asked) -> tuple[float, float]:
     """Return the most by which all queries may rise, and the most by which they may fall."""
-    if event.level == "user" and asked.level != "user":
-        # The person changes once, however many of the person's parts change.
-        steps: float = 1 if event.relation == "replace" else 2
-    else:
-        steps = asked.steps(event.level, event.relation)
-    distance = product_up(event.sensitivity, steps)
+    distance = product_up(event.sensitivity, asked.steps(event.level, event.relation))
     if not event.one_way:
         return distance, distance
     whole = LEVELS.index(asked.level) >= LEVELS.index(event.level)

@@ -14,6 +14,7 @@ from dpgrain._special import log_ndtr, ndtr
 from dpgrain.accounting.contribution import Contribution
 from dpgrain.accounting.events.base import Asked, Event
 from dpgrain.accounting.losses.loss import Loss
+from dpgrain.accounting.losses.pairs import LARGEST_SHIFT, Response
 from dpgrain.accounting.losses.rounding import or_worst, product_up
 from dpgrain.units import Level, User
 
@@ -98,7 +99,10 @@ def _changed_blocks(contribution: Contribution, asked: Asked) -> float:
         return asked.units * min(finite) if finite else math.inf
     if own == "record" and asked.level != "record":
         return math.inf
-    if own == "element" and asked.level == "record":
+    if own == "user" and asked.level != "user":
+        # All parts of a person lie in one block.
+        return 1
+    if own == "element" and asked.level == "record" and asked.relation == "replace":
         # A replaced record leaves one block and enters another.
         return 2 * asked.units
     return asked.units
@@ -211,11 +215,21 @@ class TruncatedGeometric(Event):
         ends = min(piled, 2 * self.cutoff + 1)
         # A larger count passes more often, so the last one of a stretch bounds them all.
         leak = changes * max(self.passes(last) / first for first, last in _stretches(ends))
-        return Loss(
+        one = Loss(
             pure=product_up(changes, self.rate),
             leak=min(leak * (1 + _RELATIVE_ROUNDING), 1.0),
             rho=changes * piled * self.rate * self.rate / 2,
         )
+        if (
+            piled > 1
+            or changes == 1
+            or changes != int(changes)
+            or changes > LARGEST_SHIFT / self.rate
+        ):
+            return one
+        # Each of the counts shows all with one probability, and is randomised response otherwise.
+        told = -math.expm1(changes * math.log1p(-self.passes(1))) * (1 + _RELATIVE_ROUNDING)
+        return one.or_else(Loss(leak=min(told, 1.0), pairs=((Response(self.rate), int(changes)),)))
 
     def _changes(self, asked: Asked) -> float:
         """Return the most by which the counts of all items together change."""

@@ -9,6 +9,7 @@ from typing import Literal
 from dpgrain import _validate
 from dpgrain.accounting.contribution import Contribution
 from dpgrain.accounting.events.base import Asked, Event
+from dpgrain.accounting.losses.curves import Moved, Rounds
 from dpgrain.accounting.losses.loss import Loss
 from dpgrain.accounting.losses.pairs import (
     LARGEST_SHIFT,
@@ -116,7 +117,12 @@ class SampledGaussian(Event):
         """Return the loss where ``changed`` blocks of norm ``size`` change, each drawn on its own."""
         shift = size / self.noise_multiplier
         if shift * changed > LARGEST_SHIFT or changed > _MOST_BLOCKS:
-            return self._unsampled((2 if exchanged else 1) * shift * changed, changed, rounds)
+            far = self._unsampled((2 if exchanged else 1) * shift * changed, changed, rounds)
+            if changed > 1:
+                return far
+            seen = Rounds(self.sampling_rate, rounds, shift, 0.0)
+            stays = -rounds * math.log1p(-self.sampling_rate) * (1 + _RELATIVE_ROUNDING)
+            return far.or_else(Loss.of(Moved(seen, stays if exchanged else 0.0)))
         if changed == 1:
             one = drawn(self.sampling_rate, shift, -shift if exchanged else 0.0)
             return Loss(pairs=((one, rounds),))

@@ -28,9 +28,11 @@ _RELATIVE_ACCURACY = 1e-4
 _MOST_POINTS = 1 << 21
 # The mass e^{this}, relative to δ, may count as infinite loss; and this mass of the smallest losses may
 # be put together.
-_TAIL_LOG_MASS, _FLOOR_MASS = -18.0, 1e-8
+_TAIL_LOG_MASS, _FLOOR_MASS = -12.0, 1e-8
 # Tries, at most, of a question whose answer lies elsewhere than it seemed.
 _MOST_LOOKS = 4
+# Steps, at most, of a search for an answer by the δ of several ε.
+_MOST_HALVINGS = 24
 # A window may cut off the mass e^{the first}, relative to the answer; a bound from below leaves room
 # for e^{the second} times as much.
 _CUT_LOG_MASS, _SPARE_LOG_MASS = -40.0, 14.0
@@ -113,11 +115,39 @@ def _one_way(way: Counted, saddle: _Saddle, delta: float, *, upper: bool) -> flo
         next_ = summed.epsilon(delta)
         if next_ is not None:
             answer = min(answer, next_) if upper else next_
-        if next_ is not None and next_ > 0.7 * saddle.epsilon:
+        if next_ is not None and 0.7 * saddle.epsilon < next_ <= saddle.epsilon:
+            return answer
+        if next_ is not None and next_ > saddle.epsilon:
             break
         # The first look was far off, so we take a finer step and a window around a smaller ε.
         nearer = 0.9 * saddle.epsilon if next_ is None else next_
         saddle = _at_epsilon(way, nearer)
+    return _halved(way, saddle, delta, answer, upper=upper)
+
+
+def _halved(way: Counted, saddle: _Saddle, delta: float, answer: float, *, upper: bool) -> float:
+    """Bound ε(δ) by the δ of several ε, where the tilt of a first look is not that of the answer.
+
+    It is not where losses that are larger than ε by far are rare but not negligible: Rényi divergences
+    are made of them, and δ is not. Every window gives a bound, whatever its place is.
+    """
+    low, high = 0.0, saddle.epsilon
+    epsilon = high / 2
+    for _ in range(_MOST_HALVINGS):
+        summed = _Sum.of(way, _at_epsilon(way, epsilon), upper)
+        if summed is None:
+            return answer
+        enough, there = summed.delta(epsilon) <= delta, summed.epsilon(delta)
+        low, high = (low, epsilon) if enough else (epsilon, high)
+        known = high if upper else low
+        answer = min(answer, known) if upper else max(answer, known)
+        if there is None or not low < there < high:
+            epsilon = math.sqrt(low * high) if low else high / 4
+            continue
+        answer = min(answer, there) if upper else max(answer, there)
+        if abs(there - epsilon) <= 0.01 * epsilon:
+            break
+        epsilon = there
     return answer
 
 

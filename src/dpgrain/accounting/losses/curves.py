@@ -12,7 +12,7 @@ import numpy as np
 from dpgrain._special import bdtr, bdtrc, gammaln, log_ndtr
 from dpgrain._types import FloatArray
 from dpgrain.accounting.losses.gaussian import gaussian_deltas, gaussian_epsilon
-from dpgrain.accounting.losses.rounding import fails_closed
+from dpgrain.accounting.losses.rounding import fails_closed, sum_up
 
 # Numbers of rounds that are kept apart, at most; neighbours are put together, rounded up.
 _MOST_NUMBERS = 600
@@ -118,6 +118,72 @@ class Group:
     def bounds(self, delta: float) -> tuple[float, float]:
         """Return 0, since nothing is known from below, and the smallest ε at δ."""
         return 0.0, self.epsilon(delta)
+
+
+@dataclass(frozen=True)
+class Responses:
+    """The exact curve of several randomised responses with odds e^odds.
+
+    Args:
+        odds: the ε of one response, above 0.
+        count: how many there are.
+
+    >>> round(Responses(0.1, 100).epsilon(1e-6), 2)
+    4.77
+    """
+
+    odds: float
+    count: int
+
+    @fails_closed(1.0)
+    def delta(self, epsilon: float) -> float:
+        """Return δ at ε, rounded up."""
+        # The loss is (count − 2·false) times the odds, where so many responses are false.
+        least = max((self.count - epsilon / self.odds) / 2, 0.0)
+        false = np.arange(min(math.floor(least) + 1, self.count) + 1, dtype=np.float64)
+        whole = float(gammaln(self.count + 1))
+        logs = whole - gammaln(false + 1) - gammaln(self.count - false + 1) - false * self.odds
+        logs += 4e-15 * (1 + whole) - self.count * math.log1p(math.exp(-self.odds))
+        losses = (self.count - 2 * false) * self.odds * (1 + 2.0**-51)
+        with np.errstate(under="ignore"):
+            sum_ = float(np.exp(logs) @ -np.expm1(np.minimum(epsilon - losses, 0.0)))
+        return min(sum_ * (1 + 1e-12), 1.0)
+
+    @fails_closed(math.inf)
+    def epsilon(self, delta: float) -> float:
+        """Return the smallest ε at δ, rounded up."""
+        return min(inverse(self, delta), self.count * self.odds * (1 + 2.0**-50))
+
+    def bounds(self, delta: float) -> tuple[float, float]:
+        """Return bounds on the smallest ε at δ."""
+        high = self.epsilon(delta)
+        return high * (1 - 1e-6), high
+
+
+@dataclass(frozen=True)
+class Moved:
+    """The curve of pairs whose second law is at least e^{−by} times that of a known curve.
+
+    Args:
+        curve: the known curve.
+        by: the amount by which losses are larger, at least 0.
+    """
+
+    curve: Invertible
+    by: float
+
+    def delta(self, epsilon: float) -> float:
+        """Return δ at ε, rounded up."""
+        left = -sum_up(-epsilon, self.by)
+        return self.curve.delta(left) if left >= 0 else 1.0
+
+    def epsilon(self, delta: float) -> float:
+        """Return the smallest ε at δ, rounded up."""
+        return sum_up(self.curve.epsilon(delta), self.by)
+
+    def bounds(self, delta: float) -> tuple[float, float]:
+        """Return a lower bound of the known curve's, and the smallest ε at δ."""
+        return self.curve.bounds(delta)[0], self.epsilon(delta)
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ import numpy as np
 
 from dpgrain._special import gammaln, log_ndtr, ndtr
 from dpgrain._types import FloatArray
-from dpgrain.accounting.losses.curves import Invertible, Rounds
+from dpgrain.accounting.losses.curves import Invertible, Responses, Rounds
 from dpgrain.accounting.losses.mixtures import (
     FUNCTION_ROUNDING,
     log_normal_masses,
@@ -33,6 +33,7 @@ from dpgrain.accounting.losses.mixtures import (
     normal_quantile,
 )
 from dpgrain.accounting.losses.on_a_grid import Law, Losses, merged_masses, regridded, spread_masses
+from dpgrain.accounting.losses.one_round import OneRound
 from dpgrain.accounting.losses.sequences import increasing
 
 #: The largest shift, or loss of one response, that is put on a grid.
@@ -44,6 +45,8 @@ _LARGEST_ODDS_LOSS = 690.0
 _SPACING_DEVIATIONS, _MOST_PLACES = 0.04, 1 << 18
 # Points for a first guess of the place of a loss, and for a first look at a law.
 _TABLE_POINTS = 2048
+# Responses whose law is added up term by term, at most.
+_MOST_RESPONSES = 1 << 16
 
 
 class Pair(ABC):
@@ -114,6 +117,15 @@ class Mixtures(Pair):
 
     def look(self) -> Law:
         return _look(self)
+
+    def curve(self, count: int, mu: float) -> Invertible | None:
+        """Return the exact curve of one draw, beside nothing else."""
+        if count > 1 or mu > 0:
+            return None
+        swapped = self.swapped
+        return OneRound(
+            (self, swapped) if isinstance(swapped, Mixtures) and swapped != self else (self,)
+        )
 
     def _ends(self, tail: float, floor: float) -> tuple[float, float]:
         """Return places beyond which P has at most ``floor`` on the left and ``tail`` on the right."""
@@ -300,6 +312,10 @@ class Response(Pair):
     """
 
     epsilon: float
+
+    def curve(self, count: int, mu: float) -> Invertible | None:
+        """Return the exact curve of some responses, beside nothing else."""
+        return Responses(self.epsilon, count) if mu == 0 and count <= _MOST_RESPONSES else None
 
     def look(self) -> Law:
         """Return the law of the two losses −ε and ε."""

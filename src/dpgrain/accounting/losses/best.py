@@ -1,0 +1,204 @@
+"""The curve of the best of a random number of private runs, from the curve of one run."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dpgrain._types import FloatArray, IndexArray
+from dpgrain.accounting.losses.curves import Curve, inverse
+from dpgrain.accounting.losses.rounding import fails_closed
+
+if TYPE_CHECKING:
+    from dpgrain.accounting.losses.loss import Loss
+
+# Points of the curve of a run on each side of 0, and cells of the chance of a better result.
+_POINTS, _CELLS = 80, 200
+# The δ of a run up to which its curve is looked at, and the largest ε.
+_LEAST_DELTA, _LARGEST_EPSILON = 1e-25, 500.0
+# The least chance of a better result that is told apart from 0.
+_LEAST_CHANCE = 1e-20
+# Bounds on the rounding of an exponent, relative to its terms, and of a sum.
+_EXPONENT_ROUNDING, _SUM_ROUNDING = 2.0**-50, 2.0**-36
+# A bound on the rounding of a difference, relative to its two parts.
+_DIFFERENCE_ROUNDING = 2.0**-51
+
+
+@dataclass(frozen=True)
+class Runs:
+    """The law of the number of runs.
+
+    Args:
+        mean: the mean number.
+        gamma: γ of the truncated negative binomial law; 0 for Poisson's.
+        eta: its η.
+    """
+
+    mean: float
+    gamma: float = 0.0
+    eta: float = 1.0
+
+    def weight(self, chance: FloatArray) -> FloatArray:
+        """Return (n,) chances that a result is the best one, relative to those of the best result.
+
+        Args:
+            chance: (n,) probabilities that one run has a better result.
+        """
+        if self.gamma == 0:
+            return np.exp(-self.mean * chance)
+        return (self.gamma / self._rest(chance)) ** (1 + self.eta)
+
+    def log_falls(self, chance: FloatArray, moved: FloatArray) -> FloatArray:
+        """Return (n,) ln of the slope of ``weight`` at larger chances over that at ``chance``.
+
+        Args:
+            chance: (n,) probabilities.
+            moved: (n,) by how much the others are larger.
+        """
+        if self.gamma == 0:
+            return -self.mean * moved
+        return -(2 + self.eta) * np.log1p((1 - self.gamma) * moved / self._rest(chance))
+
+    def _rest(self, chance: FloatArray) -> FloatArray:
+        return self.gamma + (1 - self.gamma) * chance
+
+
+@dataclass(frozen=True)
+class Best:
+    """The curve of the best result, where a run's curve is known.
+
+    Args:
+        run: the curve of one run, in both orders of the neighbours.
+        runs: the law of the number of runs, which does not depend on the data.
+
+    Proof: docs/theory, "Repeating and keeping the best".
+    """
+
+    run: Loss
+    runs: Runs
+
+    @fails_closed(1.0)
+    def delta(self, epsilon: float) -> float:
+        """Return δ at ε, rounded up."""
+        known = _chord(self.run)
+        if known is None:
+            return 1.0
+        return min(known.best(self.runs, epsilon), 1.0)
+
+    @fails_closed(math.inf)
+    def epsilon(self, delta: float) -> float:
+        """Return the smallest ε at δ, rounded up."""
+        return inverse(self, delta)
+
+    def bounds(self, delta: float) -> tuple[float, float]:
+        """Return 0, since nothing is known from below, and the smallest ε at δ."""
+        return 0.0, self.epsilon(delta)
+
+
+@dataclass(frozen=True, eq=False)
+class _Chord:
+    """A chord of γ → H_γ of one run, through points with slopes that increase.
+
+    Args:
+        logs: (n,) ln γ, increasing.
+        values: (n,) bounds on H_γ.
+    """
+
+    logs: FloatArray
+    values: FloatArray
+
+    def best(self, runs: Runs, epsilon: float) -> float:
+        """Return a bound on δ(ε) of the best result."""
+        # Between two of these chances s, the largest chance s' on the other side is γ_j·s + H_j for
+        # one j.
+        turns = self._turns
+        chances = np.append(0.0, np.geomspace(_LEAST_CHANCE, 1.0, _CELLS))
+        chances = np.unique(np.concatenate([chances, turns[(turns > 0) & (turns < 1)]]))
+        left, right = chances[:-1], chances[1:]
+        j = np.searchsorted(-turns, -left, side="left")
+        falls = np.minimum(*(runs.log_falls(s, self._moved(s, j)) for s in (left, right)))
+        logs = epsilon + self.logs[j] + falls
+        logs -= _EXPONENT_ROUNDING * (epsilon + np.abs(self.logs[j]) + np.abs(falls))
+        weights = runs.weight(left) - runs.weight(right)
+        gained = float(np.maximum(weights, 0.0) @ self._gained(right, logs))
+        # The lowest line may lie above 1, where the largest chance is 1.
+        one = np.ones(1)
+        excess = np.maximum(self._moved(one, np.zeros(1, dtype=np.int64)), 0.0)
+        last = float(runs.weight(one) @ self._at(epsilon + runs.log_falls(one, excess)))
+        return runs.mean * (gained + last) * (1 + _SUM_ROUNDING)
+
+    @property
+    def _turns(self) -> FloatArray:
+        """The (n−1,) chances, falling, at which the line of the next point is the lower one."""
+        one, two = np.arange(self.logs.size - 1), np.arange(1, self.logs.size)
+        turns: FloatArray = -_slopes(self.logs, self.values, one, two)
+        return turns
+
+    def _moved(self, chance: FloatArray, j: IndexArray) -> FloatArray:
+        """Return (n,) by how much the lines of points j lie above the chance, rounded up."""
+        slopes = np.expm1(self.logs[j]) * chance
+        moved: FloatArray = slopes + self.values[j]
+        return moved + _DIFFERENCE_ROUNDING * (np.abs(slopes) + self.values[j])
+
+    def _at(self, logs: FloatArray) -> FloatArray:
+        """Return (n,) values of the chord at ln γ, from above."""
+        place = np.clip(np.searchsorted(self.logs, logs, side="right") - 1, 0, self.logs.size - 2)
+        width = np.expm1(self.logs[place + 1] - self.logs[place])
+        with np.errstate(over="ignore"):
+            share = np.clip(np.expm1(logs - self.logs[place]) / width, 0.0, 1.0)
+        inside = self.values[place] + share * (self.values[place + 1] - self.values[place])
+        return np.where(logs < self.logs[0], 1.0, inside)
+
+    def _gained(self, most: FloatArray, logs: FloatArray) -> FloatArray:
+        """Bound P(A) − ρQ(A) over events A with P(A) at most ``most``, where ln ρ is given.
+
+        For every γ ≥ ρ it is at most (1 − ρ/γ)·most + (ρ/γ)·H_γ.
+        """
+        apart = self.logs[None, :] - logs[:, None]
+        ratio = np.exp(-np.maximum(apart, 0.0))
+        limited = most[:, None] * -np.expm1(-np.maximum(apart, 0.0)) + ratio * self.values[None, :]
+        limited[apart < 0] = math.inf
+        gained: FloatArray = np.minimum(np.minimum(limited.min(axis=1), self._at(logs)), most)
+        return gained
+
+
+@lru_cache(maxsize=64)
+def _chord(run: Curve) -> _Chord | None:
+    """Return a chord of a run's curve; None where it tells everything."""
+    high = 1e-12
+    while run.delta(high) > _LEAST_DELTA and high < _LARGEST_EPSILON:
+        high *= 1.5
+    positive = np.linspace(0.0, high, _POINTS)
+    deltas = np.array([run.delta(float(x)) for x in positive]) * (1 + 1e-12)
+    deltas = np.minimum.accumulate(np.minimum(deltas, 1.0))
+    if deltas[0] >= 1:
+        return None
+    # Below ε = 0 the curve is H_γ = 1 − γ + γ·H_{1/γ}, of the pair in the other order.
+    below = -np.expm1(-positive) + np.exp(-positive) * deltas
+    logs = np.concatenate([-positive[:0:-1], positive])
+    values = np.concatenate([below[:0:-1], deltas])
+    kept = _convex(logs, values)
+    return _Chord(logs[kept], values[kept]) if len(kept) > 1 else None
+
+
+def _convex(logs: FloatArray, values: FloatArray) -> list[int]:
+    """Return the points of a chord that is convex in γ and falls, from the first to the last."""
+    kept = [0]
+    for i in range(1, logs.size):
+        if values[i] >= values[kept[-1]]:
+            continue
+        while len(kept) > 1 and _slopes(logs, values, kept[-2], kept[-1]) >= _slopes(
+            logs, values, kept[-1], i
+        ):
+            kept.pop()
+        kept.append(i)
+    return kept
+
+
+def _slopes(logs: FloatArray, values: FloatArray, one: Any, two: Any) -> Any:
+    """Return the slopes between points, of γ whose logarithms are given."""
+    return (values[two] - values[one]) / (np.exp(logs[one]) * np.expm1(logs[two] - logs[one]))

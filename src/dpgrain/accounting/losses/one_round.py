@@ -1,0 +1,195 @@
+"""The exact privacy curve of two mixtures of normal laws, by the one threshold at which they differ."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+import numpy as np
+
+from dpgrain._special import log_ndtr
+from dpgrain._types import FloatArray
+from dpgrain.accounting.losses.mixtures import log_ratio
+from dpgrain.accounting.losses.rounding import fails_closed
+
+# Parts of a mixture: (weight, mean) of normal laws with standard deviation 1.
+Parts: TypeAlias = tuple[tuple[float, float], ...]
+
+# Points at which a place is looked for at a time, and how often it is narrowed down.
+_POINTS, _TIMES = 17, 14
+# A bound on the rounding of a loss, relative to its terms.
+_LOSS_ROUNDING = 2.0**-48
+# Bounds on the rounding of a tail: relative, for each unit of its logarithm, and that of a coefficient
+# relative to the weights of which it is a difference.
+_TAIL_ROUNDING, _WEIGHT_ROUNDING = 2.0**-46, 2.0**-50
+# Share by which an ε is raised until its δ is small enough, and how often it may be.
+_RAISE, _MOST_RAISES = 1e-12, 40
+# Shares by which an ε is lowered until its δ is above what was asked.
+_SHARES = (1e-9, 1e-7, 1e-5, 1e-3, 0.1)
+# Smallest float above 0, to which no δ is rounded down.
+_LEAST_FLOAT = 5e-324
+# Standard deviations beyond which no place is looked for.
+_FAR = 60.0
+
+
+class Increasing(Protocol):
+    """Two mixtures whose loss increases with the place."""
+
+    @property
+    def p(self) -> Parts:
+        """The parts of the first law."""
+
+    @property
+    def q(self) -> Parts:
+        """The parts of the second law."""
+
+
+@dataclass(frozen=True)
+class OneRound:
+    """The curve of one draw from a pair of mixtures, in both orders.
+
+    Args:
+        ways: the pair, and the pair in the other order where it differs; losses increase.
+
+    δ(ε) = P(x > x*) − e^ε·Q(x > x*), where the loss is ε at x*. Parts of P and Q with one mean are
+    subtracted from each other before they are multiplied by tails, so that the answer is right down to
+    the smallest numbers. Proof: docs/theory, "Losses on a grid".
+    """
+
+    ways: tuple[Increasing, ...]
+
+    @fails_closed(1.0)
+    def delta(self, epsilon: float) -> float:
+        """Return δ at ε, rounded up."""
+        return max(_LEAST_FLOAT, *(_delta(way, epsilon) for way in self.ways))
+
+    @fails_closed(math.inf)
+    def epsilon(self, delta: float) -> float:
+        """Return the smallest ε at δ, rounded up."""
+        if delta <= 0:
+            return math.inf
+        if self.delta(0.0) <= delta:
+            return 0.0
+        answer = max(_epsilon(way, delta) for way in self.ways)
+        for turn in range(_MOST_RAISES):
+            if self.delta(answer) <= delta:
+                return answer
+            answer += max(answer, 1e-300) * _RAISE * 2.0**turn
+        return math.inf
+
+    def bounds(self, delta: float) -> tuple[float, float]:
+        """Return bounds on the smallest ε at δ."""
+        high = self.epsilon(delta)
+        if math.isfinite(high):
+            for share in _SHARES:
+                low = high * (1 - share)
+                if any(_least(way, low) > delta for way in self.ways):
+                    return low, high
+        return 0.0, high
+
+
+def _ends(way: Increasing) -> tuple[float, float]:
+    means = [mean for _, mean in way.p + way.q]
+    return min(means) - _FAR, max(means) + _FAR
+
+
+def _delta(way: Increasing, epsilon: float) -> float:
+    """Return δ at ε for one order, rounded up."""
+    low, high = _places(way, epsilon)
+    return sum(_beyond(way, high, epsilon)) + _between(way, low, high, epsilon)
+
+
+def _least(way: Increasing, epsilon: float) -> float:
+    """Return δ at ε for one order, rounded down."""
+    gain, rounding = _beyond(way, _places(way, epsilon)[1], epsilon)
+    return gain * (1 - 2.0**-48) - rounding
+
+
+def _losses(way: Increasing, x: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return (n,) losses at places x, and bounds on their rounding."""
+    (top, rises), (bottom, falls) = log_ratio(way.p, x), log_ratio(way.q, x)
+    farthest = max(abs(mean) for _, mean in way.p + way.q)
+    # A logarithm is rounded in proportion to itself, and its exponents in proportion to m·x.
+    terms = np.abs(top) + np.abs(bottom) + (np.abs(rises) + np.abs(falls)) * (np.abs(x) + farthest)
+    return top - bottom, _LOSS_ROUNDING * terms
+
+
+def _places(way: Increasing, epsilon: float) -> tuple[float, float]:
+    """Return two places near each other, where the loss is below ε for sure, and above it."""
+    low, high = _ends(way)
+    for _ in range(_TIMES):
+        x = np.linspace(low, high, _POINTS)
+        loss, rounding = _losses(way, x)
+        below = np.flatnonzero(loss + 2 * rounding <= epsilon)
+        above = np.flatnonzero(loss - 2 * rounding >= epsilon)
+        low = float(x[below[-1]]) if below.size else low
+        high = float(x[above[0]]) if above.size else high
+    return low, high
+
+
+def _between(way: Increasing, low: float, high: float, epsilon: float) -> float:
+    """Bound what the places between two others add to δ."""
+    losses, rounding = _losses(way, np.array([low, high]))
+    first, last = losses + np.array([1, 1]) * rounding
+    share = -math.expm1(min(epsilon - float(last), 0.0))
+    # To the left of the first place the loss is below ε, unless it never is.
+    outside = 0.0 if first <= epsilon else share
+    return share * math.exp(min(_log_tail(way.p, low), 0.0)) + outside
+
+
+def _log_tail(parts: Parts, place: float) -> float:
+    """Return ln of the mass to the right of a place, rounded up."""
+    logs = [math.log(w) + float(log_ndtr(m - place)) for w, m in parts if w > 0]
+    total = float(np.logaddexp.reduce(logs))
+    return total + _TAIL_ROUNDING * (1 + abs(total))
+
+
+def _beyond(way: Increasing, place: float, epsilon: float) -> tuple[float, float]:
+    """Return P(x > place) − e^ε·Q(x > place), and a bound on its rounding."""
+    added, taken, rounding = [-math.inf], [-math.inf], [-math.inf]
+    for mean in {mean for _, mean in way.p + way.q}:
+        one = sum(w for w, m in way.p if m == mean)
+        two = sum(w for w, m in way.q if m == mean)
+        tail = float(log_ndtr(mean - place))
+        sign, size = _difference(one, two, epsilon)
+        (added if sign > 0 else taken).append(size + tail)
+        weights = np.logaddexp(_log(one), epsilon + _log(two))
+        rounding += [
+            size + tail + math.log(_TAIL_ROUNDING * (1 + abs(tail))),
+            float(weights) + tail + math.log(_WEIGHT_ROUNDING),
+        ]
+    up, down = float(np.logaddexp.reduce(added)), float(np.logaddexp.reduce(taken))
+    gain = math.exp(min(up, 0.0)) * -math.expm1(min(down - up, 0.0)) if up > -math.inf else 0.0
+    return gain, gain * 2.0**-50 + math.exp(min(float(np.logaddexp.reduce(rounding)), 0.0))
+
+
+def _difference(one: float, two: float, epsilon: float) -> tuple[int, float]:
+    """Return the sign of one − e^ε·two, and ln of its size."""
+    if two == 0 or one == 0:
+        return (1, _log(one)) if two == 0 else (-1, epsilon + _log(two))
+    if epsilon < 1:
+        rest = (one - two) - two * math.expm1(epsilon)
+        return (1 if rest > 0 else -1), _log(abs(rest))
+    logs = _log(one), epsilon + _log(two)
+    apart = abs(logs[0] - logs[1])
+    return (1 if logs[0] > logs[1] else -1), max(logs) + _log(-math.expm1(-apart))
+
+
+def _log(value: float) -> float:
+    return math.log(value) if value > 0 else -math.inf
+
+
+def _epsilon(way: Increasing, delta: float) -> float:
+    """Return about the smallest ε at δ for one order: the loss at the place with that δ."""
+    low, high = _ends(way)
+    for _ in range(_TIMES):
+        x = np.linspace(low, high, _POINTS)
+        losses = _losses(way, x)[0]
+        inside = np.array(
+            [_beyond(way, float(a), float(e))[0] for a, e in zip(x, losses, strict=True)]
+        )
+        above = np.flatnonzero((inside > delta) & (losses >= 0) | (losses < 0))
+        place = int(above[-1]) if above.size else 0
+        low, high = float(x[place]), float(x[min(place + 1, _POINTS - 1)])
+    return max(float(_losses(way, np.array([high]))[0][0]), 0.0)

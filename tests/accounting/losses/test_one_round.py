@@ -1,0 +1,92 @@
+"""The curve of one draw from two mixtures, against arithmetic with fifty digits."""
+
+from __future__ import annotations
+
+import math
+
+import mpmath
+import pytest
+
+from dpgrain.accounting import SampledGaussian
+from dpgrain.accounting.losses.one_round import OneRound
+from dpgrain.accounting.losses.pairs import Mixtures, drawn
+
+RATES = [1e-9, 1e-4, 0.01, 0.5, 0.999]
+SHIFTS = [1e-3, 0.2, 1.0, 30.0]
+
+
+def exact(pair: Mixtures, epsilon: float) -> mpmath.mpf:
+    """P(x > x*) − e^ε·Q(x > x*), the place being found by bisection."""
+    with mpmath.workdps(60):
+
+        def density(parts: tuple[tuple[float, float], ...], x: mpmath.mpf) -> mpmath.mpf:
+            return sum(mpmath.mpf(w) * mpmath.exp(m * x - mpmath.mpf(m) ** 2 / 2) for w, m in parts)
+
+        def tail(parts: tuple[tuple[float, float], ...], x: mpmath.mpf) -> mpmath.mpf:
+            return sum(mpmath.mpf(w) * mpmath.erfc((x - m) / mpmath.sqrt(2)) / 2 for w, m in parts)
+
+        odds = mpmath.exp(mpmath.mpf(epsilon))
+        low, high = mpmath.mpf(-200), mpmath.mpf(200)
+        if density(pair.p, high) <= odds * density(pair.q, high):
+            return mpmath.mpf(0)
+        for _ in range(190):
+            middle = (low + high) / 2
+            above = density(pair.p, middle) > odds * density(pair.q, middle)
+            low, high = (low, middle) if above else (middle, high)
+        return tail(pair.p, high) - odds * tail(pair.q, high)
+
+
+def pairs(rate: float, shift: float) -> list[Mixtures]:
+    found = [drawn(rate, shift, -shift), drawn(rate, shift, 0.0)]
+    return [pair for pair in found if isinstance(pair, Mixtures)]
+
+
+@pytest.mark.search
+@pytest.mark.parametrize("rate", RATES)
+@pytest.mark.parametrize("shift", SHIFTS)
+def test_it_is_the_exact_curve_rounded_up(rate: float, shift: float) -> None:
+    for pair in pairs(rate, shift):
+        swapped = pair.swapped
+        assert isinstance(swapped, Mixtures)
+        curve = pair.curve(1, 0.0)
+        assert isinstance(curve, OneRound)
+        for epsilon in (0.0, rate * shift, shift, shift * shift / 2, 3 * shift + shift * shift / 2):
+            truth = max(exact(pair, epsilon), exact(swapped, epsilon))
+            answer = curve.delta(epsilon)
+            # Its rounding is in proportion to the mass beyond the place.
+            assert truth <= answer <= truth * (1 + 1e-5) + 1e-300
+
+
+@pytest.mark.search
+@pytest.mark.parametrize("rate", RATES)
+@pytest.mark.parametrize("shift", SHIFTS)
+@pytest.mark.parametrize("delta", [1e-2, 1e-6, 1e-30, 1e-200])
+def test_epsilon_is_the_inverse(rate: float, shift: float, delta: float) -> None:
+    for pair in pairs(rate, shift):
+        curve = pair.curve(1, 0.0)
+        assert curve is not None
+        epsilon = curve.epsilon(delta)
+        assert curve.delta(epsilon) <= delta
+        low, high = curve.bounds(delta)
+        assert low <= high == epsilon
+        if rate < 0.9 * delta:
+            assert epsilon <= 2e-9
+        if 1e-6 < epsilon < 100:
+            swapped = pair.swapped
+            assert isinstance(swapped, Mixtures)
+            below = max(exact(pair, low), exact(swapped, low)) if low > 0 else 1
+            assert below >= delta * (1 - 1e-12)
+            assert low >= epsilon * (1 - 2e-3)
+
+
+def test_nothing_is_asked_of_it_beside_other_parts() -> None:
+    (pair, *_) = pairs(0.1, 1.0)
+    assert pair.curve(2, 0.0) is None
+    assert pair.curve(1, 0.5) is None
+    assert OneRound((pair,)).epsilon(0.0) == math.inf
+
+
+def test_an_event_of_one_round_is_answered_by_it() -> None:
+    one, event = SampledGaussian(1.0, 0.01), SampledGaussian(1.0, 0.01, 2)
+    low, high = one.epsilon(1e-30, bounds=True)
+    assert high * (1 - 1e-8) < low <= high < event.epsilon(1e-30)
