@@ -12,7 +12,7 @@ import pytest
 from tests.noise import scripted
 
 from dpgrain.noise import SeededSource
-from dpgrain.noise.exponential import below, permute_and_flip
+from dpgrain.noise.exponential import below, permute_and_flip, permutes_and_flips
 
 
 def flips(scores: Sequence[int], scale: float) -> dict[int, float]:
@@ -78,3 +78,12 @@ def test_numbers_below_are_uniform() -> None:
     assert scripted.p_value(seen, dict.fromkeys(range(5), 0.2), 20_000) > 1e-3
     # What is beyond the last multiple of 3 is drawn again.
     assert below(3, scripted.Scripted([2**64 - 1, 7])) == 1
+
+
+def test_many_choices_at_once_have_the_law_of_each() -> None:
+    scores, scale, times = np.array([3, 1, 0]), 2.0, 40_000
+    chosen = permutes_and_flips(scores, scale, times, source=SeededSource(5))
+    alone = [permute_and_flip(scores, scale, source=SeededSource(seed)) for seed in range(4000)]
+    for index in range(3):
+        one, other = float((chosen == index).mean()), alone.count(index) / 4000
+        assert abs(one - other) < 5 * math.sqrt(other * (1 - other) * (1 / times + 1 / 4000))

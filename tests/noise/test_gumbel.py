@@ -14,7 +14,7 @@ from tests.noise import cases
 from tests.refusals import refuses
 
 from dpgrain.noise import SeededSource, gumbel, inversion
-from dpgrain.noise.gumbel import gumbel_order
+from dpgrain.noise.gumbel import gumbel_order, gumbel_orders
 
 
 # Gumbel noise, of which the order is published.
@@ -163,3 +163,23 @@ def test_orders_of_nothing_and_of_everything() -> None:
 def test_orders_refuse_nonsense(scores: Any, scale: float, count: int, name: str) -> None:
     with refuses(name):
         gumbel_order(scores, scale, count)
+
+
+def test_many_orders_at_once_have_the_law_of_each() -> None:
+    scores, scale, times = np.array([0, 1, 2]), 1.5, 40_000
+    orders = gumbel_orders(scores, scale, 2, times, source=SeededSource(3))
+    weights = np.exp(scores / scale)
+    for i, j in itertools.permutations(range(3), 2):
+        chance = weights[i] / weights.sum() * weights[j] / (weights.sum() - weights[i])
+        seen = float(((orders[:, 0] == i) & (orders[:, 1] == j)).mean())
+        assert abs(seen - chance) < 5 * math.sqrt(chance * (1 - chance) / times)
+    assert gumbel_orders(scores, scale, 0, 3).shape == (3, 0)
+
+
+def test_orders_in_doubt_are_decided_as_one_alone_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    scores = np.arange(12) // 2
+    plain = gumbel_orders(scores, 2.0, 5, 200, source=SeededSource(4))
+    # As if no order were clear from floating point.
+    monkeypatch.setattr(gumbel, "_RARE_STEPS", 1 << 62)
+    exact = gumbel_orders(scores, 2.0, 5, 200, source=SeededSource(4))
+    assert plain.tolist() == exact.tolist()

@@ -33,8 +33,6 @@ from dpgrain.units import RELATIONS, Relation
 _FACTORS = (1.05, 1.1, 1.2, 1.3, 1.4, 1.5, 1.75, 2.0, 3.0, 4.0, 8.0, 16.0)
 # Numbers that are drawn at a time.
 _BATCH_NUMBERS = 1 << 19
-# Draws of a choice at a time, each of which is a call.
-_BATCH_CHOICES = 1 << 8
 # Share of the time that whole runs take at most.
 _SHARE_OF_RUNS = 0.2
 # Draws of a line in 60 seconds, at most: more move the bound by less than its third digit.
@@ -251,8 +249,7 @@ class _Work:
         if not draws:
             return found
         width, reach = sum(draw.width for draw in draws), sum(draw.reach for draw in draws)
-        choices = any(draw.one.way in ("order", "flip") for draw in draws)
-        batch = _BATCH_CHOICES if choices else max(2, _BATCH_NUMBERS // max(width, 1))
+        batch = max(2, _BATCH_NUMBERS // max(width, 1))
         while found.draws < self.draws:
             count = min(batch, self.draws - found.draws)
             scores = [

@@ -18,7 +18,9 @@ from numpy.typing import NDArray
 from dpgrain._types import FloatArray
 from dpgrain.auditing.runs import Ticket, Twins
 from dpgrain.noise import Source
-from dpgrain.publishing.charge import Charge
+from dpgrain.noise.exponential import permutes_and_flips
+from dpgrain.noise.gumbel import gumbel_orders
+from dpgrain.publishing.charge import Charge, flip_scale, order_scale
 from dpgrain.publishing.guarantee import Guarantee
 
 # Standard deviations of a score around its means that its range holds.
@@ -128,9 +130,9 @@ class Draw:
             source: where noise comes from.
         """
         sums = self.sums[0 if on_one else 1]
+        if self._choice:
+            return self._of_choices(sums, count, source)
         with Charge(replace(guarantee, event=self._event), source) as charge:
-            if self._choice:
-                return self._of_choices(sums, count, guarantee, source)
             tiled = np.tile(sums, count)
             answer = getattr(charge, self.one.way)(self.one.part, tiled, *self._rest(count))
         return self._scored(answer, (count, sums.size))
@@ -146,15 +148,15 @@ class Draw:
         radius = np.broadcast_to(np.ravel(self.one.rest[0]), self.one.sums.size)[self.moved]
         return (np.tile(radius, count),)
 
-    def _of_choices(
-        self, sums: NDArray[Any], count: int, guarantee: Guarantee, source: Source
-    ) -> FloatArray:
-        scores = np.empty(count)
-        for place in range(count):
-            with Charge(replace(guarantee, event=self.one.part), source) as charge:
-                chosen = getattr(charge, self.one.way)(self.one.part, sums, *self.one.rest)
-            scores[place] = self.difference[np.atleast_1d(chosen)].sum()
-        return scores
+    def _of_choices(self, sums: NDArray[Any], count: int, source: Source) -> FloatArray:
+        """Return the score of each choice, all drawn at once by the sampler of the release."""
+        part, rest = self.one.part, self.one.rest
+        if self.one.way == "order":
+            chosen = gumbel_orders(sums, order_scale(part, *rest), part.count, count, source=source)
+        else:
+            flips = permutes_and_flips(sums, flip_scale(part, *rest), count, source=source)
+            chosen = flips[:, None]
+        return np.asarray(self.difference[chosen].sum(axis=1))
 
     def _scored(self, answer: Any, shape: tuple[int, int]) -> FloatArray:
         """Return the score of each draw."""

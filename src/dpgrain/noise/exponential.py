@@ -43,16 +43,40 @@ def permute_and_flip(scores: IntArray, scale: float, *, source: Source | None = 
     >>> permute_and_flip(np.array([0, 900, 0]), 1.0)
     1
     """
+    return int(permutes_and_flips(scores, scale, 1, source=source)[0])
+
+
+def permutes_and_flips(
+    scores: IntArray, scale: float, times: int, *, source: Source | None = None
+) -> IntArray:
+    """Draw ``times`` indices of the same scores at once, each as :func:`permute_and_flip` does.
+
+    Args:
+        scores: (n,) whole numbers of at most 2^52 in size, at least one.
+        scale: the mean of the noise, above 0.
+        times: the number of choices, at least 1.
+        source: random bits; by default the operating system's.
+
+    Raises:
+        ParameterError: if a parameter is out of range.
+
+    >>> permutes_and_flips(np.array([0, 900, 0]), 1.0, 3).tolist()
+    [1, 1, 1]
+    """
     scores = np.asarray(scores)
     if scores.ndim != 1 or scores.dtype.kind not in "iu" or scores.size == 0:
         raise ParameterError("scores must be a list of whole numbers, at least one.")
     scale = _validate.positive(scale=scale)
+    times = _validate.integer(minimum=1, times=times)
     if max(abs(int(scores.min())), abs(int(scores.max()))) > _LARGEST_SCORE:
         raise ParameterError("scores must be at most 2^52 in size.")
     source = source or SystemSource()
     behind = (int(scores.max()) - scores.astype(np.int64)).astype(np.float64)
-    fallen = np.flatnonzero(_coins(behind, scale, source))
-    return int(fallen[below(fallen.size, source)])
+    fallen = _coins(np.tile(behind, times), scale, source).reshape(times, scores.size)
+    # One of those whose coin fell is chosen, each as likely as the others.
+    place = np.array([below(int(number), source) for number in fallen.sum(axis=1)])
+    chosen: IntArray = (fallen.cumsum(axis=1) <= place[:, None]).sum(axis=1)
+    return chosen
 
 
 def below(count: int, source: Source) -> int:

@@ -51,21 +51,75 @@ def gumbel_order(
     >>> [int(i) for i in gumbel_order(np.array([0, 90, 180]), 1.0, 2)]
     [2, 1]
     """
+    order: IntArray = gumbel_orders(scores, scale, count, 1, source=source)[0]
+    return order
+
+
+def gumbel_orders(
+    scores: IntArray, scale: float, count: int, times: int, *, source: Source | None = None
+) -> IntArray:
+    """Draw ``times`` orders of the same scores at once, each as :func:`gumbel_order` does.
+
+    Args:
+        scores: (n,) whole numbers of at most 2^52 in size.
+        scale: the scale of the noise, above 0.
+        count: the number of indices of each order, at most n.
+        times: the number of orders, at least 1.
+        source: random bits; by default the operating system's.
+
+    Raises:
+        ParameterError: if a parameter is out of range.
+
+    >>> gumbel_orders(np.array([0, 90, 180]), 1.0, 2, 3).tolist()
+    [[2, 1], [2, 1], [2, 1]]
+    """
     scores = np.asarray(scores)
     if scores.ndim != 1 or scores.dtype.kind not in "iu":
         raise ParameterError("scores must be a list of whole numbers.")
     scale = _validate.positive(scale=scale)
     count = _validate.integer(minimum=0, count=count)
+    times = _validate.integer(minimum=1, times=times)
     if count > scores.size:
         raise ParameterError(f"count must be at most the number of scores, not {count}.")
     if count == 0:
-        return np.empty(0, dtype=np.int64)
+        return np.empty((times, 0), dtype=np.int64)
     if max(abs(int(scores.min())), abs(int(scores.max()))) > _LARGEST_SCORE:
         raise ParameterError("scores must be at most 2^52 in size.")
     # Scores are counted from the largest: those near it, which alone matter, then round the least.
     below = (scores.astype(np.int64) - int(scores.max())).astype(np.float64)
     source = source or SystemSource()
-    words = source.words(scores.size)
+    words = source.words(times * scores.size).reshape(times, scores.size)
+    orders, doubtful = _plain_orders(words, below, scale, count)
+    for place in np.flatnonzero(doubtful):
+        orders[place] = _exact_order(words[place], below, scale, count, source)
+    return orders
+
+
+def _plain_orders(
+    words: NDArray[np.uint64], below: FloatArray, scale: float, count: int
+) -> tuple[IntArray, NDArray[np.bool_]]:
+    """Return (times, count) indices by the middles of keys, and in which rows they are in doubt."""
+    middle, error = _keys(words.ravel(), np.tile(below, len(words)), scale)
+    middle, error = middle.reshape(words.shape), error.reshape(words.shape)
+    order = np.argsort(-middle, axis=1, kind="stable")
+    low, high = (
+        np.take_along_axis(ends, order, axis=1) for ends in (middle - error, middle + error)
+    )
+    # Every key before a place must lie above all those after it.
+    most = np.maximum.accumulate(high[:, ::-1], axis=1)[:, ::-1]
+    apart = np.minimum.accumulate(low, axis=1)[:, :-1] > most[:, 1:]
+    doubtful = ~np.asarray(apart[:, :count].all(axis=1)) | np.asarray(_rare(words).any(axis=1))
+    return order[:, :count].astype(np.int64), np.asarray(doubtful)
+
+
+def _rare(words: NDArray[np.uint64]) -> NDArray[np.bool_]:
+    return np.asarray((words < _RARE_STEPS) | (words > np.uint64(2**64 - 1 - _RARE_STEPS)))
+
+
+def _exact_order(
+    words: NDArray[np.uint64], below: FloatArray, scale: float, count: int, source: Source
+) -> IntArray:
+    """Return the indices of the largest keys of one order, which are narrowed where they overlap."""
     keys = _Keys(words, below, scale, source)
     order = np.argsort(-keys.middle, kind="stable")
     # The order is cut wherever all intervals before a place lie apart from all those after it.
@@ -93,8 +147,7 @@ class _Keys:
         self.low, self.high = self.middle - error, self.middle + error
         # Exact bounds of the keys that were narrowed; floating point would lose them.
         self._exact: dict[int, tuple[Any, Any]] = {}
-        rare = (words < _RARE_STEPS) | (words > np.uint64(2**64 - 1 - _RARE_STEPS))
-        for i in np.flatnonzero(rare):
+        for i in np.flatnonzero(_rare(words)):
             low, high = self._narrowed(int(i))
             while not (arithmetic(64).isfinite(low) and arithmetic(64).isfinite(high)):
                 low, high = self._narrowed(int(i))

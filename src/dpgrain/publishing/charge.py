@@ -189,8 +189,7 @@ class Charge:
             radius: how far one block moves a score.
         """
         self._take(part)
-        scale = part.scale if radius == 1 else float(raised(raised(part.scale * radius)))
-        return gumbel_order(scores, scale, part.count, source=self._source)
+        return gumbel_order(scores, order_scale(part, radius), part.count, source=self._source)
 
     def flip(self, part: ApproximateDP, scores: IntArray, radius: float = 1.0) -> int:
         """Choose a large score by permute-and-flip.
@@ -201,9 +200,7 @@ class Charge:
             radius: how far one block moves a score.
         """
         self._take(part)
-        # The division is rounded; err towards more noise.
-        scale = (1 / part.guaranteed_epsilon) * (1 + 2.0**-50)
-        return permute_and_flip(scores, float(raised(raised(scale * radius))), source=self._source)
+        return permute_and_flip(scores, flip_scale(part, radius), source=self._source)
 
     def secret(self) -> str:
         """Return 64 random hexadecimal digits, on which nothing that is published depends."""
@@ -305,6 +302,28 @@ class _Lent:
         """Draw ``size`` independent uniform 64-bit words."""
         check_maker(self._made_by, _CALLED)
         return self._source.words(size)
+
+
+def order_scale(part: ExponentialMechanism | BoundedRange, radius: float = 1.0) -> float:
+    """Return the scale of the noise of :meth:`Charge.order`, rounded up.
+
+    Args:
+        part: the part of the event.
+        radius: how far one block moves a score.
+    """
+    return part.scale if radius == 1 else float(raised(raised(part.scale * radius)))
+
+
+def flip_scale(part: ApproximateDP, radius: float = 1.0) -> float:
+    """Return the scale of the noise of :meth:`Charge.flip`, rounded up.
+
+    Args:
+        part: the part of the event.
+        radius: how far one block moves a score.
+    """
+    # The division is rounded; err towards more noise.
+    scale = (1 / part.guaranteed_epsilon) * (1 + 2.0**-50)
+    return float(raised(raised(scale * radius)))
 
 
 def tickets(event: Event) -> Counter[Event]:
