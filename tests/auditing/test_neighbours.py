@@ -6,6 +6,7 @@ from collections import Counter
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from tests.refusals import refuses
 
@@ -135,3 +136,14 @@ def test_rows_of_somewhere_else_are_refused() -> None:
     joined = people.join(others)
     with refuses("query", "joined"):
         table_of(dg.mean.query(joined, "spent", unit=dg.User(), epsilon=1.0, bounds=(0, 9)))
+
+
+def test_a_user_fills_all_elements_that_are_kept() -> None:
+    table = dg.read(ROWS, user="who")
+    asked = dg.count.query(table, unit=dg.User(3, by="page"), clip=5.0, epsilon=1.0, delta=1e-6)
+    fullest = max(
+        min(Counter(pair.one.filter(pc.equal(pair.one["who"], "0"))["page"].to_pylist()).values())
+        for pair in pairs(asked, 1, "zero_out", 0)
+        if "in 3 groups" in pair.said
+    )
+    assert fullest == 20

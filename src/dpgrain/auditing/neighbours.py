@@ -81,18 +81,30 @@ class Content:
         records: how many records it has; 0 in place of others.
         spread: whether its records lie in different groups.
         first: the place of the first group.
+        over: the number of groups in which the records lie in turn, where they are spread; 0 for as
+            many as there are.
     """
 
     number: float
     records: int
     spread: bool
     first: int = 0
+    over: int = 0
+
+    def place(self, record: int) -> int:
+        """Return the place of the group of a record.
+
+        Args:
+            record: the number of the record, from 0.
+        """
+        return self.first + (record % (self.over or self.records) if self.spread else 0)
 
     def __str__(self) -> str:
         if not self.records:
             return "no record"
         apart = self.spread and self.records > 1
-        where = "in different groups" if apart else f"in group {self.first + 1}"
+        different = f"in {self.over} groups" if self.over else "in different groups"
+        where = different if apart else f"in group {self.first + 1}"
         many = "1 record" if self.records == 1 else f"{self.records} records"
         return f"{many} {where}, numbers {self.number:g}"
 
@@ -155,6 +167,10 @@ def _contents(public: Public, relation: Relation) -> Iterator[tuple[Content, Con
         for number, many in itertools.product(public.numbers, records)
         for spread in ((False, True) if many > 1 else (False,))
     ]
+    if public.kept > 1:
+        # As many elements as are kept of a user, each with many records.
+        full = {"records": public.kept * _MANY_RECORDS, "spread": True, "over": public.kept}
+        one += [Content(number, **full) for number in public.numbers]
     if relation == "zero_out":
         yield from ((content, None) for content in one)
         return
@@ -186,6 +202,7 @@ class Public:
             elements are not protected.
         single: whether a unit is one record.
         users: whether a unit is a whole user.
+        kept: the elements of a user that are kept, as far as they are tried; 0 where none are counted.
         names: the names of people, by their numbers; the numbers without any.
     """
 
@@ -197,6 +214,7 @@ class Public:
     cells: Sequence[Row] | None
     single: bool
     users: bool
+    kept: int = 0
     names: tuple[Any, ...] = ()
 
     @staticmethod
@@ -229,6 +247,7 @@ class Public:
             cells,
             isinstance(unit, Record),
             isinstance(unit, User),
+            min(getattr(unit, "max_elements", None) or 0, _FEW_VALUES),
         )
 
     def apart_from(self, real: pa.Table) -> Public:
@@ -263,7 +282,7 @@ class Public:
         """
         rows = []
         for unit, record in itertools.product(range(count), range(content.records)):
-            place = content.first + (record if content.spread else 0)
+            place = content.place(record)
             fixed = {} if self.cells is None else self.cells[unit]
             rows.append({**self._row(unit if self.users else 0, place, content.number), **fixed})
         return rows

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from dpgrain import _validate
 from dpgrain._types import FloatArray, IntArray
 from dpgrain.errors import ParameterError
+from dpgrain.noise.choice import uniform_below
 from dpgrain.noise.inversion import RELATIVE_ERROR
 from dpgrain.noise.precision import arithmetic
 from dpgrain.noise.sources import Source, SystemSource
@@ -74,7 +75,7 @@ def permutes_and_flips(
     behind = (int(scores.max()) - scores.astype(np.int64)).astype(np.float64)
     fallen = _coins(np.tile(behind, times), scale, source).reshape(times, scores.size)
     # One of those whose coin fell is chosen, each as likely as the others.
-    place = np.array([below(int(number), source) for number in fallen.sum(axis=1)])
+    place = uniform_below(fallen.sum(axis=1), source=source)
     chosen: IntArray = (fallen.cumsum(axis=1) <= place[:, None]).sum(axis=1)
     return chosen
 

@@ -32,7 +32,7 @@ _TAIL_LOG_MASS, _FLOOR_MASS = -12.0, 1e-8
 # Tries, at most, of a question whose answer lies elsewhere than it seemed.
 _MOST_LOOKS = 4
 # Steps, at most, of a search for an answer by the δ of several ε.
-_MOST_HALVINGS = 24
+_MOST_HALVINGS = 12
 # A window may cut off the mass e^{the first}, relative to the answer; a bound from below leaves room
 # for e^{the second} times as much.
 _CUT_LOG_MASS, _SPARE_LOG_MASS = -40.0, 14.0
@@ -139,8 +139,9 @@ def _halved(way: Counted, saddle: _Saddle, delta: float, answer: float, *, upper
             return answer
         enough, there = summed.delta(epsilon) <= delta, summed.epsilon(delta)
         low, high = (low, epsilon) if enough else (epsilon, high)
-        known = high if upper else low
-        answer = min(answer, known) if upper else max(answer, known)
+        answer = min(answer, high) if upper else max(answer, low)
+        if high <= low * (1 + _RELATIVE_ACCURACY):
+            break
         if there is None or not low < there < high:
             epsilon = math.sqrt(low * high) if low else high / 4
             continue

@@ -1,0 +1,187 @@
+"""What audits find of every statistic of a table: claims, lower bounds on ε, and what they would see.
+
+    python experiments/audits.py [--draws 1000000] [--runs 200] [--seconds 60] [--only WORDS] [--write]
+
+Every statistic that the package offers is audited for records, elements and whole users, with each law
+of noise, with a public domain and with names that are found, as far as there is such a release: at
+ε = 1, δ = 10⁻⁶, for one unit and for two, under both relations. Neighbours are made of the schema of an
+odd table and of what is public (``dg.audit``); no row is read. The line of a query that has the largest
+lower bound, as a share of its claim, is shown. ``--write`` puts the table into the page on audits. The
+exit code is 4 where a claim is refuted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import sys
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+import dpgrain as dg
+from dpgrain.auditing import Audit, Line
+from dpgrain.errors import ParameterError
+from dpgrain.statistics import OFFERED
+from dpgrain.units import Unit
+
+PAGE = Path(__file__).parents[1] / "docs" / "tutorials" / "audits.md"
+BEGIN, END = "<!-- audits of every query -->\n", "<!-- end -->\n"
+PROMISE: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6}
+UNITS: dict[str, Unit] = {
+    "record": dg.Record(),
+    "element": dg.Element("day"),
+    "user": dg.User(),
+    "user of 3 days": dg.User(3, by="day"),
+}
+ITEMS = ["a", "b", "c", "d"]
+# What each statistic is asked beside unit and noise; a domain of its own is tried where there is one.
+ASKED: dict[str, dict[str, Any]] = {
+    "count": {"clip": 3.0},
+    "sum": {"value": "paid", "bounds": (0.0, 10.0), "clip": 30.0},
+    "mean": {"value": "paid", "bounds": (0.0, 10.0)},
+    "variance": {"value": "paid", "bounds": (0.0, 10.0)},
+    "std": {"value": "paid", "bounds": (0.0, 10.0)},
+    "covariance": {"values": ("paid", "age"), "bounds": ((0.0, 10.0), (0.0, 100.0))},
+    "correlation": {"values": ("paid", "age"), "bounds": ((0.0, 10.0), (0.0, 100.0))},
+    "quantiles": {"value": "paid", "bounds": (0.0, 10.0)},
+    "distribution": {"value": "paid", "edges": [0.0, 2.0, 5.0, 10.0]},
+    "histogram": {"item": "page", "clip": 3.0},
+    "top": {"item": "page", "k": 2},
+    "elements_per_user": {"by": "day"},
+}
+
+
+def table() -> dg.UserTable:
+    """Return a table whose rows nobody reads; its columns and their types are what is used."""
+    rows = {
+        "who": [1, 2, None],
+        "page": ["a", "b", None],
+        "day": [1, 1, 2],
+        "paid": [1.0, float("nan"), float("inf")],
+        "age": [30.0, -0.0, 1e300],
+    }
+    return dg.read(pa.table(rows), user="who")
+
+
+@dataclass(frozen=True)
+class Query:
+    """A query, and what it is called in the table."""
+
+    statistic: str
+    unit: str
+    options: dict[str, Any]
+
+    @property
+    def said(self) -> str:
+        names = ["named" if self.options.get("domain") == ITEMS else ""]
+        names += [str(self.options.get("noise", ""))]
+        return ", ".join(name for name in names if name) or "–"
+
+    def made(self) -> Any:
+        statistic = getattr(dg, self.statistic)
+        asked = {**ASKED[self.statistic], **self.options}
+        if self.unit == "record" and "clip" in asked:
+            # A record adds no more than this, and noise is for the bound that is stated.
+            asked["clip"] = 10.0 if "value" in asked else 1.0
+        return statistic.query(table(), unit=UNITS[self.unit], **PROMISE, **asked)
+
+
+def queries() -> Iterator[Query]:
+    """Yield all queries; of some there is no such release."""
+    for statistic, unit in itertools.product(OFFERED, UNITS):
+        names: list[dict[str, Any]] = [{}]
+        if "item" in ASKED[statistic]:
+            names.append({"domain": ITEMS})
+        for named, noise in itertools.product(names, ("gaussian", "laplace")):
+            yield Query(statistic, unit, {**named, "noise": noise})
+        if statistic == "top":
+            yield Query(statistic, unit, {"domain": ITEMS})
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of the table: the line of a query with the largest bound for its claim."""
+
+    query: Query
+    found: Audit
+
+    @property
+    def line(self) -> Line:
+        return max(self.found.lines, key=lambda line: _largest(line) / line.claim)
+
+    @property
+    def cells(self) -> list[str]:
+        line = self.line
+        number = f"{line.units}, {line.relation}"
+        bounds = [f"{bound}" for bound in (line.free, line.named)]
+        seen = min(bound.seen or float("inf") for bound in (line.free, line.named))
+        least = "–" if seen == float("inf") else f"{seen:.3g}×"
+        asked = [self.query.statistic, self.query.unit, self.query.said, number]
+        return [*asked, f"{line.claim:.4g}", *bounds, least, self.found.verdict]
+
+
+def _largest(line: Line) -> float:
+    return max(bound.epsilon or 0.0 for bound in (line.free, line.named))
+
+
+HEADINGS = (
+    "statistic", "unit", "options", "units, relation", "claim", "free", "named", "seen from", "verdict",
+)  # fmt: skip
+
+
+def rows(options: argparse.Namespace) -> Iterator[Row]:
+    """Audit the queries; yield those of which there is a release."""
+    for query in queries():
+        words = f"{query.statistic} {query.unit} {query.said}"
+        if options.only not in words:
+            continue
+        try:
+            asked = query.made()
+            found = dg.audit(
+                asked, units=(1, 2), draws=options.draws, runs=options.runs, seconds=options.seconds
+            )
+        except ParameterError as refused:
+            if not options.quiet:
+                print(f"no such release: {words}: {refused}", file=sys.stderr)
+            continue
+        if found.lines:
+            yield Row(query, found)
+
+
+def as_table(found: list[Row]) -> str:
+    """Return the rows as a table of Markdown."""
+    lines = [HEADINGS, ["---"] * len(HEADINGS), *(row.cells for row in found)]
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+
+
+def main() -> int:
+    """Print the table, row by row."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--draws", type=int, default=1_000_000)
+    parser.add_argument("--runs", type=int, default=200)
+    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--only", default="", help="queries with these letters")
+    parser.add_argument("--quiet", action="store_true", help="do not name what is refused")
+    parser.add_argument("--write", action="store_true", help="put the table into the page")
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")
+    found = []
+    for row in rows(options):
+        found.append(row)
+        print(*row.cells, sep=" | ", flush=True)
+    if options.write:
+        page = PAGE.read_text(encoding="utf-8")
+        before, after = page.split(BEGIN)[0], page.split(END)[1]
+        PAGE.write_text(f"{before}{BEGIN}\n{as_table(found)}\n{END}{after}", encoding="utf-8")
+    return 4 if any(row.found.verdict == "violated" for row in found) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
