@@ -217,7 +217,7 @@ def publishers(people: People) -> dict[str, Publisher]:
             {
                 **STATED,
                 "k": (None, 2),
-                "method": ("auto", "gaussian", "truncated", "laplace", "gumbel"),
+                "method": ("auto", "adaptive", "gaussian", "truncated", "laplace", "gumbel"),
                 "counts": (True, False),
             },
         ),

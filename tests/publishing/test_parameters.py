@@ -59,6 +59,6 @@ def test_lines_of_descriptions_fit() -> None:
 
 def test_a_default_is_that_of_the_signature() -> None:
     count, top = parameters_of(dg.count), parameters_of(dg.top)
-    assert (count["max_items"].default, top["max_items"].default) == (1000, 200)
+    assert (count["max_items"].default, top["max_items"].default) == (1000, None)
     assert count["table"].needed
     assert not count["epsilon"].needed

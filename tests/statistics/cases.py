@@ -20,6 +20,7 @@ from scipy.special import log_ndtr
 import dpgrain as dg
 from dpgrain._types import FloatArray, IntArray
 from dpgrain.accounting import (
+    AdaptiveSelection,
     Event,
     Gaussian,
     Laplace,
@@ -208,8 +209,8 @@ def recording(outcome: Outcome) -> Iterator[Recorder]:
         recorder.labels, recorder.radius = None, np.ones(1)
         return real_holdings(self, edges)
 
-    def select(data: Contributions, event: Selection, charge: Any) -> Groups:
-        real_select(data, event, charge)
+    def select(data: Contributions, event: Selection, charge: Any, again: Any = None) -> Groups:
+        real_select(data, event, charge, again)
         names = data.dictionary.groups.names
         known: dict[str, list[Any]] = {
             "item": ITEMS,
@@ -280,7 +281,7 @@ def noised_table(ask: Ask, table: dg.UserTable, outcome: Outcome) -> tuple[list[
     parts = list(release.guarantee.event.parts)
     drawn: list[Noised] = []
     kinds: dict[str, Any] = {
-        "gaussian": Selection, "truncated": TruncatedGeometric, "gumbel": Best,
+        "gaussian": (Selection, AdaptiveSelection), "truncated": TruncatedGeometric, "gumbel": Best,
     }  # fmt: skip
     for vector in recorder.vectors:
         event = vector.event

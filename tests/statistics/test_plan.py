@@ -17,8 +17,14 @@ from tests.statistics import histograms
 import dpgrain as dg
 from dpgrain.accounting import Contribution, Selection
 from dpgrain.publishing.promise import Promise
-from dpgrain.statistics.plan import grid_bits, make_plan, plan_histogram, select_by_threshold
-from dpgrain.units import RELATIONS, Relation, Unit
+from dpgrain.statistics.plan import (
+    grid_bits,
+    make_plan,
+    plan_histogram,
+    select_by_threshold,
+    select_in_rounds,
+)
+from dpgrain.units import RELATIONS, Relation, Unit, User
 
 Row: TypeAlias = tuple[int, str, str | None, float]  # user, item, cell, weight
 
@@ -153,3 +159,18 @@ def test_other_parameter_errors() -> None:
     for max_elements in (0, -1, 2.5, "3", True):
         with refuses("max_elements", "number"):
             dg.User(max_elements)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("noise", [0.01, 5.0, 1e4, 5e6])
+@pytest.mark.parametrize("items", [None, 7, 10**7, 10**12])
+def test_in_two_rounds_whoever_holds_an_item_gives_it_a_step(
+    noise: float, items: int | None
+) -> None:
+    part = Contribution(block="user")
+    first, again = select_in_rounds(noise, 1e-7, items, part, "zero_out", User())
+    assert again.first == first
+    assert first.loss().leak + again.loss().leak <= 1e-7
+    assert 1 / first.noise_multiplier**2 + 1 / again.noise_multiplier**2 <= 1 / noise**2
+    steps = 2.0 ** grid_bits(first.noise_multiplier)
+    assert steps / math.sqrt(first.max_items) >= 2.0
+    assert first.max_items <= (1 << 25 if items is None else items)

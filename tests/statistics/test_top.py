@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable
 from typing import Any, TypeAlias
@@ -10,13 +11,18 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+from tests.refusals import refuses
 from tests.statistics import cases
 
 import dpgrain as dg
 from dpgrain._types import IntArray
+from dpgrain.noise import SeededSource
+from dpgrain.publishing import charge as charge_module
 from dpgrain.statistics.plan import grid_bits
+from dpgrain.tables.engines import feed as feed_module
 from dpgrain.tables.engines import kernel
 from dpgrain.tables.held import Contributions
+from dpgrain.testing.replay import recorded, replayed
 from dpgrain.units import RELATIONS, Relation, Unit
 
 Row: TypeAlias = tuple[int | None, str | None, str | None, float | None]  # who, item, cell, x
@@ -171,3 +177,155 @@ def test_top_counts_different_users(
     for key, estimate in found.items():
         assert estimate == pytest.approx(right[key if len(keys) > 1 else key[0]], abs=1e-2)
     assert sorted(found.values(), reverse=True) == pytest.approx(right.iloc[:3].tolist(), abs=1e-2)
+
+
+# ---------------------------------------------------------------------------------------- two rounds
+
+
+def held_by_many(engine: str = "in_memory", **options: Any) -> dg.UserTable:
+    """800 users who hold 20 items that all hold, and 6 of 50 others: most weight is wasted."""
+    rng = np.random.default_rng(5)
+    who = np.repeat(np.arange(800), 26)
+    others = np.stack([20 + rng.permutation(50)[:6] for _ in range(800)])
+    items = np.concatenate([np.tile(np.arange(20), (800, 1)), others], axis=1)
+    return dg.read(
+        pa.table({"who": who, "item": items.ravel()}), user="who", engine=engine, **options
+    )
+
+
+def named_by(method: Any, engine: str = "in_memory", **options: Any) -> dg.Histogram:
+    asked: dict[str, Any] = {"unit": dg.User(), "epsilon": 1.0, "delta": 1e-6, "random_state": 3}
+    return dg.top(held_by_many(engine), "item", method=method, **(asked | options))
+
+
+def test_two_rounds_name_what_one_wastes_its_weight_on() -> None:
+    one, two = (named_by(method, counts=False) for method in ("gaussian", "adaptive"))
+    assert len(one) < 30
+    assert len(two) > 45
+    assert set(range(20)) <= set(two.items.to_pylist())
+
+
+@pytest.mark.parametrize("counts", [True, False])
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_two_rounds_are_the_default_of_whole_users_and_keep_the_promise(
+    counts: bool, relation: Relation
+) -> None:
+    release = named_by("auto", counts=counts, relation=relation)
+    assert 0.95 < release.guarantee.epsilon() <= 1.0
+    kinds = [type(part).__name__ for part in release.guarantee.event.parts]
+    assert kinds[:2] == ["Selection", "AdaptiveSelection"]
+    assert (
+        release.items.to_pylist()
+        == named_by("adaptive", counts=counts, relation=relation).items.to_pylist()
+    )
+
+
+def test_whoever_has_one_item_is_asked_once() -> None:
+    parts = named_by("auto", max_items=1).guarantee.event.parts
+    assert "AdaptiveSelection" not in [type(part).__name__ for part in parts]
+
+
+def test_weighted_counts_of_two_rounds_are_those_of_the_first() -> None:
+    release = named_by("adaptive", counts=False, epsilon=30.0, max_items=30)
+    found = dict(zip(release.items.to_pylist(), release.estimate.tolist(), strict=True))
+    assert found[0] == pytest.approx(800 / math.sqrt(26), abs=4 * release.std_error[0])
+
+
+@pytest.mark.parametrize("engine", ["duckdb", "in_memory"])
+@pytest.mark.parametrize("counts", [True, False])
+def test_two_rounds_name_the_same_on_every_engine(engine: str, counts: bool) -> None:
+    one, two = (named_by("adaptive", name, counts=counts) for name in ("in_memory", engine))
+    assert one.items.to_pylist() == two.items.to_pylist()
+    assert one.estimate.tolist() == two.estimate.tolist()
+
+
+def test_what_does_not_fit_the_memory_is_routed_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    whole = named_by("adaptive", counts=False)
+    monkeypatch.setattr(feed_module, "_CALL_KEYS", 64)
+    monkeypatch.setattr(feed_module.Feed, "kept", property(lambda _: False))
+    real = feed_module.Feed.within
+
+    def small(memory: Any, *rest: Any) -> Any:
+        return real(dataclasses.replace(memory, keys=3000, counted=3000, call=64), *rest)
+
+    monkeypatch.setattr(feed_module.Feed, "within", small)
+    parts = named_by("adaptive", "duckdb", counts=False)
+    assert parts.items.to_pylist() == whole.items.to_pylist()
+
+
+def test_what_is_beyond_everybodys_first_items_does_not_go_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    drawn: list[IntArray] = []
+
+    def up(sums: IntArray, scale: Any, *, source: Any) -> IntArray:
+        drawn.append(sums)
+        return sums + np.int64(2.5 * np.max(scale, initial=0))
+
+    monkeypatch.setattr(charge_module, "with_gaussian", up)
+    named_by("adaptive", counts=False, max_items=1)
+    first, second = drawn
+    assert 0 < (first == 0).sum() < first.size
+    assert second.size <= (first > 0).sum()
+
+
+def test_an_item_that_goes_on_is_named_whether_or_not_anybody_gives_to_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # Who gives to it depends on one person's rows, so that zeros must be drawn on like others.
+    guarantee = named_by("adaptive", counts=False).guarantee
+    part: Any = guarantee.event.parts[1]
+    monkeypatch.setattr(charge_module, "with_gaussian", lambda sums, *_, **__: sums + 10**9)
+    with charge_module.Charge(guarantee, SeededSource(1)) as charge:
+        _, passed = charge.named(part, np.array([0, 5]), 1.0, 1.0)
+    assert passed.tolist() == [True, True]
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("user", [0, 1, 2])
+def test_with_one_history_a_user_moves_both_rounds_no_farther_than_is_billed(
+    user: int, relation: Relation
+) -> None:
+    source: Any = held_by_many().source
+    rows = source.table.to_pandas()
+    mine = rows["who"] == user
+    other = rows[~mine]
+    if relation == "replace":
+        new = pd.DataFrame({"who": user, "item": np.arange(user, 70, 3)})
+        other = pd.concat([other, new])
+
+    def ask(frame: pd.DataFrame) -> dg.Histogram:
+        return dg.top(
+            dg.read(frame, user="who"), "item", unit=dg.User(), relation=relation, epsilon=1.0,
+            delta=1e-6, method="adaptive", counts=False, random_state=1,
+        )  # fmt: skip
+
+    ask(rows)
+    with recorded() as draws:
+        event = ask(rows).guarantee.event
+    with replayed(draws) as again:
+        ask(other)
+    lost = [one.lost(two)[0] for one, two in zip(draws, again, strict=True)]
+    assert len(lost) == 2
+    for moved, part in zip(lost, event.parts, strict=True):
+        billed = part.loss(1, relation).mu ** 2
+        assert 0.5 * billed < moved <= billed * (1 + 1e-9)
+    # What is below the floor, named, or beyond everybody's first items takes no part.
+    first: Any = event.parts[0]
+    second: Any = event.parts[1]
+    counts = draws[0].answer * (first.noise_multiplier / draws[0].scale[0])
+    between = (counts >= second.floor) & (counts < first.threshold) & (draws[0].sums > 0)
+    assert 0 < draws[1].sums.size == between.sum() < 50
+
+
+@pytest.mark.parametrize("unit", [dg.Element("item"), dg.User(3, by="item"), dg.Record()])
+def test_two_rounds_are_refused_where_a_block_is_not_a_whole_user(unit: Unit) -> None:
+    with refuses("method", "'adaptive'", "User()"):
+        named_by("adaptive", unit=unit)
+
+
+def test_two_rounds_are_refused_where_items_are_known() -> None:
+    with refuses("method", "'adaptive'", "leave domain out"):
+        named_by("adaptive", domain=[1, 2])

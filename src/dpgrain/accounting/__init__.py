@@ -26,7 +26,11 @@ if TYPE_CHECKING:
         SoftCore,
     )
     from dpgrain.accounting.events.known import RDP, ZCDP, ApproximateDP, PureDP
-    from dpgrain.accounting.events.naming import Selection, TruncatedGeometric
+    from dpgrain.accounting.events.naming import (
+        AdaptiveSelection,
+        Selection,
+        TruncatedGeometric,
+    )
     from dpgrain.accounting.events.nearby import StatisticallyClose
     from dpgrain.accounting.events.noise import Gaussian, Laplace
     from dpgrain.accounting.events.sampled import Participation, SampledGaussian
@@ -39,6 +43,7 @@ __all__ = [
     "RDP",
     "ZCDP",
     "AboveThreshold",
+    "AdaptiveSelection",
     "ApproximateDP",
     "Asked",
     "BandedGaussian",
@@ -94,7 +99,11 @@ face(
             "SoftCore",
         ),
         "dpgrain.accounting.events.known": ("ApproximateDP", "PureDP", "RDP", "ZCDP"),
-        "dpgrain.accounting.events.naming": ("Selection", "TruncatedGeometric"),
+        "dpgrain.accounting.events.naming": (
+            "AdaptiveSelection",
+            "Selection",
+            "TruncatedGeometric",
+        ),
         "dpgrain.accounting.events.nearby": ("StatisticallyClose",),
         "dpgrain.accounting.events.noise": ("Gaussian", "Laplace"),
         "dpgrain.accounting.events.sampled": ("Participation", "SampledGaussian"),

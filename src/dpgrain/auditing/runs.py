@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from dpgrain._types import BoolArray, IndexArray, IntArray
 from dpgrain.accounting import (
+    AdaptiveSelection,
     ApproximateDP,
     BoundedRange,
     Event,
@@ -115,7 +116,11 @@ class GivenRows(Charge):
         return answer
 
     def named(
-        self, part: Selection, sums: IntArray, radius: float, step: float
+        self,
+        part: Selection | AdaptiveSelection,
+        sums: IntArray,
+        radius: float,
+        step: float,
     ) -> tuple[IntArray, BoolArray]:
         """Name items, and keep what was added to."""
         answer: tuple[IntArray, BoolArray] = self._kept("named", part, sums, (radius, step))

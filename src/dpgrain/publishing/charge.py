@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from dpgrain._types import BoolArray, FloatArray, IndexArray, IntArray
 from dpgrain.accounting import (
+    AdaptiveSelection,
     ApproximateDP,
     BoundedRange,
     Compose,
@@ -144,13 +145,17 @@ class Charge:
         return with_noise(part, sums, scale, self._source)
 
     def named(
-        self, part: Selection, sums: IntArray, radius: float, step: float
+        self,
+        part: Selection | AdaptiveSelection,
+        sums: IntArray,
+        radius: float,
+        step: float,
     ) -> tuple[IntArray, BoolArray]:
         """Add noise to weighted counts of holders, and return which items may be named.
 
         Args:
             part: the part of the event.
-            sums: (V,) the counts, in steps.
+            sums: (V,) the counts, in steps; in a second round, those of items that go on.
             radius: the weight 1, in steps.
             step: a step, as a part of the weight 1.
 
@@ -162,6 +167,10 @@ class Charge:
         threshold = math.ceil(part.threshold / step) + 1
         scale = np.full(sums.size, part.noise_multiplier * radius)
         noisy = with_gaussian(sums, raised(scale), source=self._source)
+        if isinstance(part, AdaptiveSelection):
+            # Whoever holds an item that goes on was counted, whether or not they give to it again: to
+            # leave out zeros here would show who does.
+            return noisy, noisy >= threshold
         # Never an item to which nobody adds: a block may hold any number of items beyond those that
         # take part, and enough zeros would pass the threshold now and then.
         return noisy, (sums > 0) & (noisy >= threshold)

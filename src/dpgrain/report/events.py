@@ -102,6 +102,15 @@ def _selection(event: Any) -> str:
     )
 
 
+def _again(event: Any) -> str:
+    return (
+        f"Items with a first noisy count of at least {rounded_down(event.floor)} went on to a second "
+        "round, in which each user gave weights of norm at most 1 to some of those held, and were "
+        f"named where their noisy count was at least {rounded_down(event.threshold)}; the Gaussian "
+        f"noise had a standard deviation of {rounded_down(event.noise_multiplier)}."
+    )
+
+
 def _truncated_geometric(event: Any) -> str:
     return (
         f"Items were named, with their noisy counts of holders, where these were above "
@@ -256,6 +265,7 @@ _WORDS: dict[str, Callable[[Any], str]] = {
     "Gaussian": _gaussian,
     "Laplace": _laplace,
     "Selection": _selection,
+    "AdaptiveSelection": _again,
     "TruncatedGeometric": _truncated_geometric,
     "ApproximateDP": _known(
         lambda event: (

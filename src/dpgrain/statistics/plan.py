@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from dpgrain import _validate
-from dpgrain.accounting import BoundedRange, Contribution, Event, ExponentialMechanism, Selection
+from dpgrain.accounting import (
+    AdaptiveSelection,
+    BoundedRange,
+    Contribution,
+    Event,
+    ExponentialMechanism,
+    Selection,
+)
 from dpgrain.accounting.calibrate import calibrate_additive, gaussian_multipliers
 from dpgrain.accounting.events.noise import ADDITIVE, Additive
 from dpgrain.errors import ParameterError
@@ -21,6 +29,17 @@ from dpgrain.units import OWN_UNIT, Level, Relation, Unit, User
 # δ for names below the threshold: small, since k elements of one person cost k times it.
 SELECTION_SHARE, TOP_SHARE = 0.3, 0.7
 SELECTION_DELTA = 0.01
+# Of what selecting in two rounds gets, the first round's share of μ² and of δ.
+FIRST_SHARE, FIRST_DELTA = 0.3, 0.5
+# Standard deviations of the first round's noise above which items go on to the second.
+FLOOR = 2.0
+# Standard deviations above its threshold that the second round aims at.
+ENOUGH = 1.0
+# Of the items of a user as many take part in two rounds as this, over the variance of the first round's
+# noise, says: what 1,000 people hold who have so many items each then stands out by 3 deviations.
+_STANDING_OUT, _MOST_ITEMS = 120_000.0, 20_000
+# Items of a user that take part in two rounds at the most, so that sums of what they need are exact.
+_MOST_STATED = 1 << 25
 # Where one bound serves many coordinates, this share says how much of what clipping takes adds up in
 # the same ones, or how large the groups are whose counts divide their sums. With few coordinates what
 # clipping takes is taken to add up entirely.
@@ -46,6 +65,7 @@ class Plan:
         delta: the promised δ.
         select: how items are selected, if they are: unknown ones by a threshold, known ones by Gumbel
             noise.
+        again: how items are selected in a second round, if they are.
         bounds: the noisy norms from which clipping bounds are chosen, if they are.
         sums: the noisy sums.
         clip: the clipping bound, or None where it is chosen privately.
@@ -81,6 +101,7 @@ class Plan:
     ranges: Additive | None = None
     align: Additive | None = None
     pool: Additive | None = None
+    again: AdaptiveSelection | None = None
 
     @property
     def one_bound(self) -> bool:
@@ -95,7 +116,15 @@ class Plan:
     @property
     def event(self) -> Event:
         """All that will happen, as the accountant sees it."""
-        parts = (self.select, self.ranges, self.align, self.bounds, self.pool, self.sums)
+        parts = (
+            self.select,
+            self.again,
+            self.ranges,
+            self.align,
+            self.bounds,
+            self.pool,
+            self.sums,
+        )
         first, *rest = [part for part in parts if part is not None]
         event: Event = first
         for other in rest:
@@ -125,12 +154,20 @@ class Plan:
         """Return the share of the budget that parts get: of μ², or of ε under Laplace noise."""
         power = 1 if self.sums.law.pure else 2
 
-        def spent(part: Additive | Selection) -> float:
+        def spent(part: Additive | Selection | AdaptiveSelection) -> float:
             moved = part.contribution.sensitivity(1, self.relation, self.unit)
             return (moved / part.noise_multiplier) ** power
 
         select = self.select if isinstance(self.select, Selection) else None
-        every = (select, self.ranges, self.align, self.bounds, self.pool, self.sums)
+        every = (
+            select,
+            self.again,
+            self.ranges,
+            self.align,
+            self.bounds,
+            self.pool,
+            self.sums,
+        )
         whole = sum(spent(part) for part in every if part is not None)
         return sum(spent(part) for part in parts if part is not None) / whole
 
@@ -175,7 +212,8 @@ def make_plan(
     noise: str,
     clip: float | AutoClip,
     select: Contribution | None = None,
-    select_items: int = 1,
+    select_items: int | None = 1,
+    adaptive: bool = False,
     ranges: Contribution | None = None,
     range_share: float = 0.0,
     items: int | None = None,
@@ -192,7 +230,9 @@ def make_plan(
         clip: a fixed bound, or how to choose bounds.
         select: how blocks enter the counts by which unknown groups are selected; None where the
             domain is public.
-        select_items: at most so many groups of one block take part in selecting.
+        select_items: the number of groups of one block that take part in selecting, at most; None for
+            as many as a first round can tell apart.
+        adaptive: whether items are selected in two rounds.
         ranges: how blocks enter the counts from which the range of the numbers is chosen, if it is.
         range_share: the share of the budget that this gets.
         items: the public number of coordinates, if known.
@@ -247,8 +287,13 @@ def make_plan(
         }
     for name in events.keys() - _COUNTS:
         grid_bits(events[name].noise_multiplier)
-    chosen = None
-    if select is not None:
+    chosen, again = None, None
+    if select is not None and adaptive:
+        chosen, again = select_in_rounds(
+            events["select"].noise_multiplier, leak, select_items, parts["select"], relation, unit
+        )
+    elif select is not None:
+        assert select_items is not None  # noqa: S101 - only two rounds find it by themselves
         chosen = select_by_threshold(
             events["select"].noise_multiplier, leak, select_items, parts["select"], relation, unit
         )
@@ -266,6 +311,7 @@ def make_plan(
         events.get("ranges"),
         events.get("align"),
         events.get("pool"),
+        again,
     )
 
 
@@ -352,13 +398,72 @@ def select_by_threshold(
     unit: Unit,
 ) -> Selection:
     """The selection with the smallest threshold that gives away at most ``leak``."""
+
+    def event(threshold: float) -> Selection:
+        return Selection(noise_multiplier, threshold, max_items, contribution)
+
+    return event(
+        _least_threshold(
+            lambda threshold: event(threshold).loss(1, relation, unit).leak <= leak,
+            noise_multiplier,
+        )
+    )
+
+
+def _least_threshold(kept: Callable[[float], bool], noise_multiplier: float) -> float:
+    """Return the least threshold that keeps a promise, which all larger ones keep."""
     # The noise passes 40 standard deviations with probability below 10^-300.
     low, high = 1.0, 1.0 + 40.0 * noise_multiplier
     for _ in range(60):
         middle = (low + high) / 2
-        event = Selection(noise_multiplier, middle, max_items, contribution)
-        low, high = (low, middle) if event.loss(1, relation, unit).leak <= leak else (middle, high)
-    return Selection(noise_multiplier, high, max_items, contribution)
+        low, high = (low, middle) if kept(middle) else (middle, high)
+    return high
+
+
+def select_in_rounds(
+    noise_multiplier: float,
+    leak: float,
+    max_items: int | None,
+    contribution: Contribution,
+    relation: Relation,
+    unit: Unit,
+) -> tuple[Selection, AdaptiveSelection]:
+    """The two rounds of selecting that together cost what one of this noise would.
+
+    Args:
+        noise_multiplier: the noise of one round that would cost as much.
+        leak: the most that both rounds give away.
+        max_items: the number of items of one user that take part, at most; None for as many as the
+            first round can tell apart.
+        contribution: how users enter the counts.
+        relation: the neighbouring relation.
+        unit: the protected unit.
+    """
+    one = noise_multiplier / math.sqrt(FIRST_SHARE)
+    # One minus the share is rounded: err towards more noise.
+    two = noise_multiplier / math.sqrt(1 - FIRST_SHARE) * (1 + 2.0**-40)
+    for noise in (one, two):
+        grid_bits(noise)
+    if max_items is None:
+        max_items = max(int(min(_STANDING_OUT / one**2, _MOST_ITEMS)), 1)
+    # Whoever holds an item gives it a grid step at least: whether it goes on must not depend on who
+    # else holds it, but by its noisy count.
+    max_items = min(max_items, 1 << 2 * (grid_bits(one) - 1), _MOST_STATED)
+    part = FIRST_DELTA * leak
+    # Where both sides may hold items of their own, the second round counts the first one's twice.
+    both = 1 if AdaptiveSelection.one_sided(relation, unit) else 2
+    first = select_by_threshold(one, part / both, max_items, contribution, relation, unit)
+    left = leak - first.loss(1, relation, unit).leak
+
+    def again(threshold: float) -> AdaptiveSelection:
+        return AdaptiveSelection(
+            two, threshold, one, first.threshold, FLOOR * one, first.max_items, contribution
+        )
+
+    threshold = _least_threshold(
+        lambda threshold: again(threshold).loss(1, relation, unit).leak <= left, two
+    )
+    return first, again(threshold)
 
 
 def plan_histogram(

@@ -49,6 +49,11 @@ from dpgrain.units import Element, Law
 
 #: The columns to group by: none, one or several.
 By: TypeAlias = str | Sequence[str] | None
+#: The fact of items that are selected in two rounds.
+IN_ROUNDS = (
+    "items are selected in two rounds, of which the second turns weight to those that the first "
+    "neither named nor found hopeless"
+)
 _WITHOUT_CELL = {"own": "are their own", "drop": "are left out", "error": "are refused"}
 
 
@@ -68,9 +73,11 @@ class Request:
         domain: the public part of the domain.
         rule: the clipping bound, or how to choose bounds.
         noise: the law of the noise.
-        max_items: the number of groups of one unit that take part in selecting, at most.
+        max_items: the number of groups of one unit that take part in selecting, at most; None, in two
+            rounds, for as many as the first can tell apart.
         indicator: whether a unit counts at most 1 in each group.
         best: how many of the public groups are chosen by one-shot Gumbel noise; None for all.
+        adaptive: whether unknown items are selected in two rounds.
     """
 
     statistic: Statistic
@@ -84,9 +91,10 @@ class Request:
     domain: Domain
     rule: float | AutoClip
     noise: Law
-    max_items: int
+    max_items: int | None
     indicator: bool = False
     best: int | None = None
+    adaptive: bool = False
 
     @staticmethod
     def of(
@@ -336,6 +344,7 @@ class Request:
             clip=self.rule,
             select=select,
             select_items=1 if alone else self.max_items,
+            adaptive=self.adaptive,
             ranges=ranges,
             range_share=self.bounds.share if isinstance(self.bounds, AutoRange) else 0.0,
             items=items,
@@ -419,6 +428,8 @@ class Request:
                 f"at most {plan.select.max_items:,} items of one {plan.select.level} take part in "
                 "selecting, the first in a public order"
             )
+        if plan.again is not None:
+            facts.append(IN_ROUNDS)
         if isinstance(plan.select, Best):
             facts.append(f"the best {counted(plan.select.count, 'item')} of the list are chosen")
         if isinstance(self.bounds, tuple):

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpgrain._progress import Progress
-from dpgrain._types import FloatArray, IntArray
-from dpgrain.accounting import Selection
+from dpgrain._types import BoolArray, FloatArray, IntArray
+from dpgrain.accounting import AdaptiveSelection, Selection
 from dpgrain.accounting.events.noise import Additive
 from dpgrain.noise import RandomState
 from dpgrain.publishing import Charge, Planned, Promise, Query
@@ -32,6 +32,7 @@ from dpgrain.statistics.bounds import (
     rough_bounds,
 )
 from dpgrain.statistics.plan import (
+    ENOUGH,
     Best,
     Plan,
     grid_bits,
@@ -41,7 +42,7 @@ from dpgrain.statistics.ranges import AutoRange, AutoTree
 from dpgrain.statistics.release import Release
 from dpgrain.statistics.request import Request
 from dpgrain.tables.blocks import Blocks
-from dpgrain.tables.engines.kernel import WEIGHT_BITS, Grid, Pools
+from dpgrain.tables.engines.kernel import WEIGHT_BITS, Grid, Pools, Routes
 from dpgrain.tables.engines.protocol import Engine
 from dpgrain.tables.groups import Groups
 from dpgrain.tables.held import Contributions, candidates
@@ -271,7 +272,7 @@ def _selected(
     held = held_groups(engine, blocks, request.domain.selected, request.value)
     cells = blocks.cells(held, public=False)
     data = Contributions(engine, blocks, held, cells, request.value, request.presence)
-    groups = select(data, event, charge).sorted()
+    groups = select(data, event, charge, request.plan.again).sorted()
     same_rows = request.measure is None and not request.domain.public
     return groups, data if same_rows else None
 
@@ -300,12 +301,44 @@ def best_groups(engine: Engine, request: Request, charge: Charge) -> Groups:
     return data.dictionary.groups.take(charge.order(event, counts))
 
 
-def select(data: Contributions, event: Selection, charge: Charge) -> Groups:
-    """The groups whose noisy weighted indicator count reaches the threshold."""
+def select(
+    data: Contributions, event: Selection, charge: Charge, again: AdaptiveSelection | None = None
+) -> Groups:
+    """The groups whose noisy weighted indicator count reaches the threshold, in one round or two."""
+    return data.dictionary.groups.filter(named(data, event, charge, again)[1])
+
+
+def named(
+    data: Contributions, event: Selection, charge: Charge, again: AdaptiveSelection | None = None
+) -> tuple[FloatArray, BoolArray]:
+    """Name groups by weighted indicator counts.
+
+    Args:
+        data: the contributions of users to all groups that anybody holds.
+        event: the only round, or the first one.
+        charge: the right to draw.
+        again: the second round, if there is one.
+
+    Returns:
+        (V,) noisy counts of the only round or of the first one, which are public where groups are
+        named, and whether each is.
+    """
     grid = Grid(np.ones(1), grid_bits(event.noise_multiplier))
+    radius, step = float(grid.radius[0]), float(grid.step[0])
     sums = data.sums(grid, indicator=True, max_items=event.max_items)
-    _, named = charge.named(event, sums, float(grid.radius[0]), float(grid.step[0]))
-    return data.dictionary.groups.filter(named)
+    noisy, passed = charge.named(event, sums, radius, step)
+    counts = np.asarray(noisy * step, dtype=np.float64)
+    if again is not None:
+        # Items beyond the first of everybody were not counted, and do not go on. One step up, as
+        # rounding the noise may carry a count half a step over.
+        ahead = ~passed & (sums > 0) & (counts >= again.floor + step)
+        enough = (again.threshold + ENOUGH * again.noise_multiplier) / step
+        routes = Routes.of(noisy, ahead, enough)
+        grid = Grid(np.ones(1), grid_bits(again.noise_multiplier))
+        sums = data.routed(routes, grid, max_items=again.max_items)[ahead]
+        _, late = charge.named(again, sums, float(grid.radius[0]), float(grid.step[0]))
+        passed[np.flatnonzero(ahead)[late]] = True
+    return counts, passed
 
 
 @dataclass(frozen=True)

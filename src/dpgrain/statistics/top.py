@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -14,6 +14,7 @@ import numpy as np
 from dpgrain import _validate
 from dpgrain._progress import Progress
 from dpgrain.accounting import (
+    AdaptiveSelection,
     Event,
     Selection,
     TruncatedGeometric,
@@ -27,20 +28,21 @@ from dpgrain.publishing.expected import Expected
 from dpgrain.statistics.asked import Clip
 from dpgrain.statistics.bounds import AutoClip
 from dpgrain.statistics.histogram import as_histogram
-from dpgrain.statistics.plan import grid_bits, select_by_threshold, selection_delta
+from dpgrain.statistics.plan import select_by_threshold, select_in_rounds, selection_delta
 from dpgrain.statistics.release import Histogram
-from dpgrain.statistics.request import Request
-from dpgrain.statistics.run import Measured, SumsQuery, held_groups
+from dpgrain.statistics.request import IN_ROUNDS, Request
+from dpgrain.statistics.run import Measured, SumsQuery, held_groups, named
 from dpgrain.statistics.statistic import TOP
 from dpgrain.tables.blocks import Blocks
-from dpgrain.tables.engines.kernel import Grid
 from dpgrain.tables.engines.people import of_whole_people
 from dpgrain.tables.held import Contributions
 from dpgrain.tables.table import UserTable
 from dpgrain.units import Record, Relation, Unit
 
-Method = Literal["auto", "gaussian", "truncated", "laplace", "gumbel"]
-_METHODS = ("auto", "gaussian", "truncated", "laplace", "gumbel")
+Method = Literal["auto", "adaptive", "gaussian", "truncated", "laplace", "gumbel"]
+_METHODS = ("auto", "adaptive", "gaussian", "truncated", "laplace", "gumbel")
+# Items of a unit that take part where one round selects, at most, unless that is stated.
+_MAX_ITEMS = 200
 
 
 @publishes
@@ -58,7 +60,7 @@ def top(
     method: Method = "auto",
     counts: bool = True,
     clip: float | Literal["auto"] | AutoClip = "auto",
-    max_items: int = 200,
+    max_items: int | None = None,
     random_state: RandomState = None,
     progress: bool | None = None,
 ) -> Query[Histogram]:
@@ -80,17 +82,19 @@ def top(
               name and count of those above a threshold no lone holder reaches (the optimal rule; best
               where a unit holds one item, as in ``Element(item)``); ``"gaussian"`` selects by weighted
               counts, |W|^(−1/2) for each of the |W| items of a unit, and publishes their counts
-              with the rest of the budget (best where a unit holds several);
+              with the rest of the budget (best where a unit holds several); ``"adaptive"``, for whole
+              users, does so in two rounds, of which the second turns weight to items that the first
+              neither named nor found hopeless (best where a user holds many);
             - public items: ``"gaussian"`` or ``"laplace"`` noise on every count; ``"gumbel"`` chooses
               the best ``k`` by one-shot Gumbel noise, at a cost that does not depend on how many items
               a unit holds, and counts them with the rest of the budget (best where ``k`` is given and a
               unit holds several).
         counts: count unknown items that Gaussian noise selected. False spends all on selecting;
-            estimates are then the weighted counts.
+            estimates are then the weighted counts, of two rounds those of the first.
         clip: the clipping bound of a unit's items, a number or ``auto``. It bounds their norm where
             they are counted after selection.
-        max_items: the number of items of one unit that take part in selecting, at most. A record has
-            one.
+        max_items: the number of items of one unit that take part in selecting, at most; by default
+            200, and in two rounds as many as the noise of the first can tell apart. A record has one.
 
     Returns:
         A :class:`~dpgrain.Histogram` of counts, largest first. Counts of items that barely passed a
@@ -100,7 +104,7 @@ def top(
         ParameterError, SchemaError, DataError: as :func:`dpgrain.histogram`.
 
     Formal guarantee: (ε, δ)-DP for one unit under the relation, for every table. Source:
-    element-level paper, eq. (7); docs/theory, "Unknown domains".
+    element-level paper, eq. (7); docs/theory, "Unknown domains" and "Names in two rounds".
 
     >>> import pyarrow as pa
     >>> from dpgrain import Element, read
@@ -134,7 +138,7 @@ def top(
         clip=clip,
         noise="laplace" if laplace else "gaussian",
         domain=domain,
-        max_items=max_items,
+        max_items=_MAX_ITEMS if max_items is None else max_items,
         indicator=True,
     )
     if not request.keys:
@@ -145,7 +149,7 @@ def top(
         pairs = Blocks("element", of=request.keys[0], key=0, alone=True, of_records=True)
         request = replace(request, blocks=pairs, rule=1.0 if clip == "auto" else request.rule)
     if request.domain.selected:
-        return _unknown(request, method, counts, k, random_state, progress)
+        return _unknown(request, max_items, method, counts, k, random_state, progress)
     return _known(request, method, counts, k, random_state, progress)
 
 
@@ -174,8 +178,8 @@ def _known(
     progress: bool | None,
 ) -> Query[Histogram]:
     """Return the query for counts of public items."""
-    if method == "truncated":
-        raise ParameterError("method='truncated' is for unknown items; leave domain out.")
+    if method in ("truncated", "adaptive"):
+        raise ParameterError(f"method={method!r} is for unknown items; leave domain out.")
     if not counts:
         raise ParameterError("counts=False is for unknown items with method='gaussian'.")
     # One element of a table of people may move a person from an item to another.
@@ -214,31 +218,45 @@ def _one_count(request: Request) -> bool:
 
 def _unknown(
     request: Request,
+    stated: int | None,
     method: Method,
     counts: bool,
     k: int | None,
     random_state: RandomState,
     progress: bool | None,
 ) -> Query[Histogram]:
-    """Return the query for counts of items that are selected first, or at once."""
+    """Return the query for counts of items that are selected first, or at once.
+
+    ``stated`` is the number of items of one unit that take part, where that was stated.
+    """
     if method in ("laplace", "gumbel"):
         raise ParameterError(f"method={method!r} needs a public domain; give domain=.")
+    users = request.blocks.block == "user"
+    if method == "adaptive" and not users:
+        raise ParameterError(
+            "method='adaptive' selects items of whole users; take method='gaussian', or unit=User().",
+            name="method",
+        )
     alone = request.blocks.alone or request.blocks.block == "record"
-    most = 1 if alone else request.max_items
+    most = 1 if alone or request.max_items is None else request.max_items
     if request.domain.public:
-        if method == "truncated" or not counts:
+        if method in ("truncated", "adaptive") or not counts:
             raise ParameterError(
-                "domain must be public for all columns, or for none, with method='truncated' or "
-                "counts=False."
+                "domain must be public for all columns, or for none, with method='truncated', "
+                "'adaptive' or counts=False."
             )
         method = "gaussian"
     if method == "truncated" or (
         _chosen_here(method) and _truncated_is_better(request, most, counts)
     ):
         return TruncatedQuery(request, None if alone else most, k, random_state, progress)
+    # Who has one item can turn no weight from it to another.
+    if method == "adaptive" or (method == "auto" and users and most > 1):
+        least = request.max_items if request.blocks.one_row else stated
+        request = replace(request, adaptive=True, max_items=least)
     if counts:
         return _counted(request, k, random_state, progress)
-    return NamesQuery(request, most, k, random_state, progress)
+    return NamesQuery(request, 1 if alone else request.max_items, k, random_state, progress)
 
 
 # A choice between mechanisms asks for an event, and the release that follows asks for it again.
@@ -260,8 +278,8 @@ def _truncated_event(request: Request, most: int) -> TruncatedGeometric:
     )
 
 
-def _weighted(request: Request, most: int) -> Selection:
-    """Selecting by weighted counts with the whole budget."""
+def _weighted(request: Request, most: int | None) -> tuple[Selection, AdaptiveSelection | None]:
+    """Selecting by weighted counts with the whole budget, in one round or in two."""
     contribution = request.blocks.contribution(
         items=None, cells=None, single=request.blocks.alone, norm="l2"
     )
@@ -274,9 +292,11 @@ def _weighted(request: Request, most: int) -> Selection:
         relation=promise.relation,
         unit=promise.plain_unit,
     ).noise_multiplier
-    return select_by_threshold(
-        noise, leak, most, contribution, promise.relation, promise.plain_unit
-    )
+    unit = promise.plain_unit
+    if request.adaptive:
+        return select_in_rounds(noise, leak, most, contribution, promise.relation, unit)
+    assert most is not None  # noqa: S101 - only two rounds find it by themselves
+    return select_by_threshold(noise, leak, most, contribution, promise.relation, unit), None
 
 
 def _truncated_is_better(request: Request, most: int, counts: bool) -> bool:
@@ -286,7 +306,7 @@ def _truncated_is_better(request: Request, most: int, counts: bool) -> bool:
     except ParameterError:
         # Nothing bounds what a unit changes in counts that are not clipped.
         return False
-    gaussian = request.plan.select if counts else _weighted(request, most)
+    gaussian = request.plan.select if counts else _weighted(request, most)[0]
     assert isinstance(gaussian, Selection)  # noqa: S101 - unknown items are selected by a threshold
     return bool(event.cutoff + 1 <= gaussian.threshold * math.sqrt(most))
 
@@ -387,36 +407,35 @@ class TruncatedQuery(_HeldQuery):
 class NamesQuery(_HeldQuery):
     """Names and weighted counts, for the whole promise."""
 
-    @property
-    def event(self) -> Selection:
-        """The noise of the counts, and the threshold."""
-        return _weighted(self.request, 1 if self.most is None else self.most)
+    @cached_property
+    def rounds(self) -> tuple[Selection, AdaptiveSelection | None]:
+        """The noise of the counts, and the threshold, of each round."""
+        return _weighted(self.request, self.most)
 
     @property
     def plan(self) -> Planned:
         """The noise of the weighted counts, and the count that is named."""
-        event = self.event
+        first, again = self.rounds
         facts = [
-            f"at most {event.max_items:,} items of one unit take part, the first in a public order",
-            f"items with a noisy weighted count of at least {event.threshold:.4g} are named",
+            f"at most {first.max_items:,} items of one unit take part, the first in a public order",
+            f"items with a noisy weighted count of at least {first.threshold:.4g} are named",
         ]
-        expected = Expected(event.noise_multiplier, threshold=event.threshold)
-        return self._planned(event, facts, expected)
+        if again is not None:
+            facts.append(IN_ROUNDS)
+        expected = Expected(first.noise_multiplier, threshold=first.threshold)
+        return self._planned(first if again is None else first + again, facts, expected)
 
     def run(self, charge: Charge) -> Histogram:
         """Add up the weights of each item's holders, and name those that pass."""
-        event = self.event
-        grid = Grid(np.ones(1), grid_bits(event.noise_multiplier))
+        first, again = self.rounds
         with self._opened(charge) as data:
-            sums = data.sums(grid, indicator=True, max_items=event.max_items)
+            counts, passed = named(data, first, charge, again)
             groups = data.dictionary.groups
-        step = float(grid.step[0])
-        noisy, passed = charge.named(event, sums, float(grid.radius[0]), step)
         size = int(passed.sum())
         release = Histogram(
             groups.filter(passed),
-            np.asarray(noisy[passed] * step, dtype=np.float64),
-            np.full(size, event.noise_multiplier),
+            counts[passed],
+            np.full(size, first.noise_multiplier),
             np.ones(size),
             charge.guarantee,
             replace(self.request.asked(), each="share", clip=Clip(1.0, takes=False)),

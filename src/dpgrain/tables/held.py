@@ -14,7 +14,7 @@ from dpgrain._types import FloatArray, IntArray
 from dpgrain.tables.blocks import Blocks
 from dpgrain.tables.dictionary import Cells, Dictionary
 from dpgrain.tables.engines import kernel
-from dpgrain.tables.engines.kernel import Grid, Layout, Pools
+from dpgrain.tables.engines.kernel import Grid, Layout, Pools, Routes
 from dpgrain.tables.engines.protocol import Engine, Summed, Users
 from dpgrain.tables.groups import Groups
 from dpgrain.tables.split import Split
@@ -101,6 +101,17 @@ class Contributions:
             indicator=indicator,
             max_items=max_items,
         )
+
+    def routed(self, routes: Routes, grid: Grid, *, max_items: int) -> IntArray:
+        """Return the sums of what whole users give to the items that they take, (coordinates,).
+
+        Args:
+            routes: the order in which users take items, and what each needs.
+            grid: the bound 1 and its grid.
+            max_items: the number of items of a user that take part, the first in public order.
+        """
+        shape = (self.dictionary.layout.items,)
+        return self._clipped(kernel.routed_sum, routes, shape, grid=grid, max_items=max_items)
 
     def holders(self, *, max_items: int | None = None) -> IntArray:
         """Count the blocks that hold each coordinate, (coordinates,); nothing is clipped.

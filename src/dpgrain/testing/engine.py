@@ -30,7 +30,7 @@ from dpgrain.statistics import (
 from dpgrain.statistics import sum as total
 from dpgrain.tables.blocks import Blocks
 from dpgrain.tables.elements import Elements
-from dpgrain.tables.engines.kernel import WEIGHT_BITS, Grid, Pools
+from dpgrain.tables.engines.kernel import WEIGHT_BITS, Grid, Pools, Routes
 from dpgrain.tables.engines.protocol import Engine, Form, Opener
 from dpgrain.tables.groups import Groups
 from dpgrain.tables.held import Contributions, candidates
@@ -550,4 +550,8 @@ def _integers(
     if not isinstance(unit, Record):
         result["first"] = data.sums(Grid(np.ones(1), 20), max_items=2)
         result["holdings"] = data.holdings(np.array([1, 3, 9, 2**62]))
+    if isinstance(unit, User) and unit.max_elements is None:
+        first = 1 + np.arange(len(groups)) * 7919 % 13
+        routes = Routes.of(first, first > 4, 9.0)
+        result["routed"] = data.routed(routes, Grid(np.ones(1), 20), max_items=5)
     return result

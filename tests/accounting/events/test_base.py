@@ -17,6 +17,7 @@ import dpgrain.accounting as accounting
 from dpgrain.accounting import (
     RDP,
     ZCDP,
+    AdaptiveSelection,
     ApproximateDP,
     BandedGaussian,
     BoundedRange,
@@ -57,6 +58,7 @@ EVENTS: dict[str, Event] = {
     "rdp": RDP(_ORDERS, tuple(0.01 * order for order in _ORDERS), "element"),
     "bounded-range": BoundedRange(0.02, 30, "element"),
     "selection": Selection(4.0, 45.0, 1),
+    "adaptive-selection": AdaptiveSelection(4.0, 45.0, 6.0, 60.0, 12.0, 5),
     "truncated-geometric": TruncatedGeometric(0.4, 60),
     "pairs": SampledGaussian(1.5, 0.02, 60),
     "pairs-disjoint": SampledGaussian(1.0, 0.05, 20, blocks="disjoint"),
@@ -208,6 +210,10 @@ MORE: dict[str, tuple[Event, Event]] = {
     "rate": (BoundedRange(0.1, 5), BoundedRange(0.11, 5)),
     "choices": (BoundedRange(0.1, 5), BoundedRange(0.1, 6)),
     "threshold": (Selection(4.0, 26.0, 1), Selection(4.0, 25.0, 1)),
+    "floor": (
+        AdaptiveSelection(4.0, 26.0, 6.0, 40.0, 12.0, 9),
+        AdaptiveSelection(4.0, 26.0, 6.0, 40.0, 11.0, 9),
+    ),
     "cutoff": (TruncatedGeometric(1.0, 14), TruncatedGeometric(1.0, 13)),
     "sampled-noise": (SampledGaussian(1.0, 0.05, 20), SampledGaussian(0.98, 0.05, 20)),
     "sampled-rate": (SampledGaussian(1.0, 0.05, 20), SampledGaussian(1.0, 0.051, 20)),

@@ -15,6 +15,7 @@ from tests.refusals import refuses
 from dpgrain.accounting import (
     RDP,
     ZCDP,
+    AdaptiveSelection,
     ApproximateDP,
     BoundedRange,
     Compose,
@@ -41,6 +42,7 @@ EVENTS: list[Event] = [
     Laplace(2.0),
     Laplace(2.0, Contribution(norm="l1", coordinates="signed", cells=9), count=2),
     Selection(4.0, threshold=30.0, max_items=3),
+    AdaptiveSelection(4.0, 30.0, 6.0, 40.0, floor=12.0, max_items=3),
     TruncatedGeometric(1.0, cutoff=20, max_items=3),
     BoundedRange(0.1, count=9),
     ApproximateDP(0.5, 1e-7, "element", "replace", count=3),

@@ -15,15 +15,19 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.special import ndtr
 from tests.refusals import refuses
 
 from dpgrain.accounting import (
+    AdaptiveSelection,
     BoundedRange,
     Contribution,
     Loss,
+    Selection,
     TruncatedGeometric,
     calibrate_truncated_geometric,
 )
+from dpgrain.accounting.events import naming
 from dpgrain.units import OWN_UNIT, RELATIONS, Element, Level, Record, Relation, Unit, User
 
 EPSILONS = [0.0, 0.1, 0.35, 0.7, 1.0, 1.4, 2.0, 2.8, 4.0, 6.0, 9.0]
@@ -478,3 +482,159 @@ def test_what_nothing_bounds_is_refused() -> None:
     for wrong in ({"rate": -1.0}, {"count": 0}, {"level": "group"}):
         with refuses(next(iter(wrong))):
             BoundedRange(**{"rate": 1.0, **wrong})
+
+
+# ---------------------------------------------------------------------------------------- two rounds
+
+# Small noise and low thresholds, so that an item of one user alone is named often enough to be seen.
+IN_ROUNDS = [
+    AdaptiveSelection(
+        second, 1 + z * second, first, 1 + z * first, c * first, 6, Contribution("user")
+    )
+    for second, first, z, c in [(0.5, 0.7, 2.5, 0.5), (1.0, 1.5, 2.0, 1.0), (0.3, 0.5, 2.5, 2.0)]
+]
+
+#: From (runs, items) first noisy counts and whether each goes on, to squared weights, before they are
+#: scaled to add up to 1.
+Rule = Callable[[Any, Any], Any]
+
+RULES: dict[str, Rule] = {
+    "all alike": lambda _, ahead: ahead.astype(float),
+    "all to the first": lambda _, ahead: ahead & (np.cumsum(ahead, axis=1) == 1),
+    "all to the least": lambda y, ahead: (
+        ahead & (y == np.where(ahead, y, 9e9).min(1, keepdims=True))
+    ),
+    "by need": lambda y, ahead: np.where(ahead, np.maximum(y, 0.1) ** -2.0, 0.0),
+    "half to one": lambda _, ahead: ahead * np.where(np.cumsum(ahead, axis=1) == 1, 9.0, 1.0),
+}
+
+
+def weights_of(rule: Rule, y: Any, ahead: Any) -> Any:
+    squares = np.asarray(rule(y, ahead), dtype=float)
+    return np.sqrt(squares / np.maximum(squares.sum(axis=1, keepdims=True), 1e-300))
+
+
+def alone(event: AdaptiveSelection, items: int, rule: Rule, runs: int = 40_000) -> float:
+    """How often an item of one user is named who holds so many, and nobody else any."""
+    rng = np.random.default_rng(items)
+    y = 1 / math.sqrt(items) + event.first_noise_multiplier * rng.standard_normal((runs, items))
+    named = y >= event.first_threshold
+    ahead = ~named & (y >= event.floor)
+    weights = weights_of(rule, y, ahead)
+    passes = ndtr((weights - event.threshold) / event.noise_multiplier) * ahead
+    return float(1 - ((1 - passes).prod(axis=1) * ~named.any(axis=1)).mean())
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("event", IN_ROUNDS, ids=["wide", "noisy", "narrow"])
+def test_items_of_one_user_alone_are_named_no_more_often_than_claimed(
+    event: AdaptiveSelection, rule: str
+) -> None:
+    claimed = (event.first + event).loss().leak
+    found = [alone(event, items, RULES[rule]) for items in range(1, event.max_items + 1)]
+    assert max(found) <= claimed + 4 * math.sqrt(claimed / 40_000)
+    # The claim is a union bound and a worst rule, and no more than that.
+    if rule == "all alike":
+        assert max(found) > 0.4 * claimed
+
+
+def outcomes(event: AdaptiveSelection, here: bool, rule: Rule) -> Any:
+    """The law of which items are named: one that another user holds, and one of this user alone.
+
+    By a sum over a grid of the first round's noise; the second one's is in closed form. This user, if
+    here, holds both items, and the other one only the first.
+    """
+    edges = np.linspace(-9.0, 9.0, 401) * event.first_noise_multiplier
+    steps = (edges[1:] + edges[:-1]) / 2
+    mass = np.diff(ndtr(edges / event.first_noise_multiplier))
+    mass /= mass.sum()
+    one, two = (grid.ravel() for grid in np.meshgrid(steps, steps, indexing="ij"))
+    weight = np.outer(mass, mass).ravel()
+    share = 1 / math.sqrt(2) if here else 0.0
+    y = np.stack([1 + share + one, share + two], axis=1)
+    held = np.array([True, here])
+    named = held & (y >= event.first_threshold)
+    ahead = held & ~named & (y >= event.floor)
+    mine = weights_of(rule, y, ahead) * here
+    # Whoever holds one item gives all to it, if it goes on.
+    total = mine + np.stack([ahead[:, 0], np.zeros(y.shape[0])], axis=1)
+    passes = named + ahead * ndtr((total - event.threshold) / event.noise_multiplier)
+    first, last = passes.T
+    law = [(1 - first) * (1 - last), first * (1 - last), (1 - first) * last, first * last]
+    return np.array([float((weight * one).sum()) for one in law])
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("event", IN_ROUNDS, ids=["wide", "noisy", "narrow"])
+def test_names_of_two_rounds_cost_no_more_than_claimed(event: AdaptiveSelection, rule: str) -> None:
+    there, gone = (outcomes(event, here, RULES[rule]) for here in (True, False))
+    loss = (event.first + event).loss()
+    for epsilon in EPSILONS:
+        for p, q in ((there, gone), (gone, there)):
+            assert np.maximum(p - math.exp(epsilon) * q, 0).sum() <= loss.delta(epsilon) + 1e-4
+
+
+def test_the_search_of_two_rounds_sees_a_second_round_that_is_not_paid_for() -> None:
+    event = IN_ROUNDS[2]
+    there, gone = (outcomes(event, here, RULES["by need"]) for here in (True, False))
+    loss = event.first.loss()
+    worst = max(
+        np.maximum(there - math.exp(epsilon) * gone, 0).sum() - loss.delta(epsilon)
+        for epsilon in EPSILONS
+    )
+    assert worst > 1e-3
+
+
+@pytest.mark.parametrize("count", [1, 2, 5, 40, 3000])
+def test_no_weights_pass_more_often_than_the_concave_bound(count: int) -> None:
+    rng = np.random.default_rng(count)
+    laws = [(6.0, 1.0, 1.0), (40.0, 6.0, 1.0), (2.0, 0.3, 1.0), (9.0, 1.0, 4.0)]
+    for threshold, noise, largest in laws:
+        bound = naming._Passing.of(threshold, noise, largest).most(float(count))
+        best = 0.0
+        for sharp in (0.0, 0.5, 1.0, 2.0, 4.0, 20.0):
+            squares = rng.exponential(size=(200, count)) ** sharp
+            weights = largest * np.sqrt(squares / squares.sum(axis=1, keepdims=True))
+            best = max(best, ndtr((weights - threshold) / noise).sum(axis=1).max())
+        assert best <= bound <= 1.3 * best + ndtr((largest - threshold) / noise) * 1.02
+
+
+def test_fewer_items_than_one_pass_in_proportion() -> None:
+    passing = naming._Passing.of(6.0, 1.0, 1.0)
+    assert passing.most(0.25) == pytest.approx(passing.most(1.0) / 4)
+    grows = [passing.most(count) for count in np.geomspace(0.1, 1e5, 60)]
+    slopes = np.diff(grows) / np.diff(np.geomspace(0.1, 1e5, 60))
+    assert (np.diff(grows) > 0).all()
+    assert (np.diff(slopes) <= 1e-18).all()
+
+
+def test_both_sides_pay_where_both_may_hold_items_of_their_own() -> None:
+    event = IN_ROUNDS[0]
+    rounds = event.first + event
+    assert rounds.loss(relation="replace").leak >= 2 * rounds.loss().leak * (1 - 1e-9)
+    for unit in (Record(), Element()):
+        assert rounds.loss(unit=unit).leak >= 2 * rounds.loss().leak * (1 - 1e-9)
+    assert rounds.loss(3).leak > 3 * rounds.loss().leak
+
+
+def test_several_users_of_one_item_are_named_no_more_often_than_claimed() -> None:
+    event, users = IN_ROUNDS[1], 3
+    # All have this item alone, and give it all that they have.
+    rng = np.random.default_rng(0)
+    y = users + event.first_noise_multiplier * rng.standard_normal(100_000)
+    named = y >= event.first_threshold
+    ahead = ~named & (y >= event.floor)
+    later = ahead * ndtr((users - event.threshold) / event.noise_multiplier)
+    assert 0.2 < named.mean() <= event.first.loss(users).leak
+    assert 0.2 < later.mean() <= event.loss(users).leak
+
+
+def test_a_second_round_is_of_whole_users() -> None:
+    with refuses("contribution", "element"):
+        AdaptiveSelection(1.0, 5.0, 2.0, 8.0, 4.0, 9, Contribution())
+    with refuses("floor", "-4.0"):
+        AdaptiveSelection(1.0, 5.0, 2.0, 8.0, -4.0, 9)
+
+
+def test_the_second_round_knows_the_first() -> None:
+    assert IN_ROUNDS[0].first == Selection(0.7, 1 + 2.5 * 0.7, 6, Contribution("user"))

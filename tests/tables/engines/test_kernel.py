@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import defaultdict
 from dataclasses import dataclass
@@ -21,11 +22,13 @@ from dpgrain.tables.engines.kernel import (
     Grid,
     Layout,
     Pools,
+    Routes,
     clipped_sum,
     norm_histogram,
     pair_totals,
     pooled_counts,
     record_sum,
+    routed_sum,
 )
 
 Norm = Literal["l2", "l1"]
@@ -417,3 +420,101 @@ def test_nothing_adds_nothing() -> None:
             pools = Pools(np.array([0.5, 1]), cells, scale, cells + 1, count, 1)
             pooled_counts(nothing, None, layout, pools, np.zeros(pools.shape, dtype=np.int64))
         assert not out.any()
+
+
+# ------------------------------------------------------------------------------------ a second round
+
+# Items of all small graphs of people and items.
+_SMALL = 4
+
+
+def routed(held: list[list[int]], routes: Routes, most: int, bits: int = 12) -> IntArray:
+    """What people who hold these items give."""
+    layout = Layout(_SMALL, 1, np.zeros(_SMALL, dtype=np.int64))
+    keys = [(who << layout.user_shift) | item for who, items in enumerate(held) for item in items]
+    out = np.zeros(_SMALL, dtype=np.int64)
+    grid = Grid(np.ones(1), bits)
+    routed_sum(np.array(sorted(keys), dtype=np.int64), None, layout, routes, out,
+               grid=grid, max_items=most)  # fmt: skip
+    return out
+
+
+def guidance(seed: int) -> Routes:
+    """Routes after some first round: many equal counts, and some items that do not go on."""
+    rng = np.random.default_rng(seed)
+    first = rng.integers(1, 9, _SMALL)
+    return Routes.of(first, rng.random(_SMALL) < 0.8, float(rng.choice([0.5, 3.0, 20.0])))
+
+
+SETS = [[i for i in range(_SMALL) if number >> i & 1] for number in range(1 << _SMALL)]
+
+
+def farthest(most: int, seed: int, others: list[list[int]]) -> tuple[int, int]:
+    """How far anybody moves the sums, squared: removed, and exchanged for anybody."""
+    routes = guidance(seed)
+    sums = [routed([*others, items], routes, most) for items in SETS]
+    squares = [[int(((one - two) ** 2).sum()) for two in sums] for one in sums]
+    return max(square[0] for square in squares), max(max(square) for square in squares)
+
+
+@pytest.mark.search
+@pytest.mark.parametrize("seed", range(12))
+def test_nobody_moves_the_second_round_farther_than_a_vector_of_norm_one(seed: int) -> None:
+    # All graphs of three people and four items, and whoever one of them may be exchanged for.
+    limit, worst = (1 << 12) ** 2, [0, 0]
+    for one, two in itertools.product(SETS, repeat=2):
+        removed, exchanged = farthest(1 + seed % 4, seed, [one, two])
+        assert removed <= limit
+        assert exchanged <= 2 * limit
+        worst = [max(worst[0], removed), max(worst[1], exchanged)]
+    # Weight is not thrown away: whoever gives anything gives a vector of about norm 1.
+    if guidance(seed).items.size:
+        assert worst[0] > 0.99 * limit
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_search_sees_whoever_gives_more(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = kernel._Blocks.clip
+    monkeypatch.setattr(kernel._Blocks, "clip", lambda *rest: real(*rest) * 5 // 4)
+    if guidance(seed).items.size:
+        assert farthest(4, seed, [])[0] > (1 << 12) ** 2
+
+
+def plainly_routed(items: list[int], routes: Routes, most: int) -> dict[int, Fraction]:
+    """The squared share of each item that one person gives to, by the rule in words."""
+    first = items[:most]
+    taken: list[int] = []
+    room = Fraction(len(first) * routes.room)
+    for item in sorted((i for i in first if routes.rank[i] >= 0), key=lambda i: routes.rank[i]):
+        room -= int(routes.needs[routes.rank[item]]) ** 2
+        if room < 0 and taken:
+            break
+        taken.append(item)
+    needs = {item: Fraction(int(routes.needs[routes.rank[item]])) for item in taken}
+    norm = sum(need**2 for need in needs.values())
+    return {item: need**2 / norm for item, need in needs.items()}
+
+
+@pytest.mark.parametrize("most", [1, 3, 4])
+@pytest.mark.parametrize("seed", range(10))
+def test_a_second_round_follows_the_rule(seed: int, most: int) -> None:
+    routes = guidance(seed)
+    for items in SETS:
+        out, right = routed([items], routes, most, bits=20), plainly_routed(items, routes, most)
+        for item in range(_SMALL):
+            share = math.sqrt(right.get(item, Fraction(0)))
+            assert out[item] / 2**20 == pytest.approx(share, abs=3e-6)
+
+
+def test_items_are_taken_from_the_largest_count_on() -> None:
+    routes = Routes.of(np.array([10, 30, 12, 30]), np.array([True, True, False, True]), 30.0)
+    assert routes.items.tolist() == [1, 3, 0]
+    assert routes.rank.tolist() == [2, 0, -1, 1]
+    assert (np.sqrt(routes.room) / routes.needs[:2]).tolist() == [1.0, 1.0]
+    assert routes.needs[2] == math.ceil(30 / 10 * math.sqrt(routes.room))
+
+
+def test_a_second_round_of_nothing_is_nothing() -> None:
+    nothing = Routes.of(np.array([3, 2, 1, 4]), np.zeros(4, dtype=np.bool_), 9.0)
+    assert routed(SETS, nothing, 4).tolist() == [0, 0, 0, 0]
+    assert routed([], guidance(1), 4).tolist() == [0, 0, 0, 0]

@@ -33,7 +33,7 @@ _HOMES = {
     kind: f"dpgrain.accounting.events.{module}"
     for module, kinds in {
         "noise": ("Gaussian", "Laplace"),
-        "naming": ("Selection", "TruncatedGeometric"),
+        "naming": ("AdaptiveSelection", "Selection", "TruncatedGeometric"),
         "known": ("ApproximateDP", "ZCDP", "RDP"),
         "shuffled": ("Binomial", "Poisson"),
         "sampled": ("SampledGaussian", "Participation"),

@@ -33,6 +33,10 @@ WEIGHT_BITS = 10
 _POOLED_USERS = 1 << 20
 # Factor that lowers the scale to the bound, by more than float64 rounding can raise it.
 _SAFETY_FACTOR = 1.0 - 2.0**-40
+# Bits of the fraction of what an item needs, as a part of what its holders gave it before.
+_NEED_BITS = 12
+#: The most that an item needs. The sum of so many squares is exact for 2^25 items.
+MOST_NEED = 1 << 14
 
 
 @dataclass(frozen=True)
@@ -132,6 +136,43 @@ class Pools:
         return self.count, self.edges.size - 1
 
 
+@dataclass(frozen=True, eq=False)
+class Routes:
+    """The items to which users turn their weight, with what each needs, for a second round of counts.
+
+    Args:
+        rank: (V,) the place of each item in the order in which users take items; −1 where it has none.
+        items: (n,) the items that have a place, in that order.
+        needs: (n,) what each needs from a holder, from 1 to :data:`MOST_NEED`.
+        room: the squared needs that a holder of one item has room for; of t items, t times that.
+    """
+
+    rank: IntArray
+    items: IntArray
+    needs: IntArray
+    room: int
+
+    @staticmethod
+    def of(first: IntArray, ahead: BoolArray, enough: float) -> Routes:
+        """Return the routes after a first round; all of it is a function of each item's own count.
+
+        Args:
+            first: (V,) noisy counts of the first round.
+            ahead: (V,) whether an item takes part in the second; its count is above 0 then.
+            enough: the count that is enough.
+
+        Whoever holds t items gave an item 1/√t, and gives it now enough ÷ count times as much, from the
+        largest count on. Among equal counts the public order decides.
+        """
+        items = np.flatnonzero(ahead)
+        items = items[np.argsort(-first[items], kind="stable")]
+        rank = np.full(first.size, -1, dtype=np.int64)
+        rank[items] = np.arange(items.size)
+        needs = np.ceil(enough * 2.0**_NEED_BITS / first[items])
+        needs = np.clip(needs, 1.0, MOST_NEED).astype(np.int64)
+        return Routes(rank, items, needs, 1 << 2 * _NEED_BITS)
+
+
 def clipped_sum(
     keys: IntArray,
     totals: FloatArray | None,
@@ -164,6 +205,52 @@ def clipped_sum(
         sums = np.ones_like(sums)
     codes = pairs & ((1 << layout.item_bits) - 1)
     np.add.at(out, codes, blocks.clip(sums, grid, unit))
+
+
+def routed_sum(
+    keys: IntArray,
+    _: FloatArray | None,
+    layout: Layout,
+    routes: Routes,
+    out: IntArray,
+    *,
+    grid: Grid,
+    max_items: int,
+    max_elements: int | None = None,
+) -> None:
+    """Add up what users give to the items that they take, each a vector of norm 1.
+
+    A user takes items in the order of the routes while there is room for what they need, and at least
+    one; and gives to each in proportion to what it needs.
+
+    Args:
+        keys: (r,) sorted keys of whole users, one per record or one per pair.
+        layout: the packing of keys, in one cell.
+        routes: the order of the items, and what each needs.
+        out: (V,) sums in grid steps, added to in place, modulo 2^64.
+        grid: the bound 1 and its grid.
+        max_items: the number of items of a block that take part, the first in the public order.
+        max_elements: the number of blocks of a user that are kept, the first in the public order.
+    """
+    pairs, sums, blocks = _blocks(keys, None, layout, max_elements)
+    pairs, sums, blocks = blocks.keep(blocks.among_first_items(max_items), pairs, sums)
+    held = blocks.lengths
+    rank = routes.rank[pairs & ((1 << layout.item_bits) - 1)]
+    ahead = rank >= 0
+    owner = np.repeat(np.arange(held.size), held)[ahead]
+    # Each user's items in the order of the routes.
+    packed = (owner << layout.item_bits) | rank[ahead]
+    packed.sort()
+    taken = _Blocks.of(packed, layout)
+    needs = routes.needs[packed & ((1 << layout.item_bits) - 1)]
+    needed = np.cumsum(needs * needs)
+    before = needed[taken.starts] - needs[taken.starts] ** 2
+    needed -= np.repeat(before, taken.lengths)
+    within = needed <= np.repeat(held[taken.user] * routes.room, taken.lengths)
+    within[taken.starts] = True
+    packed, weights, taken = taken.keep(within, packed, needs.astype(np.float64))
+    items = routes.items[packed & ((1 << layout.item_bits) - 1)]
+    np.add.at(out, items, taken.clip(weights, grid, 1.0))
 
 
 def norm_histogram(
