@@ -17,12 +17,13 @@ from tests.torch.library import torch
 from tests.torch.trainers import RECORDS, USERS, datasets, texts, trainer, weights
 
 # isort: split
+import dpgrain as dg
 from dpgrain.accounting import SampledGaussian
 from dpgrain.errors import ParameterError
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.torch import losses
+from dpgrain.torch.card import PROMISE
 from dpgrain.torch.engine import PrivacyEngine
-from dpgrain.torch.trainer import PROMISE
 from dpgrain.units import Element, Record, User
 
 pytestmark = [
@@ -449,3 +450,35 @@ def test_a_model_is_tried_at_the_stated_length(tmp_path: Path) -> None:
     data = texts().map(lambda row: {"labels": row["input_ids"]})
     with pytest.raises(ParameterError):
         trainer(tmp_path, data, model=bert, privacy={"max_length": 17}).train()
+
+
+def test_the_loss_on_private_records_is_a_release_of_its_own(tmp_path: Path) -> None:
+    rows = texts(5).to_list()
+    # A record that cannot be read has loss 0, beside others and alone.
+    rows[7] |= {"input_ids": None, "labels": None}
+    data = datasets.Dataset.from_list(rows, features=texts().features)
+    theirs = trainer(tmp_path, privacy={"noise_multiplier": None, "share": 0.9})
+    with dg.budget(3.0, 1e-5) as budget:
+        theirs.train()
+        assert 0.09 < budget.left < 0.11
+        theirs.release_loss(data, largest=4.0, share=0.05, n_users=USERS)
+        assert 0.04 < budget.left < 0.06
+        with pytest.raises(ParameterError, match="does not hold"):
+            theirs.release_loss(data, largest=4.0, epsilon=3.0)
+    found = theirs.release_loss(data, largest=4.0, epsilon=1e4, n_users=USERS, random_state=1)
+    own = []
+    theirs.model.eval()
+    for row in rows:
+        if row["input_ids"] is None:
+            own.append(0.0)
+            continue
+        tokens = torch.tensor([row["input_ids"]])
+        own.append(float(losses.causal_lm(theirs.model(input_ids=tokens), tokens)))
+    wanted = sum(min(loss, 4.0) for loss in own) / RECORDS
+    assert abs(float(found.value[0]) - wanted) < max(6 * found.std_error, 1e-3)
+    assert wanted > 1.0
+    assert found.std_error < 0.2
+    assert found.guarantee.level == "user"
+    assert found.guarantee.user == theirs.guarantee.user == "author"
+    with refuses("largest"):
+        theirs.release_loss(data, largest=0.0, epsilon=1.0)

@@ -16,9 +16,12 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from tests.torch.families import transformers
 from tests.torch.trainers import texts, trainer, weights
+
+from dpgrain.errors import ParameterError
 
 steps: Any = import_module("dpgrain.torch.steps")
 #: Runs by name: whether adapters alone are trained, and what is asked for.
@@ -107,6 +110,8 @@ def evaluated(folder: Path) -> list[float]:
         args={"gradient_accumulation_steps": 1, "eval_strategy": "steps", "eval_steps": 2},
     )
     made.train()
+    with pytest.raises(ParameterError, match="one process"):
+        made.release_loss(texts(5), largest=4.0, epsilon=1.0)
     return [logs["eval_loss"] for logs in made.state.log_history if "eval_loss" in logs]
 
 

@@ -18,11 +18,15 @@ from typing import Any
 from dpgrain import _validate
 from dpgrain._files import whole_file
 from dpgrain.errors import DataError, ParameterError
+from dpgrain.means.of_users import MeanOfUsers, mean_of_users
+from dpgrain.noise import RandomState
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.torch import losses
+from dpgrain.torch.card import write_promise
 from dpgrain.torch.collating import Collating, Readable, made_up
 from dpgrain.torch.columns import Column, Contents
 from dpgrain.torch.engine import PrivacyEngine
+from dpgrain.torch.evaluation import losses_on
 from dpgrain.torch.labelled import decoder_inputs, loss_of, whole
 from dpgrain.torch.library import torch
 from dpgrain.torch.loader import PrivateLoader
@@ -41,12 +45,8 @@ except ImportError as error:
         name="transformers",
     ) from error
 
-#: File beside a saved model with its promise, for :meth:`Guarantee.from_json`.
-PROMISE = "guarantee.json"
-_CARD = "README.md"
 # Folder of the run's own files, which stay with the data; uploads leave out such names.
 _RUN = "_run"
-_HEADING = "## Privacy"
 # What is logged: nothing of it follows from records. Measures of evaluation are added where public.
 _LOGGED = frozenset(("learning_rate", "epoch", "step"))
 # Losses whose labels are whole numbers.
@@ -226,7 +226,7 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
         reading: dict[str, Any] = {
             "module": self._of_all_processes(),
             "optimizer": self.optimizer,
-            "dataset": Readable(self._with_used_columns()),
+            "dataset": Readable(self._with_used_columns(dataset)),
             "users": users,
             "elements": elements,
             "max_rows": self.args.per_device_train_batch_size,
@@ -310,6 +310,66 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
         """
         self._check_public(eval_dataset, "eval_dataset")
         return super().evaluate(eval_dataset, *others, **named)
+
+    def release_loss(
+        self,
+        dataset: Any,
+        *,
+        largest: float,
+        epsilon: float | None = None,
+        delta: float = 1e-6,
+        share: float | None = None,
+        n_users: int | None = None,
+        random_state: RandomState = None,
+    ) -> MeanOfUsers:
+        """Publish how large the model's loss is on private records, as a release of its own.
+
+        Args:
+            dataset: the records, with the column of users that the trainer was told of; without one
+                each record is all that one user has.
+            largest: the largest loss of a record that counts, such as the logarithm of the size of the
+                vocabulary for one per token; a record that cannot be read has loss 0.
+            epsilon: the promised ε, beside that of the training.
+            delta: the promised δ.
+            share: a share of the open budget, in place of ε and δ.
+            n_users: the public size of these users' roster, if it is known.
+            random_state: a seed for tests and research, which makes the release not private.
+
+        Returns:
+            the mean over users of their records' mean loss, with its error and guarantee.
+
+        Raises:
+            ParameterError: if a number is out of range, the open budget does not hold the release, or
+                several processes train.
+
+        Formal guarantee: that of :func:`dpgrain.mean_of_users`, if the model treats records apart. What
+        the training and this release show together is what a budget or ledger adds up.
+        """
+        _validate.positive(largest=largest)
+        if self.args.world_size > 1:
+            raise ParameterError(
+                "release_loss must be called where one process runs: each of several would publish a "
+                "noise of its own, and one would be charged; load the saved model there."
+            )
+        users = Column.of(dataset, self.privacy.users_column, "users_column")
+        found = losses_on(
+            Readable(self._with_used_columns(dataset)),
+            self._collated,
+            lambda batch: self._record_losses(self.model, dict(self._prepare_inputs(batch))),
+            self.args.per_device_eval_batch_size,
+            self.model,
+        )
+        return mean_of_users(
+            found.clip(0.0, largest)[:, None],
+            users=users,
+            bound=largest,
+            epsilon=epsilon,
+            delta=delta if share is None else 0.0,
+            share=share,
+            relation=self.privacy.relation,
+            n_users=n_users,
+            random_state=random_state,
+        )
 
     def push_to_hub(self, *_others: Any, **_named: Any) -> Any:
         """Refuse to upload the folder, in which the run's files lie.
@@ -412,9 +472,8 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
             "loss_reduction": "sum",
         }
 
-    def _with_used_columns(self) -> Any:
-        """Return the training records, with the columns that the model takes."""
-        dataset = self.train_dataset
+    def _with_used_columns(self, dataset: Any) -> Any:
+        """Return records with the columns that the model takes."""
         if not hasattr(dataset, "column_names"):
             return dataset
         return self._remove_unused_columns(dataset, description="training")
@@ -435,7 +494,8 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
             labels_are_tokens=self._loss in _OF_TOKENS,
             fixed=privacy.pad_to_max_length,
         )
-        record = None if self.train_dataset is None else made_up(self._with_used_columns())
+        dataset = self.train_dataset
+        record = None if dataset is None else made_up(self._with_used_columns(dataset))
         return result if record is None else result.tried(record, "labels")
 
     def _named(self) -> Mapping[str, Any]:
@@ -520,7 +580,8 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
         if not self.privacy.eval_is_public:
             raise ParameterError(
                 f"{name} must be of public records, or of people who are not in train_dataset: state "
-                "so with eval_is_public=True of PrivacyArguments; what is measured is not billed.",
+                "so with eval_is_public=True of PrivacyArguments; what is measured is not billed. "
+                "release_loss publishes the loss on private records, with noise.",
                 name=name,
             )
 
@@ -586,27 +647,6 @@ class _Saving(transformers.TrainerCallback):  # type: ignore[misc, unused-ignore
     def on_save(self, *_of_the_trainer: Any, **_named: Any) -> None:
         """Save the run."""
         self._trainer.save_run()
-
-
-def write_promise(folder: Path, guarantee: Guarantee) -> None:
-    """Write a promise into a model card, and beside it.
-
-    Args:
-        folder: the folder of the model.
-        guarantee: the promise.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    card = folder / _CARD
-    text = card.read_text(encoding="utf-8") if card.exists() else f"# {folder.name}\n"
-    text = text.split(f"\n{_HEADING}\n")[0].rstrip()
-    told = (
-        f"{text}\n\n{_HEADING}\n\n{guarantee}\n\nThe promise is of the whole fine-tuning: it holds for "
-        f"this model with all checkpoints of the run. `{PROMISE}` is the same for programs "
-        "(`dpgrain.Guarantee.from_json`).\n"
-    )
-    for file, words in ((card, told), (folder / PROMISE, guarantee.to_json())):
-        with whole_file(file) as part:
-            part.write_text(words, encoding="utf-8")
 
 
 def _check(args: Any) -> None:

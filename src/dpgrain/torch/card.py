@@ -1,0 +1,34 @@
+"""The promise of a saved model, in its card and beside it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from dpgrain._files import whole_file
+from dpgrain.publishing.guarantee import Guarantee
+
+#: File beside a saved model with its promise, for :meth:`Guarantee.from_json`.
+PROMISE = "guarantee.json"
+_CARD = "README.md"
+_HEADING = "## Privacy"
+
+
+def write_promise(folder: Path, guarantee: Guarantee) -> None:
+    """Write a promise into a model card, and beside it.
+
+    Args:
+        folder: the folder of the model.
+        guarantee: the promise.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    card = folder / _CARD
+    text = card.read_text(encoding="utf-8") if card.exists() else f"# {folder.name}\n"
+    text = text.split(f"\n{_HEADING}\n")[0].rstrip()
+    told = (
+        f"{text}\n\n{_HEADING}\n\n{guarantee}\n\nThe promise is of the whole fine-tuning: it holds for "
+        f"this model with all checkpoints of the run. `{PROMISE}` is the same for programs "
+        "(`dpgrain.Guarantee.from_json`).\n"
+    )
+    for file, words in ((card, told), (folder / PROMISE, guarantee.to_json())):
+        with whole_file(file) as part:
+            part.write_text(words, encoding="utf-8")
