@@ -52,6 +52,7 @@ PUBLIC = [
     "accounting",
     "audit",
     "audit_releases",
+    "audit_training",
     "best_of",
     "budget",
     "correlation",

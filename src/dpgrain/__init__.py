@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from dpgrain._version import __version__
     from dpgrain.auditing.audit import audit
     from dpgrain.auditing.files import FileAudit, audit_releases
+    from dpgrain.auditing.training import audit_training
     from dpgrain.auditing.verdict import Audit
     from dpgrain.choices.best_of import best_of
     from dpgrain.choices.select import Choice, select
@@ -109,6 +110,7 @@ __all__ = [
     "accounting",
     "audit",
     "audit_releases",
+    "audit_training",
     "best_of",
     "budget",
     "correlation",
@@ -148,6 +150,7 @@ face(
         "dpgrain._version": ("__version__",),
         "dpgrain.auditing.audit": ("audit",),
         "dpgrain.auditing.files": ("FileAudit", "audit_releases"),
+        "dpgrain.auditing.training": ("audit_training",),
         "dpgrain.auditing.verdict": ("Audit",),
         "dpgrain.tables.elements": ("Elements",),
         "dpgrain.tables.shared": ("SharedTable",),

@@ -9,15 +9,26 @@ from dpgrain._later import face
 if TYPE_CHECKING:
     from dpgrain.auditing.audit import audit
     from dpgrain.auditing.files import FileAudit, audit_releases
-    from dpgrain.auditing.verdict import Audit, Line
+    from dpgrain.auditing.training import Canaries, audit_training
+    from dpgrain.auditing.verdict import Audit, Line, TrainingAudit
 
-__all__ = ["Audit", "FileAudit", "Line", "audit", "audit_releases"]
+__all__ = [
+    "Audit",
+    "Canaries",
+    "FileAudit",
+    "Line",
+    "TrainingAudit",
+    "audit",
+    "audit_releases",
+    "audit_training",
+]
 
 face(
     __name__,
     {
         "dpgrain.auditing.audit": ("audit",),
         "dpgrain.auditing.files": ("FileAudit", "audit_releases"),
-        "dpgrain.auditing.verdict": ("Audit", "Line"),
+        "dpgrain.auditing.training": ("Canaries", "audit_training"),
+        "dpgrain.auditing.verdict": ("Audit", "Line", "TrainingAudit"),
     },
 )

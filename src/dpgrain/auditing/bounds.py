@@ -182,3 +182,70 @@ def named_epsilon(mu: float, pure: float, delta: float) -> float:
         # Of one Laplace number: δ(ε') = 1 − e^((ε' − ε)/2).
         return max(0.0, pure + 2 * math.log1p(-delta))
     return gaussian_epsilon(delta, mu)
+
+
+def one_run_epsilon(correct: int, guesses: int, canaries: int, delta: float, alpha: float) -> float:
+    """Return a lower bound on ε from guesses which canaries were in one run.
+
+    Args:
+        correct: how many guesses were right.
+        guesses: how many canaries were guessed to be there, or not to be; of the others none was made.
+        canaries: how many there were, each of which was there with probability ½, on its own.
+        delta: the δ.
+        alpha: the probability with which the bound may be wrong.
+
+    Guarantee: under (ε, δ)-DP for each canary, more correct guesses than this have probability at most
+    P(Bin(guesses, e^ε/(1+e^ε)) ≥ correct) + 2·canaries·δ·max_i P(correct > Bin ≥ correct − i)/i,
+    whatever decides which guesses are made. Source: Steinke, Nasr & Jagielski 2023, Theorem 5.2.
+
+    >>> one_run_epsilon(50, 100, 1000, 1e-6, 0.01)
+    0.0
+    >>> round(one_run_epsilon(95, 100, 1000, 1e-6, 0.01), 3)
+    1.936
+    """
+
+    def chance(epsilon: float) -> float:
+        right = 1 / (1 + math.exp(-epsilon))
+        below = np.cumsum(stats.binom.pmf(np.arange(correct - 1, -1, -1), guesses, right))
+        given = float((below / np.arange(1, below.size + 1)).max()) if below.size else 0.0
+        return float(stats.binom.sf(correct - 1, guesses, right)) + 2 * canaries * delta * given
+
+    # Every ε at which this is improbable is refuted, with all that are smaller.
+    low, high = 0.0, 50.0
+    if guesses == 0 or chance(0.0) > alpha:
+        return 0.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if chance(middle) <= alpha else (low, middle)
+    return low
+
+
+def moved_by_at_least(there: FloatArray, absent: FloatArray, alpha: float) -> float:
+    """Return a lower bound on the distance of two normal laws with one standard deviation, in these.
+
+    Args:
+        there: (n,) numbers of the law that lies to the right.
+        absent: (m,) numbers of the other.
+        alpha: the probability with which the bound may be wrong.
+
+    It inverts Student's t, whose law is the non-central one of that distance.
+
+    >>> low = moved_by_at_least(np.arange(100.0) + 50, np.arange(100.0), 0.01)
+    >>> 1.0 < low < 50 / 29
+    True
+    """
+    n, m = there.size, absent.size
+    if min(n, m) < 2:
+        return 0.0
+    pooled = (n - 1) * float(there.var(ddof=1)) + (m - 1) * float(absent.var(ddof=1))
+    spread = math.sqrt(pooled / (n + m - 2) * (1 / n + 1 / m))
+    if spread == 0:
+        return 0.0
+    t = (float(there.mean()) - float(absent.mean())) / spread
+    low, high = 0.0, max(t, 0.0)
+    # The largest distance at which a t as large as this has probability at most alpha.
+    for _ in range(60):
+        middle = (low + high) / 2
+        improbable = float(stats.nct.sf(t, n + m - 2, middle)) <= alpha
+        low, high = (middle, high) if improbable else (low, middle)
+    return low * math.sqrt(1 / n + 1 / m)

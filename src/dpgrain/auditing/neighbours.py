@@ -169,8 +169,8 @@ def _contents(public: Public, relation: Relation) -> Iterator[tuple[Content, Con
     ]
     if public.kept > 1:
         # As many elements as are kept of a user, each with many records.
-        full = {"records": public.kept * _MANY_RECORDS, "spread": True, "over": public.kept}
-        one += [Content(number, **full) for number in public.numbers]
+        many = public.kept * _MANY_RECORDS
+        one += [Content(number, many, spread=True, over=public.kept) for number in public.numbers]
     if relation == "zero_out":
         yield from ((content, None) for content in one)
         return

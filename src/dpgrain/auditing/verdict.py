@@ -159,13 +159,15 @@ class Audit(ShownAudit):
         if self.curator:
             said.insert(0, FOR_THE_CURATOR)
         table = aligned([_HEADINGS, *rows], left=True)
-        below = [
-            *_BELOW,
-            f"{self.draws:,} draws on each neighbour of a line; {self.runs:,} whole runs.",
-        ]
-        return "\n".join([*said, *table, *below, *self.notes])
+        return "\n".join([*said, *table, *self._below, *self.notes])
 
     __repr__ = __str__
+
+    @property
+    def _below(self) -> list[str]:
+        """What stands below the table: the kinds of bounds, and what they are made of."""
+        made = f"{self.draws:,} draws on each neighbour of a line; {self.runs:,} whole runs."
+        return [*_BELOW, made]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the audit as JSON's values; a bound that is infinite is the text "inf"."""
@@ -180,6 +182,29 @@ class Audit(ShownAudit):
             "lines": [_as_json(line) for line in self.lines],
             "notes": list(self.notes),
         }
+
+
+@dataclass(frozen=True, repr=False)
+class TrainingAudit(Audit):
+    """An audit of one whole training run; made by :func:`dpgrain.audit_training`.
+
+    Its ``draws`` are the canaries, each of which was there with probability ½; its one line is about
+    one unit that is removed.
+
+    >>> line = Line(1, "zero_out", 1.0, Bound(0.2, 4.0), Bound(0.75, 1.3))
+    >>> print(str(TrainingAudit("user", 1e-6, 0.99, (line,), draws=4000)).splitlines()[-1])
+    1 run with 4,000 canaries, each of which was there with probability 1/2.
+    """
+
+    @property
+    def _below(self) -> list[str]:
+        said = f"1 run with {self.draws:,} canaries, each of which was there with probability 1/2."
+        return [
+            "free: distribution-free, from guesses which canaries were there.",
+            "named: assuming that scores have one normal law, moved where the canary was there.",
+            _BELOW[-1],
+            said,
+        ]
 
 
 def _as_json(line: Line) -> dict[str, Any]:
