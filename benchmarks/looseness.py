@@ -23,7 +23,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import gammaln, log_ndtr, ndtr
+from scipy.special import gammaln, log_ndtr, ndtr, ndtri
 
 import dpgrain.accounting.events as homes
 from dpgrain.accounting import Contribution, Event, Gaussian, Laplace
@@ -53,6 +53,8 @@ Array: TypeAlias = NDArray[np.float64]
 Curve: TypeAlias = Callable[[float], float]
 
 DELTAS = (1e-2, 1e-5, 1e-10, 1e-30)
+# Those of events whose analysis gives away a probability that is stated, of about 10⁻¹².
+ABOVE_LEAKS = DELTAS[:3]
 # Share of a probability that rounding may have added to it.
 _ROUNDING = 1e-12
 # Halvings of an interval of ε.
@@ -179,12 +181,18 @@ def largest(*bounds: Callable[[float], float]) -> Callable[[float], float]:
     return lambda delta: max(bound(delta) for bound in bounds)
 
 
-def responses(epsilon: float, count: int, leak: float) -> Curve:
-    """Return the curve of ``count`` randomised responses that each tell all with a probability."""
+def binomial(count: int, chance: float) -> Array:
+    """Return the law of how many of ``count`` happen, each with a chance."""
     k = np.arange(count + 1, dtype=np.float64)
     ways = gammaln(count + 1) - gammaln(k + 1) - gammaln(count - k + 1)
     with np.errstate(under="ignore"):
-        p = np.exp(ways - k * epsilon - count * math.log1p(math.exp(-epsilon)))
+        law: Array = np.exp(ways + k * math.log(chance) + (count - k) * math.log1p(-chance))
+    return law
+
+
+def responses(epsilon: float, count: int, leak: float) -> Curve:
+    """Return the curve of ``count`` randomised responses that each tell all with a probability."""
+    p = binomial(count, math.exp(-epsilon) / (1 + math.exp(-epsilon)))
     told = -math.expm1(count * math.log1p(-leak))
     inner = outcomes(p, p[::-1].copy())
     return lambda asked: told * (1 - _ROUNDING) + (1 - told) * inner(asked) * (1 - 1e-9)
@@ -392,10 +400,9 @@ def above_threshold() -> Iterator[Case]:
 def _choice(spread: float, count: int) -> Callable[[float], float]:
     """Return the ε of choices between two, whose log odds move by a spread, at the worst odds."""
     bounds = []
-    for odds in (0.0, 2.0, 10.0):
-        p = np.array([1 / (1 + math.exp(s)) for s in (odds, -odds)])
-        q = np.array([1 / (1 + math.exp(s)) for s in (odds - spread, spread - odds)])
-        bounds.append(repeated(p, q, count))
+    for odds in (0.0, 0.5, 2.0, 8.0, 20.0):
+        sides = (1 / (1 + math.exp(odds - moved)) for moved in (0.0, spread))
+        bounds.append(inverse(outcomes(*(binomial(count, chance) for chance in sides))))
     return largest(*bounds)
 
 
@@ -425,7 +432,7 @@ def soft_cores() -> Iterator[Case]:
         event = SoftCore(noise, 4000, 3000, 1400.0, 20.0, 40.0, rounds)
         # Two clusters attain the sensitivity of the mean.
         mean = normal(math.sqrt(rounds) * event.sensitivity / noise)
-        yield Case(f"σ={noise:g}τ, T={rounds}", event, inverse(mean))
+        yield Case(f"σ={noise:g}τ, T={rounds}", event, inverse(mean), deltas=ABOVE_LEAKS)
 
 
 def _shifted(event: Binomial | Poisson, mass: Array, shift: int) -> Callable[[float], float]:
@@ -447,7 +454,8 @@ def poissons() -> Iterator[Case]:
         event = Poisson(mean, grid, 1, 1e-12)
         k = np.arange(int(mean + 40 * math.sqrt(mean)), dtype=np.float64)
         mass = np.exp(np.maximum(k * math.log(mean) - mean - gammaln(k + 1), -700.0))
-        yield Case(f"mean {mean:g}, g={grid}", event, _shifted(event, mass, grid // 2))
+        lower = _shifted(event, mass, grid // 2)
+        yield Case(f"mean {mean:g}, g={grid}", event, lower, deltas=ABOVE_LEAKS)
 
 
 def best_two_places(mu: float, event: SelectBest) -> Curve:
@@ -503,15 +511,14 @@ def selected() -> Iterator[Case]:
 def close() -> Iterator[Case]:
     for noise, variation in itertools.product((1.0, 10.0), (1e-12, 1e-6)):
         event = StatisticallyClose(Gaussian(noise), variation)
-        ideal = normal(1 / noise)
+        place = np.append(np.linspace(-40, 40, 8001), -ndtri(variation))
+        accepted = ndtr(1 / noise - place), np.maximum(ndtr(-place) - variation, 0.0)
 
-        def delta(
-            epsilon: float, ideal: Curve = ideal, noise: float = noise, variation: float = variation
-        ) -> float:
+        def delta(epsilon: float, accepted: Any = accepted, variation: float = variation) -> float:
             # η of mass is put where the test says one, and taken away there on the other side.
-            accepted = float(ndtr(-noise * epsilon - 0.5 / noise))
-            moved = min(variation, accepted)
-            return (ideal(epsilon) + variation + math.exp(min(epsilon, 700.0)) * moved) * (1 - 1e-9)
+            one, other = accepted
+            gain = one + variation - math.exp(min(epsilon, 700.0)) * other
+            return float(min(gain.max(), 1.0)) * (1 - 1e-9)
 
         yield Case(f"σ={noise:g}, η={variation:g}", event, inverse(delta))
 

@@ -79,6 +79,16 @@ def test_epsilon_is_the_inverse(rate: float, shift: float, delta: float) -> None
             assert low >= epsilon * (1 - 2e-3)
 
 
+def test_a_loss_that_is_bounded_in_one_order_only_is_large_in_the_other() -> None:
+    # e^ε is beyond all floats, and the loss of the other order is at most ln 2.
+    event = SampledGaussian(0.02, 0.5)
+    for delta in (1e-5, 1e-30, 1e-200):
+        epsilon = event.epsilon(delta)
+        # The other block is not drawn with probability ½, and the sum lies at most 60 sd too far.
+        assert 50**2 / 2 - 50 * 60 < epsilon < 50**2 / 2 + 50 * 60
+        assert delta * (1 - 1e-6) < event.delta(epsilon) <= delta
+
+
 def test_nothing_is_asked_of_it_beside_other_parts() -> None:
     (pair, *_) = pairs(0.1, 1.0)
     assert pair.curve(2, 0.0) is None

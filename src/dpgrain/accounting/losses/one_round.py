@@ -97,12 +97,18 @@ def _ends(way: Increasing) -> tuple[float, float]:
 def _delta(way: Increasing, epsilon: float) -> float:
     """Return δ at ε for one order, rounded up."""
     low, high = _places(way, epsilon)
+    if high is None:
+        # Nowhere is the loss above ε for sure: what lies beyond the first place may count.
+        return math.exp(min(_log_tail(way.p, low), 0.0))
     return sum(_beyond(way, high, epsilon)) + _between(way, low, high, epsilon)
 
 
 def _least(way: Increasing, epsilon: float) -> float:
     """Return δ at ε for one order, rounded down."""
-    gain, rounding = _beyond(way, _places(way, epsilon)[1], epsilon)
+    _, high = _places(way, epsilon)
+    if high is None:
+        return 0.0
+    gain, rounding = _beyond(way, high, epsilon)
     return gain * (1 - 2.0**-48) - rounding
 
 
@@ -115,9 +121,13 @@ def _losses(way: Increasing, x: FloatArray) -> tuple[FloatArray, FloatArray]:
     return top - bottom, _LOSS_ROUNDING * terms
 
 
-def _places(way: Increasing, epsilon: float) -> tuple[float, float]:
-    """Return two places near each other, where the loss is below ε for sure, and above it."""
+def _places(way: Increasing, epsilon: float) -> tuple[float, float | None]:
+    """Return two places near each other, where the loss is below ε for sure, and above it.
+
+    The second is None where the loss is nowhere above ε for sure.
+    """
     low, high = _ends(way)
+    reached = False
     for _ in range(_TIMES):
         x = np.linspace(low, high, _POINTS)
         loss, rounding = _losses(way, x)
@@ -125,7 +135,8 @@ def _places(way: Increasing, epsilon: float) -> tuple[float, float]:
         above = np.flatnonzero(loss - 2 * rounding >= epsilon)
         low = float(x[below[-1]]) if below.size else low
         high = float(x[above[0]]) if above.size else high
-    return low, high
+        reached = reached or above.size > 0
+    return low, high if reached else None
 
 
 def _between(way: Increasing, low: float, high: float, epsilon: float) -> float:

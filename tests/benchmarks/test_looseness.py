@@ -1,0 +1,53 @@
+"""The benchmark of looseness has cases of every event, and no claim lies below a lower bound."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import itertools
+import math
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PATH = Path(__file__).parents[2] / "benchmarks" / "looseness.py"
+spec = importlib.util.spec_from_file_location("looseness", PATH)
+assert spec is not None
+assert spec.loader is not None
+looseness: Any = importlib.util.module_from_spec(spec)
+sys.modules["looseness"] = looseness
+spec.loader.exec_module(looseness)
+
+# What rounding may take off a claim, or add to a lower bound.
+_ROUNDING = 1e-6
+
+
+def test_every_event_has_cases() -> None:
+    assert set(looseness.CASES) == set(looseness.kinds())
+    for kind, cases in looseness.CASES.items():
+        assert next(cases()).kind == kind
+
+
+@pytest.mark.search(seconds=3)
+@pytest.mark.parametrize("kind", sorted(looseness.CASES))
+def test_no_claim_is_below_what_neighbours_show(kind: str) -> None:
+    for case in itertools.islice(looseness.CASES[kind](), 0, None, 5):
+        for found in looseness.measured(case):
+            assert found.claim >= found.lower * (1 - _ROUNDING), (case.said, found.delta)
+
+
+def test_a_claim_that_is_too_small_is_below() -> None:
+    """As if the noise were a tenth more than it is."""
+    case = next(looseness.gaussians())
+    more = dataclasses.replace(case.event, noise_multiplier=1.1 * case.event.noise_multiplier)
+    for found in looseness.measured(dataclasses.replace(case, event=more)):
+        assert found.claim < found.lower * (1 - _ROUNDING)
+        assert found.ratio < 1
+
+
+def test_an_inverse_is_rounded_down() -> None:
+    epsilon = looseness.inverse(lambda x: math.exp(-x) / 2)(1e-3)
+    assert epsilon <= math.log(500) <= epsilon * (1 + 1e-9)
+    assert looseness.inverse(lambda x: 1e-4)(1e-3) == 0
