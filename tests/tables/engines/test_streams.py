@@ -202,6 +202,25 @@ def test_a_stream_that_breaks_off_publishes_nothing() -> None:
         assert budget.spent.share_of(budget.caps.price) > 0
 
 
+def test_a_cursor_of_adbc_is_a_stream(tmp_path: Path) -> None:
+    """As it is, once its query is executed; what is read of it later may have gone."""
+    dbapi = pytest.importorskip("adbc_driver_sqlite.dbapi")
+    place = str(tmp_path / "rows.db")
+    with dbapi.connect(place) as database, database.cursor() as cursor:
+        with pytest.raises(DataError, match="The stream cannot be read to its end"):
+            dg.read(cursor, user="who")
+        cursor.adbc_ingest("visits", rows_of().select(["who", "w"]))
+        cursor.execute("SELECT who, w FROM visits")
+        table = dg.read(cursor, user="who")
+        assert table.provenance == "as given"
+        expected = dg.sum(dg.read(rows_of(), user="who"), "w", bounds=(0, 1), **PROMISE)
+        assert dg.sum(table, "w", bounds=(0, 1), **PROMISE).value == expected.value
+        cursor.execute("SELECT who, w FROM visits")
+        late = dg.read(cursor, user="who")
+    with pytest.raises(DataError):
+        dg.sum(late, "w", bounds=(0, 1), **PROMISE)
+
+
 @pytest.mark.parametrize(("memory", "files"), [(0, 1), (700, 1), (10**6, 0)])
 def test_rows_that_memory_does_not_hold_are_kept_in_a_file(memory: int, files: int) -> None:
     rows = rows_of()

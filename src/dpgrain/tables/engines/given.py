@@ -118,11 +118,17 @@ def is_stream(data: Any) -> bool:
     >>> is_stream(pa.table({"x": [1]}).to_reader()), is_stream([1])
     (True, False)
     """
-    return _is_dataset(data) or hasattr(data, "__arrow_c_stream__")
+    return _is_dataset(data) or _is_cursor(data) or hasattr(data, "__arrow_c_stream__")
 
 
 def _is_dataset(data: Any) -> bool:
     return type(data).__module__.partition(".")[0] == "pyarrow" and hasattr(data, "scanner")
+
+
+def _is_cursor(data: Any) -> bool:
+    """Return whether something is a cursor of ADBC, which hands out what its query answers."""
+    module = type(data).__module__.partition(".")[0]
+    return module == "adbc_driver_manager" and hasattr(data, "fetch_record_batch")
 
 
 def _stream(data: Any) -> pa.RecordBatchReader:
@@ -131,6 +137,9 @@ def _stream(data: Any) -> pa.RecordBatchReader:
         with reading("The stream"):
             if _is_dataset(data):
                 return data.scanner().to_reader()
+            if _is_cursor(data):
+                # A cursor ends this one as it closes; others would read what is there no more.
+                return data.fetch_record_batch()
             return pa.RecordBatchReader.from_stream(data)
     except DpgrainError:
         raise
