@@ -26,7 +26,10 @@ def options_of(made: Any) -> dict[str, str]:
     """Return the options of a command by the names of their parameters; a table is an argument."""
     named = {one.name: one.opts[0] for one in made.params if one.opts[0].startswith("--")}
     reads = any(getattr(one, "metavar", None) == "TABLE" for one in made.params)
-    return {**named, "source": "TABLE"} if reads else named
+    if not reads:
+        return named
+    # An option --table is called otherwise in code, where it would be taken for the table itself.
+    return {**named, "source": "TABLE", "source_env": "TABLE", "table": "--table"}
 
 
 def spelled(error: str) -> str:

@@ -540,6 +540,15 @@ def test_columns_of_a_query_have_names_of_their_own(
         dg.read(server.address, query=f"SELECT {columns} FROM {visits}", rows="as given")
 
 
+def test_what_is_sent_as_another_number_is_not_read(server: Database) -> None:
+    """1.50 of money would be 150."""
+    query = "SELECT 1 AS who, 1.5::money AS paid, 4000000000::oid AS object"
+    table = dg.read(server.address, query=query, user="who", rows="as given")
+    assert table.schema == {"who": "INTEGER", "paid": "MONEY", "object": "OID"}
+    with pytest.raises(SchemaError, match="'paid' has type MONEY"):
+        dg.sum(table, "paid", bounds=(0, 9), **PROMISE)
+
+
 def test_all_rows_are_read_for_the_curator(server: Database, visits: str) -> None:
     assert whole(dg.read(server.address, table=visits).source).num_rows == 6000
 
@@ -687,6 +696,10 @@ def test_commands_take_the_address_from_the_environment(
     assert refused.returncode == 2
     assert "must not hold a password, which stays in the history" in refused.stderr
     assert SECRET not in done.stdout + done.stderr + refused.stdout + refused.stderr
+    view = command("count", "env:VISITS_DB", "--table", "pg_catalog.pg_tables", *promise)
+    assert view.stderr.startswith("Error: --table 'pg_catalog.pg_tables' is no table")
+    nowhere = command("count", "env:NOWHERE", *asked)
+    assert nowhere.stderr.startswith("Error: TABLE names 'NOWHERE', which the environment")
     query = ["count", "env:VISITS_DB", "--query", f"SELECT who FROM {visits}", *promise]
     refused = command(*query)
     assert refused.returncode == 2

@@ -124,8 +124,15 @@ def _kind_of(told: str) -> _Kind | None:
     return _KINDS.get(_LENGTH.sub("", told))
 
 
-def _kind_of_arrow(kind: pa.DataType) -> str:
-    """Return the name of a type of the server's by that in which it is sent, for columns of a query."""
+def _kind_of_arrow(column: pa.Field) -> str:
+    """Return the name of a type of the server's by that in which it is sent, for columns of a query.
+
+    Amounts of money are sent as whole numbers of hundredths, and numbers of objects modulo 2^32.
+    """
+    told = (column.metadata or {}).get(b"POSTGRESQL:type", b"").decode()
+    if told in ("money", "oid"):
+        return told
+    kind = column.type
     known = {
         pa.int16(): "smallint",
         pa.int32(): "integer",
@@ -350,7 +357,7 @@ class PostgresSource:
             ask = partial(_schema, connection, f"SELECT * FROM {rows} AS given")
             schema = self.asked(ask)
             require_names(schema.names, self.name)
-            return _Described(rows, {each.name: _kind_of_arrow(each.type) for each in schema})
+            return _Described(rows, {each.name: _kind_of_arrow(each) for each in schema})
         known, rows = self._held(connection, self.table)
         ((named, is_table),) = self.asked(partial(_rows, connection, _FIND.format(known)))
         if named != rows:
