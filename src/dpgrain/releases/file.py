@@ -395,6 +395,10 @@ def _joined(
     return rows
 
 
+# Options without which a table is no table, so that nothing else can be said of it.
+_PLACES = ("source_env", "table", "query")
+
+
 def _opened(
     place: str,
     source: str | list[str] | None,
@@ -418,7 +422,7 @@ def _opened(
             made: UserTable | None = read(whole or None, **options)
         except DpgrainError as error:
             name = mistakes.caught(place, error)
-            if name not in options:
+            if name not in options or name in _PLACES:
                 return None
             del options[name]
         else:

@@ -684,6 +684,27 @@ def test_files_of_releases_take_the_address_from_the_environment(
     assert SECRET not in done.stderr + done.stdout
 
 
+@pytest.mark.parametrize(
+    ("source", "told"),
+    [
+        ('source_env = "NOWHERE"\ntable = "x"', "source_env names 'NOWHERE'"),
+        ('source_env = "VISITS_DB"\nquery = "SELECT 1 AS who, 2 AS page"', "query is a query"),
+        ('source = "rows.parquet"\ntable = "x"', "table is of a database"),
+    ],
+)
+def test_a_table_that_cannot_be_opened_is_one_mistake(
+    source: str, told: str, server: Database, tmp_path: Path, command: Command,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    path = tmp_path / "releases.toml"
+    monkeypatch.setenv("VISITS_DB", server.address)
+    path.write_text(FILE.replace('table = "{table}"\n', "").format(source=source))
+    done = command("run", path, "--dry-run")
+    assert done.returncode == 2
+    assert "has 1 mistake;" in done.stderr
+    assert told in done.stderr
+
+
 def test_commands_take_the_address_from_the_environment(
     secret: str, visits: str, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
