@@ -309,7 +309,7 @@ def test_a_query_that_a_row_ends_is_not_quoted(kind: str) -> None:
         )  # fmt: skip
     assert "17" not in str(caught.value)
     assert caught.value.__cause__ is None
-    assert caught.value.__suppress_context__
+    assert caught.value.__context__ is None
 
 
 # -- doors --

@@ -129,7 +129,7 @@ def _kind_of_arrow(column: pa.Field) -> str:
 
     Amounts of money are sent as whole numbers of hundredths, and numbers of objects modulo 2^32.
     """
-    told = (column.metadata or {}).get(b"POSTGRESQL:type", b"").decode()
+    told: str = (column.metadata or {}).get(b"POSTGRESQL:type", b"").decode()
     if told in ("money", "oid"):
         return told
     kind = column.type

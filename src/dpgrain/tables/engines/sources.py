@@ -193,7 +193,7 @@ def raise_alone(error: DpgrainError) -> NoReturn:
         error: the error.
     """
     try:
-        raise error
+        raise error from None
     finally:
         error.__context__ = None
 
