@@ -132,6 +132,27 @@ def test_a_class_without_a_known_loss_is_refused_with_what_to_write() -> None:
     recorder.remove()
 
 
+def test_a_module_of_ones_own_keeps_its_labels_whatever_it_is_called() -> None:
+    class MineForCausalLM(torch.nn.Module):
+        """A module that makes each record's loss by itself."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.inside = torch.nn.Linear(2, 3)
+
+        def forward(self, x: Any, labels: Any) -> Any:
+            out = self.inside(x)
+            return torch.nn.functional.cross_entropy(out, labels, reduction="none")
+
+    module = MineForCausalLM()
+    recorder = Recorder(module, (), lambda: Layout((1,) * ROWS))
+    each = module(torch.randn(ROWS, 2), labels=torch.tensor([0, 1, 2, 0]))
+    assert each.shape == (ROWS,)
+    each.sum().backward()
+    assert recorder.uses
+    recorder.remove()
+
+
 def test_decoders_that_do_not_say_how_they_begin_are_refused() -> None:
     module = FAMILIES["whisper"].made()
     labels = torch.tensor([[4, 5, -100]])

@@ -39,6 +39,8 @@ def loss_of(model: Any) -> losses.Loss | None:
         model: a model of Hugging Face, with adapters or without.
     """
     model = whole(model)
+    if not any(kind.__module__.startswith("transformers.") for kind in type(model).__mro__):
+        return None
     name = type(model).__name__
     loss = next((loss for end, loss in _LOSS_OF.items() if name.endswith(end)), None)
     config = getattr(model, "config", None)

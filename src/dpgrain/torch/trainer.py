@@ -31,7 +31,7 @@ from dpgrain.torch.labelled import decoder_inputs, loss_of, whole
 from dpgrain.torch.library import torch
 from dpgrain.torch.loader import PrivateLoader
 from dpgrain.torch.optimizer import PrivateOptimizer
-from dpgrain.torch.padding import of_lengths
+from dpgrain.torch.padding import is_of_tokens, of_lengths
 from dpgrain.torch.precision import is_half
 from dpgrain.torch.privacy_arguments import PrivacyArguments
 from dpgrain.torch.trained import EVALUATED
@@ -511,13 +511,18 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
         length = self.privacy.max_length
         if self.privacy.example is not None or length is None or "input_ids" not in self._named():
             return self.privacy.example
-        names = ["input_ids", *(["attention_mask"] if self._collated.masks else [])]
-        tokens = {name: torch.ones(1, 1, dtype=torch.long) for name in names}
+        like = self._collated.like
+        if like is None:
+            names = ["input_ids", *(["attention_mask"] if self._collated.masks else [])]
+            like = {name: torch.ones(1, 1, dtype=torch.long) for name in names}
+        like = {name: value for name, value in like.items() if not name.startswith("label")}
+        if not all(is_of_tokens(name, value, labels=False) for name, value in like.items()):
+            return None
         lengths = [max(1, length // part) for part in range(1, FEW_RECORDS + 1)]
-        rows = of_lengths(tokens, lengths, self._words())
+        rows = of_lengths(like, lengths, self._words())
         batch = replace(self._collated, fixed=True, most=length).together(rows)
         if self._loss is losses.seq2seq:
-            batch["decoder_input_ids"] = batch["input_ids"]
+            batch.setdefault("decoder_input_ids", batch["input_ids"])
         return {name: tensor.to(self.args.device) for name, tensor in batch.items()}
 
     def _try_padding(self) -> None:
@@ -530,8 +535,9 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
         if like is None or "input_ids" not in like or self.privacy.pad_to_max_length:
             return
         most = self._collated.most or max(_LENGTHS)
-        rows = of_lengths(like, [length for length in _LENGTHS if length <= most], self._words())
+        lengths = [length for length in _LENGTHS if length <= most]
         try:
+            rows = of_lengths(like, lengths, self._words())
             with evaluating(self.model):
                 alone = torch.cat([self._tried_losses([row]) for row in rows])
                 beside = self._tried_losses(rows)
