@@ -62,6 +62,7 @@ def test_the_best_prints_what_was_found_and_promised() -> None:
     assert str(nothing).startswith("nothing was run: 'default'.\n")
 
 
+@pytest.mark.proof("audit", "SelectBest")
 def test_where_nothing_is_run_the_default_is_kept() -> None:
     def run(_: Source) -> tuple[float, str]:
         return 1.0, "run"

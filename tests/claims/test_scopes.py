@@ -426,8 +426,10 @@ def test_daily_releases_cost_a_day_as_one_does() -> None:
 AUDITED = 20_000
 
 
-def sums_of_days(days: Sequence[str], present: bool) -> tuple[NDArray[np.float64], dg.Guarantee]:
-    """The sums of two days' releases, of users who each hold an item of their own on some days."""
+def sums_of_days(
+    days: Sequence[str], present: bool, read: Sequence[str] = ("monday", "tuesday")
+) -> tuple[NDArray[np.float64], dg.Guarantee]:
+    """The sums of two releases of a day each; users hold an item of their own on some days."""
     rows = [(user, day) for day in days for user in range(AUDITED)] if present else []
     table = dg.read(
         pa.table(
@@ -444,7 +446,7 @@ def sums_of_days(days: Sequence[str], present: bool) -> tuple[NDArray[np.float64
             table.where(day=day), "item", unit=dg.Element("day"), domain=np.arange(AUDITED),
             clip=1.0, epsilon=3.0, delta=1e-6, noise="gaussian",
         )
-        for day in ("monday", "tuesday")
+        for day in read
     ]  # fmt: skip
     seen = [each.estimate[np.argsort(each.items.to_numpy())] for each in releases]
     return seen[0] + seen[1], releases[0].guarantee + releases[1].guarantee
@@ -473,6 +475,19 @@ def test_audit_of_releases_of_two_days() -> None:
     assert 0.5 * event.loss(1).mu < one <= event.loss(1).mu
     # The price of one day would be false of two.
     assert both > event.loss(1).mu
+
+
+@pytest.mark.proof("audit", "Scoped")
+def test_audit_of_a_day_that_is_released_again() -> None:
+    twice = ("monday", "monday")
+    nobody = sums_of_days([], present=False, read=twice)[0]
+    there, promise = sums_of_days(["monday"], present=True, read=twice)
+    beside = sums_of_days([], present=False)[1]
+    # Beside another day both of its releases are still paid for.
+    event = (promise + beside).event
+    assert isinstance(event, Scoped)
+    found = mu_below(there, nobody)
+    assert 0.5 * event.loss(1).mu < found <= promise.event.loss(1).mu <= event.loss(1).mu
 
 
 def test_regions_that_split_units_compose_as_before() -> None:

@@ -246,6 +246,7 @@ def test_every_shape_adds_up_modulo_q(dim: int, width: int, modulus: int) -> Non
     assert negative.total.tolist() == [-3 % modulus] * dim
 
 
+@pytest.mark.proof("audit", "StatisticallyClose")
 def test_all_shares_but_one_are_uniform_and_independent() -> None:
     source, shares, runs = SeededSource(8), Shares(1, 4, 3), 8000
     drawn = np.array(
