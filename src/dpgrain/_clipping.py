@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from dpgrain import _validate
 from dpgrain._rows import squares
 from dpgrain._types import FloatArray
+from dpgrain.errors import ParameterError
 
 # Entries of a tile in which rows are clipped, so that intermediate arrays stay in the cache.
 _TILE_ENTRIES = 1 << 16
@@ -22,12 +24,21 @@ def clipped(vectors: FloatArray, clip: float) -> FloatArray:
         vectors: (rows, dimension).
         clip: the largest norm of a row, l2.
 
+    Raises:
+        ParameterError: if vectors are no numbers in rows and columns, or clip is not above 0.
+
     >>> clipped(np.array([[3.0, 4.0], [1e300, 1e300]]), 1.0).round(3).tolist()
     [[0.6, 0.8], [0.707, 0.707]]
     """
     # The rows are stored one after the other, or else the order in which a norm is added up would
     # depend on other rows.
-    rows = np.array(vectors, order="C")
+    try:
+        rows = np.array(vectors, order="C")
+    except ValueError:
+        rows = np.empty(0)
+    if rows.ndim != 2 or rows.dtype.kind not in "fiub":
+        raise ParameterError("vectors must be numbers in rows and columns.", name="vectors")
+    clip = _validate.positive(clip=clip)
     most = max(1, _TILE_ENTRIES // max(rows.shape[1], 1))
     for first in range(0, len(rows), most):
         tile = rows[first : first + most]

@@ -15,6 +15,7 @@ from functools import cache
 from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dpgrain import _validate
 from dpgrain.errors import ParameterError
@@ -23,6 +24,19 @@ Made = TypeVar("Made")
 
 #: Errors of code that is given values of other kinds, or nested deeper, than it was written for.
 MISFITS = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+
+
+def numbers(**parameter: Any) -> NDArray[np.float64]:
+    """Return the parameter as an array of floats, or raise unless it is made of numbers alone."""
+    ((name, value),) = parameter.items()
+    try:
+        array = np.asarray(value)
+        if array.dtype.kind not in "fiub":
+            raise TypeError
+        return array.astype(np.float64)
+    except (TypeError, ValueError):
+        # What NumPy says quotes a value.
+        raise _validate.wrong(name, f"must be numbers, not {_validate.said(value)}.") from None
 
 
 @cache
@@ -80,7 +94,7 @@ def _article(noun: str) -> str:
 
 
 def _tuple(name: str, kind: Any, value: Any) -> tuple[Any, ...]:
-    if isinstance(value, np.ndarray) and value.ndim == 1:
+    if isinstance(value, np.ndarray) and value.ndim == 1 and value.dtype.kind != "O":
         value = tuple(value)
     if not isinstance(value, tuple | list):
         raise _validate.wrong(name, f"must be a list, not {_validate.said(value)}.")
@@ -101,8 +115,8 @@ def _any_of(name: str, kinds: tuple[Any, ...], value: Any) -> Any:
 def _text(name: str, value: Any) -> str:
     if not isinstance(value, str):
         raise _validate.wrong(name, f"must be text, not {_validate.said(value)}.")
-    if not value.isascii() and any("\ud800" <= letter <= "\udfff" for letter in value):
-        # Halves of letters cannot be written to a file, nor hashed.
+    if not _validate.is_written(value):
+        # It would have no hash.
         raise _validate.wrong(
             name, f"must be text that UTF-8 can hold, not {_validate.said(value)}."
         )

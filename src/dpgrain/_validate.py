@@ -9,9 +9,13 @@ import math
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import fields
 from numbers import Integral, Real
-from typing import Any
+from os import PathLike
+from pathlib import Path
+from typing import Any, TypeVar
 
 from dpgrain.errors import ParameterError
+
+Kind = TypeVar("Kind")
 
 
 def _only(parameter: dict[str, object]) -> tuple[str, object]:
@@ -21,6 +25,8 @@ def _only(parameter: dict[str, object]) -> tuple[str, object]:
 
 # Characters of a wrong value that a message shows, at most.
 _SHOWN_CHARACTERS = 60
+# Characters of a path, at most, as systems have it.
+_LONGEST_PATH = 4096
 
 
 def said(value: object, most: int = _SHOWN_CHARACTERS) -> str:
@@ -51,6 +57,18 @@ def _may_hold_rows(value: object) -> bool:
     if isinstance(value, Sequence | Set):
         return len(value) > _SHOWN_CHARACTERS or any(map(_may_hold_rows, value))
     return bool(getattr(value, "shape", ())) or hasattr(value, "__arrow_c_stream__")
+
+
+def is_written(text: str) -> bool:
+    """Whether a text can be written in UTF-8, as one with halves of letters cannot.
+
+    Args:
+        text: the text.
+
+    >>> is_written("größe"), is_written("half \\ud800")
+    (True, False)
+    """
+    return text.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in text)
 
 
 def wrong(name: str, rest: str) -> ParameterError:
@@ -122,6 +140,33 @@ def sequence(**parameter: object) -> list[object]:
     except TypeError:
         # The value is an array without axes.
         raise wrong(name, f"must be a list, not {said(value)}.") from None
+
+
+def path(**parameter: object) -> Path:
+    """Return the parameter as a path, or raise unless it is the path of a file or folder."""
+    name, value = _only(parameter)
+    if not isinstance(value, str | PathLike):
+        raise wrong(name, f"must be the path of a file, not {said(value)}.")
+    if not 0 < len(str(value)) <= _LONGEST_PATH or "\0" in str(value):
+        raise wrong(name, f"must be the path of a file, not {said(value)}.")
+    return Path(value)
+
+
+def mapping(**parameter: object) -> dict[str, Any]:
+    """Return the parameter as a dict, or raise unless it maps names; None maps nothing."""
+    name, value = _only(parameter)
+    if value is not None and not isinstance(value, Mapping):
+        raise wrong(name, f"must map names to values, not {said(value)}.")
+    return dict(value or {})
+
+
+def instance(kind: type[Kind], **parameter: object) -> Kind:
+    """Return the parameter, or raise unless it is an object of the class."""
+    name, value = _only(parameter)
+    if not isinstance(value, kind):
+        article = "an" if kind.__name__[0] in "AEIOU" else "a"
+        raise wrong(name, f"must be {article} {kind.__name__}, not {said(value)}.")
+    return value
 
 
 def positive(**parameter: object) -> float:

@@ -95,6 +95,10 @@ def calibrate(
     """
     epsilon = _validate.positive(epsilon=epsilon)
     delta = _validate.delta(allow_zero=True, delta=delta)
+    if not callable(make_event):
+        raise ParameterError(
+            f"make_event must be a function, not {_validate.said(make_event)}.", name="make_event"
+        )
     _validate.one_of(("smallest", "largest"), search=search)
     integer = _validate.truth(integer=integer)
     low = _validate.positive(low=(1.0 if integer else 1e-6) if low is None else low)
@@ -249,6 +253,8 @@ def gaussian_multipliers(
             name="shares",
         )
     total = sum(_validate.positive(share=share) for share in shares)
+    for contribution in contributions:
+        _validate.instance(Contribution, contribution=contribution)
     mu = gaussian_mu(epsilon, delta)
     # The margin keeps rounding from pushing the sum of squares above μ², or ε above the target.
     margin = 1e-12
@@ -296,6 +302,7 @@ def calibrate_laplace(
     epsilon = _validate.positive(epsilon=epsilon)
     count = _validate.integer(minimum=1, count=count)
     contribution = Contribution(norm="l1") if contribution is None else contribution
+    _validate.instance(Contribution, contribution=contribution)
     sensitivity = _finite(contribution.sensitivity(1, relation, unit))
     multiplier = count * sensitivity / epsilon
     # We ask what the accountant will ask, with its rounding.

@@ -7,12 +7,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from dpgrain import _validate
 from dpgrain._wording import shown
 from dpgrain.accounting import Event, SelectBest
 from dpgrain.accounting.events.best_of import Stopping
 from dpgrain.errors import ParameterError, only_interrupts
 from dpgrain.inputs.calls import silent
-from dpgrain.noise import Source, SystemSource
+from dpgrain.noise import Source
+from dpgrain.noise.sources import given
 from dpgrain.publishing import in_budget
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.repeated import best_run
@@ -104,6 +106,9 @@ def best_of(
             "best_of must not run inside a budget, which would count its runs: call it outside, and "
             "open the budget for less by what best.event.epsilon(delta) says."
         )
+    if not callable(run):
+        raise ParameterError(f"run must be a function, not {_validate.said(run)}.", name="run")
+    source = given(source)
     about = SelectBest(event, mean, stopping, eta)
 
     def guarded(source: Source) -> tuple[float, Result]:
@@ -117,7 +122,7 @@ def best_of(
             only_interrupts(error)
             return -math.inf, default  # type: ignore[return-value]
 
-    return keep_best(guarded, about, source or SystemSource(), default)
+    return keep_best(guarded, about, source, default)
 
 
 def keep_best(

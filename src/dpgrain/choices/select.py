@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from functools import cached_property
 from numbers import Real
@@ -311,6 +311,8 @@ def _range(lower: Any, bound: float) -> tuple[float, float]:
 
 def _records(records: tuple[Any, ...]) -> int:
     """Return the number of records."""
+    if not all(hasattr(part, "shape") or isinstance(part, Sized) for part in records):
+        raise ParameterError("data must hold something for each record.")
     sizes = {part.shape[0] if hasattr(part, "shape") else len(part) for part in records}
     if len(sizes) != 1:
         raise ParameterError("data must hold as many of everything, one for each record.")

@@ -59,6 +59,8 @@ def column(values: Any) -> NDArray[Any] | pd.Series:
         listed = values.tolist() if hasattr(values, "tolist") else list(values)
     except TypeError:
         return np.asarray(values)
+    if not isinstance(listed, list):
+        return np.asarray(values)
     objects = np.empty(len(listed), dtype=object)
     for place, value in enumerate(listed):
         objects[place] = value

@@ -97,7 +97,7 @@ def write(described: Described, path: str | Path, shown: Intervals | None = None
         )
     values = _values(described, shown)
     text = json.dumps(values, ensure_ascii=False, indent=1, allow_nan=False)
-    path = Path(path)
+    path = _validate.path(path=path)
     with whole_file(path) as part:
         part.write_text(text + "\n", encoding="utf-8")
     return path
@@ -113,10 +113,11 @@ def read(path: str | Path) -> Described:
         DataError: if the file cannot be read, or has the guarantee of another model beside it.
         ParameterError: if it is no model, is damaged, or comes from a later version.
     """
+    path = _validate.path(path=path)
     note_read(path)
-    promise_beside(Path(path))
+    promise_beside(path)
     try:
-        values = json.loads(Path(path).read_text(encoding="utf-8"))
+        values = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise DataError(f"The model {str(path)!r} cannot be read; check the path.") from error
     except (ValueError, RecursionError) as error:

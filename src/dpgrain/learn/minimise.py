@@ -157,7 +157,12 @@ def minimise(
     >>> bool(abs(found.theta[0] - 0.5) < 0.1), round(found.guarantee.epsilon(), 2)
     (True, 1.0)
     """
-    begin = np.asarray(start, dtype=np.float64)
+    try:
+        begin = np.asarray(start, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise ParameterError(
+            f"start must be a list of numbers, not {_validate.said(start)}.", name="start"
+        ) from None
     there = distributed.RowsThere.of(X, y, users, elements) if lie_elsewhere(X) else None
     if there is not None:
         # A table knows whose its rows are.
@@ -438,7 +443,7 @@ def _check_kinds(loss: Loss, solver: Solver[Any] | Recipe, model: Model | None, 
     if isinstance(solver, type) or not known:
         raise ParameterError(
             "solver must be a solver of dpgrain.optimize or dpgrain.papers, or a recipe, not "
-            f"{solver!r}."
+            f"{_validate.said(solver)}."
         )
     if isinstance(solver, Recipe) and unit != User():
         raise ParameterError(
@@ -446,7 +451,9 @@ def _check_kinds(loss: Loss, solver: Solver[Any] | Recipe, model: Model | None, 
             f"not {_validate.said(unit)}: recipes are for whole users."
         )
     if isinstance(loss, type) or not hasattr(loss, "gradient"):
-        raise ParameterError(f"loss must have value and gradient, per record, not be {loss!r}.")
+        raise ParameterError(
+            f"loss must have value and gradient, per record, not be {_validate.said(loss)}."
+        )
     if model is not None and not isinstance(solver, Sgd):
         raise ParameterError(
             f"solver must be Sgd with a model of the loss, not {type(solver).__name__}: the model "

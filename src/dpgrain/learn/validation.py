@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from dpgrain import _validate
-from dpgrain.publishing.guarantee import Guarantee
+from dpgrain.publishing.guarantee import Guarantee, check_guarantee
 
 
 def cross_validated(guarantee: Guarantee, folds: int) -> Guarantee:
@@ -28,6 +28,7 @@ def cross_validated(guarantee: Guarantee, folds: int) -> Guarantee:
     (0.44, 0.93)
     """
     folds = _validate.integer(minimum=2, folds=folds)
+    check_guarantee(guarantee)
     event = guarantee.event
     for _ in range(folds - 2):
         event = event + guarantee.event

@@ -79,6 +79,11 @@ class Ledger(ShownLedger):
 
     def __init__(self, place: str | Path, *, expected: str | None = None) -> None:
         self._store = store_at(place)
+        if expected is not None and not isinstance(expected, str):
+            raise ParameterError(
+                f"expected must be a hash, or None, not {_validate.said(expected)}.",
+                name="expected",
+            )
         self._known: dict[int, LastingPromise] = {}
         with self._store.reading() as page:
             result = page.format()
@@ -241,6 +246,9 @@ class Ledger(ShownLedger):
             raise ParameterError("guarantees must be those of at least one release.")
         for guarantee in guarantees:
             check_guarantee(guarantee)
+        again = _validate.truth(again=again)
+        if not isinstance(mark, str):
+            raise ParameterError(f"mark must be a text, not {_validate.said(mark)}.", name="mark")
         _check_users(self._user, guarantees)
         # Prices take a while to find, and are found before others have to wait.
         promises = self.promises

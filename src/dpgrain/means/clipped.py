@@ -82,7 +82,7 @@ class ClippedMean(Central):
 
     def __post_init__(self) -> None:
         _validate.plain(self)
-        if self.exact and self.bands != 1:
+        if _validate.truth(exact=self.exact) and self.bands != 1:
             raise ParameterError(
                 f"exact must be False with bands = {self.bands}: banded noise is no whole number."
             )

@@ -114,8 +114,9 @@ class Recentred(Central):
             )
         if not 0 < _validate.positive(beyond=self.beyond) <= 0.5:
             raise ParameterError(f"beyond must be a share in (0, 0.5], not {self.beyond!r}.")
-        if not np.isfinite(np.asarray(self.centre, dtype=np.float64)).all():
-            raise ParameterError(f"centre must be finite, not {self.centre!r}.")
+        for each in self.centre if isinstance(self.centre, tuple) else (self.centre,):
+            if not math.isfinite(_validate.real(centre=each)):
+                raise ParameterError(f"centre must be finite, not {_validate.said(self.centre)}.")
         if len(self._radii) not in (1, self.rounds):
             raise ParameterError(
                 f"radius must be one number, or one for each of {self.rounds} rounds, not "
@@ -123,7 +124,7 @@ class Recentred(Central):
             )
         if self.shares is None:
             return
-        for share in self.shares:
+        for share in _validate.sequence(shares=self.shares):
             _validate.positive(shares=share)
         if len(self.shares) != self.rounds or not math.isclose(sum(self.shares), 1):
             raise ParameterError(

@@ -70,6 +70,10 @@ class Shuffled:
     def __post_init__(self) -> None:
         _validate.plain(self)
         _check_roster(self.n_users, self.rounds, self.interaction)
+        if not isinstance(self.protocol, VectorSum | PoissonSum):
+            raise ParameterError(
+                f"protocol must be a VectorSum or PoissonSum, not {_validate.said(self.protocol)}."
+            )
         asked = 1 if self.interaction == "sequential" else self.rounds
         if (self.protocol.n_users, self.protocol.rounds) != (self.batch, asked):
             raise ParameterError(

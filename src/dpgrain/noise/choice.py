@@ -18,7 +18,7 @@ from dpgrain._types import FloatArray, IntArray
 from dpgrain.errors import ParameterError
 from dpgrain.noise.inversion import RELATIVE_ERROR
 from dpgrain.noise.precision import arithmetic
-from dpgrain.noise.sources import Source, SystemSource
+from dpgrain.noise.sources import Source, given
 
 Words: TypeAlias = NDArray[np.uint64]
 
@@ -51,7 +51,7 @@ def choose_scores(sizes: IntArray, rate: float, *, source: Source | None = None)
     if sizes.ndim != 2 or sizes.dtype.kind not in "iu":
         raise ParameterError("sizes must be whole numbers of shape (rows, scores).")
     rate = _validate.positive(rate=rate)
-    source = source or SystemSource()
+    source = given(source)
     words = source.words(len(sizes))
     out = np.empty(len(sizes), dtype=np.int64)
     rows_at_once = max(1, _BATCH_WEIGHTS // max(sizes.shape[1], 1))
@@ -142,7 +142,7 @@ def uniform_below(bounds: IntArray, *, source: Source | None = None) -> IntArray
         raise ParameterError("bounds must be a list of whole numbers.")
     if len(bounds) and not 1 <= int(bounds.min()) <= int(bounds.max()) <= 2**62:
         raise ParameterError("bounds must lie between 1 and 2^62.")
-    source = source or SystemSource()
+    source = given(source)
     out, left = np.empty(len(bounds), dtype=np.int64), np.arange(len(bounds))
     while len(left):
         limits = bounds[left].astype(np.uint64)

@@ -21,7 +21,7 @@ from dpgrain._special import gammaln
 from dpgrain._types import FloatArray, IntArray
 from dpgrain.errors import ParameterError
 from dpgrain.noise.precision import arithmetic
-from dpgrain.noise.sources import Source, SystemSource
+from dpgrain.noise.sources import Source, given
 
 #: The largest count at which floating point still distinguishes neighbouring counts.
 LARGEST_COUNT = 1 << 52
@@ -202,8 +202,12 @@ def rounded(
     [2, 2, 3, 3, 2]
     """
     # Values are cut into steps of 1/256, so that 8 bits of U decide all but one number in 256.
+    if not isinstance(values, np.ndarray) or values.dtype.kind not in "fiu":
+        raise ParameterError("values must be an array of numbers.", name="values")
+    largest, source = _validate.integer(minimum=0, largest=largest), given(source)
     fine = values * 256.0
-    steps: Any = fine.astype(np.int32 if largest < 1 << 22 else np.int64)
+    with np.errstate(invalid="ignore"):
+        steps: Any = fine.astype(np.int32 if largest < 1 << 22 else np.int64)
     cut = steps.astype(np.uint8)
     bits = source.words(-(-values.size // 8)).view(np.uint8)[: values.size].reshape(values.shape)
     up = bits < cut
@@ -219,7 +223,7 @@ def rounded(
 
 def counts_of(law: CountLaw, size: int, source: Source | None = None) -> IntArray:
     """Draw ``size`` counts from a binomial or Poisson law, exactly, as :func:`binomial` does."""
-    source = source or SystemSource()
+    source = given(source)
     first, table = _table(law)
     words = source.words(_validate.integer(minimum=0, size=size))
     uniform = words * 2.0**-64
@@ -366,8 +370,13 @@ def _directly(law: CountLaw, k: int, scale: int) -> int:
 
 def _deviance(x: FloatArray, mean: float) -> FloatArray:
     """Return (n,) x·ln(x/mean) + mean − x (Loader 2000)."""
-    u = (x - mean) / mean
-    return mean * ((1 + u) * np.log1p(u) - u)
+    with np.errstate(over="ignore", invalid="ignore"):
+        u = (x - mean) / mean
+        result: FloatArray = mean * ((1 + u) * np.log1p(u) - u)
+    # Of a mean near 0 the quotient overflows, and its logarithm does not.
+    far = np.isinf(u)
+    result[far] = x[far] * (np.log(x[far]) - math.log(mean)) + mean - x[far]
+    return result
 
 
 def _remainder(x: FloatArray) -> FloatArray:

@@ -19,7 +19,7 @@ from dpgrain.errors import ParameterError
 from dpgrain.noise.choice import uniform_below
 from dpgrain.noise.inversion import RELATIVE_ERROR
 from dpgrain.noise.precision import arithmetic
-from dpgrain.noise.sources import Source, SystemSource
+from dpgrain.noise.sources import Source, given
 
 # Size up to which scores, and their differences, are exact as floats.
 _LARGEST_SCORE = 2**52
@@ -71,7 +71,7 @@ def permutes_and_flips(
     times = _validate.integer(minimum=1, times=times)
     if max(abs(int(scores.min())), abs(int(scores.max()))) > _LARGEST_SCORE:
         raise ParameterError("scores must be at most 2^52 in size.")
-    source = source or SystemSource()
+    source = given(source)
     behind = (int(scores.max()) - scores.astype(np.int64)).astype(np.float64)
     fallen = _coins(np.tile(behind, times), scale, source).reshape(times, scores.size)
     # One of those whose coin fell is chosen, each as likely as the others.
@@ -87,6 +87,7 @@ def below(count: int, source: Source) -> int:
         count: the number of values to choose from, from 1 to 2^63.
         source: random bits.
 
+    >>> from dpgrain.noise import SystemSource
     >>> below(1, SystemSource())
     0
     """

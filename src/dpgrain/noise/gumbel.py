@@ -21,7 +21,7 @@ from dpgrain._types import FloatArray, IntArray
 from dpgrain.errors import ParameterError
 from dpgrain.noise.inversion import RELATIVE_ERROR
 from dpgrain.noise.precision import arithmetic
-from dpgrain.noise.sources import Source, SystemSource
+from dpgrain.noise.sources import Source, given
 
 # Size up to which scores, and their differences, are exact as floats.
 _LARGEST_SCORE = 2**52
@@ -87,7 +87,7 @@ def gumbel_orders(
         raise ParameterError("scores must be at most 2^52 in size.")
     # Scores are counted from the largest: those near it, which alone matter, then round the least.
     below = (scores.astype(np.int64) - int(scores.max())).astype(np.float64)
-    source = source or SystemSource()
+    source = given(source)
     words = source.words(times * scores.size).reshape(times, scores.size)
     orders, doubtful = _plain_orders(words, below, scale, count)
     for place in np.flatnonzero(doubtful):

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dpgrain import _validate
+from dpgrain import _fields, _validate
 from dpgrain._special import ndtri
 from dpgrain._types import FloatArray, IntArray
 from dpgrain.errors import ParameterError
 from dpgrain.noise.inversion import sample
-from dpgrain.noise.sources import Source, SystemSource
+from dpgrain.noise.sources import Source, given
 
 MIN_SCALE, MAX_SCALE = 2.0**-30, 2.0**40
 # A truncated law must keep about this share of the draws at least.
@@ -71,7 +71,7 @@ def rounded_gaussian(
     >>> rounded_gaussian(1000.0, 5).shape
     (5,)
     """
-    return sample(_RoundedGaussian(), _scales(scale, size), source or SystemSource())
+    return sample(_RoundedGaussian(), _scales(scale, size), given(source))
 
 
 def discrete_laplace(
@@ -93,7 +93,7 @@ def discrete_laplace(
     >>> discrete_laplace([1.5, 2.0**40]).shape
     (2,)
     """
-    return sample(_DiscreteLaplace(), _scales(scale, size), source or SystemSource())
+    return sample(_DiscreteLaplace(), _scales(scale, size), given(source))
 
 
 def truncated_geometric(
@@ -150,12 +150,11 @@ def raised(scale: FloatArray | float) -> FloatArray:
 
 
 def _scales(scale: ArrayLike, size: int | None) -> FloatArray:
-    given = np.asarray(scale)
-    if given.ndim > 1 or given.dtype.kind not in "fiu":
+    scales = np.atleast_1d(_fields.numbers(scale=scale))
+    if scales.ndim > 1 or np.asarray(scale).dtype.kind == "b":
         raise ParameterError(
             f"scale must be a number or a list of numbers, not {_validate.said(scale)}."
         )
-    scales = np.atleast_1d(given).astype(np.float64)
     bad = ~((scales >= MIN_SCALE) & (scales <= MAX_SCALE))
     if bad.any():
         raise ParameterError(

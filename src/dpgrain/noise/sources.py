@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from numbers import Integral
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -56,7 +57,10 @@ class SeededSource:
     """A reproducible generator for tests and research; releases made with it are not private.
 
     Args:
-        seed: a whole number, or a NumPy generator, which is advanced.
+        seed: a whole number of at least 0, or a NumPy generator, which is advanced.
+
+    Raises:
+        ParameterError: if it is neither.
 
     >>> bool((SeededSource(7).words(4) == SeededSource(7).words(4)).all())
     True
@@ -65,6 +69,14 @@ class SeededSource:
     private = False
 
     def __init__(self, seed: int | np.random.Generator) -> None:
+        is_seed = not isinstance(seed, bool) and isinstance(seed, Integral | np.random.Generator)
+        if not is_seed or (isinstance(seed, Integral) and int(seed) < 0):
+            # NumPy takes lists as well, and one that holds itself ends the process.
+            raise ParameterError(
+                f"seed must be a whole number of at least 0 or a NumPy Generator, not "
+                f"{_validate.said(seed)}.",
+                name="seed",
+            )
         self._generator = np.random.default_rng(seed)
 
     def words(self, size: int) -> NDArray[np.uint64]:
@@ -98,6 +110,22 @@ class SeededSource:
         except _fields.MISFITS as error:
             raise ParameterError("state must be what SeededSource.state has returned.") from error
         return SeededSource(np.random.Generator(bits))
+
+
+def given(source: Source | None) -> Source:
+    """Return the source of random bits that is passed; the operating system's for None.
+
+    Raises:
+        ParameterError: if it is no source.
+    """
+    if source is None:
+        return SystemSource()
+    if not callable(getattr(source, "words", None)):
+        raise ParameterError(
+            f"source must be a source of dpgrain.noise, not {_validate.said(source)}.",
+            name="source",
+        )
+    return source
 
 
 def source_of(random_state: RandomState) -> Source:

@@ -8,7 +8,7 @@ from typing import Any
 from dpgrain import _validate
 from dpgrain.errors import ParameterError
 from dpgrain.noise.precision import arithmetic
-from dpgrain.noise.sources import Source, SystemSource
+from dpgrain.noise.sources import Source, given
 
 # Bits of the working precision beyond those of the uniform number.
 _GUARD_BITS = 96
@@ -34,7 +34,7 @@ def negative_binomial(eta: float, gamma: float, *, source: Source | None = None)
     gamma = _validate.fraction(gamma=gamma)
     if not -1 < eta < float("inf"):
         raise ParameterError(f"eta must be finite and above -1, not {_validate.said(eta)}.")
-    return _inverted(lambda mp: _negative_binomial(eta, gamma, mp), 1, source or SystemSource())
+    return _inverted(lambda mp: _negative_binomial(eta, gamma, mp), 1, given(source))
 
 
 def poisson(mean: float, *, source: Source | None = None) -> int:
@@ -53,7 +53,7 @@ def poisson(mean: float, *, source: Source | None = None) -> int:
     True
     """
     mean = _validate.positive(mean=mean)
-    return _inverted(lambda mp: _poisson(mean, mp), 0, source or SystemSource())
+    return _inverted(lambda mp: _poisson(mean, mp), 0, given(source))
 
 
 def _negative_binomial(eta: float, gamma: float, mp: Any) -> Iterator[Any]:

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dpgrain import _validate
+from dpgrain import _fields, _validate
 from dpgrain._types import FloatArray
 from dpgrain.errors import ParameterError
 
@@ -88,7 +88,10 @@ class Box:
     high: float | tuple[float, ...]
 
     def __post_init__(self) -> None:
-        if not np.all(np.asarray(self.low) <= np.asarray(self.high)):
+        low, high = _fields.numbers(low=self.low), _fields.numbers(high=self.high)
+        if low.shape and high.shape and low.shape != high.shape:
+            raise ParameterError(f"low and high must be as long, not {low.shape} and {high.shape}.")
+        if not np.all(low <= high):
             raise ParameterError(f"low must not be above high, not {self.low!r} and {self.high!r}.")
 
     def project(self, theta: FloatArray) -> FloatArray:
@@ -138,7 +141,9 @@ class Affine:
     """
 
     def __init__(self, A: ArrayLike, b: ArrayLike | Sequence[float]) -> None:  # noqa: N803
-        matrix, right = np.atleast_2d(np.asarray(A, dtype=float)), np.atleast_1d(b).astype(float)
+        matrix, right = np.atleast_2d(_fields.numbers(A=A)), np.atleast_1d(_fields.numbers(b=b))
+        if not (np.abs(matrix).max(initial=0) <= 1e100 and np.abs(right).max(initial=0) <= 1e100):
+            raise ParameterError("A and b must lie between -1e100 and 1e100.")
         if matrix.ndim != 2 or right.shape != (len(matrix),):
             raise ParameterError(
                 f"A and b must be (c, p) and (c,), not {np.shape(A)} and {np.shape(b)}."

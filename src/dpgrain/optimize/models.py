@@ -11,6 +11,7 @@ point methods*, SIAM J. Optim. 2019.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -104,7 +105,7 @@ class Truncated:
     lower: float = 0.0
 
     def __post_init__(self) -> None:
-        if not np.isfinite(self.lower):
+        if not math.isfinite(_validate.real(lower=self.lower)):
             raise ParameterError(f"lower must be finite, not {self.lower!r}.")
 
     @np.errstate(all="ignore")

@@ -9,9 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol, TypeAlias, TypeVar
 
-import numpy as np
-
-from dpgrain import _validate
+from dpgrain import _fields, _validate
 from dpgrain._types import FloatArray
 from dpgrain.errors import RunEnded
 
@@ -60,11 +58,11 @@ def run(
 
     >>> from dpgrain.optimize import Constant, Last, Sgd
     >>> solver = Sgd(Constant(0.5), average=Last())
-    >>> run(solver, lambda theta: theta - 3.0, np.zeros(1), 60).round(6).tolist()
+    >>> run(solver, lambda theta: theta - 3.0, [0.0], 60).round(6).tolist()
     [3.0]
     """
     rounds = _validate.integer(minimum=1, rounds=rounds)
-    state = solver.init(np.asarray(theta, dtype=np.float64))
+    state = solver.init(_fields.numbers(theta=theta))
     for _ in range(rounds):
         try:
             gradient = oracle(solver.point(state))

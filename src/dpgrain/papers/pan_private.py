@@ -21,8 +21,9 @@ from dpgrain.inputs.numbers import cells
 from dpgrain.means.grid import on_grid
 from dpgrain.means.protocol import Contributions, CountedRounds
 from dpgrain.means.roster import Roster
-from dpgrain.noise import Source, SystemSource
+from dpgrain.noise import Source
 from dpgrain.noise.laws import raised
+from dpgrain.noise.sources import given
 from dpgrain.noise.sums import with_gaussian
 from dpgrain.units import Level, Relation, Trust
 
@@ -235,7 +236,7 @@ class PanPrivateStream:
     """
 
     def __init__(self, mean: PanPrivate, dimension: int, source: Source | None = None) -> None:
-        self.mean, self._source = mean, source or SystemSource()
+        self.mean, self._source = _validate.instance(PanPrivate, mean=mean), given(source)
         self._received = 0
         dimension = _validate.integer(minimum=1, dimension=dimension)
         self._state = self._noisy(np.zeros(dimension, dtype=np.int64))
@@ -340,7 +341,7 @@ class PanPrivateStream:
         if not 0 <= received <= mean.n_users:
             raise _damaged()
         stream = object.__new__(PanPrivateStream)
-        stream.mean, stream._source = mean, source or SystemSource()
+        stream.mean, stream._source = mean, given(source)
         stream._received, stream._state = received, np.array(state, dtype=np.int64)
         return stream
 

@@ -67,6 +67,10 @@ class Budget:
         self._epsilon = _validate.positive(epsilon=epsilon)
         self._delta = _validate.delta(allow_zero=True, delta=delta)
         self._pid = os.getpid()
+        if isinstance(plan, str) or not isinstance(plan, Iterable):
+            raise ParameterError(
+                f"plan must be a list of queries, not {_validate.said(plan)}.", name="plan"
+            )
         planned = [planned_guarantee(item) for item in plan]
         self._like = _all_alike(planned)
         self._planned = Counter(guarantee.event for guarantee in planned)

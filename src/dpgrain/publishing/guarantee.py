@@ -341,7 +341,7 @@ differential privacy, ε = 1, δ = 0 (zero_out). Printed, its guarantee says wha
         ...         print("no guarantee")
         no guarantee
         """
-        about = promise_beside(Path(path))
+        about = promise_beside(_validate.path(path=path))
         if about is None:
             raise DataError(
                 f"{str(path)!r} has no guarantee beside it; give an output of dpgrain run."

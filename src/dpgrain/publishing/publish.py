@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 
+from dpgrain import _validate
+from dpgrain.errors import ParameterError
 from dpgrain.noise.sources import source_of
 from dpgrain.publishing.budget import charge as charge_open_ones
 from dpgrain.publishing.budget import open_budget, refuse_composed
@@ -47,7 +49,11 @@ def publish(query: Query[Made]) -> Made:
 
 
 def _made(query: Query[Made]) -> Made:
+    if not isinstance(query, Query):
+        raise ParameterError(f"query must be a query, not {_validate.said(query)}.", name="query")
     query.check_process()
+    if (progress := getattr(query, "progress", None)) is not None:
+        _validate.truth(progress=progress)
     query = query.settled()
     warn_of_epsilon(query.promise.epsilon)
     plan, source = query.plan, source_of(query.random_state)

@@ -57,7 +57,8 @@ class Share:
         """
         if epsilon is not None:
             raise ParameterError(
-                f"epsilon must be left out where share = {share!r} is given; state one of them."
+                f"epsilon must be left out where share is given, "
+                f"which is {_validate.said(share)}; state one of them."
             )
         if not _validate.probability(share=share) > 0:
             raise ParameterError(

@@ -9,6 +9,7 @@ from operator import add
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dpgrain import _validate
 from dpgrain._files import no_output_is_read
 from dpgrain._later import later
 from dpgrain._wording import aligned, powers, rounded_up
@@ -223,8 +224,8 @@ def plan_releases(
     visits   count      1      1.115  10⁻⁷  ± 21.1
     Together: ε = 1 at δ = 10⁻⁶, composed exactly; the budget holds ε = 1.
     """
-    path = Path(path)
-    folder = None if folder is None else Path(folder)
+    path = _validate.path(path=path)
+    folder = None if folder is None else _validate.path(folder=folder)
     with no_output_is_read(), composed():
         return _plan(path, table, where, folder)
 

@@ -119,6 +119,7 @@ def histogram(
         measure=None if weight is None else values.weights(_weight_unit(rule)),
         max_items=max_items,
     )
+    nonnegative = _validate.truth(nonnegative=nonnegative)
     query = sums_as_histogram(request, random_state, progress)
     return _without_negatives(query) if nonnegative else query
 

@@ -513,6 +513,8 @@ def plan_histogram(
         if number is not None:
             _validate.integer(minimum=1, **{name: number})
     max_items = _validate.integer(minimum=1, max_items=max_items)
+    cell_of_item = _validate.truth(cell_of_item=cell_of_item)
+    own_items, weighted = _validate.truth(own_items=own_items), _validate.truth(weighted=weighted)
     cells = cells if cell_of_item else None
     bounded = isinstance(unit, User) and unit.max_elements is not None
     by_item = cell_of_item and (unit.level == "element" or bounded)

@@ -102,7 +102,7 @@ def quantiles(
     True
     """
     ranks = _checked_ranks(q)
-    if bins is not None and bins not in (16, 256, 4096):
+    if bins is not None and _validate.whole(bins=bins) not in (16, 256, 4096):
         raise ParameterError(
             f"bins must be 16, 256 or 4096, not {_validate.said(bins)}.", name="bins"
         )

@@ -161,17 +161,17 @@ class Release(ShownRelease, ABC):
         >>> release.pivot("kind", "year").shape, release.pivot("kind", "year").columns.name
         ((2, 2), 'capped_estimate by year')
         """
-        keys = {rows, columns}
+        keys = {key for key in (rows, columns) if isinstance(key, str)}
         if keys != set(self.groups.names) or len(keys) < 2:
             listed = ", ".join(self.groups.names) or "none"
             raise ParameterError(
                 f"pivot takes the two keys of a release by two, "
-                f"not {_validate.said(rows)} and {columns!r}; its keys "
+                f"not {_validate.said(rows)} and {_validate.said(columns)}; its keys "
                 f"are {listed}."
             )
         number, table = self.headings[0] if value is None else value, self.to_arrow()
         numbers = table.column_names[len(keys) :]
-        if number not in numbers:
+        if not isinstance(number, str) or number not in numbers:
             raise ParameterError(
                 f"value must be one of {', '.join(numbers)}, not {_validate.said(number)}.",
                 name="value",
@@ -315,8 +315,9 @@ class Release(ShownRelease, ABC):
         """
         import pyarrow.parquet
 
+        path = _validate.path(path=path)
         note_read(path)
-        if not Path(path).exists():
+        if not path.exists():
             raise DataError(f"The file {str(path)!r} does not exist; check the path.")
         promise_beside(Path(path))
         try:
@@ -750,7 +751,7 @@ def _asked_of(about: dict[str, Any]) -> Asked:
 
 def check_format(path: str | Path) -> Path:
     """Return the path, or raise unless its ending names a format that :meth:`Histogram.write` knows."""
-    path = Path(path)
+    path = _validate.path(output=path)
     if path.suffix not in _FORMATS:
         raise ParameterError(
             f"output {str(path)!r} must end in {', '.join(_FORMATS)}.", name="output"

@@ -120,7 +120,7 @@ class Request:
         """
         if not isinstance(table, UserTable):
             refuse_table(table, statistic.name)
-        if noise == "auto":
+        if isinstance(noise, str) and noise == "auto":
             return _under_better_law(
                 partial(
                     Request.of,

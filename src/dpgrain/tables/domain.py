@@ -288,7 +288,9 @@ def _plain(value: Any) -> Any:
 
 def _values(domain: Any) -> list[Any]:
     if isinstance(domain, str | bytes):
-        raise ParameterError(f"domain must be a list of items, not the text {domain!r}.")
+        raise ParameterError(
+            f"domain must be a list of items, not the text {_validate.said(domain)}."
+        )
     if isinstance(domain, Mapping):
         return list(domain)
     if isinstance(domain, pa.Array | pa.ChunkedArray):

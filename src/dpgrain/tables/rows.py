@@ -252,7 +252,7 @@ class Rows:
         >>> rows.derive(band="bins(paid, 10, 20)").schema["band"]
         'VARCHAR'
         """
-        stated = {**(columns or {}), **more}
+        stated = {**_validate.mapping(columns=columns), **more}
         if not stated:
             raise ParameterError("derive needs a column, such as derive(month='month(at)').")
         rows = self
@@ -302,7 +302,7 @@ class Rows:
         rows = self
         for name in names:
             if isinstance(name, list | tuple):
-                rows = rows.with_expressions(*name)
+                rows = rows.with_expressions(*(each for each in name if isinstance(each, str)))
             elif isinstance(name, str) and not rows.has(name) and is_expression(name):
                 rows = rows.derive({name: name})
         return rows
@@ -389,7 +389,7 @@ class Rows:
         country FR or missing, year from 2020 to 2024
         """
         self.require_records()
-        region = region_of(self, {**(columns or {}), **more})
+        region = region_of(self, {**_validate.mapping(columns=columns), **more})
         region = narrowed(self.scope, region)
         return self.made(source=ScopedSource(all_rows(self.source), region, self.schema, {}))
 
@@ -442,7 +442,7 @@ class Rows:
 
     def is_whole(self, column: str) -> bool:
         """Return whether a column holds whole numbers, by its type, which is public."""
-        return self.schema.get(column) in WHOLE
+        return isinstance(column, str) and self.schema.get(column) in WHOLE
 
     def drops(self, column: str) -> bool:
         """Return whether records without a cell in this column of cells are left out."""

@@ -13,6 +13,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from dpgrain import _validate
 from dpgrain._special import erfcx, log_ndtr, ndtr, ndtri_exp
 from dpgrain.errors import ParameterError
 
@@ -44,6 +45,7 @@ def gaussian_delta(epsilon: float, mu: float) -> float:
     >>> gaussian_delta(1.0, 0.0)
     0.0
     """
+    mu, epsilon = _validate.real(mu=mu), _validate.real(epsilon=epsilon)
     if not mu >= 0 or math.isnan(epsilon):
         raise ParameterError(
             f"mu must be at least 0 and epsilon a number, not {mu!r}, {epsilon!r}."
@@ -127,6 +129,7 @@ def gaussian_epsilon(delta: float, mu: float) -> float:
     >>> round(gaussian_epsilon(1e-5, 1 / 3.7306), 4)
     1.0
     """
+    delta, mu = _validate.real(delta=delta), _validate.real(mu=mu)
     _require_number(delta)
     if gaussian_delta(0.0, mu) <= delta:
         return 0.0

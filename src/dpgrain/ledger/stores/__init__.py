@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from dpgrain import _validate
 from dpgrain._later import later
 from dpgrain.ledger.stores.protocol import Store
 
@@ -25,5 +26,5 @@ def store_at(place: str | Path) -> Store:
     if isinstance(place, str) and place.startswith(_POSTGRES):
         made = postgres.PostgresStore(place)
     else:
-        made = sqlite.SqliteStore(place)
+        made = sqlite.SqliteStore(_validate.path(place=place))
     return made

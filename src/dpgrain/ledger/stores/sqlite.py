@@ -12,6 +12,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
+from dpgrain import _validate
 from dpgrain._files import note_read, on_disk
 from dpgrain.errors import DataError, ParameterError
 from dpgrain.ledger.stores.connections import Connections
@@ -197,6 +198,9 @@ class SqliteStore:
     @contextmanager
     def _using(self) -> Iterator[None]:
         """Note that the files are in use, and turn errors of SQLite into one sentence each."""
+        if not _validate.is_written(str(self._path)):
+            # SQLite takes names in UTF-8 alone.
+            raise ParameterError(f"place must be a name in UTF-8, not {_validate.said(self.name)}.")
         real = self._path.resolve()
         note_read(real, *(real.with_name(f"{real.name}{ending}") for ending in _BESIDE))
         try:

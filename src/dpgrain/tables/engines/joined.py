@@ -253,13 +253,17 @@ class PeopleJoin:
             for name, kind in others.own_columns.items()
             if name != others.user and is_readable(kind)
         ]
+        if columns is not None and not isinstance(columns, str | list | tuple):
+            raise ParameterError(
+                f"columns must be a list of columns, not {_validate.said(columns)}.", name="columns"
+            )
         if isinstance(columns, str):
             columns = [columns]
         for name in columns or ():
             if name not in known:
                 raise SchemaError(
-                    f"columns names {name!r}, which cannot be taken from the other table; "
-                    f"{named_like(str(name), known)}.",
+                    f"columns names {_validate.said(name)}, which cannot be taken from the other "
+                    f"table; {named_like(str(name), known)}.",
                     name="columns",
                 )
         taken = tuple(known if columns is None else dict.fromkeys(columns))

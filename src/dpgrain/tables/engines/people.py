@@ -53,6 +53,11 @@ class PerUser:
             raise ParameterError("per_user needs to know whose a record is; give user= to dg.read.")
         if not numbers:
             raise ParameterError("per_user needs at least one number, such as visits='count'.")
+        if by is not None and not isinstance(by, str | list | tuple):
+            raise ParameterError(
+                f"by must be a column, a list of columns or None, not {_validate.said(by)}.",
+                name="by",
+            )
         keys = (by,) if isinstance(by, str) else tuple(by or ())
         rows = rows.with_expressions(keys)
         for key in keys:

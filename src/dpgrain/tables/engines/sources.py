@@ -785,6 +785,7 @@ def typed(
             f"decimal must be '.' or ',', not {_validate.said(decimal)}.", name="decimal"
         )
     _validate.one_of(tuple(DATES), dates=dates)
+    types = _validate.mapping(types=types)
     if not types:
         return source
     columns = source.columns()

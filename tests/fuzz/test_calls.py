@@ -1,0 +1,120 @@
+"""Whatever public functions are given, they answer, or refuse in a sentence, and quote no row."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.fuzz import calls, test_readers
+from tests.fuzz.watch import left_behind, watched
+
+PUBLIC = calls.public()
+# Warnings of hypothesis about tests that share a folder, or draw slowly.
+_SHARED = (HealthCheck.function_scoped_fixture, HealthCheck.too_slow)
+
+
+@pytest.mark.search(seconds=100)
+@pytest.mark.parametrize("name", PUBLIC)
+def test_whatever_a_public_function_is_given_there_is_a_result_or_a_sentence(
+    name: str, inputs: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert calls.examples(name), f"{name} is not called in its docstring: give it an example"
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    each = max(round(inputs * (1 - test_readers.SHARE) / len(PUBLIC)), 1)
+
+    @settings(max_examples=each, suppress_health_check=_SHARED, database=None)
+    @given(st.data())
+    def call(data: st.DataObject) -> None:
+        watched(data.draw(calls.calls(name)))
+
+    call()
+    assert not left_behind(tmp_path)
+
+
+# Calls that ended in other errors, took a wrong value for a right one, or quoted what they were given.
+FOUND: tuple[tuple[str, str, str], ...] = (
+    ("dpgrain.Ledger", "place", "7"),
+    ("dpgrain.Ledger", "place", "'\\ud800'"),
+    ("dpgrain.Ledger", "place", "a long text"),
+    ("dpgrain.Ledger", "expected", "a frame"),
+    ("dpgrain.audit_releases", "path", "3.7"),
+    ("dpgrain.best_of", "run", "[[]]"),
+    ("dpgrain.best_of", "source", "[[]]"),
+    ("dpgrain.budget", "plan", "3.7"),
+    ("dpgrain.count", "share", "a table"),
+    ("dpgrain.count", "progress", "a frame"),
+    ("dpgrain.histogram", "nonnegative", "text as objects"),
+    ("dpgrain.histogram", "domain", "a long text"),
+    ("dpgrain.mean", "value", "a list in itself"),
+    ("dpgrain.sum", "noise", "a frame"),
+    ("dpgrain.plan_histogram", "cell_of_item", "a matrix"),
+    ("dpgrain.plan_releases", "path", "[1]"),
+    ("dpgrain.plan_releases", "folder", "(1, 0)"),
+    ("dpgrain.publish", "query", "inf"),
+    ("dpgrain.quantile", "value", "a frame"),
+    ("dpgrain.quantiles", "bins", "text as objects"),
+    ("dpgrain.read", "types", "'a'"),
+    ("dpgrain.select", "data", "1j"),
+    ("dpgrain.accounting.Compose", "events", "text as objects"),
+    ("dpgrain.accounting.calibrate", "make_event", "-1"),
+    ("dpgrain.accounting.calibrate_gaussian", "contribution", "[]"),
+    ("dpgrain.accounting.calibrate_laplace", "contribution", "[]"),
+    ("dpgrain.accounting.gaussian_delta", "mu", "10**400"),
+    ("dpgrain.accounting.gaussian_delta", "epsilon", "ones"),
+    ("dpgrain.accounting.gaussian_epsilon", "delta", "a matrix"),
+    ("dpgrain.learn.cross_validated", "guarantee", "-0.0"),
+    ("dpgrain.learn.load", "path", "three axes"),
+    ("dpgrain.learn.load", "path", "''"),
+    ("dpgrain.learn.minimise", "start", "text as objects"),
+    ("dpgrain.learn.minimise", "loss", "a series"),
+    ("dpgrain.means.ClippedMean", "exact", "text as objects"),
+    ("dpgrain.means.Recentred", "shares", "Decimal('0.5')"),
+    ("dpgrain.means.Recentred", "centre", "'\\x00'"),
+    ("dpgrain.means.Shuffled", "protocol", "a function"),
+    ("dpgrain.means.clipped", "vectors", "7"),
+    ("dpgrain.means.clipped", "clip", "a matrix"),
+    ("dpgrain.noise.binomial", "source", "[1]"),
+    ("dpgrain.noise.discrete_laplace", "source", "True"),
+    ("dpgrain.noise.discrete_laplace", "scale", "a list in itself"),
+    ("dpgrain.noise.rounded", "values", "1j"),
+    ("dpgrain.noise.rounded", "largest", "{1: [2]}"),
+    ("dpgrain.optimize.Affine", "A", "10**400"),
+    ("dpgrain.optimize.Affine", "b", "1e+308"),
+    ("dpgrain.optimize.Box", "low", "a frame"),
+    ("dpgrain.optimize.Truncated", "lower", "ones"),
+    ("dpgrain.optimize.run", "theta", "a long text"),
+    # A list in itself ended the process.
+    ("dpgrain.noise.SeededSource", "seed", "a list in itself"),
+)
+
+
+@pytest.mark.parametrize(("name", "parameter", "odd"), FOUND)
+def test_what_was_found_is_refused(
+    name: str, parameter: str, odd: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert watched(calls.Call(name, 0, {parameter: odd})) is None
+
+
+# Methods of tables, ledgers and releases.
+FOUND_METHODS: tuple[tuple[str, str, str, str], ...] = (
+    ("dpgrain.UserTable", "where", "columns", "np.array(0.5)"),
+    ("dpgrain.UserTable", "derive", "columns", "a frame"),
+    ("dpgrain.UserTable", "per_user", "by", "3.7"),
+    ("dpgrain.UserTable", "join", "columns", "an odd object"),
+    ("dpgrain.Ledger", "charge", "again", "a series"),
+    ("dpgrain.Ledger", "charge", "mark", "[None, 1]"),
+    ("dpgrain.Histogram", "pivot", "rows", "{1: [2]}"),
+    ("dpgrain.Histogram", "pivot", "value", "ones"),
+)
+
+
+@pytest.mark.parametrize(("name", "method", "parameter", "odd"), FOUND_METHODS)
+def test_what_methods_were_found_to_do_is_refused(
+    name: str, method: str, parameter: str, odd: str
+) -> None:
+    shown = [example.target.name for example in calls.examples(name)]
+    assert watched(calls.Call(name, shown.index(method), {parameter: odd})) is None
