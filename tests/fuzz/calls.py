@@ -25,7 +25,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 from hypothesis import strategies as st
-from tests.fuzz.watch import CANARY
+from tests.fuzz.watch import CANARY, OwnError
 
 from dpgrain import Budget
 from dpgrain.accounting import Loss
@@ -40,6 +40,10 @@ ROOMS = (
 
 class Odd:
     """An object of a class that nobody knows."""
+
+
+def _fails(*_: Any, **__: Any) -> Any:
+    raise OwnError
 
 
 def _endless() -> list[Any]:
@@ -85,7 +89,7 @@ ODD: dict[str, Any] = {
     "int": int,
     "an odd object": Odd(),
     "a function": lambda *args, **kwargs: 1,
-    "a function that fails": lambda *args, **kwargs: 1 / 0,
+    "a function that fails": _fails,
     "np.float64(nan)": np.float64(math.nan),
     "np.float32(0.5)": np.float32(0.5),
     "np.int8(3)": np.int8(3),

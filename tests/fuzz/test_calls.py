@@ -86,6 +86,23 @@ FOUND: tuple[tuple[str, str, str], ...] = (
     ("dpgrain.optimize.Box", "low", "a frame"),
     ("dpgrain.optimize.Truncated", "lower", "ones"),
     ("dpgrain.optimize.run", "theta", "a long text"),
+    ("dpgrain.papers.PanPrivateStream", "mean", "7"),
+    ("dpgrain.papers.d_user", "cell", "np.float32(0.5)"),
+    ("dpgrain.papers.d_user", "x", "np.array(0.5)"),
+    ("dpgrain.papers.d_element", "other", "3.7"),
+    ("dpgrain.papers.element_sensitivity", "function", "1e-09"),
+    ("dpgrain.papers.element_sensitivity", "blocks", "1"),
+    ("dpgrain.papers.gradient_mapping", "domain", "a long text"),
+    ("dpgrain.papers.gradient_mapping", "gradient", "Ellipsis"),
+    ("dpgrain.papers.localise", "plan", "int"),
+    ("dpgrain.papers.localise", "theta", "text as objects"),
+    ("dpgrain.papers.localise", "callback", "[nan]"),
+    ("dpgrain.papers.middle_scores", "held", "a long text"),
+    ("dpgrain.papers.middle_scores", "candidates", "a frame"),
+    ("dpgrain.planning.plan_counts", "sums", "ragged"),
+    ("dpgrain.planning.plan_counts", "select", "-0.0"),
+    ("dpgrain.planning.plan_counts", "unit", "a table"),
+    ("dpgrain.planning.plan_shuffle", "noise", "(0, 1)"),
     # A list in itself ended the process.
     ("dpgrain.noise.SeededSource", "seed", "a list in itself"),
 )
@@ -109,6 +126,8 @@ FOUND_METHODS: tuple[tuple[str, str, str, str], ...] = (
     ("dpgrain.Ledger", "charge", "mark", "[None, 1]"),
     ("dpgrain.Histogram", "pivot", "rows", "{1: [2]}"),
     ("dpgrain.Histogram", "pivot", "value", "ones"),
+    ("dpgrain.shuffle.BlindAnalyzer", "estimate", "messages", "1"),
+    ("dpgrain.shuffle.VectorSum", "event_with", "honest", "a series"),
 )
 
 

@@ -31,6 +31,10 @@ class Hangs(BaseException):
     """A call has taken longer than it may; no handler of errors stops this."""
 
 
+class OwnError(Exception):
+    """The error of a function of the caller's, which may come through."""
+
+
 class Fault(AssertionError):  # noqa: N818 - what is found is a fault of the library
     """What a call did that no call may do; says where, and shows nothing of what it was given."""
 
@@ -98,6 +102,8 @@ def watched(act: Callable[[], Any], *, canary: str = CANARY, always: bool = Fals
         shown = "".join(traceback.format_exception(error))
     except (KeyboardInterrupt, SystemExit):
         raise
+    except OwnError:
+        return None
     except BaseException as error:
         kind = type(error).__name__
         raise Fault(f"raises {kind} at {place_of(error.__traceback__)}") from error

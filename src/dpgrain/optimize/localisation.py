@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from dpgrain import _validate
+from dpgrain import _fields, _validate
 from dpgrain._types import FloatArray
 from dpgrain.errors import ParameterError
 from dpgrain.optimize.solvers import Oracle, Solver, run
@@ -161,7 +161,8 @@ def localise(
         callback: a function that is called with each phase and its solution.
 
     Raises:
-        ParameterError: if a number of rounds is not a whole number of at least 1.
+        ParameterError: if a number of rounds is not a whole number of at least 1, or a plan or a
+            function is none.
 
     >>> from dpgrain.optimize import Constant, Last, Sgd
     >>> numbers = np.arange(8.0)
@@ -174,7 +175,14 @@ def localise(
     >>> ends.round(6).tolist()
     [5.5]
     """
-    solution = np.asarray(theta, dtype=np.float64)
+    for name, part in (("oracles", oracles), ("solvers", solvers), ("callback", callback)):
+        if not callable(part) and not (name == "callback" and part is None):
+            raise ParameterError(
+                f"{name} must be a function, not {_validate.said(part)}.", name=name
+            )
+    if not callable(getattr(plan, "phases", None)) or isinstance(plan, type):
+        raise ParameterError(f"plan must have phases, not be {_validate.said(plan)}.", name="plan")
+    solution = _fields.numbers(theta=theta)
     for phase in plan.phases():
         solver, rounds = solvers(phase)
         pulled = _pulled(oracles(phase), phase.strength, solution)

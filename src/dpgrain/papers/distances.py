@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
+from dpgrain import _validate
 from dpgrain.errors import ParameterError
 
 Cell: TypeAlias = Callable[[Any], Hashable] | Mapping[Any, Hashable] | None
@@ -29,6 +30,10 @@ def _itself(item: Any) -> Hashable:
 def _cells(records: Iterable[Hashable], cell: Cell) -> dict[Hashable, Counter[Hashable]]:
     """Return the multiset of records in each cell that has any."""
     cell_of: Callable[[Any], Hashable]
+    if isinstance(records, str | bytes) or not isinstance(records, Iterable) or _is_point(records):
+        raise ParameterError(
+            f"records of a user must be a list, not {_validate.said(records)}.", name="records"
+        )
     if cell is None:
         cell_of = _itself
     elif isinstance(cell, Mapping):
@@ -38,12 +43,33 @@ def _cells(records: Iterable[Hashable], cell: Cell) -> dict[Hashable, Counter[Ha
         def cell_of(item: Any) -> Hashable:
             return names.get(item, _Own(item))
 
+    elif not callable(cell):
+        raise ParameterError(
+            f"cell must be a function or a mapping, not {_validate.said(cell)}.", name="cell"
+        )
     else:
         cell_of = cell
     groups: dict[Hashable, Counter[Hashable]] = defaultdict(Counter)
     for record in records:
-        groups[cell_of(record)][record] += 1
+        own = cell_of(record)
+        if not (_is_hashable(own) and _is_hashable(record)):
+            raise ParameterError("records and cells must be hashable, such as numbers and text.")
+        groups[own][record] += 1
     return groups
+
+
+def _is_point(records: Any) -> bool:
+    """Whether an array has no axis, so that it cannot be iterated over."""
+    return getattr(records, "shape", None) == ()
+
+
+def _is_hashable(value: Any) -> bool:
+    """Whether a value can be counted."""
+    try:
+        hash(value)
+    except TypeError:
+        return False
+    return True
 
 
 def d_user(x: Iterable[Hashable], y: Iterable[Hashable], cell: Cell = None) -> int:
@@ -54,6 +80,9 @@ def d_user(x: Iterable[Hashable], y: Iterable[Hashable], cell: Cell = None) -> i
         y: the records of the other.
         cell: item → cell, a function or a mapping (an item that it lacks is its own cell); by
             default each item is its own cell.
+
+    Raises:
+        ParameterError: if records are no list of hashable values, or cell is something else.
 
     Two users are element neighbours if this is at most 1. Source: element-level paper, eq. (2).
 
@@ -86,12 +115,14 @@ def d_element(
     >>> d_element([["a"], ["b", "b"]], [["b"], ["a"]])
     1
     """
-    if len(sample) != len(other):
+    ones: list[Any] = _validate.sequence(sample=sample)
+    others: list[Any] = _validate.sequence(other=other)
+    if len(ones) != len(others):
         raise ParameterError(
-            f"other must hold as many users as sample ({len(sample)}), not {len(other)}; "
+            f"other must hold as many users as sample ({len(ones)}), not {len(others)}; "
             "a user without records is an empty sequence."
         )
-    costs = np.array([[d_user(x, y, cell) for y in other] for x in sample], dtype=np.int64)
+    costs = np.array([[d_user(x, y, cell) for y in others] for x in ones], dtype=np.int64)
     if costs.size == 0:
         return 0
     rows, columns = linear_sum_assignment(costs)

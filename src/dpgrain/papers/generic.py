@@ -58,13 +58,19 @@ def element_sensitivity(
     >>> element_sensitivity(sum, [[0, 1, 5], [0, 2]])
     5.0
     """
-    if not blocks or any(len(values) == 0 for values in blocks):
+    if not callable(function):
+        raise ParameterError(
+            f"function must be a function, not {_validate.said(function)}.", name="function"
+        )
+    _validate.one_of(("l2", "l1"), norm=norm)
+    listed = [_validate.sequence(blocks=values) for values in _validate.sequence(blocks=blocks)]
+    if not listed or any(len(values) == 0 for values in listed):
         raise ParameterError("blocks must name at least one cell and one value for each.")
     order = 1 if norm == "l1" else 2
     largest = 0.0
-    for user in itertools.product(*blocks):
+    for user in itertools.product(*listed):
         here = _finite(function(user))
-        for cell, values in enumerate(blocks):
+        for cell, values in enumerate(listed):
             for value in values:
                 other = (*user[:cell], value, *user[cell + 1 :])
                 difference = here - _finite(function(other))

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpgrain import _validate
+from dpgrain import _fields, _validate
 from dpgrain._types import FloatArray
+from dpgrain.errors import ParameterError
 from dpgrain.optimize.domains import EVERYWHERE, Domain
 
 
@@ -25,7 +26,7 @@ def gradient_mapping(
         domain: the set that Π projects to.
 
     Raises:
-        ParameterError: if size is not above 0.
+        ParameterError: if size is not above 0, theta and gradient are not as long, or domain is none.
 
     Source: Levy et al., Theorem 4 (iii).
 
@@ -34,6 +35,11 @@ def gradient_mapping(
     [0.0, 2.0]
     """
     size = _validate.positive(size=size)
+    theta, gradient = _fields.numbers(theta=theta), _fields.numbers(gradient=gradient)
+    if theta.shape != gradient.shape or not callable(getattr(domain, "project", None)):
+        raise ParameterError(
+            "theta and gradient must be as long, and domain one of dpgrain.optimize."
+        )
     return (theta - domain.project(theta - size * gradient)) / size
 
 

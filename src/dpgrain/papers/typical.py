@@ -141,9 +141,15 @@ def middle_scores(held: NDArray[Any], candidates: NDArray[np.int64]) -> NDArray[
         held: (users,) the number of records of each user; users with 0 records do not count.
         candidates: (c,) increasing numbers of records.
 
+    Raises:
+        ParameterError: if one of them is no array of numbers.
+
     >>> middle_scores(np.array([1, 4, 5]), np.array([1, 2, 4])).tolist()
     [-2, -2, -1]
     """
+    for name, part in (("held", held), ("candidates", candidates)):
+        if not isinstance(part, np.ndarray) or part.ndim != 1 or part.dtype.kind not in "iuf":
+            raise ParameterError(f"{name} must be an array of numbers.", name=name)
     edges = np.sqrt(candidates[:-1] * candidates[1:].astype(np.float64))
     counts = np.bincount(np.searchsorted(edges, held[held > 0]), minlength=len(candidates))
     below = np.cumsum(counts) - counts

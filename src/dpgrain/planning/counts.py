@@ -4,15 +4,25 @@ from __future__ import annotations
 
 import math
 
+from dpgrain import _validate
 from dpgrain.accounting.calibrate import calibrate_truncated_geometric
 from dpgrain.accounting.events.base import Event
 from dpgrain.accounting.events.naming import Selection
 from dpgrain.accounting.events.noise import Additive
+from dpgrain.errors import ParameterError
 from dpgrain.papers.floors import (
     least_error,
     least_holders,
 )
-from dpgrain.planning.plan import FLOOR, MANY_UNITS, ErrorPlan, Row, checked_promise, promise_words
+from dpgrain.planning.plan import (
+    FLOOR,
+    MANY_UNITS,
+    ErrorPlan,
+    Row,
+    checked_promise,
+    checked_unit,
+    promise_words,
+)
 from dpgrain.statistics.intervals import half_width
 from dpgrain.statistics.plan import noise_sd
 from dpgrain.units import OWN_UNIT, Relation, Unit
@@ -51,8 +61,14 @@ def plan_counts(
     >>> round(plan["noise sd of a count"], 3)
     4.225
     """
+    if not isinstance(sums, Additive):
+        raise ParameterError(
+            f"sums must be a Gaussian or Laplace event, not {_validate.said(sums)}.", name="sums"
+        )
+    if select is not None:
+        _validate.instance(Selection, select=select)
     epsilon, delta = checked_promise(epsilon, delta, relation, allow_zero=sums.law.pure)
-    unit = OWN_UNIT[sums.level] if unit is None else unit
+    unit = OWN_UNIT[sums.level] if unit is None else checked_unit(unit)
     noise = noise_sd(sums)
     within = half_width(sums.law.name) * noise
     # One unit moves one coordinate by at least its bound, whichever of its blocks that is in.

@@ -17,7 +17,7 @@ from dpgrain._wording import powers
 from dpgrain.accounting.contribution import Contribution
 from dpgrain.accounting.events.base import Event
 from dpgrain.errors import ParameterError
-from dpgrain.units import RELATIONS, Level, Relation, Unit, User
+from dpgrain.units import RELATIONS, Element, Level, Record, Relation, Unit, User
 
 Kind: TypeAlias = Literal["number", "floor", "order"]
 FLOOR = "dpgrain.papers.floors"
@@ -156,6 +156,19 @@ def blocks_of(unit: Unit, coordinates: Literal["signed", "nonnegative"]) -> Cont
     block: Level = "element" if bounded else unit.level
     most = unit.max_elements if isinstance(unit, User) else None
     return Contribution(block=block, layout="shared", coordinates=coordinates, max_elements=most)
+
+
+def checked_unit(unit: Unit) -> Unit:
+    """Return the unit.
+
+    Raises:
+        ParameterError: if it is none.
+    """
+    if not isinstance(unit, Record | Element | User):
+        raise ParameterError(
+            f"unit must be Record(), Element() or User(), not {_validate.said(unit)}.", name="unit"
+        )
+    return unit
 
 
 def reach_of(unit: Unit) -> int:

@@ -280,6 +280,8 @@ def plan_shuffle(
     _validate.scale(bound=bound)
     if _validate.probability(honest=honest) == 0:
         raise ParameterError("honest must be above 0: somebody must add the noise.", name="honest")
+    _validate.one_of(tuple(_KINDS), noise=noise)
+    blind = _validate.truth(blind=blind)
     if blind and noise != "binomial":
         raise ParameterError(
             f"noise must be 'binomial' for a blind shuffler, "

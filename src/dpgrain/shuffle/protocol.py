@@ -221,8 +221,10 @@ class ShuffledSum(ShownSum, ABC):
             honest: the number of honest devices, at least 1.
             rounds: the number of rounds in which the same users take part; by default all.
         """
+        if rounds is not None:
+            rounds = _validate.integer(minimum=1, rounds=rounds)
         return self.design.noise.event(
-            honest,
+            _validate.integer(minimum=1, honest=honest),
             grid=self.design.grid,
             coordinates=self._shape[0],
             leak=self.design.leak,

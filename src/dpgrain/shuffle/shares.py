@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -240,7 +241,7 @@ class Shares:
             ParameterError: if ``devices`` is not a whole number of at least 1.
         """
         devices = _validate.integer(minimum=1, devices=devices)
-        arrived = list(messages)
+        arrived: list[Any] = _validate.sequence(messages=messages)
         labels, shares = self._parsed([m for m in arrived if self.fits(m)])
         good = (labels < self.slots) & (shares < self.modulus).all(axis=1)
         labels, shares = labels[good], shares[good]

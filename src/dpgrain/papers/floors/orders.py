@@ -55,6 +55,7 @@ def convex_order(
     >>> round(convex_order(1.0, 1000, dimension=100, records=100, strength=0.1), 6)
     0.00011
     """
+    epsilon, n, records = _checked(epsilon, n, records)
     private = mean_order(epsilon, n, dimension=dimension, records=records)
     if strength is None:
         return 1 / math.sqrt(n * records) + private

@@ -51,7 +51,7 @@ def steps_between(users: int, relation: Relation) -> int:
 
 def delta_of_steps(epsilon: float, delta: float, steps: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the δ of several steps at ε times as many, or 1 if that is less."""
-    grown = np.minimum(steps * epsilon, 700.0)
+    grown = np.minimum(steps * min(epsilon, 700.0), 700.0)
     return np.minimum(delta * np.expm1(grown) / math.expm1(min(epsilon, 700.0)), 1.0)
 
 
@@ -61,5 +61,5 @@ def two_points_floor(epsilon: float, delta: float, n: int, apart: float) -> floa
     most = min(n, MOST_COPIES, 2 + math.ceil(8 / epsilon))
     steps = np.unique(np.rint(np.geomspace(1, most, SIZES)))
     shared = 2 * (1 - delta_of_steps(epsilon, delta, steps))
-    shared /= np.exp(np.minimum(steps * epsilon, 700.0)) + 1
+    shared /= np.exp(np.minimum(steps * min(epsilon, 700.0), 700.0)) + 1
     return float(np.max(steps * apart / 2 * np.sqrt(shared)))
