@@ -198,14 +198,23 @@ def responses(epsilon: float, count: int, leak: float) -> Curve:
     return lambda asked: told * (1 - _ROUNDING) + (1 - told) * inner(asked) * (1 - 1e-9)
 
 
-def sampled_once(rate: float, up: float, down: float) -> Callable[[float], float]:
-    """Return the ε of one round, from tests by thresholds: (1−q)N(0) + qN(up) and the same of down."""
+def passed(rate: float, up: float, down: float, rounds: int) -> Callable[[float], float]:
+    """Return the ε of tests whether any round passes a threshold, from below.
+
+    A round is (1−q)N(0) + qN(up), or the same of ``down``; of one round alone that is exact.
+    """
     x = np.unique(np.concatenate([np.linspace(-60, 60, 24001), up + np.linspace(-60, 60, 24001)]))
 
     def tails(mean: float, side: float) -> Array:
         drawn = log_ndtr(side * (mean - x)) + math.log(rate)
         spared = log_ndtr(-side * x) + (math.log1p(-rate) if rate < 1 else -math.inf)
-        return np.asarray(np.logaddexp(drawn, spared))
+        one = np.minimum(np.logaddexp(drawn, spared), -1e-300)
+        with np.errstate(under="ignore", divide="ignore"):
+            several = np.log(-np.expm1(rounds * np.log1p(-np.exp(one))))
+        # Of small chances the logarithm of the sum is that of one, and of all.
+        return np.asarray(
+            one if rounds == 1 else np.where(one < -30, one + math.log(rounds), several)
+        )
 
     sides = [(tails(up, s), tails(down, s)) for s in (1.0, -1.0)]
 
@@ -322,9 +331,8 @@ def sampled() -> Iterator[Case]:
         up, down = 1 / noise, (-1 / noise if relation == "replace" else 0.0)
         drawn = [((1 - rate, 0.0), (rate, mean)) if mean else ((1.0, 0.0),) for mean in (up, down)]
         pair = Mixtures(drawn[0], drawn[1])
-        lower = sampled_once(rate, up, down)
+        lower = passed(rate, up, down, rounds)
         if rounds > 1:
-            # One of the rounds alone is a bound, too.
             lower = largest(lower, composed(((pair, rounds),)))
         if noise < 0.03:
             seen = seen_taking_part(up, rate, rounds, replaced=relation == "replace")

@@ -10,6 +10,7 @@ import pytest
 from dpgrain.accounting import SampledGaussian
 from dpgrain.accounting.losses.one_round import OneRound
 from dpgrain.accounting.losses.pairs import Mixtures, drawn
+from dpgrain.units import RELATIONS, Relation
 
 RATES = [1e-9, 1e-4, 0.01, 0.5, 0.999]
 SHIFTS = [1e-3, 0.2, 1.0, 30.0]
@@ -53,8 +54,8 @@ def test_it_is_the_exact_curve_rounded_up(rate: float, shift: float) -> None:
         for epsilon in (0.0, rate * shift, shift, shift * shift / 2, 3 * shift + shift * shift / 2):
             truth = max(exact(pair, epsilon), exact(swapped, epsilon))
             answer = curve.delta(epsilon)
-            # Its rounding is in proportion to the mass beyond the place.
-            assert truth <= answer <= truth * (1 + 1e-5) + 1e-300
+            # Weights such as 1 − q are rounded themselves.
+            assert truth <= answer <= truth * (1 + 1e-5) + 2e-15
 
 
 @pytest.mark.search
@@ -87,6 +88,22 @@ def test_a_loss_that_is_bounded_in_one_order_only_is_large_in_the_other() -> Non
         # The other block is not drawn with probability ½, and the sum lies at most 60 sd too far.
         assert 50**2 / 2 - 50 * 60 < epsilon < 50**2 / 2 + 50 * 60
         assert delta * (1 - 1e-6) < event.delta(epsilon) <= delta
+
+
+@pytest.mark.parametrize("rate", [1e-9, 1e-4, 0.3])
+@pytest.mark.parametrize("sd", [1e-3, 0.02, 1.0, 30.0])
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_more_than_the_chance_to_take_part_pays_for_all(
+    rate: float, sd: float, relation: Relation
+) -> None:
+    """Between the two blocks the loss of next to no noise is flat."""
+    event = SampledGaussian(sd, rate)
+    for delta in (0.5, 1.01 * rate):
+        assert event.epsilon(delta, relation=relation) == 0
+    for delta in (0.99 * rate, 0.5 * rate, 1e-3 * rate):
+        epsilon = event.epsilon(delta, relation=relation)
+        assert 0 <= epsilon < (2 / sd) ** 2 + 60 / sd
+        assert event.delta(epsilon, relation=relation) <= delta
 
 
 def test_nothing_is_asked_of_it_beside_other_parts() -> None:

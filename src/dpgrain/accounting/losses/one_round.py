@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 import numpy as np
 
 from dpgrain._special import log_ndtr
-from dpgrain._types import FloatArray
+from dpgrain._types import BoolArray, FloatArray
 from dpgrain.accounting.losses.mixtures import log_ratio
 from dpgrain.accounting.losses.rounding import fails_closed
 
@@ -126,17 +127,29 @@ def _places(way: Increasing, epsilon: float) -> tuple[float, float | None]:
 
     The second is None where the loss is nowhere above ε for sure.
     """
-    low, high = _ends(way)
-    reached = False
+    ends = _ends(way)
+
+    def above(x: FloatArray) -> BoolArray:
+        loss, rounding = _losses(way, x)
+        return np.asarray(loss - 2 * rounding > epsilon)
+
+    def not_below(x: FloatArray) -> BoolArray:
+        loss, rounding = _losses(way, x)
+        return np.asarray(loss + 2 * rounding > epsilon)
+
+    # Between the two the loss may be flat, so that each is looked for by itself.
+    low, high = _edge(not_below, *ends)[0], _edge(above, *ends)[1]
+    return low, high if above(np.array([high]))[0] else None
+
+
+def _edge(holds: Callable[[FloatArray], BoolArray], low: float, high: float) -> tuple[float, float]:
+    """Return the last place where a condition fails, and the next one, from which on it holds."""
     for _ in range(_TIMES):
         x = np.linspace(low, high, _POINTS)
-        loss, rounding = _losses(way, x)
-        below = np.flatnonzero(loss + 2 * rounding <= epsilon)
-        above = np.flatnonzero(loss - 2 * rounding >= epsilon)
-        low = float(x[below[-1]]) if below.size else low
-        high = float(x[above[0]]) if above.size else high
-        reached = reached or above.size > 0
-    return low, high if reached else None
+        found = np.flatnonzero(holds(x))
+        first = int(found[0]) if found.size else _POINTS - 1
+        low, high = float(x[max(first - 1, 0)]), float(x[first])
+    return low, high
 
 
 def _between(way: Increasing, low: float, high: float, epsilon: float) -> float:
