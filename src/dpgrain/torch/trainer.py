@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from dpgrain import _validate
-from dpgrain._files import whole_file
 from dpgrain.errors import DataError, ParameterError
 from dpgrain.means.of_users import MeanOfUsers, mean_of_users
 from dpgrain.noise import RandomState
