@@ -17,7 +17,7 @@ import argparse
 import json
 import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -154,7 +154,7 @@ def draw(found: Sequence[Row], path: Path) -> None:
     cases = list(dict.fromkeys(row.case for row in found))
     figure = Figure(figsize=(9, 3.2), layout="constrained")
     axes = figure.subplots(1, len(cases), squeeze=False)[0]
-    bars = {
+    bars: dict[str, Callable[[Row], float | None]] = {
         "PipelineDP, best cap": lambda row: row.peer,
         "one round": lambda row: row.one,
         "one round, best cap": lambda row: row.best,

@@ -455,7 +455,7 @@ class FileSource:
 
     def _hides_its_place(self, path: str) -> bool:
         """Return whether a file has a column in place of what tells its rows from those of others."""
-        held = self._own_columns() if self.is_csv else self._footers.of(path)
+        held = self._header() if self.is_csv else self._footers.of(path)
         return _PLACE in map(str.casefold, held)
 
     def _is_plain(self, path: str) -> bool:
