@@ -316,7 +316,9 @@ def _threshold(events: list[dict[str, Any]]) -> str:
             return f"a noisy count above {event['cutoff']:,}"
         if event["event"] == "Selection":
             weighted = "weighted " if event["max_items"] > 1 else ""
-            return f"a noisy {weighted}count of at least {event['threshold']:,.4g}"
+            again = next((one for one in events if one["event"] == "AdaptiveSelection"), None)
+            later = "" if again is None else f", or {again['threshold']:,.4g} in a second round"
+            return f"a noisy {weighted}count of at least {event['threshold']:,.4g}{later}"
     return ""
 
 
