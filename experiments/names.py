@@ -152,7 +152,7 @@ def draw(found: Sequence[Row], path: Path) -> None:
     from matplotlib.figure import Figure
 
     cases = list(dict.fromkeys(row.case for row in found))
-    figure = Figure(figsize=(9, 3.2), layout="constrained")
+    figure: Any = Figure(figsize=(9, 3.2), layout="constrained")
     axes = figure.subplots(1, len(cases), squeeze=False)[0]
     bars: dict[str, Callable[[Row], float | None]] = {
         "PipelineDP, best cap": lambda row: row.peer,

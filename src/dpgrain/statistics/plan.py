@@ -35,9 +35,9 @@ FIRST_SHARE, FIRST_DELTA = 0.3, 0.5
 FLOOR = 2.0
 # Standard deviations above its threshold that the second round aims at.
 ENOUGH = 1.0
-# Of the items of a user as many take part in two rounds as this, over the variance of the first round's
-# noise, says: what 1,000 people hold who have so many items each then stands out by 3 deviations.
-_STANDING_OUT, _MOST_ITEMS = 120_000.0, 20_000
+# Items of a user that take part in two rounds, times the variance of the first round's noise: what
+# 1,000 people hold who have so many items each stands out by 3 deviations. And their least and most.
+_STANDING_OUT, _LEAST_ITEMS, _MOST_ITEMS = 120_000.0, 200, 20_000
 # Items of a user that take part in two rounds at the most, so that sums of what they need are exact.
 _MOST_STATED = 1 << 25
 # Where one bound serves many coordinates, this share says how much of what clipping takes adds up in
@@ -445,7 +445,8 @@ def select_in_rounds(
     for noise in (one, two):
         grid_bits(noise)
     if max_items is None:
-        max_items = max(int(min(_STANDING_OUT / one**2, _MOST_ITEMS)), 1)
+        told_apart = int(min(_STANDING_OUT / one**2, _MOST_ITEMS))
+        max_items = max(told_apart, _LEAST_ITEMS)
     # Whoever holds an item gives it a grid step at least: whether it goes on must not depend on who
     # else holds it, but by its noisy count.
     max_items = min(max_items, 1 << 2 * (grid_bits(one) - 1), _MOST_STATED)

@@ -94,7 +94,8 @@ def top(
         clip: the clipping bound of a unit's items, a number or ``auto``. It bounds their norm where
             they are counted after selection.
         max_items: the number of items of one unit that take part in selecting, at most; by default
-            200, and in two rounds as many as the noise of the first can tell apart. A record has one.
+            200, and in two rounds more where the noise of the first can tell more apart. A record has
+            one.
 
     Returns:
         A :class:`~dpgrain.Histogram` of counts, largest first. Counts of items that barely passed a
