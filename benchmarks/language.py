@@ -14,6 +14,8 @@ with the sum over blocks of their clipped mean gradients. The optimizer costs bo
   on a GPU; the peak of a process of its own, without what it holds before a model is made, elsewhere.
 - *ms*, *MB*: the time and the memory of the plain step.
 - *noise*: the time of drawing noise for all trained parameters, in plain steps.
+- *Opacus*, *Gram*: the time of others' ways (``benchmarks/language_peers.py``) ÷ plain, where blocks
+  are single records, which is all that they clip; "–" where one does not take the model, and why below.
 
 A last line tells the largest difference between sums with each block's gradient by itself, in bounds.
 """
@@ -36,6 +38,7 @@ from typing import Any
 
 import torch
 import transformers
+from benchmarks.language_peers import PEERS, RefusedError
 
 from dpgrain.torch import losses
 from dpgrain.torch.clipping import clipped_sums
@@ -155,6 +158,7 @@ class Setting:
 
 #: On two cores, blocks of 4 records; and where PyTorch sees a GPU.
 QUICK = [Setting("gpt2", 64, 2, 512, 2, 4, 32, lora=lora) for lora in (False, True)]
+QUICK += [Setting("gpt2", 64, 2, 512, 8, 1, 32, lora=lora) for lora in (False, True)]
 ON_PROCESSORS = [
     Setting("gpt2", 256, 4, 4096, 4, 4, 128, lora=True),
     Setting("gpt2", 256, 4, 4096, 4, 4, 128),
@@ -163,6 +167,11 @@ ON_PROCESSORS = [
     Setting("bert", 256, 4, 4096, 4, 4, 128, lora=True),
     Setting("bert", 256, 4, 4096, 4, 4, 128),
     Setting("gpt2", 256, 4, 4096, 4, 4, 128, checkpointing=True),
+    *(
+        Setting(model, 256, 4, 4096, 16, 1, 128, lora=lora)
+        for model in ("gpt2", "llama", "bert")
+        for lora in (True, False)
+    ),
 ]
 ON_GPUS = [
     Setting("gpt2", 768, 12, 50257, 8, 4, 512, lora=True, half=True),
@@ -261,6 +270,35 @@ def timed(setting: Setting, device: str, windows: int) -> dict[str, float]:
     }
 
 
+def beside(setting: Setting, device: str, windows: int) -> dict[str, float | str]:
+    """Return the time of others' steps ÷ that of plain ones, or why there is none."""
+    found: dict[str, float | str] = {}
+    now = _clock(device)
+    inputs, labels = setting.drawn(device)
+    for name, peer in PEERS.items():
+        own, other = setting.made().to(device), setting.made().to(device)
+
+        def losses_of(model: Any) -> Any:
+            with _precision(setting, device):
+                return setting.losses(model(**inputs), labels)
+
+        try:
+            step = peer(other, losses_of, BOUND)
+        except RefusedError as refused:
+            found[name] = " ".join(str(refused).split())
+            continue
+        ratios, plain_step = [], plain(setting, own, device)
+        for _ in range(windows + 1):
+            times = []
+            for each in (plain_step, step):
+                began = now()
+                each()
+                times.append(now() - began)
+            ratios.append(times[1] / times[0])
+        found[name] = statistics.median(ratios[1:])
+    return found
+
+
 def held(setting: Setting, device: str, way: str) -> float:
     """Return the most that a step holds, in megabytes; on processors of a process of its own."""
     if torch.device(device).type == "cuda":
@@ -329,16 +367,29 @@ def difference(setting: Setting, device: str) -> float:
 
 def rows(settings: list[Setting], device: str, windows: int) -> Iterator[str]:
     """Yield the lines of the table."""
-    yield f"{'setting':<58} {'time':>6} {'memory':>7} {'noise':>6} {'ms':>8} {'MB':>8}"
+    yield (
+        f"{'setting':<58} {'time':>6} {'memory':>7} {'noise':>6} {'ms':>8} {'MB':>8}"
+        + "".join(f" {name:>7}" for name in PEERS)
+    )
+    refused: list[str] = []
     for setting in settings:
         found = timed(setting, device, windows)
         memory = {way: held(setting, device, way) for way in ("plain", "ours")}
+        others = beside(setting, device, windows) if setting.size == 1 else {}
         yield (
             f"{setting!s:<58} {found['time']:>6.2f} {memory['ours'] / memory['plain']:>7.2f} "
             f"{found['noise']:>6.2f} {found['ms']:>8.1f} {memory['plain']:>8.0f}"
+            + "".join(f" {_said(others.get(name)):>7}" for name in PEERS)
         )
+        refused += [f"{setting}: {n}: {why}" for n, why in others.items() if isinstance(why, str)]
+    yield from refused
     smallest = min(settings, key=lambda each: each.width * each.layers * each.length)
     yield f"{smallest}: off by {difference(smallest, device):.1e} bounds from each block by itself"
+
+
+def _said(ratio: float | str | None) -> str:
+    """Return a ratio in a column, empty where nothing was compared."""
+    return "" if ratio is None else "–" if isinstance(ratio, str) else f"{ratio:.2f}"
 
 
 def profiled(setting: Setting, device: str) -> str:

@@ -14,7 +14,7 @@ from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import pytest
-from tests.torch.families import FAMILIES, LENGTH, Family
+from tests.torch.families import FAMILIES, LENGTH, Family, every
 from tests.torch.library import torch
 
 # isort: split
@@ -35,14 +35,7 @@ SIZES = {
     "as many as tokens": (1,) * LENGTH,
     "as many as decoded": (1, 2, 2),
 }
-DEFAULT = ("gpt2", "vit")
-every = pytest.mark.parametrize(
-    "family",
-    [
-        pytest.param(family, id=name, marks=() if name in DEFAULT else pytest.mark.slow)
-        for name, family in FAMILIES.items()
-    ],
-)
+families = every("gpt2", "vit")
 
 
 def losses(module: Any, batch: Any) -> Any:
@@ -89,7 +82,7 @@ def looped(module: Any, batch: Any, layout: Layout, bound: float) -> dict[str, A
     return sums
 
 
-@every
+@families
 @pytest.mark.parametrize("lora", [False, True], ids=["fully", "lora"])
 @pytest.mark.parametrize("sizes", SIZES.values(), ids=SIZES)
 def test_sums_are_those_of_a_loop(family: Family, lora: bool, sizes: tuple[int, ...]) -> None:
@@ -123,7 +116,7 @@ def additions(module: Any, layout: Layout, *batches: Any) -> list[list[dict[str,
     return found
 
 
-@every
+@families
 @pytest.mark.parametrize("lora", [False, True], ids=["fully", "lora"])
 def test_a_record_moves_nobody_else(family: Family, lora: bool) -> None:
     module = family.made(lora=lora)

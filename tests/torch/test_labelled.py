@@ -6,7 +6,14 @@ from typing import Any
 
 import pytest
 from tests.refusals import refuses
-from tests.torch.families import CLASSES, FAMILIES, TOKENS, Family, transformers
+from tests.torch.families import (
+    CLASSES,
+    FAMILIES,
+    TOKENS,
+    Family,
+    every,
+    transformers,
+)
 from tests.torch.library import torch
 
 # isort: split
@@ -21,14 +28,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::FutureWarning"),
 ]
 ROWS = 4
-DEFAULT = ("gpt2", "vit", "t5")
-every = pytest.mark.parametrize(
-    "family",
-    [
-        pytest.param(family, id=name, marks=() if name in DEFAULT else pytest.mark.slow)
-        for name, family in FAMILIES.items()
-    ],
-)
+families = every("gpt2", "vit", "t5")
 
 
 def drawn(family: Family, module: Any) -> tuple[dict[str, Any], Any]:
@@ -42,7 +42,7 @@ def drawn(family: Family, module: Any) -> tuple[dict[str, Any], Any]:
     return inputs, labels
 
 
-@every
+@families
 @pytest.mark.parametrize("lora", [False, True], ids=["fully", "lora"])
 def test_losses_are_those_that_the_model_makes_of_each_record_alone(
     family: Family, lora: bool
@@ -81,7 +81,7 @@ def additions(module: Any, inputs: Any, labels: Any) -> tuple[list[dict[str, Any
     return each, sums
 
 
-@every
+@families
 @pytest.mark.parametrize("lora", [False, True], ids=["fully", "lora"])
 @pytest.mark.parametrize("value", [10**9, -7, float("nan"), float("inf")])
 def test_a_record_with_odd_values_ends_nothing_and_moves_nobody(
@@ -187,3 +187,11 @@ def test_a_loop_of_theirs_trains_on_the_loss_of_each_record() -> None:
         module(**batch).loss.backward()
         assert optimizer.step()
     assert all(bool(p.isfinite().all()) for p in module.parameters())
+
+
+@pytest.mark.skipif(not transformers.__version__.startswith("4."), reason="T5 is taken since 5")
+def test_t5_of_old_versions_is_refused_by_name() -> None:
+    module = FAMILIES["t5"].made()
+    inputs, labels = drawn(FAMILIES["t5"], module)
+    with refuses("module", "add_"):
+        additions(module, inputs, labels)
