@@ -581,9 +581,9 @@ class Attacked:
         others: how many random secrets a canary's own is ranked among.
     """
 
-    users: int = 1000
-    canaries: int = 512
-    looked_at: int = 64
+    users: int = 100
+    canaries: int = 128
+    looked_at: int = 32
     others: int = 255
 
 
@@ -835,30 +835,31 @@ def draw(file: Path, rows: Sequence[Row], attacks: Sequence[Attack], open_model:
             billed = [each.by_groups for each in some]
             label = "the same runs, as groups are billed"
             left.plot(billed, means, "o:", color=colour, lw=1.6, ms=4, mfc="white", label=label)
-    left.axhline(open_model, color="0.3", lw=1.0, ls="--", label="open model")
+            beyond = [(each.by_groups, each.perplexity) for each in some if each.beyond]
+            left.plot(*np.array(beyond).reshape(-1, 2).T, ">", color=colour, ms=8)
     best = [each.perplexity for each in rows if math.isinf(each.epsilon)]
     if best:
         left.axhline(min(best), color="0.3", lw=1.0, ls=":", label="the best without noise")
     left.set_xscale("log")
-    ticks = sorted({1.0, 3.0, 10.0, 30.0, 100.0} | {each.epsilon for each in finite} - {10.0})
+    ticks = sorted({each.epsilon for each in finite} | {30.0, 100.0, 1000.0})
     left.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
     left.minorticks_off()
     left.set_xlabel("ε at δ = 10⁻⁶")
     left.set_ylabel("perplexity of other people's messages")
-    left.set_title("What a promise costs", fontsize=10)
+    left.set_title(f"What a promise costs (open model: {open_model:.0f})", fontsize=10)
     shown = [each for each in attacks if each.way == USERS.name]
     shades = ("tab:orange", "tab:purple", "tab:blue", "tab:brown")
     bits = np.sort(np.concatenate([each.outside for each in shown])) if shown else np.array([])
     for each, colour in zip(shown, shades, strict=False):
         own = np.sort(each.inside)
-        label = f"ε = {said(each.epsilon)}; the guesses prove ≥ {each.proved:.1f}"
-        right.plot(own, 1 - np.arange(len(own)) / len(own), color=colour, lw=1.6, label=label)
+        label = f"ε = {said(each.epsilon)}; guesses of coins prove {each.proved:.1f}"
+        right.step(own, 1 - np.arange(len(own)) / len(own), color=colour, lw=1.6, label=label)
     if len(bits):
-        right.plot(bits, 1 - np.arange(len(bits)) / len(bits), color="0.4", ls="--", lw=1.2,
+        right.step(bits, 1 - np.arange(len(bits)) / len(bits), color="0.4", ls="--", lw=1.2,
                    label="canaries that stayed out")  # fmt: skip
     right.set_xlabel("exposure, bits")
     right.set_ylabel("share of canaries with as much or more")
-    right.set_title("What canaries gave away, users drawn", fontsize=10)
+    right.set_title("What canaries that took part gave away, users drawn", fontsize=10)
     for ax in (left, right):
         ax.grid(visible=True, color="0.92", linewidth=0.8)
         ax.set_axisbelow(True)
@@ -943,7 +944,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if given.quick:
         size = Size(300, 16, 1, 20, 8, 200)
         numbers, seeds = replace(numbers, steps=2, messages=64), 1
-        sizes = Attacked(100, 16, 2, 7)
+        sizes = Attacked(40, 16, 2, 7)
     out = given.out / "fine_tuning"
     words, module = opened(out, data, size, given.device)
     most, tested = (4000, 100) if given.quick else (None, 2000)
