@@ -46,6 +46,7 @@ FOUND: tuple[tuple[str, str, str], ...] = (
     ("dpgrain.budget", "plan", "3.7"),
     ("dpgrain.count", "share", "a table"),
     ("dpgrain.count", "progress", "a frame"),
+    ("dpgrain.distribution", "at", "text as objects"),
     ("dpgrain.histogram", "nonnegative", "text as objects"),
     ("dpgrain.histogram", "domain", "a long text"),
     ("dpgrain.mean", "value", "a list in itself"),

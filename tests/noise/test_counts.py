@@ -183,3 +183,11 @@ def test_large_numbers_are_rounded_too() -> None:
 def test_wrong_parameters_are_named(draw: Callable[[], Any], named: str) -> None:
     with refuses(named):
         draw()
+
+
+def test_a_mean_near_0_overflows_nowhere() -> None:
+    """The quotient of a count and the mean is beyond floating point, and its logarithm is not."""
+    law = PoissonLaw(1e-320)
+    mass = law.log_mass(np.array([0.0, 1.0, 2.0]))
+    assert mass == pytest.approx([0.0, math.log(1e-320), 2 * math.log(1e-320) - math.log(2)])
+    assert draw_poisson(1e-320, 50, source=SeededSource(1)).tolist() == [0] * 50

@@ -1,0 +1,76 @@
+"""What watches calls sees each fault, and lets results and refusals through."""
+
+from __future__ import annotations
+
+import logging
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.fuzz import watch
+from tests.fuzz.watch import CANARY, Fault, OwnError, left_behind, watched
+
+from dpgrain.errors import CareWarning, DataError, ParameterError
+
+
+def fail(error: BaseException, cause: BaseException | None = None) -> Any:
+    raise error from cause
+
+
+FAULTS: dict[str, Callable[[], Any]] = {
+    "raises TypeError": lambda: fail(TypeError(CANARY)),
+    "raises RecursionError": lambda: fail(RecursionError()),
+    "raises RuntimeWarning": lambda: np.float64(1e308) * 10,
+    "warns of UserWarning": lambda: warnings.warn("more", UserWarning, stacklevel=1),
+    "no plain sentence": lambda: fail(ParameterError("epsilon")),
+    "no plain sentence at a line": lambda: fail(ParameterError("x" * 5000 + ".")),
+    "quotes a row in an error": lambda: fail(DataError(f"it holds {CANARY}.")),
+    "quotes a row in an error at its cause": lambda: fail(
+        DataError("it cannot be read."), ValueError(CANARY)
+    ),
+    "quotes a row in what is printed": lambda: print(CANARY),
+    "quotes a row in a log": lambda: logging.getLogger("dpgrain.any").debug(CANARY),
+    "quotes a row in a warning": lambda: warnings.warn(CANARY, CareWarning, stacklevel=1),
+}
+
+
+@pytest.mark.parametrize("what", FAULTS)
+def test_each_fault_is_seen_and_shows_nothing_of_what_was_given(what: str) -> None:
+    with pytest.raises(Fault, match=what.removesuffix(" at its cause")) as seen:
+        watched(FAULTS[what])
+    assert CANARY not in str(seen.value)
+
+
+def test_what_hangs_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "SECONDS", 0.05)
+
+    def hang() -> None:
+        try:
+            time.sleep(30)
+        except Exception:
+            time.sleep(30)
+
+    with pytest.raises(Fault, match="takes longer than"):
+        watched(hang)
+
+
+def test_results_refusals_and_errors_of_the_callers_come_through() -> None:
+    assert watched(lambda: 3) == 3
+    assert watched(lambda: fail(ParameterError("epsilon must be above 0, not -1."))) is None
+    assert watched(lambda: fail(OwnError())) is None
+    with pytest.raises(Fault, match="refuses"):
+        watched(lambda: fail(DataError("it cannot be read.")), always=True)
+
+
+def test_what_is_left_in_files_and_in_the_environment_is_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "clean").write_bytes(b"nothing")
+    assert left_behind(tmp_path) == []
+    (tmp_path / "spill").write_bytes(b"\0" + CANARY.encode())
+    monkeypatch.setenv("ROWS", f"a {CANARY}")
+    assert left_behind(tmp_path) == ["ROWS", "spill"]
