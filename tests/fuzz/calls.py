@@ -41,6 +41,9 @@ ROOMS = (
 class Odd:
     """An object of a class that nobody knows."""
 
+    def __init__(self, *_: Any, **__: Any) -> None:
+        """Whatever is passed is taken."""
+
 
 def _fails(*_: Any, **__: Any) -> Any:
     raise OwnError
@@ -86,7 +89,7 @@ ODD: dict[str, Any] = {
     "[None, 1]": [None, 1],
     "a list in itself": _endless(),
     "range(3)": range(3),
-    "int": int,
+    "a class": Odd,
     "an odd object": Odd(),
     "a function": lambda *args, **kwargs: 1,
     "a function that fails": _fails,
@@ -171,7 +174,9 @@ def public() -> dict[str, Any]:
             is_called = inspect.isroutine(value) or isinstance(value, type)
             if is_called and is_new and not _is_kind(value):
                 found[f"{room}.{name}"] = value
-    return {name: value for name, value in found.items() if name not in _BASES}
+    return {
+        name: value for name, value in found.items() if name not in _BASES and _targets(name, value)
+    }
 
 
 def _target(name: str, value: Any) -> Target | None:
@@ -187,7 +192,7 @@ def _target(name: str, value: Any) -> Target | None:
 
 def _targets(name: str, value: Any) -> list[Target]:
     """A public thing, and the methods by which it is used."""
-    named = [] if name.removeprefix("dpgrain.") in _MADE else [("", value)]
+    named = [] if is_made(name) else [("", value)]
     if isinstance(value, type):
         members = inspect.getmembers(value, inspect.isfunction)
         named += [
@@ -261,6 +266,13 @@ _METHODS = frozenset(
         *("take", "from_json", "of_messages", "from_bytes"),
     }
 )
+
+
+def is_made(name: str) -> bool:
+    """Whether objects of a public class come from functions of the library alone."""
+    return name.removeprefix("dpgrain.") in _MADE
+
+
 # Whose docstrings show how these are made, or called.
 _SHOWN_BY = {"dpgrain.learn.Band": "dpgrain.learn.Auc"}
 # Bases of public classes, of which there are no instances of their own.

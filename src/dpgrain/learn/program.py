@@ -144,7 +144,7 @@ class Known:
         _validate.positive(lipschitz=self.lipschitz)
         _validate.non_negative(strength=self.strength)
         _validate.integer(minimum=1, records=self.records)
-        if self.smoothness != math.inf:
+        if _validate.real(smoothness=self.smoothness) != math.inf:
             _validate.positive(smoothness=self.smoothness)
         if self.radius is not None:
             _validate.positive(radius=self.radius)

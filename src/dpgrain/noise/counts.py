@@ -243,6 +243,8 @@ def counts_of(law: CountLaw, size: int, source: Source | None = None) -> IntArra
 def _table(law: CountLaw) -> tuple[int, FloatArray]:
     """Return the first count of a law's table, and F at that count and those that follow."""
     # By Bernstein's inequality less mass than e^-45 lies further from the mean.
+    if not law.mean <= 2 * LARGEST_COUNT:
+        raise ParameterError(f"counts must be at most 2^52, not about {law.mean:.3g}.")
     width = math.sqrt(2 * law.variance * _TAIL_NATS) + _TAIL_NATS
     first = max(math.floor(law.mean - width), 0)
     last = int(min(math.ceil(law.mean + width), law.last))

@@ -89,10 +89,14 @@ class Box:
 
     def __post_init__(self) -> None:
         low, high = _fields.numbers(low=self.low), _fields.numbers(high=self.high)
-        if low.shape and high.shape and low.shape != high.shape:
+        shapes = {side.shape for side in (low, high)} - {()}
+        if len(shapes) > 1 or any(len(shape) > 1 for shape in shapes):
             raise ParameterError(f"low and high must be as long, not {low.shape} and {high.shape}.")
         if not np.all(low <= high):
-            raise ParameterError(f"low must not be above high, not {self.low!r} and {self.high!r}.")
+            raise ParameterError(
+                f"low must not be above high, not {_validate.said(self.low)} "
+                f"and {_validate.said(self.high)}."
+            )
 
     def project(self, theta: FloatArray) -> FloatArray:
         """Return the nearest point of the box."""

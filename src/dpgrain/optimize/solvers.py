@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol, TypeAlias, TypeVar
 
+import numpy as np
+
 from dpgrain import _fields, _validate
 from dpgrain._types import FloatArray
-from dpgrain.errors import RunEnded
+from dpgrain.errors import ParameterError, RunEnded
 
 Oracle: TypeAlias = Callable[[FloatArray], FloatArray]
 State = TypeVar("State")
@@ -54,7 +56,8 @@ def run(
         :class:`~dpgrain.errors.RunEnded`.
 
     Raises:
-        ParameterError: if rounds is not a whole number of at least 1.
+        ParameterError: if rounds is not a whole number of at least 1, theta is no point, or the solver
+            or a function is none.
 
     >>> from dpgrain.optimize import Constant, Last, Sgd
     >>> solver = Sgd(Constant(0.5), average=Last())
@@ -62,7 +65,19 @@ def run(
     [3.0]
     """
     rounds = _validate.integer(minimum=1, rounds=rounds)
-    state = solver.init(_fields.numbers(theta=theta))
+    if not callable(getattr(solver, "init", None)):
+        raise ParameterError(
+            f"solver must be a solver, not {_validate.said(solver)}.", name="solver"
+        )
+    for name, part in (("oracle", oracle), ("callback", callback)):
+        if not callable(part) and not (name == "callback" and part is None):
+            raise ParameterError(
+                f"{name} must be a function, not {_validate.said(part)}.", name=name
+            )
+    begin = _fields.numbers(theta=theta)
+    if not np.isfinite(begin).all():
+        raise ParameterError("theta must hold finite numbers.", name="theta")
+    state = solver.init(begin)
     for _ in range(rounds):
         try:
             gradient = oracle(solver.point(state))

@@ -349,7 +349,11 @@ class Event(ABC):
         >>> Gaussian(1.0).tradeoff([0.05, 0.5]).round(4)
         array([0.7405, 0.1587])
         """
-        listed = _validate.sequence(alphas=alphas)
+        # Values of an array are not told one by one.
+        plain: Any = alphas
+        if isinstance(plain, np.ndarray):
+            plain = _fields.numbers(alphas=plain)
+        listed = _validate.sequence(alphas=plain)
         given = np.array([_validate.probability(alpha=alpha) for alpha in listed])
         return self.loss(units, relation, unit, max_elements).tradeoff(given)
 
