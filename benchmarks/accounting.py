@@ -179,7 +179,7 @@ def mixture(noise: float, rate: float, rounds: int, units: int) -> Callable[[Any
 def one_bound(
     event: SampledGaussian, place: int, **asked: Any
 ) -> Callable[[], Callable[[], float]]:
-    """One of the bounds on the same loss, alone: 0 revealed, 1 Gram, 2 whole user."""
+    """One of the bounds on the same loss, alone: 0 revealed, 1 both sides."""
 
     def prepare() -> Callable[[], float]:
         from dataclasses import replace
@@ -256,8 +256,7 @@ def works() -> list[Work]:
             one_bound(small, 0, max_elements=5),
             {"direct sum": revealed(4.0, 0.01, 1000)},
         ),
-        Work("— Gram pair alone", one_bound(small, 1, max_elements=5)),
-        Work("— whole user alone", one_bound(small, 2, max_elements=5)),
+        Work("— both sides alone", one_bound(small, 1, max_elements=5)),
     ]
 
 

@@ -352,6 +352,46 @@ def sampled() -> Iterator[Case]:
             composed(((many, 100),)),
             {"units": units},
         )
+    yield from users_of_three()
+
+
+def _plane(rate: float, mean: tuple[float, float], places: Array) -> Array:
+    """Return the masses of (1−q)N(0) + qN(mean) in the cells of a grid of the plane."""
+
+    def masses(shift: float) -> Array:
+        ends = ndtr(places - shift)
+        ends[0], ends[-1] = 0.0, 1.0
+        return np.diff(ends)
+
+    drawn = np.outer(masses(mean[0]), masses(mean[1]))
+    law: Array = ((1 - rate) * np.outer(masses(0.0), masses(0.0)) + rate * drawn).ravel()
+    return law
+
+
+def users_drawn(
+    noise: float, rate: float, rounds: int, held: int, *, replaced: bool
+) -> Callable[[float], float]:
+    """Return a bound from below for one element of users who are drawn with all of theirs.
+
+    The others add up to a vector of norm ``held`` − 1, and the element stands at several angles to it.
+    """
+    bounds, places = [], np.linspace(-8, 8 + held / noise, 161)
+    for angle in np.linspace(0, math.pi, 7):
+        x, y = math.cos(angle) / noise, math.sin(angle) / noise
+        rest = (held - 1) / noise
+        one = _plane(rate, (rest + x, y), places)
+        other = _plane(rate, (rest - x, -y) if replaced else (rest, 0.0), places)
+        bounds.append(repeated(one, other, rounds))
+    return largest(*bounds)
+
+
+def users_of_three() -> Iterator[Case]:
+    for noise, rounds, relation in itertools.product((1.0, 4.0), (1, 300), ("zero_out", "replace")):
+        event = SampledGaussian(noise, 0.05, rounds, "users")
+        lower = users_drawn(noise, 0.05, rounds, 3, replaced=relation == "replace")
+        asked = {"relation": relation, "max_elements": 3}
+        said = f"users of 3 elements, σ={noise:g}, q=0.05, T={rounds}, {relation}"
+        yield Case(said, event, lower, asked, deltas=(1e-2, 1e-5))
 
 
 def participations() -> Iterator[Case]:

@@ -19,6 +19,7 @@ from dpgrain.accounting.losses.pairs import (
     binomial_weights,
     drawn,
 )
+from dpgrain.accounting.losses.sides import Sides
 from dpgrain.errors import ParameterError
 from dpgrain.units import Level
 
@@ -53,8 +54,8 @@ class SampledGaussian(Event):
 
     Formal guarantee: samples of pairs have exact dominating pairs, with weights Bin(k, q) on shifts
     0..k, which are composed numerically. For samples of users the smallest of several bounds counts:
-    the one that reveals participation (always), and, where ``max_elements`` is known, those of the Gram
-    pairs, at their best t, and of the pair of the whole user.
+    the one that reveals participation (always), and, where ``max_elements`` is known, that of the least
+    pair that dominates a round.
     Source: element-level paper, Corollaries 2.4, 2.5 and 3.1, which claim the amplification of pairs
     for samples of users: false. Proofs: docs/theory, "Sampling".
 
@@ -158,13 +159,12 @@ class SampledGaussian(Event):
         if apart:
             member = (rest, size, -size if exchanged else 0.0)
             return revealed.or_else(Loss(pairs=((Gram(rate, (member,), t=None), rounds),)))
+        # The others point the same way, and so does what vanishes, or appears.
         if exchanged:
-            gram = Gram(rate, ((rest, size, -size),))
+            sides = Sides(rate, (whole, rest - size), (whole, rest - size))
         else:
-            middle = (elements - 0.5) / noise
-            gram = Gram(rate, ((middle, size / 2, -size / 2), (rest, size, 0.0)))
-        user = drawn(rate, whole, -whole if exchanged else -rest)
-        return revealed.or_else(Loss(pairs=((gram, rounds),)), Loss(pairs=((user, rounds),)))
+            sides = Sides(rate, (whole, whole - size), (rest, rest - size))
+        return revealed.or_else(Loss(pairs=((sides, rounds),)))
 
     def _unsampled(self, moved: float, drawn: int, rounds: int) -> Loss:
         """Bound the loss without a grid, where sums move very far, or very many blocks change.
