@@ -23,7 +23,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import gammaln, log_ndtr, ndtr, ndtri
+from scipy.special import bdtrc, gammaln, log_ndtr, ndtr, ndtri
 
 import dpgrain.accounting.events as homes
 from dpgrain.accounting import Contribution, Event, Gaussian, Laplace
@@ -199,32 +199,39 @@ def responses(epsilon: float, count: int, leak: float) -> Curve:
 
 
 def passed(rate: float, up: float, down: float, rounds: int) -> Callable[[float], float]:
-    """Return the ε of tests whether any round passes a threshold, from below.
+    """Return the ε of tests whether some rounds pass a threshold, from below.
 
     A round is (1−q)N(0) + qN(up), or the same of ``down``; of one round alone that is exact.
     """
-    x = np.unique(np.concatenate([np.linspace(-60, 60, 24001), up + np.linspace(-60, 60, 24001)]))
+    points = 24001 if rounds == 1 else 2401
+    near = np.linspace(-60, 60, points)
+    x = np.unique(np.concatenate([near, up + near]))
 
-    def tails(mean: float, side: float) -> Array:
+    def one_round(mean: float, side: float) -> Array:
         drawn = log_ndtr(side * (mean - x)) + math.log(rate)
         spared = log_ndtr(-side * x) + (math.log1p(-rate) if rate < 1 else -math.inf)
-        one = np.minimum(np.logaddexp(drawn, spared), -1e-300)
-        with np.errstate(under="ignore", divide="ignore"):
-            several = np.log(-np.expm1(rounds * np.log1p(-np.exp(one))))
-        # Of small chances the logarithm of the sum is that of one, and of all.
-        return np.asarray(
-            one if rounds == 1 else np.where(one < -30, one + math.log(rounds), several)
-        )
+        return np.asarray(np.logaddexp(drawn, spared))
 
-    sides = [(tails(up, s), tails(down, s)) for s in (1.0, -1.0)]
+    def tails(mean: float, side: float, least: int) -> Array:
+        one = one_round(mean, side)
+        if rounds == 1:
+            return one
+        with np.errstate(under="ignore"):
+            several = bdtrc(least - 1, rounds, np.exp(one))
+        # What is too small for a float is not 0, in either law.
+        return np.asarray(np.log(np.maximum(several, 1e-300)))
+
+    numbers = (1,) if rounds == 1 else (1, 2, 3, 4, 6, 9, 13, 20, 40, 70)
+    sides = [
+        (tails(up, s, j), tails(down, s, j)) for s, j in itertools.product((1.0, -1.0), numbers)
+    ]
+    p, q = (np.concatenate(laws) for laws in zip(*sides, *((q, p) for p, q in sides), strict=True))
+    slack = _ROUNDING * (1 + abs(p) + abs(q))
 
     def delta(epsilon: float) -> float:
-        best = 0.0
-        for p, q in (*sides, *((q, p) for p, q in sides)):
-            gain = -np.expm1(np.minimum(epsilon + q - p, 0.0)) - _ROUNDING * (1 + abs(p) + abs(q))
-            with np.errstate(under="ignore"):
-                best = max(best, float((np.exp(p) * np.maximum(gain, 0.0)).max()))
-        return best
+        gain = -np.expm1(np.minimum(epsilon + q - p, 0.0)) - slack
+        with np.errstate(under="ignore"):
+            return float((np.exp(p) * np.maximum(gain, 0.0)).max())
 
     return inverse(delta)
 
@@ -494,7 +501,8 @@ def binomials() -> Iterator[Case]:
         k = np.arange(trials + 1, dtype=np.float64)
         logs = gammaln(trials + 1) - gammaln(k + 1) - gammaln(trials - k + 1)
         mass = np.exp(np.maximum(logs - trials * math.log(2), -700.0))
-        yield Case(f"{trials} coins, g={grid}, T={rounds}", event, _shifted(event, mass, grid // 2))
+        lower = _shifted(event, mass, grid // 2)
+        yield Case(f"{trials} coins, g={grid}, T={rounds}", event, lower, deltas=ABOVE_LEAKS)
 
 
 def poissons() -> Iterator[Case]:

@@ -6,8 +6,8 @@ Every statistic that the package offers is audited for records, elements and who
 of noise, with a public domain and with names that are found, as far as there is such a release: at
 ε = 1, δ = 10⁻⁶, for one unit and for two, under both relations. Neighbours are made of the schema of an
 odd table and of what is public (``dg.audit``); no row is read. The line of a query that has the largest
-lower bound, as a share of its claim, is shown. ``--write`` puts the table into the page on audits. The
-exit code is 4 where a claim is refuted.
+lower bound, as a share of its claim, is shown. ``--write`` puts the table into the page on audits, one
+row for each statistic and unit. The exit code is 4 where a claim is refuted.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ ITEMS = ["a", "b", "c", "d"]
 # What each statistic is asked beside unit and noise; a domain of its own is tried where there is one.
 ASKED: dict[str, dict[str, Any]] = {
     "count": {"clip": 3.0},
-    "sum": {"value": "paid", "bounds": (0.0, 10.0), "clip": 30.0},
+    "sum": {"value": "paid", "bounds": (0.0, 10.0), "clip": 3.0},
     "mean": {"value": "paid", "bounds": (0.0, 10.0)},
     "variance": {"value": "paid", "bounds": (0.0, 10.0)},
     "std": {"value": "paid", "bounds": (0.0, 10.0)},
@@ -96,8 +96,8 @@ class Query:
         statistic = getattr(dg, self.statistic)
         asked = {**ASKED[self.statistic], **self.options}
         if self.unit == "record" and "clip" in asked:
-            # A record adds no more than this, and noise is for the bound that is stated.
-            asked["clip"] = 10.0 if "value" in asked else 1.0
+            # A record adds no more than 1, or the largest number, and noise is for the stated bound.
+            asked["clip"] = 1.0
         return statistic.query(table(), unit=UNITS[self.unit], **PROMISE, **asked)
 
 
@@ -165,10 +165,23 @@ def rows(options: argparse.Namespace) -> Iterator[Row]:
             yield Row(query, found)
 
 
-def as_table(found: list[Row]) -> str:
-    """Return the rows as a table of Markdown."""
-    lines = [HEADINGS, ["---"] * len(HEADINGS), *(row.cells for row in found)]
+def as_table(found: list[list[str]]) -> str:
+    """Return a table of Markdown: of each statistic and unit the query nearest to its claim."""
+    lines = [["statistic", "unit", "queries", *HEADINGS[2:]]]
+    lines.append(["---"] * len(lines[0]))
+    for name, of in itertools.groupby(found, key=lambda cells: cells[:2]):
+        queries = list(of)
+        nearest = max(queries, key=_share)
+        worst = max(
+            (cells[-1] for cells in queries), key=("unmoved", "kept", "weak", "violated").index
+        )
+        lines.append([*name, f"{len(queries)}", *nearest[2:-1], worst])
     return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+
+
+def _share(cells: list[str]) -> float:
+    claim, *bounds = (float(cell) if cell != "–" else 0.0 for cell in cells[4:7])
+    return max(bounds) / claim
 
 
 def main() -> int:
@@ -191,7 +204,8 @@ def main() -> int:
     if options.write:
         page = PAGE.read_text(encoding="utf-8")
         before, after = page.split(BEGIN)[0], page.split(END)[1]
-        PAGE.write_text(f"{before}{BEGIN}\n{as_table(found)}\n{END}{after}", encoding="utf-8")
+        told = as_table([row.cells for row in found])
+        PAGE.write_text(f"{before}{BEGIN}\n{told}\n{END}{after}", encoding="utf-8")
     return 4 if any(row.found.verdict == "violated" for row in found) else 0
 
 
