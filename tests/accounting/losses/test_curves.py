@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from dpgrain.accounting.losses.curves import Group, Worst, inverse
+from dpgrain.accounting.losses.curves import Group, Moved, Responses, Worst, inverse
 
 
 @dataclass(frozen=True)
@@ -58,3 +58,25 @@ def test_several_steps_cost_the_sum_of_the_formula_or_less() -> None:
     stated = sum(math.exp(i * epsilon / 3) * one.delta(epsilon / 3) for i in range(3))
     assert one.delta(epsilon) < three.delta(epsilon) <= stated * (1 + 1e-12)
     assert three.delta(three.epsilon(1e-3)) <= 1e-3
+
+
+def test_a_moved_curve_is_the_other_one_at_less() -> None:
+    moved = Moved(Exponential(2.0), 0.5)
+    assert moved.delta(1.5) == pytest.approx(Exponential(2.0).delta(1.0))
+    assert moved.delta(0.4) == 1.0
+    assert moved.epsilon(1e-3) == pytest.approx(Exponential(2.0).epsilon(1e-3) + 0.5)
+    assert moved.bounds(1e-3)[0] <= moved.epsilon(1e-3) == moved.bounds(1e-3)[1]
+
+
+@pytest.mark.parametrize(("odds", "count"), [(0.1, 1), (0.1, 100), (3.0, 7), (1e-3, 400)])
+def test_responses_have_their_law(odds: float, count: int) -> None:
+    curve, right = Responses(odds, count), 1 / (1 + math.exp(-odds))
+    for epsilon in (0.0, 0.3 * odds * count, 0.9 * odds * count, odds * count):
+        truth = 0.0
+        for false in range(count + 1):
+            chance = math.comb(count, false) * right ** (count - false) * (1 - right) ** false
+            loss = (count - 2 * false) * odds
+            truth += chance * max(-math.expm1(epsilon - loss), 0.0)
+        assert truth * (1 - 1e-12) <= curve.delta(epsilon) <= truth * (1 + 1e-6) + 1e-14
+    assert curve.epsilon(1e-9) <= odds * count * (1 + 1e-12)
+    assert curve.delta(curve.epsilon(1e-6)) <= 1e-6

@@ -93,7 +93,7 @@ class _Side:
     def on_a_grid(self, step: float, tail: float, floor: float) -> _Cells:
         last = self._last(tail, floor)
         most = float(self.mixtures.loss(np.array([last]))[0][0])
-        ends = step * np.arange(0, max(math.ceil(most / step), 1) + 1)
+        ends = step * np.arange(0, max(math.ceil(most / step), 1) + 1, dtype=np.float64)
         inner, slip = self.mixtures.places(ends[1:-1], self.first, last)
         return self.cells(ends, np.concatenate([[self.first], inner, [last]]), slip)
 
