@@ -12,7 +12,8 @@ from tests import oracle
 from tests.accounting.losses import sampling_rates
 
 from dpgrain.accounting import SampledGaussian
-from dpgrain.accounting.losses.compose import _infinite
+from dpgrain.accounting.losses.compose import _infinite, composed_epsilon
+from dpgrain.accounting.losses.pairs import Response
 from dpgrain.units import Relation
 
 Array = NDArray[np.float64]
@@ -127,6 +128,23 @@ def test_mass_at_infinite_loss_counts_once_for_each_composition() -> None:
     part: Any = Part()
     assert _infinite([(part, 1000), (part, 1)]) == pytest.approx(1001e-9)
     assert _infinite([(part, 1000)]) >= 1000e-9
+
+
+@pytest.mark.parametrize(
+    ("odds", "count", "delta"),
+    [
+        (0.8054156897752429, 2, 6.178574912177239e-18),
+        (12.28192014926571, 1, 3.7575058959295196e-20),
+        (0.8, 2, 1e-30),
+        (3.0, 5, 1e-25),
+    ],
+)
+def test_no_place_of_a_look_is_taken_for_an_answer(odds: float, count: int, delta: float) -> None:
+    """Below the largest loss a window holds nothing; a look at a smaller ε is no bound by itself."""
+    claimed = composed_epsilon(((Response(odds), count),), delta)
+    # All responses are true with a probability far above δ, and show count·odds.
+    chance = (1 + math.exp(-odds)) ** -count
+    assert chance * -math.expm1(claimed * (1 + 1e-9) - count * odds) <= delta
 
 
 @pytest.mark.search

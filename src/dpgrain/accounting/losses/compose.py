@@ -131,8 +131,9 @@ def _halved(way: Counted, saddle: _Saddle, delta: float, answer: float, *, upper
     It is not where losses that are larger than ε by far are rare but not negligible: Rényi divergences
     are made of them, and δ is not. Every window gives a bound, whatever its place is.
     """
-    low, high = 0.0, saddle.epsilon
-    epsilon = high / 2
+    # The place of a look is no bound: only answers are.
+    low, high = 0.0, answer if upper else saddle.epsilon
+    epsilon = min(high, saddle.epsilon) / 2
     for _ in range(_MOST_HALVINGS):
         summed = _Sum.of(way, _at_epsilon(way, epsilon), upper)
         if summed is None:
