@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import mpmath
 import pytest
 
 from dpgrain.accounting.losses.curves import Group, Moved, Responses, Worst, inverse
@@ -68,15 +69,36 @@ def test_a_moved_curve_is_the_other_one_at_less() -> None:
     assert moved.bounds(1e-3)[0] <= moved.epsilon(1e-3) == moved.bounds(1e-3)[1]
 
 
-@pytest.mark.parametrize(("odds", "count"), [(0.1, 1), (0.1, 100), (3.0, 7), (1e-3, 400)])
-def test_responses_have_their_law(odds: float, count: int) -> None:
-    curve, right = Responses(odds, count), 1 / (1 + math.exp(-odds))
-    for epsilon in (0.0, 0.3 * odds * count, 0.9 * odds * count, odds * count):
-        truth = 0.0
-        for false in range(count + 1):
-            chance = math.comb(count, false) * right ** (count - false) * (1 - right) ** false
-            loss = (count - 2 * false) * odds
-            truth += chance * max(-math.expm1(epsilon - loss), 0.0)
-        assert truth * (1 - 1e-12) <= curve.delta(epsilon) <= truth * (1 + 1e-6) + 1e-14
-    assert curve.epsilon(1e-9) <= odds * count * (1 + 1e-12)
-    assert curve.delta(curve.epsilon(1e-6)) <= 1e-6
+# ------------------------------------------------------------------------------------- responses
+
+
+@pytest.mark.parametrize("count", [1, 3, 40, 1000])
+@pytest.mark.parametrize("odds", [1e-12, 1e-3, 0.7, 30.0, 700.0])
+def test_responses_are_a_sum_of_fractions_rounded_up(odds: float, count: int) -> None:
+    curve = Responses(odds, count)
+    for share in (0.0, 1e-6, 0.3, 0.5, 1 - 1e-9):
+        epsilon = share * count * odds
+        with mpmath.workdps(60):
+            chance, truth = (1 + mpmath.exp(-mpmath.mpf(odds))) ** -count, mpmath.mpf(0)
+            for false in range(count // 2 + 1):
+                loss = (count - 2 * false) * mpmath.mpf(odds) - mpmath.mpf(epsilon)
+                if loss > 0:
+                    truth -= mpmath.binomial(count, false) * chance * mpmath.expm1(-loss)
+                chance *= mpmath.exp(-mpmath.mpf(odds))
+            assert min(truth, 1) <= curve.delta(epsilon) <= truth * (1 + 1e-5) + 1e-320
+
+
+def test_what_is_less_than_all_floats_is_no_promise_of_nothing() -> None:
+    # All responses are true with probability e^−6444, and show 1,000.
+    many = Responses(0.1, 10_000)
+    assert many.delta(999.0) > 0
+    assert many.epsilon(0.0) >= 1000
+    assert many.delta(many.epsilon(0.0)) == 0
+
+
+def test_bounds_of_responses_lie_on_both_sides() -> None:
+    for odds, delta in ((30.0, 1 - 1e-9), (20.0, 1 - 1e-8), (1.0, 0.1)):
+        exact = odds + math.log1p(-delta * (1 + math.exp(-odds)))
+        low, high = Responses(odds, 1).bounds(delta)
+        assert low <= exact <= high
+        assert low > 0.9 * high

@@ -12,12 +12,14 @@ import numpy as np
 from dpgrain._special import bdtr, bdtrc, gammaln, log_ndtr
 from dpgrain._types import FloatArray
 from dpgrain.accounting.losses.gaussian import gaussian_deltas, gaussian_epsilon
-from dpgrain.accounting.losses.rounding import fails_closed, sum_up
+from dpgrain.accounting.losses.rounding import fails_closed, product_up, sum_up
 
 # Numbers of rounds that are kept apart, at most; neighbours are put together, rounded up.
 _MOST_NUMBERS = 600
 # Numbers of rounds up to which each is computed; of more, the largest stands for all.
 _MOST_EXACT_NUMBERS = 1 << 20
+# Shares by which an ε is lowered until its δ is above what was asked.
+_SHARES = (1e-8, 1e-6, 1e-4, 1e-2)
 
 
 class Curve(Protocol):
@@ -138,26 +140,39 @@ class Responses:
     @fails_closed(1.0)
     def delta(self, epsilon: float) -> float:
         """Return δ at ε, rounded up."""
+        return 0.0 if epsilon >= self._largest else min(self._delta(epsilon, 1.0), 1.0)
+
+    @fails_closed(math.inf)
+    def epsilon(self, delta: float) -> float:
+        """Return the smallest ε at δ, rounded up."""
+        return min(inverse(self, delta), self._largest)
+
+    def bounds(self, delta: float) -> tuple[float, float]:
+        """Return bounds on the smallest ε at δ."""
+        high = self.epsilon(delta)
+        for share in _SHARES:
+            if self._delta(low := high * (1 - share), -1.0) > delta:
+                return low, high
+        return 0.0, high
+
+    @property
+    def _largest(self) -> float:
+        """The largest loss, rounded up."""
+        return product_up(self.count, self.odds)
+
+    def _delta(self, epsilon: float, side: float) -> float:
+        """Return δ at an ε, rounded up where ``side`` is 1, and down where it is −1."""
         # The loss is (count − 2·false) times the odds, where so many responses are false.
         least = max((self.count - epsilon / self.odds) / 2, 0.0)
         false = np.arange(min(math.floor(least) + 1, self.count) + 1, dtype=np.float64)
         whole = float(gammaln(self.count + 1))
         logs = whole - gammaln(false + 1) - gammaln(self.count - false + 1) - false * self.odds
-        logs += 4e-15 * (1 + whole) - self.count * math.log1p(math.exp(-self.odds))
-        losses = (self.count - 2 * false) * self.odds * (1 + 2.0**-51)
+        logs += side * 4e-15 * (1 + whole) - self.count * math.log1p(math.exp(-self.odds))
+        losses = (self.count - 2 * false) * self.odds * (1 + side * 2.0**-51)
         with np.errstate(under="ignore"):
-            sum_ = float(np.exp(logs) @ -np.expm1(np.minimum(epsilon - losses, 0.0)))
-        return min(sum_ * (1 + 1e-12), 1.0)
-
-    @fails_closed(math.inf)
-    def epsilon(self, delta: float) -> float:
-        """Return the smallest ε at δ, rounded up."""
-        return min(inverse(self, delta), self.count * self.odds * (1 + 2.0**-50))
-
-    def bounds(self, delta: float) -> tuple[float, float]:
-        """Return bounds on the smallest ε at δ."""
-        high = self.epsilon(delta)
-        return high * (1 - 1e-6), high
+            terms = np.exp(logs) * -np.expm1(np.minimum(epsilon - losses, 0.0))
+        # Each chance may have been less than the smallest float, and is then counted as that.
+        return float(terms.sum()) * (1 + side * 1e-12) + side * false.size * 5e-324
 
 
 @dataclass(frozen=True)
