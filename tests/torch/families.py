@@ -290,7 +290,7 @@ is_refused = pytest.mark.skipif(
 )
 
 
-def every(*default: str) -> Any:
+def every(*default: str) -> pytest.MarkDecorator:
     """Return the mark of a test of all families.
 
     Args:
