@@ -11,6 +11,8 @@ from dpgrain._types import FloatArray
 
 # Standard deviations beyond which the normal law has less mass than any δ.
 _FAR_DEVIATIONS = 38.4
+# Largest exponent of which the exponential is not infinite.
+_LARGEST_EXPONENT = 700.0
 #: A bound on the relative rounding of the special functions.
 FUNCTION_ROUNDING = 16 * 2.0**-53
 
@@ -59,8 +61,8 @@ def log_ratio(
         total += density
         slope += m * density
         # Near ratio 1 this keeps what the logarithm of a sum loses.
-        small += w * np.expm1(np.minimum(exponent, 1.0))
-    near = (peak < 1.0) & (small > -0.5)
+        small += w * np.expm1(np.minimum(exponent, _LARGEST_EXPONENT))
+    near = np.abs(small) < 0.5
     logs = peak + np.log(total)
     logs[near] = np.log1p(small[near])
     return logs, slope / total

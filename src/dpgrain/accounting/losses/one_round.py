@@ -63,7 +63,7 @@ class OneRound:
     @fails_closed(1.0)
     def delta(self, epsilon: float) -> float:
         """Return δ at ε, rounded up."""
-        return max(_LEAST_FLOAT, *(_delta(way, epsilon) for way in self.ways))
+        return min(max(_LEAST_FLOAT, *(_delta(way, epsilon) for way in self.ways)), 1.0)
 
     @fails_closed(math.inf)
     def epsilon(self, delta: float) -> float:
@@ -179,9 +179,12 @@ def _beyond(way: Increasing, place: float, epsilon: float) -> tuple[float, float
         sign, size = _difference(one, two, epsilon)
         (added if sign > 0 else taken).append(size + tail)
         weights = np.logaddexp(_log(one), epsilon + _log(two))
+        # A difference of logarithms is rounded in proportion to them.
+        logs = abs(epsilon) + sum(abs(_log(weight)) for weight in (one, two) if weight > 0)
+        terms = 1 + (logs if epsilon >= 1 else 0)
         rounding += [
             size + tail + math.log(_TAIL_ROUNDING * (1 + abs(tail))),
-            float(weights) + tail + math.log(_WEIGHT_ROUNDING),
+            float(weights) + tail + math.log(_WEIGHT_ROUNDING * terms),
         ]
     up, down = float(np.logaddexp.reduce(added)), float(np.logaddexp.reduce(taken))
     gain = math.exp(min(up, 0.0)) * -math.expm1(min(down - up, 0.0)) if up > -math.inf else 0.0
