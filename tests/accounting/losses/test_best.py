@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 
+import mpmath
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -110,3 +111,29 @@ def test_one_run_is_one_run() -> None:
         assert one <= curve.delta(epsilon) <= 1.02 * one
     assert curve.epsilon(1e-6) == pytest.approx(Gaussian(2.0).epsilon(1e-6), rel=1e-2)
     assert curve.bounds(1e-6) == (0.0, curve.epsilon(1e-6))
+
+
+@pytest.mark.parametrize(
+    "law", [*map(runs, LAWS), Runs(1e18), Runs(1e18, 1e-18, 1e6), Runs(1.0, 1 - 1e-12, 0.5)]
+)
+def test_steps_between_weights_are_rounded_up(law: Runs) -> None:
+    """A difference of two numbers near 1 loses what small chances are made of."""
+    chances = np.append(0.0, np.geomspace(1e-20, 1.0, 200))
+    with mpmath.workdps(60):
+        gamma = mpmath.mpf(law.gamma)
+        weights = [
+            (gamma / (gamma + (1 - gamma) * mpmath.mpf(s))) ** (1 + mpmath.mpf(law.eta))
+            if law.gamma
+            else mpmath.exp(-mpmath.mpf(law.mean) * mpmath.mpf(s))
+            for s in chances
+        ]
+        exact = [one - two for one, two in itertools.pairwise(weights)]
+        for step, least, whole in zip(law.steps(chances), exact, weights, strict=False):
+            assert least <= step + 1e-300
+            assert step <= least + 1e-6 * whole + 1e-290
+
+
+def test_poissons_mean_is_not_rounded() -> None:
+    (*_, best, _) = SelectBest(Gaussian(1.0), 10.0, stopping="poisson").loss()._alternatives
+    ((pair, _),) = best.pairs
+    assert pair.known.runs == Runs(10.0)  # type: ignore[attr-defined]

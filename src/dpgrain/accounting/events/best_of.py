@@ -114,7 +114,7 @@ class SelectBest(Event):
         if one == Loss():
             return one
         if self.stopping == "poisson":
-            return _after_poisson(one, self.mean * (1 + _RELATIVE_ROUNDING))
+            return _after_poisson(one, self.mean)
         return _after_negative_binomial(one, self.eta, self.gamma)
 
 
@@ -175,7 +175,8 @@ def _after_negative_binomial(run: Loss, eta: float, gamma: float) -> Loss:
     return _bounds(run, Runs(scale, gamma, eta), shift, scale, divergence)
 
 
-def _after_poisson(run: Loss, mean: float) -> Loss:
+def _after_poisson(run: Loss, exact: float) -> Loss:
+    mean = exact * (1 + _RELATIVE_ROUNDING)
     shift = mean * run.delta(0.0) * (1 + _RELATIVE_ROUNDING)
 
     def divergence(order: float) -> float:
@@ -186,7 +187,8 @@ def _after_poisson(run: Loss, mean: float) -> Loss:
         both = (order - 1) * bound + math.log(mean)
         return math.inf if math.isinf(both) else float(_log_sum(-mean, both) / (order - 1))
 
-    return _bounds(run, Runs(mean), shift, mean, divergence)
+    # The chance of a result to be the best one may fall as the mean rises, so that is not rounded.
+    return _bounds(run, Runs(exact), shift, mean, divergence)
 
 
 def _log_sum(one: float, two: float) -> float:

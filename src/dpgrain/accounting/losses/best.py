@@ -52,6 +52,19 @@ class Runs:
             return np.exp(-self.mean * chance)
         return (self.gamma / self._rest(chance)) ** (1 + self.eta)
 
+    def steps(self, chances: FloatArray) -> FloatArray:
+        """Return (n−1,) differences of neighbouring weights, rounded up.
+
+        Args:
+            chances: (n,) increasing probabilities.
+        """
+        weights = self.weight(chances)
+        # Logarithms of weights are rounded in proportion to themselves and to their factor.
+        terms = 2 + self.eta - np.log(np.maximum(weights, 1e-300))
+        off = _EXPONENT_ROUNDING * terms * weights
+        steps: FloatArray = weights[:-1] - weights[1:] + off[:-1] + off[1:]
+        return steps
+
     def log_falls(self, chance: FloatArray, moved: FloatArray) -> FloatArray:
         """Return (n,) ln of the slope of ``weight`` at larger chances over that at ``chance``.
 
@@ -123,8 +136,7 @@ class _Chord:
         falls = np.minimum(*(runs.log_falls(s, self._moved(s, j)) for s in (left, right)))
         logs = epsilon + self.logs[j] + falls
         logs -= _EXPONENT_ROUNDING * (epsilon + np.abs(self.logs[j]) + np.abs(falls))
-        weights = runs.weight(left) - runs.weight(right)
-        gained = float(np.maximum(weights, 0.0) @ self._gained(right, logs))
+        gained = float(runs.steps(chances) @ self._gained(right, logs))
         # The lowest line may lie above 1, where the largest chance is 1.
         one = np.ones(1)
         excess = np.maximum(self._moved(one, np.zeros(1, dtype=np.int64)), 0.0)
@@ -150,7 +162,8 @@ class _Chord:
         width = np.expm1(self.logs[place + 1] - self.logs[place])
         with np.errstate(over="ignore"):
             share = np.clip(np.expm1(logs - self.logs[place]) / width, 0.0, 1.0)
-        inside = self.values[place] + share * (self.values[place + 1] - self.values[place])
+        first, last = self.values[place], self.values[place + 1]
+        inside = first + share * (last - first) + _DIFFERENCE_ROUNDING * first * (share < 1)
         return np.where(logs < self.logs[0], 1.0, inside)
 
     def _gained(self, most: FloatArray, logs: FloatArray) -> FloatArray:
