@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import cache, cached_property
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -491,10 +492,26 @@ def _read_state(path: Path) -> Any:
     return SeededSource.at(_text(path)).words(3)
 
 
+def _checkpoints(folder: Path) -> Iterator[bytes]:
+    from tests.torch.test_checkpoint import saved
+
+    path = folder / "last.pt"
+    saved(path)
+    yield path.read_bytes()
+
+
+def _read_checkpoint(path: Path) -> Any:
+    from dpgrain.torch.checkpoint import Checkpoint
+
+    return Checkpoint.read(path)
+
+
 def _of(texts: Callable[[], Sequence[str]]) -> Callable[[Path], Iterator[bytes]]:
     return lambda folder: (text.encode() for text in texts())
 
 
+# What is read where PyTorch is installed.
+_OF_TORCH = (Reader("checkpoints", _checkpoints, _read_checkpoint, ".pt", share=0.5),)
 READERS: dict[str, Reader] = {
     reader.name: reader
     for reader in (
@@ -543,5 +560,6 @@ READERS: dict[str, Reader] = {
         Reader("blind messages", _blind, _combine, share=2.0),
         Reader("streams", _streams, _read_stream, ".json", JSON, 3.0),
         Reader("states of generators", _states, _read_state, ".json", JSON, 2.0),
+        *(_OF_TORCH if find_spec("torch") else ()),
     )
 }

@@ -74,6 +74,20 @@ def test_a_file_is_written_whole_or_stays(tmp_path: Path, monkeypatch: pytest.Mo
     assert {place.suffix for place in tmp_path.iterdir()} == {".pt", ".steps"}
 
 
+@pytest.mark.parametrize(
+    ("held", "changed"), [(b"momentum", b"\xffomentum"), (b"dampening", b"\xe9ampening")]
+)
+def test_a_file_whose_bytes_were_changed_is_refused(
+    held: bytes, changed: bytes, tmp_path: Path
+) -> None:
+    """Names that are no UTF-8 are met while the file is unpacked."""
+    path = tmp_path / "last.pt"
+    saved(path)
+    path.write_bytes(path.read_bytes().replace(held, changed))
+    with pytest.raises(DataError, match="is not a checkpoint"):
+        Checkpoint.read(path)
+
+
 @pytest.mark.parametrize("content", [b"", b"hello", b"\x80\x04]."])
 def test_other_files_are_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "last.pt"

@@ -128,7 +128,8 @@ class Checkpoint:
             raise _unreadable(path)
         try:
             values = torch.load(path, map_location="cpu", weights_only=True)
-        except (OSError, RuntimeError, pickle.UnpicklingError) as error:
+        except (OSError, RuntimeError, EOFError, pickle.UnpicklingError, *_fields.MISFITS) as error:
+            # Bytes that were changed are met at any place of the reader.
             raise _unreadable(path) from error
         names = {part.name for part in fields(Checkpoint)}
         if not isinstance(values, dict) or values.keys() != {*names, "format"}:
