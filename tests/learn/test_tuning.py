@@ -118,7 +118,7 @@ def test_the_winner_is_the_model(tuned: list[LogisticRegression]) -> None:
 
 
 def test_fits_are_not_charged_one_by_one() -> None:
-    with budget(6.0, 1e-4, leak=5e-5) as b:
+    with budget(3.5, 1e-4, leak=5e-5) as b:
         model = LogisticRegression(epsilon=0.8, delta=5e-7, rounds=5, random_state=0)
         fit_tuned(model, X, Y, users=USERS, grid=GRID)
         assert b.guarantee is not None

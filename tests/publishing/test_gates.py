@@ -32,7 +32,12 @@ PARTIES = {"shuffle/blind.py", "shuffle/parties.py", "shuffle/protocol.py"}
 # Contracts, which open engines and watch draws themselves.
 CONTRACTS = {"testing/engine.py", "testing/replay.py"}
 # Audits, which open rows that are given in place of a table's, and publish no release.
-AUDITS = {"auditing/audit.py", "auditing/runs.py"}
+AUDITS = {
+    "auditing/audit.py",
+    "auditing/runs.py",
+    "auditing/scores.py",
+    "auditing/training.py",
+}
 
 
 def _draws(tree: ast.Module) -> set[str]:
