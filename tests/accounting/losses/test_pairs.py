@@ -23,7 +23,7 @@ from tests.oracle import (
 
 from dpgrain.accounting import SampledGaussian
 from dpgrain.accounting.losses.loss import Loss
-from dpgrain.accounting.losses.pairs import Gram
+from dpgrain.accounting.losses.pairs import Gram, Response
 
 Array = NDArray[np.float64]
 
@@ -178,3 +178,9 @@ def test_an_emptied_element_is_not_covered_by_the_pair_of_an_emptied_user() -> N
     found = hockey_stick(back, there, sd, gamma)
     assert found > 3e-4
     assert found <= hockey_stick(sampled(rate, [1.0]), sampled(rate, [-2.0]), sd, gamma) + ERROR
+
+
+def test_a_grid_too_fine_for_a_response_bounds_it_from_below_by_nothing() -> None:
+    fine = Response(5.0).losses(1e-12, 1e-9, 1e-9, upper=False)
+    assert (fine.low, fine.mass.tolist()) == (0, [1.0])
+    assert Response(5.0).losses(0.1, 1e-9, 1e-9, upper=False).mass.size == 101

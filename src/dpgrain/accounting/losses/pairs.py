@@ -323,7 +323,9 @@ class Response(Pair):
         return Law(np.array([-self.epsilon, self.epsilon]), np.array([odd, 1 - odd]))
 
     def losses(self, step: float, tail: float, floor: float, *, upper: bool = True) -> Losses:
-        """Return the law of the two losses, moved onto the grid."""
+        """Return the law of the two losses, moved onto the grid; from below, of 0 if it is too fine."""
+        if not upper and self.epsilon > _MOST_PLACES * step:
+            return Losses(step, 0, np.ones(1))
         if not upper:
             place = math.floor(self.epsilon / step)
             mass = np.zeros(2 * place + 1)
