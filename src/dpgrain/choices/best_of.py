@@ -13,8 +13,7 @@ from dpgrain.accounting import Event, SelectBest
 from dpgrain.accounting.events.best_of import Stopping
 from dpgrain.errors import ParameterError, only_interrupts
 from dpgrain.inputs.calls import silent
-from dpgrain.noise import Source
-from dpgrain.noise.sources import given
+from dpgrain.noise import Source, SystemSource
 from dpgrain.publishing import in_budget
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.repeated import best_run
@@ -108,7 +107,12 @@ def best_of(
         )
     if not callable(run):
         raise ParameterError(f"run must be a function, not {_validate.said(run)}.", name="run")
-    source = given(source)
+    source = SystemSource() if source is None else source
+    if not callable(getattr(source, "words", None)):
+        raise ParameterError(
+            f"source must be a source of dpgrain.noise, not {_validate.said(source)}.",
+            name="source",
+        )
     about = SelectBest(event, mean, stopping, eta)
 
     def guarded(source: Source) -> tuple[float, Result]:
