@@ -297,7 +297,7 @@ def _two_columns(source: Any) -> dict[Any, Hashable]:
     if table.num_columns < 2:
         raise SchemaError(
             "the mapping needs two columns, items and cells; "
-            f"it has {table.num_columns}: {', '.join(table.column_names)}."
+            f"it has {table.num_columns}: {', '.join(map(_validate.said, table.column_names))}."
         )
     rows = table.select([0, 1]).rename_columns(["item", "cell"]).drop_null()
     return _one_cell_each(*(column.to_pylist() for column in rows.columns))
@@ -312,8 +312,9 @@ def _one_cell_each(items: list[Any], cells: list[Hashable]) -> dict[Any, Hashabl
     for item, cell in zip(items, cells, strict=True):
         if mapping.setdefault(item, cell) != cell:
             raise ParameterError(
-                f"the mapping gives item {item!r} two cells, {mapping[item]!r} and {cell!r}; "
-                "an item lies in exactly one cell."
+                f"the mapping gives item {_validate.said(item)} two cells, "
+                f"{_validate.said(mapping[item])} and {_validate.said(cell)}; an item "
+                "lies in exactly one cell."
             )
     return mapping
 
