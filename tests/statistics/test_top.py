@@ -329,3 +329,10 @@ def test_two_rounds_are_refused_where_a_block_is_not_a_whole_user(unit: Unit) ->
 def test_two_rounds_are_refused_where_items_are_known() -> None:
     with refuses("method", "'adaptive'", "leave domain out"):
         named_by("adaptive", domain=[1, 2])
+
+
+@pytest.mark.parametrize("odd", [{"clip": np.array([])}, {"counts": np.array([])}])
+def test_arrays_in_the_place_of_numbers_are_refused(odd: dict[str, Any]) -> None:
+    table = dg.read(pa.table({"who": [1], "item": ["a"]}), user="who")
+    with pytest.raises(dg.ParameterError, match="not a value of type ndarray"):
+        dg.top(table, "item", k=3, unit=dg.User(), epsilon=1.0, delta=1e-6, **odd)

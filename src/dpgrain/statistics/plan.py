@@ -563,11 +563,11 @@ def clip_rule(clip: object) -> float | AutoClip:
     Raises:
         ParameterError: if it is neither, or the bound is out of range.
     """
-    if clip == "auto":
-        return AutoClip()
     if isinstance(clip, AutoClip):
         return clip
     if isinstance(clip, str):
+        if clip == "auto":
+            return AutoClip()
         raise ParameterError(
             f"clip must be 'auto', AutoClip(…) or a bound, not {_validate.said(clip)}.", name="clip"
         )

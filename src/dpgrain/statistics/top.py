@@ -125,6 +125,7 @@ def top(
             "'gaussian'.",
             name="domain",
         )
+    counts = _validate.truth(counts=counts)
     laplace = method == "laplace" or pure
     if not laplace:
         promise.require_delta(
