@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from scipy.special import ndtr
 
 from dpgrain.accounting import SampledGaussian
 from dpgrain.accounting.losses.compose import composed_delta
-from dpgrain.accounting.losses.sides import Sides
+from dpgrain.accounting.losses.sides import Sides, _Side
 from dpgrain.units import Relation
 
 Array = NDArray[np.float64]
@@ -104,3 +105,61 @@ def test_several_rounds_lie_between_what_is_shown_and_what_is_revealed(relation:
     most = {"zero_out": 1.48, "replace": 2.93}[relation]
     assert shown < one < most
     assert one < event.epsilon(1e-5, relation=relation), asked
+
+
+@pytest.mark.parametrize("theta", [0.5, 7.0, 63.0, 500.0])
+@pytest.mark.parametrize("up", [3.0, 0.75])
+def test_moments_count_losses_that_no_look_shows(theta: float, up: float) -> None:
+    rate, down = 0.05, up * 2 / 3
+    above, below = (up, down), (down, down * 2 - up)
+    high = up + theta * (up - down)
+    logs: dict[str, Array] = {}
+    places = np.linspace(-12.0, high + 12.0, 200_001)
+    for name, mean in (("up", up), ("down", down), ("rest", below[0]), ("least", below[1])):
+        drawn = math.log(rate) - (places - mean) ** 2 / 2
+        logs[name] = np.logaddexp(math.log(1 - rate) - places**2 / 2, drawn)
+    logs = {name: log - math.log(2 * math.pi) / 2 for name, log in logs.items()}
+    right, left = logs["up"] > logs["down"], logs["rest"] > logs["least"]
+    width = math.log(places[1] - places[0])
+    positive = logs["up"] + theta * (logs["up"] - logs["down"])
+    negative = logs["least"] + theta * (logs["least"] - logs["rest"])
+    laws = np.concatenate([logs["up"][right], logs["least"][left]])
+    nothing = math.log(1 - float(np.exp(laws + width).sum()))
+    parts = np.concatenate([positive[right], negative[left]]) + width
+    truth = float(np.logaddexp.reduce(np.append(parts, nothing)))
+    claim = Sides(rate, above, below).log_moment(theta)
+    assert truth - 1e-6 <= claim <= truth + 1e-2 * (1 + truth)
+
+
+@pytest.mark.parametrize(("up", "apart"), [(8000.3, 1.1), (777.7, 0.01)])
+def test_the_slip_covers_the_rounding_of_losses(up: float, apart: float) -> None:
+    down = up - apart
+    grid = Sides(0.3, (up, down), (up, down)).losses(apart / 50, 1e-12, 1e-12)
+    side = _Side.of(0.3, (up, down))
+    places = np.linspace(side.first, side.first + 20, 501)
+    # So far from 0, the loss is that of two normal laws.
+    exact = [
+        (Fraction(up) - Fraction(down)) * (Fraction(x) - (Fraction(up) + Fraction(down)) / 2)
+        for x in places.tolist()
+    ]
+    misses = np.abs(np.array([float(x) for x in exact]) - side.mixtures.loss(places)[0])
+    assert 0 < float(misses.max()) <= grid.slip < 1e-6
+
+
+@pytest.mark.parametrize("step", [0.5, 0.13, 0.01])
+@pytest.mark.parametrize("floor", [0.05, 1e-3, 1e-9])
+def test_the_law_is_above_the_curve_at_every_gamma(step: float, floor: float) -> None:
+    rate, above, below = 0.3, (1.5, 1.0), (1.0, 0.5)
+    for pair in (Sides(rate, above, below), Sides(rate, below, above)):
+        grid = pair.losses(step, floor, floor)
+        for law in (grid.law, pair.look()):
+            for loss in (*np.linspace(-3, 3, 121), -step, -step / 2, step / 2, -10.0, 10.0):
+                gamma = math.exp(loss)
+                if gamma >= 1:
+                    truth = exact(rate, *pair.above, gamma)
+                else:
+                    truth = 1 - gamma + gamma * exact(rate, *pair.below, 1 / gamma)
+                more = law.values + grid.slip > loss
+                weights = -np.expm1(loss - law.values[more] - grid.slip)
+                claim = law.infinite + float(law.mass[more] @ weights)
+                assert claim >= truth - 1e-15

@@ -54,8 +54,8 @@ class SampledGaussian(Event):
 
     Formal guarantee: samples of pairs have exact dominating pairs, with weights Bin(k, q) on shifts
     0..k, which are composed numerically. For samples of users the smallest of several bounds counts:
-    the one that reveals participation (always), and, where ``max_elements`` is known, that of the least
-    pair that dominates a round.
+    the one that reveals participation (always), and, where ``max_elements`` is known, that of a pair
+    that dominates a round, the least one if one element changes.
     Source: element-level paper, Corollaries 2.4, 2.5 and 3.1, which claim the amplification of pairs
     for samples of users: false. Proofs: docs/theory, "Sampling".
 

@@ -139,16 +139,25 @@ class Mixtures(Pair):
         return float(sum(w * ndtr(m - place) for w, m in self.p)) * (1 + FUNCTION_ROUNDING)
 
     def log_moment(self, theta: float) -> float:
+        return self.log_moment_beyond(theta, -math.inf)
+
+    def log_moment_beyond(self, theta: float, first: float) -> float:
+        """Return ln E_P[(dP/dQ)^θ] over the places to the right of ``first``, rounded up.
+
+        Args:
+            theta: the θ, above 0.
+            first: a place from which on the loss increases; −∞ for all places.
+        """
         # The law tilted by e^{θ·loss} lies farther to the right, so we look farther there.
         apart = max(m for _, m in self.p) - min(m for _, m in self.q)
         low, high = self._ends(0.0, 0.0)
-        high += theta * apart
+        low, high = max(low, first), high + theta * apart
         points = math.ceil((high - low) / _SPACING_DEVIATIONS)
         if points > _MOST_PLACES:
             return math.inf
         places = np.linspace(low, high, points)
         ends = np.maximum.accumulate(self.loss(places)[0])
-        places[0] = -np.inf
+        places[0] = first
         p, q = log_normal_masses(self.p, places), log_normal_masses(self.q, places)
         left, right = ends[:-1], ends[1:]
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):

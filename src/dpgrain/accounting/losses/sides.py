@@ -16,8 +16,8 @@ from dpgrain.accounting.losses.pairs import Mixtures, Pair, drawn
 
 # Places on each side for a first look at the law.
 _TABLE_POINTS = 2048
-# Share of a loss that its rounding may add to it.
-_LOSS_ROUNDING = 1e-15
+# Share of the largest exponent that rounding may add to a loss, which is a difference of exponents.
+_EXPONENT_ROUNDING = 1e-15
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,12 @@ class Sides(Pair):
         """Return the law with losses at equally spaced places on either side."""
         return _look(self)
 
+    def log_moment(self, theta: float) -> float:
+        # Where θ is large, losses count that are beyond all places of a look.
+        above, law = _Side.of(self.rate, self.above), self.look()
+        rest = Law(law.values[:_TABLE_POINTS], law.mass[:_TABLE_POINTS]).log_moment(theta)
+        return float(np.logaddexp(above.mixtures.log_moment_beyond(theta, above.first), rest))
+
     def losses(self, step: float, tail: float, floor: float, *, upper: bool = True) -> Losses:
         """Return the law on a grid; from below, the law whose only loss is 0."""
         if not upper:
@@ -54,7 +60,7 @@ class Sides(Pair):
         up, down = above.on_a_grid(step, tail, floor), below.on_a_grid(step, floor, floor)
         _, mass, infinite = _joined(up, down)
         low = 1 - down.ends.size
-        return Losses(step, low, mass, infinite, max(up.slip, down.slip) + _LOSS_ROUNDING)
+        return Losses(step, low, mass, infinite, max(up.slip, down.slip))
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,14 +72,14 @@ class _Cells:
         up: masses under the law farther up, and bounds on their rounding, (n−1,) each.
         down: the same under the other law.
         rest: the masses of both laws to the left of all cells, and to the right of them, rounded up.
-        slip: the most by which a loss may be larger than stated.
+        slip: the most by which a loss may be larger than stated, where places and losses are rounded.
     """
 
     ends: FloatArray
     up: tuple[FloatArray, FloatArray]
     down: tuple[FloatArray, FloatArray]
     rest: tuple[tuple[float, float], tuple[float, float]]
-    slip: float = 0.0
+    slip: float
 
 
 @dataclass(frozen=True)
@@ -103,6 +109,12 @@ class _Side:
         ends[0] = 0.0
         return self.cells(np.maximum.accumulate(ends), places, 0.0)
 
+    def _rounding(self, last: float) -> float:
+        """Return the most by which rounding may change a loss between the first place and another."""
+        farthest = max(abs(self.first), abs(last))
+        means = [abs(m) for _, m in (*self.mixtures.p, *self.mixtures.q)]
+        return _EXPONENT_ROUNDING * (1 + max(m * farthest + m * m / 2 for m in means))
+
     def _last(self, tail: float, floor: float) -> float:
         return max(self.mixtures._ends(tail, floor)[1], self.first + 1e-3)
 
@@ -116,6 +128,7 @@ class _Side:
             )
             for place, sign in ((float(places[0]), 1.0), (float(places[-1]), -1.0))
         )
+        slip += self._rounding(float(places[-1]))
         return _Cells(ends, up, down, ((left[0], left[1]), (right[0], right[1])), slip)
 
 
@@ -129,8 +142,8 @@ def _joined(above: _Cells, below: _Cells) -> tuple[FloatArray, FloatArray, float
         (mass[::-1], error[::-1]) for mass, error in (below.down, below.up)
     )
     negative = spread_masses(ends, p, p_error, q, q_error)
-    # The smallest losses are raised to the first end.
-    negative[0] += below.rest[1][1]
+    # The smallest losses are raised to the second end: the first may lie below some of them.
+    negative[1] += below.rest[1][1]
     # What is not below 0 under the second pair is above 0 under the first, or 0.
     rest = negative[-1] + below.rest[0][1] - float(positive.sum()) - infinite
     mass = np.concatenate([negative[:-1], [max(rest, 0.0)], positive])
@@ -139,5 +152,7 @@ def _joined(above: _Cells, below: _Cells) -> tuple[FloatArray, FloatArray, float
 
 @lru_cache(maxsize=64)
 def _look(pair: Sides) -> Law:
-    above, below = _Side.of(pair.rate, pair.above), _Side.of(pair.rate, pair.below)
-    return Law(*_joined(above.table(), below.table()))
+    above = _Side.of(pair.rate, pair.above).table()
+    below = _Side.of(pair.rate, pair.below).table()
+    losses, mass, infinite = _joined(above, below)
+    return Law(losses + max(above.slip, below.slip), mass, infinite)
