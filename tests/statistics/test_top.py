@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
+import duckdb
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -16,9 +17,12 @@ from tests.statistics import cases
 
 import dpgrain as dg
 from dpgrain._types import IntArray
+from dpgrain.accounting import AdaptiveSelection, Contribution
 from dpgrain.noise import SeededSource
 from dpgrain.publishing import charge as charge_module
+from dpgrain.statistics import run as run_module
 from dpgrain.statistics.plan import grid_bits
+from dpgrain.tables.blocks import Blocks
 from dpgrain.tables.engines import feed as feed_module
 from dpgrain.tables.engines import kernel
 from dpgrain.tables.held import Contributions
@@ -255,6 +259,34 @@ def test_what_does_not_fit_the_memory_is_routed_all_the_same(
     assert parts.items.to_pylist() == whole.items.to_pylist()
 
 
+@pytest.mark.parametrize("engine", ["duckdb", "in_memory"])
+def test_a_second_round_on_other_rows_than_the_first_names_nothing(
+    monkeypatch: pytest.MonkeyPatch, engine: str
+) -> None:
+    # Whoever newly holds an item is told whether another one gave to it in the first round, and the
+    # weight of all who newly hold it would turn with it.
+    con = duckdb.connect()
+    con.execute("CREATE TABLE people AS SELECT range % 800 AS who FROM range(20000)")
+    rows = con.sql("SELECT who, (random() * 60)::INT AS item FROM people")
+    real = feed_module.Feed.within
+
+    def small(memory: Any, *rest: Any) -> Any:
+        return real(dataclasses.replace(memory, keys=3000, counted=3000, call=64), *rest)
+
+    monkeypatch.setattr(feed_module.Feed, "within", small)
+    table = dg.read(rows, user="who", engine=engine, rows="as given")
+
+    def ask() -> dg.Histogram:
+        return dg.top(table, "item", unit=dg.User(), epsilon=1.0, delta=1e-6, method="adaptive")
+
+    if engine == "in_memory":
+        # All is read once.
+        assert len(ask()) > 0
+        return
+    with pytest.raises(dg.DataError, match="gave other rows when it was read again"):
+        ask()
+
+
 def test_what_is_beyond_everybodys_first_items_does_not_go_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -318,6 +350,66 @@ def test_with_one_history_a_user_moves_both_rounds_no_farther_than_is_billed(
     counts = draws[0].answer * (first.noise_multiplier / draws[0].scale[0])
     between = (counts >= second.floor) & (counts < first.threshold) & (draws[0].sums > 0)
     assert 0 < draws[1].sums.size == between.sum() < 50
+
+
+class History:
+    """A charge whose first noisy counts are stated for each item, and which keeps the sums."""
+
+    def __init__(self, items: list[int], counts: dict[int, float]) -> None:
+        self.items, self.counts, self.sums = items, counts, list[dict[int, float]]()
+
+    def named(self, part: Any, sums: IntArray, radius: float, step: float) -> Any:
+        given = dict(zip(self.items, (sums / radius).tolist(), strict=True))
+        self.sums.append(given)
+        if isinstance(part, AdaptiveSelection):
+            return sums, np.zeros(sums.size, dtype=bool)
+        noisy = np.array([self.counts[item] / step for item in self.items]).astype(np.int64)
+        passed = (sums > 0) & (noisy * step >= part.threshold)
+        ahead = ~passed & (sums > 0) & (noisy * step >= TWICE.floor + step)
+        self.items = [item for item, on in zip(self.items, ahead, strict=True) if on]
+        return noisy, passed
+
+
+TWICE = AdaptiveSelection(1.0, 8.0, 1.0, 12.0, 2.0, 5, Contribution("user"))
+
+
+def sums_of_two_rounds(
+    people: list[list[int]], counts: dict[int, float], engine: str
+) -> list[dict[int, float]]:
+    pairs = [(who, item) for who, items in enumerate(people) for item in items]
+    frame = pd.DataFrame(pairs, columns=["who", "item"])
+    with dg.read(frame, user="who", engine=engine).open_engine() as opened:
+        blocks = Blocks("user")
+        held = opened.distinct(["item"])
+        data = Contributions(opened, blocks, held, blocks.cells(held, public=False))
+        history = History(data.dictionary.groups.columns[0].to_pylist(), counts)
+        charge: Any = history
+        run_module.named(data, TWICE.first, charge, TWICE)
+    return history.sums
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("seed", range(12))
+def test_items_that_one_side_alone_holds_turn_nobody_elses_weight(
+    seed: int, relation: Relation
+) -> None:
+    # In one history of the items that both sides give to, whatever the counts of the others are: how
+    # many items there are, and go on, differs then.
+    rng = np.random.default_rng(seed)
+    engine = ("in_memory", "duckdb")[seed % 2]
+    counts = dict(enumerate(rng.uniform(0.0, 13.0, 60)))
+    people = [rng.choice(20, rng.integers(1, 12), replace=False).tolist() for _ in range(50)]
+    mine = rng.choice(60, rng.integers(1, 30), replace=False).tolist()
+    other = rng.choice(60, 9, replace=False).tolist() if relation == "replace" else []
+    sides = [sums_of_two_rounds([*people, own], counts, engine) for own in (mine, other)]
+    common = set.intersection(*({item for item in one[0] if one[0][item] > 0} for one in sides))
+    for one, two in zip(*sides, strict=True):
+        assert common & one.keys() == common & two.keys()
+        moved = sum((one[item] - two[item]) ** 2 for item in common & one.keys())
+        assert moved <= (2 if relation == "replace" else 1) * (1 + 1e-9)
+        for side in (one, two):
+            assert sum(side[item] ** 2 for item in side.keys() - common) <= 1 + 1e-9
+    assert sides[0][1].keys() != sides[1][1].keys() or len(mine) < 15
 
 
 @pytest.mark.parametrize("unit", [dg.Element("item"), dg.User(3, by="item"), dg.Record()])

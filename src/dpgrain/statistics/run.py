@@ -325,7 +325,10 @@ def named(
     """
     grid = Grid(np.ones(1), grid_bits(event.noise_multiplier))
     radius, step = float(grid.radius[0]), float(grid.step[0])
-    sums = data.sums(grid, indicator=True, max_items=event.max_items)
+    if again is None:
+        sums = data.sums(grid, indicator=True, max_items=event.max_items)
+    else:
+        sums = data.first_sums(grid, max_items=event.max_items)
     noisy, passed = charge.named(event, sums, radius, step)
     counts = np.asarray(noisy * step, dtype=np.float64)
     if again is not None:

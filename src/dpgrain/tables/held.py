@@ -11,6 +11,7 @@ import pyarrow.compute
 
 from dpgrain._arrow import numbers
 from dpgrain._types import FloatArray, IntArray
+from dpgrain.errors import DataError
 from dpgrain.tables.blocks import Blocks
 from dpgrain.tables.dictionary import Cells, Dictionary
 from dpgrain.tables.engines import kernel
@@ -78,6 +79,8 @@ class Contributions:
             corners=1 if split is None else split.corners,
         )
         self._held: Users | None = None if wider is None else wider._narrowed(self.dictionary)
+        # The mark of the rows of a first round.
+        self._mark: int | None = None
 
     def sums(
         self, grid: Grid, *, indicator: bool = False, max_items: int | None = None
@@ -102,6 +105,17 @@ class Contributions:
             max_items=max_items,
         )
 
+    def first_sums(self, grid: Grid, *, max_items: int) -> IntArray:
+        """Return the sums of a first round of indicators, (coordinates,), after which may be routed.
+
+        Args:
+            grid: the bound 1 and its grid.
+            max_items: the number of items of a user that take part, the first in public order.
+        """
+        how = {"indicator": True, "max_items": max_items}
+        sums, self._mark = self._marked(kernel.clipped_sum, grid, **how)
+        return sums
+
     def routed(self, routes: Routes, grid: Grid, *, max_items: int) -> IntArray:
         """Return the sums of what whole users give to the items that they take, (coordinates,).
 
@@ -109,9 +123,28 @@ class Contributions:
             routes: the order in which users take items, and what each needs.
             grid: the bound 1 and its grid.
             max_items: the number of items of a user that take part, the first in public order.
+
+        Raises:
+            DataError: if rows had to be read again, and are others than in :meth:`first_sums`.
         """
-        shape = (self.dictionary.layout.items,)
-        return self._clipped(kernel.routed_sum, routes, shape, grid=grid, max_items=max_items)
+        sums, mark = self._marked(kernel.routed_sum, routes, grid=grid, max_items=max_items)
+        if mark != self._mark:
+            # Whoever newly holds an item would show whether another one gave to it before.
+            raise DataError(
+                f"{self._engine.table.source.name} gave other rows when it was read again; write them "
+                "to Parquet first, and read that."
+            )
+        return sums
+
+    def _marked(self, added: Callable[..., None], by: Any, **how: Any) -> tuple[IntArray, int]:
+        """Add up blocks of whole users, and return the mark of their rows, too."""
+        layout = self.dictionary.layout
+        if not layout.items:
+            return np.zeros(0, dtype=np.int64), 0
+        how["max_elements"] = self._blocks.max_elements
+        adds = _Marked(_Adds(added, (layout, by), how), layout)
+        out = self._users().accumulate(adds, (layout.items + 1,))
+        return out[:-1], int(out[-1])
 
     def holders(self, *, max_items: int | None = None) -> IntArray:
         """Count the blocks that hold each coordinate, (coordinates,); nothing is clipped.
@@ -218,6 +251,23 @@ class _Adds:
 
     def __call__(self, keys: IntArray, totals: FloatArray | None, out: IntArray) -> None:
         self.kernel(keys, totals, *self.known, out, **self.how)
+
+
+@dataclass(frozen=True)
+class _Marked:
+    """A kernel that marks in the last place of the sums which rows it was given.
+
+    Args:
+        adds: the kernel.
+        layout: the packing of keys.
+    """
+
+    adds: _Adds
+    layout: Layout
+
+    def __call__(self, keys: IntArray, totals: FloatArray | None, out: IntArray) -> None:
+        self.adds(keys, totals, out[:-1])
+        out[-1:] += np.int64(kernel.mark_of(keys, self.layout))
 
 
 def _holders(

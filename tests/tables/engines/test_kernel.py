@@ -24,6 +24,7 @@ from dpgrain.tables.engines.kernel import (
     Pools,
     Routes,
     clipped_sum,
+    mark_of,
     norm_histogram,
     pair_totals,
     pooled_counts,
@@ -518,3 +519,20 @@ def test_a_second_round_of_nothing_is_nothing() -> None:
     nothing = Routes.of(np.array([3, 2, 1, 4]), np.zeros(4, dtype=np.bool_), 9.0)
     assert routed(SETS, nothing, 4).tolist() == [0, 0, 0, 0]
     assert routed([], guidance(1), 4).tolist() == [0, 0, 0, 0]
+
+
+def test_marks_tell_sets_of_items_and_not_who_holds_them_or_how_they_are_read() -> None:
+    layout = Layout(8, 1, np.zeros(8, dtype=np.int64))
+
+    def mark(*held: list[int]) -> int:
+        keys = sorted(
+            user << layout.user_shift | item for user, of in enumerate(held) for item in of
+        )
+        return mark_of(np.array(keys, dtype=np.int64), layout)
+
+    one = mark([0, 1], [2, 3], [5])
+    assert one == mark([5], [3, 2, 2], [1, 0, 1])
+    assert one == int(np.int64(np.uint64((mark([0, 1], [2, 3]) + mark([5])) % 2**64)))
+    assert mark() == 0
+    others = ([0, 2], [1, 3], [5]), ([0, 1, 2, 3], [5]), ([0, 1], [2, 3]), ([0, 1], [2, 3], [6])
+    assert one not in [mark(*held) for held in others]

@@ -253,6 +253,29 @@ def routed_sum(
     np.add.at(out, items, taken.clip(weights, grid, 1.0))
 
 
+def mark_of(keys: IntArray, layout: Layout) -> int:
+    """Return a mark of the sets of items that users hold; those of several calls add up, mod 2^64.
+
+    Equal sets have equal marks, whatever codes their users have, and others differ but by chance.
+
+    Args:
+        keys: (r,) sorted keys of whole users, one per record or one per pair.
+        layout: the packing of keys.
+    """
+    pairs = keys[_changes(keys)]
+    starts = np.flatnonzero(_changes(pairs >> layout.user_shift))
+    coordinates = (pairs & ((1 << layout.user_shift) - 1)).astype(np.uint64)
+    return int(_mixed(_sum_runs(_mixed(coordinates), starts)).sum().astype(np.int64))
+
+
+def _mixed(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Return words with their bits mixed, as the generator SplitMix64 does."""
+    mixed = words + np.uint64(0x9E3779B97F4A7C15)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
+    return np.asarray(mixed ^ (mixed >> np.uint64(31)), dtype=np.uint64)
+
+
 def norm_histogram(
     keys: IntArray,
     totals: FloatArray | None,
