@@ -157,3 +157,12 @@ def test_wrong_runs_are_refused() -> None:
         audit_training(lambda rows: (np.zeros(4), guarantee), canaries=4, elements=2)
     with refuses("canaries"):
         audit_training(lambda rows: (np.zeros(1), guarantee), canaries=1)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [({"train": None}, "train must be a function"), ({"train": list, "delta": 2.0}, "delta must")],
+)
+def test_wrong_arguments_are_told_before_the_run(given: dict[str, Any], told: str) -> None:
+    with pytest.raises(dg.ParameterError, match=told):
+        dg.audit_training(**given)

@@ -97,16 +97,23 @@ def audit_training(
     >>> found.verdict, 1 < line.free.epsilon < line.named.epsilon < line.claim
     ('kept', True)
     """
+    if not callable(train):
+        raise ParameterError(
+            f"train must be a function of the rows of canaries, not {_validate.said(train)}.",
+            name="train",
+        )
     canaries = _validate.integer(minimum=2, canaries=canaries)
     records = _validate.integer(minimum=1, records=records)
     elements = _validate.integer(minimum=1, elements=elements)
     confidence = _validate.fraction(confidence=confidence)
+    if delta is not None:
+        delta = _validate.delta(allow_zero=True, delta=delta)
     source = source_of(random_state)
     there = np.asarray(source.words(canaries) >> np.uint64(63) == 1)
     answer = train(_rows(there, records, elements))
     published, guarantee = _checked(answer, canaries)
     _check_unit(guarantee, records, elements)
-    delta = guarantee.delta if delta is None else _validate.delta(allow_zero=True, delta=delta)
+    delta = guarantee.delta if delta is None else delta
     claim = guarantee.epsilon(delta, relation="zero_out")
     alpha = (1 - confidence) / 2
     free, named = _bounds(published, there, delta, alpha)
