@@ -18,6 +18,7 @@ from tests.charges import charge_of
 from dpgrain.accounting import (
     RDP,
     ZCDP,
+    AdaptiveSelection,
     ApproximateDP,
     BoundedRange,
     Event,
@@ -73,7 +74,7 @@ def of_callers(sd: float, rounds: int = 1) -> Callable[[Any, float], Array]:
     return lambda _, value: np.sum([sums(one, value) for _ in range(rounds)], axis=0)
 
 
-def names(part: Selection, count: float) -> Array:
+def names(part: Selection | AdaptiveSelection, count: float) -> Array:
     """Whether an item is named that so many hold."""
     given = np.full(MANY, round(count * RADIUS), dtype=np.int64)
     named = charge_of(part, SystemSource()).named(part, given, RADIUS, 1 / RADIUS)[1]
@@ -100,6 +101,7 @@ def choices(choose: Callable[[Charge, Any, NDArray[np.int64]], int]) -> Callable
 
 ordered = choices(lambda charge, part, scores: int(charge.order(part, scores, RADIUS)[0]))
 flipped = choices(lambda charge, part, scores: charge.flip(part, scores, RADIUS))
+AGAIN = AdaptiveSelection(0.7, 2.5, 2.0, 8.0, 4.0, 1)
 LONE, CUT = Selection(0.7, 2.5, 1), TruncatedGeometric(0.7, 3)
 ORDERS = tuple(1 + 2.0 ** (i / 2) for i in range(-4, 14))
 AUDITED = {
@@ -107,6 +109,7 @@ AUDITED = {
     "laplace": Audited(Laplace(1.0), 1.0, 0.0, sums, 0.75),
     "an item of one holder": Audited(LONE, 1.0, 0.0, names, 0.45),
     "an item at the threshold": Audited(LONE, 3.0, 2.0, names, 0.92),
+    "an item of a second round": Audited(AGAIN, 3.0, 2.0, names, 0.92),
     "a count of one holder": Audited(CUT, 1, 0, counts, 0.9),
     "a count of many": Audited(CUT, 9, 8, counts, 0.92),
     "exponential mechanism": Audited(
@@ -147,7 +150,7 @@ def found(one: Array, two: Array, loss: Loss) -> list[float]:
 
 @pytest.mark.proof(
     "audit", "Gaussian", "Laplace", "Selection", "TruncatedGeometric", "ExponentialMechanism",
-    "BoundedRange", "ApproximateDP", "ZCDP", "RDP", "Participation",
+    "BoundedRange", "ApproximateDP", "ZCDP", "RDP", "Participation", "AdaptiveSelection",
 )  # fmt: skip
 @pytest.mark.search(seconds=6)
 @pytest.mark.parametrize("name", AUDITED)

@@ -564,6 +564,7 @@ def outcomes(event: AdaptiveSelection, here: bool, rule: Rule) -> Any:
     return np.array([float((weight * one).sum()) for one in law])
 
 
+@pytest.mark.proof("search", "AdaptiveSelection")
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("event", IN_ROUNDS, ids=["wide", "noisy", "narrow"])
 def test_names_of_two_rounds_cost_no_more_than_claimed(event: AdaptiveSelection, rule: str) -> None:
