@@ -37,7 +37,7 @@ from dpgrain.accounting.events.choices import (
     SoftCore,
 )
 from dpgrain.accounting.events.known import RDP, ZCDP, ApproximateDP
-from dpgrain.accounting.events.naming import Selection, TruncatedGeometric
+from dpgrain.accounting.events.naming import AdaptiveSelection, Selection, TruncatedGeometric
 from dpgrain.accounting.events.nearby import StatisticallyClose
 from dpgrain.accounting.events.sampled import Participation, SampledGaussian
 from dpgrain.accounting.events.scoped import Scoped
@@ -279,6 +279,20 @@ def selections() -> Iterator[Case]:
         yield Case(
             f"σ={noise:g}, threshold {threshold:g}σ, T={items}",
             Selection(noise, threshold * noise, items),
+            lambda d, named=named, common=common: math.inf if d < named * (1 - 1e-9) else common(d),  # type: ignore[misc]
+        )
+
+
+def second_rounds() -> Iterator[Case]:
+    for noise, threshold in itertools.product((1.0, 10.0), (6.0, 12.0)):
+        one, floor = 1.5 * noise, 3 * noise
+        # A new item that its only holder gives all weight goes on, and is named.
+        passes = [float(ndtr((1 - least) / one)) for least in (floor, threshold * one)]
+        named = (passes[0] - passes[1]) * float(ndtr((1 - threshold * noise) / noise))
+        common = inverse(normal(1 / noise))
+        yield Case(
+            f"σ={noise:g}, threshold {threshold:g}σ",
+            AdaptiveSelection(noise, threshold * noise, one, threshold * one, floor, max_items=1),
             lambda d, named=named, common=common: math.inf if d < named * (1 - 1e-9) else common(d),  # type: ignore[misc]
         )
 
@@ -642,6 +656,7 @@ def parallels() -> Iterator[Case]:
 #: Cases of each kind of event.
 CASES: dict[str, Callable[[], Iterator[Case]]] = {
     "AboveThreshold": above_threshold,
+    "AdaptiveSelection": second_rounds,
     "ApproximateDP": approximate,
     "BandedGaussian": banded,
     "Binomial": binomials,

@@ -12,7 +12,12 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PAGES = [*sorted((ROOT / "docs").rglob("*.md")), *sorted(ROOT.glob("*.md"))]
 # What the documents refer to elsewhere; nothing is fetched, here or when the site is built.
-ELSEWHERE = {"https://keepachangelog.com", "https://semver.org", "https://spark.apache.org"}
+ELSEWHERE = {
+    "https://arxiv.org/abs/2305.08846",
+    "https://keepachangelog.com",
+    "https://semver.org",
+    "https://spark.apache.org",
+}
 
 _CODE = re.compile(r"^```(?!\{).*?^```$|(`+).+?\1", re.S | re.M)
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
