@@ -18,7 +18,7 @@ Canaries are made-up users who repeat a secret of random tokens in all messages.
 them take part. The attacker sees the open and the published model, and guesses the coins and the
 secrets; the guesses bound ε from below.
 
-    python experiments/fine_tuning.py [--steps 40] [--messages-a-step 320] [--seeds 2]
+    python experiments/fine_tuning.py [--steps 40] [--messages-a-step 320] [--seeds 3]
         [--epsilons 1 3 8] [--trained last] [--width 128] [--layers 2] [--words 1024]
         [--open-steps 4000] [--out experiments/out] [--plot docs/pictures/fine-tuning.png]
 
@@ -876,7 +876,7 @@ def draw(file: Path, rows: Sequence[Row], attacks: Sequence[Attack], open_model:
 def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     """The options of the command."""
     size, numbers, attacked = Size(), Numbers(), Attacked()
-    parser = options(__doc__ or "", steps=numbers.steps, seeds=2)
+    parser = options(__doc__ or "", steps=numbers.steps, seeds=3)
     parser.set_defaults(max_rows=numbers.max_rows)
     add = parser.add_argument
     add("--messages-a-step", type=float, default=numbers.messages, help="expected")
