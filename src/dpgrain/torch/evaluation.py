@@ -29,6 +29,7 @@ def losses_on(
 
     A loss that is no number counts as the largest, and a record that cannot be read has none.
 
+    >>> from dpgrain.torch.library import torch
     >>> data, net = [[1.0], [3.0], [2.0]], torch.nn.Identity()
     >>> losses_on(data, torch.tensor, lambda batch: net(batch).sum(1), 2, net).tolist()
     [1.0, 3.0, 2.0]
