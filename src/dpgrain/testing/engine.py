@@ -553,5 +553,6 @@ def _integers(
     if isinstance(unit, User) and unit.max_elements is None:
         first = 1 + np.arange(len(groups)) * 7919 % 13
         routes = Routes.of(first, first > 4, 9.0)
+        result["first round"] = data.first_sums(Grid(np.ones(1), 20), max_items=5)
         result["routed"] = data.routed(routes, Grid(np.ones(1), 20), max_items=5)
     return result
