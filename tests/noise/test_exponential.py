@@ -87,3 +87,9 @@ def test_many_choices_at_once_have_the_law_of_each() -> None:
     for index in range(3):
         one, other = float((chosen == index).mean()), alone.count(index) / 4000
         assert abs(one - other) < 5 * math.sqrt(other * (1 - other) * (1 / times + 1 / 4000))
+
+
+def test_each_of_several_largest_scores_is_chosen_as_often() -> None:
+    chosen = permutes_and_flips(np.zeros(4, dtype=np.int64), 1.0, 4000, source=SeededSource(1))
+    # 1,000 of each, with a standard deviation of 27.
+    assert np.bincount(chosen, minlength=4).min() > 850
