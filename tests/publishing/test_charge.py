@@ -28,7 +28,7 @@ from dpgrain.accounting import (
 )
 from dpgrain.noise import SeededSource, SystemSource
 from dpgrain.publishing import charge as charge_module
-from dpgrain.publishing.charge import Charge, tickets
+from dpgrain.publishing.charge import Charge, flip_scale, tickets
 
 SUMS = np.zeros(6, dtype=np.int64)
 # A part of each kind, and how it is drawn.
@@ -243,3 +243,8 @@ def test_a_process_that_is_forked_in_a_release_makes_none(
             refused_when_forked(act, "charge of a release", "another process")
         assert source.words(1).size == 1
         draw(charge, part)
+
+
+def test_permute_and_flip_has_the_scale_of_its_promise() -> None:
+    scale = flip_scale(dg.accounting.ApproximateDP(2.0), 3.0)
+    assert 1.5 <= scale <= 1.5 * (1 + 1e-9)
