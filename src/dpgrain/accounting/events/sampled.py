@@ -157,8 +157,8 @@ class SampledGaussian(Event):
         if rest == 0:
             return Loss(pairs=((drawn(rate, size, -size if exchanged else 0.0), rounds),))
         if apart:
-            member = (rest, size, -size if exchanged else 0.0)
-            return revealed.or_else(Loss(pairs=((Gram(rate, (member,), t=None), rounds),)))
+            gram = Gram(rate, rest, size, -size if exchanged else 0.0)
+            return revealed.or_else(Loss(pairs=((gram, rounds),)))
         # The others point the same way, and so does what vanishes, or appears.
         if exchanged:
             sides = Sides(rate, (whole, rest - size), (whole, rest - size))

@@ -153,12 +153,6 @@ def _halved(way: Counted, saddle: _Saddle, delta: float, answer: float, *, upper
     return answer
 
 
-@fails_closed(1.0)
-def rough_delta(pairs: Counted, epsilon: float) -> float:
-    """Bound δ(ε) quickly, by Rényi divergences."""
-    return max(math.exp(_at_epsilon(way, epsilon).log_delta) for way in _both_ways(pairs))
-
-
 @fails_closed(math.inf)
 def rough_epsilon(pairs: Counted, delta: float) -> float:
     """Bound ε(δ) quickly, by Rényi divergences."""

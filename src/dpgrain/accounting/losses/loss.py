@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -180,12 +179,7 @@ class Loss:
         Args:
             delta: the δ at which the bound is chosen; the bound holds everywhere.
         """
-        _, best = self._best(delta)
-        rest = _left(delta, best.leak)
-        if best._closed is not None or not best.pairs or rest <= 0:
-            return replace(best, others=())
-        tuned = _Composed(best.pairs)._tuned(lambda pairs: compose.rough_epsilon(pairs, rest))
-        return replace(best, pairs=tuned, others=())
+        return replace(self._best(delta)[1], others=())
 
     def _hopeless(self, rest: float, known: float) -> bool:
         """Return whether even a quick bound, seldom twice the answer, is far above a known ε."""
@@ -370,8 +364,7 @@ class _Composed:
         if left < 0:
             return 1.0
         share = left / 2 if self.mu else left
-        pairs = self._tuned(lambda pairs: compose.rough_delta(pairs, share))
-        return sum_up(compose.composed_delta(pairs, share), gaussian_delta(share, self.mu))
+        return sum_up(compose.composed_delta(self.pairs, share), gaussian_delta(share, self.mu))
 
     def epsilon(self, delta: float, *, upper: bool = True) -> float:
         if delta <= 0:
@@ -379,11 +372,10 @@ class _Composed:
         if (self.mu or self.pure) and not upper:
             return 0.0
         share = delta / 2 if self.mu else delta
-        pairs = self._tuned(lambda pairs: compose.rough_epsilon(pairs, share))
-        return self._beside(compose.composed_epsilon(pairs, share, upper=upper), share)
+        return self._beside(compose.composed_epsilon(self.pairs, share, upper=upper), share)
 
     def rough(self, delta: float) -> float:
-        """Bound ε quickly, without looking for the best member of any family."""
+        """Bound ε quickly, by Rényi divergences."""
         share = delta / 2 if self.mu else delta
         return self._beside(compose.rough_epsilon(self.pairs, share), share)
 
@@ -391,19 +383,6 @@ class _Composed:
         """Add the ε of the parts too large for the grid to an ε."""
         aside = sum_up(self.pure, gaussian_epsilon(share, self.mu)) if self.mu else self.pure
         return sum_up(epsilon, aside) if aside else epsilon
-
-    def _tuned(self, rough: Callable[[Counted], float]) -> Counted:
-        """Replace each pair of a family by the family's best member, one after the other."""
-        pairs = self.pairs
-        for i, (pair, count) in enumerate(pairs):
-
-            def among(
-                member: Pair, i: int = i, count: int = count, pairs: Counted = pairs
-            ) -> float:
-                return rough((*pairs[:i], (member, count), *pairs[i + 1 :]))
-
-            pairs = (*pairs[:i], (pair.tuned(among), count), *pairs[i + 1 :])
-        return pairs
 
 
 def _left(whole: float, part: float) -> float:

@@ -14,8 +14,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import ClassVar, TypeAlias
 
@@ -78,10 +77,6 @@ class Pair(ABC):
     def log_moment(self, theta: float) -> float:
         """Return ln E_P[(dP/dQ)^θ] over finite losses, rounded up."""
         return self.look().log_moment(theta)
-
-    def tuned(self, rough: Callable[[Pair], float]) -> Pair:  # noqa: ARG002
-        """Return the best pair, by a rough bound, of the family that this pair stands for, if any."""
-        return self
 
     def curve(self, count: int, mu: float) -> Invertible | None:  # noqa: ARG002
         """Return the exact curve of ``count`` such pairs and a Gaussian part, if there is one."""
@@ -439,52 +434,31 @@ def _curve_masses(curve: Invertible, positive: FloatArray) -> tuple[FloatArray, 
 class Gram(Pair):
     """A person with several vectors is drawn with a public rate; some of the vectors change.
 
-    A member (middle, up, down) of the family stands, for any t > 0, for the pair
-    (1−q)N(0) + qN((R, u)) against (1−q)N(0) + qN((R, d)), R = middle·√(1+1/t), u = up·√(1+t),
-    d = down·√(1+t). The first coordinate says how likely it is that the person takes part. All
-    lengths are in noise standard deviations. Proof: docs/theory, "Users are drawn".
+    The pair is (1−q)N(0) + qN((middle, up)) against (1−q)N(0) + qN((middle, down)). The first
+    coordinate says how likely it is that the person takes part. All lengths are in noise standard
+    deviations. Proof: docs/theory, "Users are drawn".
 
     Args:
         rate: the probability to take part.
-        members: (middle, up, down), with middle > 0 and up ≥ 0 ≥ down; each dominates at every t.
-        t: the t of the pair; None for R = middle, u = up, d = down.
+        middle: the length of what stays, above 0.
+        up: that of what changes, at least 0.
+        down: that of what it changes to, at most 0.
     """
 
     rate: float
-    members: tuple[tuple[float, float, float], ...]
-    t: float | None = 1.0
+    middle: float
+    up: float
+    down: float
 
     @property
     def swapped(self) -> Pair:
-        turned = tuple((middle, -down, -up) for middle, up, down in self.members)
-        return replace(self, members=turned)
-
-    def tuned(self, rough: Callable[[Pair], float]) -> Pair:
-        """Return the best member at its best t."""
-        best = [self._tuned(replace(self, members=(member,)), rough) for member in self.members]
-        return min(best)[2] if len(best) > 1 else best[0][2]
-
-    @staticmethod
-    def _tuned(pair: Gram, rough: Callable[[Pair], float]) -> tuple[float, float, Gram]:
-        if pair.t is None:
-            return 0.0, 0.0, pair
-        tried = {t: rough(replace(pair, t=t)) for t in (2.0**power for power in range(-4, 13, 2))}
-        best = min(tried, key=tried.__getitem__)
-        for factor in (2.0, math.sqrt(2), 2**0.25):
-            for t in (best / factor, best * factor):
-                tried[t] = rough(replace(pair, t=t))
-            best = min(tried, key=tried.__getitem__)
-        return tried[best], best, replace(pair, t=best)
+        return Gram(self.rate, self.middle, -self.down, -self.up)
 
     def _parts(self, spacing: float, tail: float, floor: float, *, upper: bool) -> Mixed:
         """Return the mixture over the participation rates that the first coordinate reveals."""
-        middle, up, down = self.members[0]
-        if self.t is not None:
-            middle *= math.sqrt(1 + 1 / self.t)
-            up, down = up * math.sqrt(1 + self.t), down * math.sqrt(1 + self.t)
-        ends = (-normal_quantile(floor), middle + normal_quantile(tail))
-        rates, weights = revealed_rates(self.rate, middle, ends, spacing, upper=upper)
-        pairs = tuple(drawn(float(rate), up, down) for rate in rates)
+        ends = (-normal_quantile(floor), self.middle + normal_quantile(tail))
+        rates, weights = revealed_rates(self.rate, self.middle, ends, spacing, upper=upper)
+        pairs = tuple(drawn(float(rate), self.up, self.down) for rate in rates)
         return Mixed(pairs, tuple(float(weight) for weight in weights))
 
     def look(self) -> Law:
