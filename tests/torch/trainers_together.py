@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from tests.torch.families import transformers
+from tests.torch.library import torch
 from tests.torch.trainers import texts, trainer, weights
 
 from dpgrain.errors import ParameterError
