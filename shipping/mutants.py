@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import cached_property, reduce
+from functools import cached_property, lru_cache, reduce
 from importlib.util import find_spec
 from itertools import zip_longest
 from operator import or_
@@ -106,7 +106,7 @@ class Mutant:
             text: what the file says.
         """
         lines = text.splitlines(keepends=True)
-        first, last = _extent(ast.parse(text), self.function)
+        first, last = _extent(_parsed(text)[0], self.function)
         source = "".join(lines[first - 1 : last])
         if source.count(self.old) != 1:
             count = source.count(self.old)
@@ -122,7 +122,7 @@ class Mutant:
         at = self.place(text)[1]
         bad = text[:at] + self.new + text[at + len(self.old) :]
         try:
-            same = ast.dump(ast.parse(bad)) == ast.dump(ast.parse(text))
+            same = ast.dump(ast.parse(bad)) == _parsed(text)[1]
         except SyntaxError as error:
             raise EditError(f"{self.function}: the edit is no Python: {self.new}") from error
         if same:
@@ -147,6 +147,13 @@ def _alike(one: str, other: str) -> int:
     """The number of letters with which two texts begin alike."""
     pairs = enumerate(zip(one, other, strict=False))
     return next((place for place, (a, b) in pairs if a != b), min(len(one), len(other)))
+
+
+@lru_cache(maxsize=1)  # Bugs of a file come one after the other.
+def _parsed(text: str) -> tuple[ast.Module, str]:
+    """Return what a file says, apart from its layout and comments: as a tree, and as text."""
+    tree = ast.parse(text)
+    return tree, ast.dump(tree)
 
 
 def _extent(tree: ast.AST, function: str) -> tuple[int, int]:

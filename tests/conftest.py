@@ -28,6 +28,9 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     warn_of_epsilon(100.0)
 
+# Name of the plugin that lists tests which take long.
+_CLOCK = "seconds"
+
 # Runs a command from its words.
 Command: TypeAlias = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -67,7 +70,7 @@ def _part(config: pytest.Config) -> sampling.Part:
 def pytest_configure(config: pytest.Config) -> None:
     sampling.load(_part(config))
     if config.getoption("--note-seconds"):
-        config.pluginmanager.register(sampling.Clock())
+        config.pluginmanager.register(sampling.Clock(), _CLOCK)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # What a shell starts in the background ignores interruptions, and so would what tests start.
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -75,6 +78,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)  # Of what is left when other marks are heeded.
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if (clock := config.pluginmanager.get_plugin(_CLOCK)) is not None:
+        clock.count(items, _part(config))
     names = sampling.left_out(items, _part(config), config.getoption("--most"))
     config.hook.pytest_deselected(items=[item for item in items if item.nodeid in names])
     items[:] = [item for item in items if item.nodeid not in names]

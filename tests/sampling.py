@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 import os
 import random
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Generator, Hashable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -37,13 +37,16 @@ INPUTS: dict[Part, int] = {"sample": 250, "rest": 10_000, "all": 1_000_000}
 SECONDS = Path(__file__).with_name("seconds.txt")
 # Seconds of the sample for all cases of a test whose mark does not say others.
 _ON_EACH = 0.7
-# Seconds of all cases of a test in one run from which on it is listed.
+# Seconds of all cases of a test together from which on it is listed.
 _LISTED = 0.4
 
 # Of examples the sample tries one in this many, and no fewer than are worth a start.
 _ONE_IN = 5
 _FEWEST_EXAMPLES = 15
 _FEWEST_TURNS = 4
+
+# Fixtures that tell a test how much it tries.
+_SHORTENED = {"some_of", "strength", "inputs"}
 
 # The sample draws the same examples in every run, the audit new ones.
 settings.register_profile("sample", derandomize=True, deadline=None)
@@ -199,11 +202,15 @@ def left_out(items: Sequence[pytest.Item], part: Part, most: int | None) -> set[
 def _belongs(item: pytest.Item, part: Part, *, in_sample: bool) -> bool:
     """Whether a part has the case; two have one that tries fewer examples in the sample."""
     if part == "rest" and in_sample:
-        tries_more = is_hypothesis_test(getattr(item, "obj", None))
-        return tries_more or not {"some_of", "strength", "inputs"}.isdisjoint(
-            getattr(item, "fixturenames", ())
-        )
+        return _tries_more(item)
     return part != "sample" or in_sample
+
+
+def _tries_more(item: pytest.Item) -> bool:
+    """Whether a case tries more in the rest than in the sample."""
+    return is_hypothesis_test(getattr(item, "obj", None)) or not _SHORTENED.isdisjoint(
+        getattr(item, "fixturenames", ())
+    )
 
 
 class Clock:
@@ -216,7 +223,18 @@ class Clock:
     def __init__(self, file: Path = SECONDS) -> None:
         self._file = file
         self._spent: dict[str, list[float]] = defaultdict(list)
+        self._cases: dict[str, int] = {}
+        self._longer: set[str] = set()
         self._began = 0.0
+
+    def count(self, items: Sequence[pytest.Item], part: Part) -> None:
+        """Note how many cases each test has, of which a part of all tests runs a few.
+
+        A test that tries more than it does in the sample tells nothing of its seconds there.
+        """
+        self._cases = Counter(test_of(item.nodeid) for item in items)
+        if part != "sample":
+            self._longer = {test_of(item.nodeid) for item in items if _tries_more(item)}
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self) -> Generator[None, Any, Any]:
@@ -228,16 +246,19 @@ class Clock:
     def pytest_runtest_makereport(self, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
         """Write what a case took into its last report, which the first process gets."""
         report = yield
-        if call.when == "teardown":
+        name = test_of(report.nodeid)
+        if call.when == "teardown" and name not in self._longer:
             report.user_properties.append(("seconds", _processor() - self._began))
+            report.user_properties.append(("cases", self._cases[name]))
         return report
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Keep the seconds of a case."""
-        if report.when == "teardown":
-            spent = dict(report.user_properties)["seconds"]
-            assert isinstance(spent, float)
-            self._spent[test_of(report.nodeid)].append(spent)
+        noted: dict[str, Any] = dict(report.user_properties)
+        if "seconds" in noted:
+            name = test_of(report.nodeid)
+            self._spent[name].append(noted["seconds"])
+            self._cases[name] = noted["cases"]
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Write the list, in the first process."""
@@ -246,8 +267,9 @@ class Clock:
         listed = seconds(self._file)
         for name, spent in self._spent.items():
             listed.pop(name, None)
-            if sum(spent) >= _LISTED:
-                listed[name] = sum(spent) / len(spent)
+            a_case = sum(spent) / len(spent)
+            if a_case * self._cases[name] >= _LISTED:
+                listed[name] = a_case
         lines = [f"{listed[name]:.2g} {name}\n" for name in sorted(listed)]
         self._file.write_text("".join(lines), encoding="utf-8")
 

@@ -63,6 +63,10 @@ import time, pytest
 def test_long(number):
     began = time.process_time()
     while time.process_time() < began + 0.2: pass
+
+def test_longer(strength):
+    began = time.process_time()
+    while time.process_time() < began + 0.3 * strength: pass
 """
 
 LISTED = """\
@@ -186,7 +190,16 @@ def test_a_run_lists_what_takes_long(searches: Path) -> None:
     long = listed.pop("tests/test_long.py::test_long")
     # The mean of the cases, not their sum; a clock that ticks every hundredth may miss two of them.
     assert 0.15 < long < 0.6
+    longer = listed.pop("tests/test_long.py::test_longer")
+    assert 0.6 <= longer < 0.9
     assert listed == {"tests/test_it.py::test_expensive": 1.1}
+    # One case is left to the rest; it takes little, but all four do not.
+    words += ["--search=rest", "--most=1"]
+    subprocess.run([*words, "-n", "1"], check=True, cwd=searches, capture_output=True)
+    listed = seconds(searches / "tests" / "seconds.txt")
+    assert "tests/test_long.py::test_long" in listed
+    # What it takes to try more says nothing of the sample.
+    assert listed["tests/test_long.py::test_longer"] == longer
 
 
 def test_what_is_listed_is_there() -> None:

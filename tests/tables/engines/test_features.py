@@ -206,7 +206,7 @@ def test_random_features_are_those_of_each_person_alone(some_of: Any) -> None:
     rng = np.random.default_rng(2)
     of = ["n", "paid", "n * 2", "paid / n", "length(kind)", "if(ok, n, 0)", "year(day)"]
     conditions = ["ok", "n > 0", "known(paid)", "kind in ('er', 'gp')", "day >= '2025-01-02'"]
-    for _ in some_of(range(120)):
+    for _ in some_of(range(80)):
         name = str(rng.choice(sorted(OF_ROWS)))
         own = OF_ROWS[name]
         # Numbers with a fraction have no text, by which different values are told apart.

@@ -309,7 +309,7 @@ def test_programs_say_what_plain_python_says(some_of: Any) -> None:
     """A year before 1 and what Python counts as one is left to the tests of days."""
     rng = np.random.default_rng(9)
     told = 0
-    for make in some_of([real, truth, label, calendar] * 75):
+    for make in some_of([real, truth, label, calendar] * 50):
         text = make(rng, int(rng.integers(0, 4)))
         some = rows(rng, 60)
         # The week of the first day of all begins in a year that Python lacks.

@@ -196,7 +196,7 @@ def bits(left: pd.DataFrame, right: pd.DataFrame, pairs: int, **options: Any) ->
 def test_nobody_elses_rows_move_by_a_bit(some_of: Any) -> None:
     """Whatever one person holds in either table, and in whatever order both are read."""
     rng = np.random.default_rng(0)
-    for _ in some_of(range(60)):
+    for _ in some_of(range(40)):
         left, right = (drawn(rng, 6, most) for most in (3, 9))
         pairs = int(rng.integers(1, 5))
         whole = bits(left, right, pairs)

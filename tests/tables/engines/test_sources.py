@@ -136,7 +136,7 @@ COMMANDS: dict[str, list[str]] = {
     "count": ["--value", "x"],
     "sum": ["--value", "x"],
     "mean": ["--value", "x"],
-    "mean --columns": ["--columns", "x", "--bound", "9"],
+    "mean-of-users": ["--columns", "x", "--bound", "9"],
     "variance": ["--value", "x"],
     "quantiles": ["--value", "x"],
     "fit linear": ["--target", "y", "--features", "x", "--output", "m.json"],
@@ -178,7 +178,9 @@ def test_commands_ask_for_a_type_and_take_it(
     first, *rest = name.split()
     kinds = [word for word in rest if not word.startswith("-")]
     words = [first, *kinds, path, "--user", "who", *COMMANDS[name]]
-    asked = ["--unit", "user", "--epsilon", "1", "--delta", "1e-6"]
+    asked = ["--epsilon", "1", "--delta", "1e-6"]
+    # Means of users' vectors are for whole users.
+    asked += [] if name == "mean-of-users" else ["--unit", "user"]
     typed = ["--type", "y=double"] if kind == "csv" else []
     code, _, said = inside(*words, *asked, *typed)
     assert code == 1
