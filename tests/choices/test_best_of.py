@@ -16,7 +16,7 @@ from dpgrain.choices.best_of import best_of
 from dpgrain.choices.select import select
 from dpgrain.errors import ParameterError
 from dpgrain.noise import SeededSource, Source
-from dpgrain.noise.exponential import below
+from dpgrain.noise.choice import uniform_below
 from dpgrain.publishing.budget import budget
 
 Array = NDArray[Any]
@@ -88,7 +88,8 @@ def test_runs_that_are_not_counted_are_caught() -> None:
 
     def stopped(x: Array, source: Source) -> int:
         def run(source: Source) -> tuple[float, int]:
-            found = result(below(2**53, source) / 2**53, laws[int(x[0])])
+            (drawn,) = uniform_below(np.array([2**53]), source=source) / 2**53
+            found = result(float(drawn), laws[int(x[0])])
             return float(found), found
 
         return best_of(run, event=PureDP(epsilon), mean=20.0, source=source).result

@@ -12,7 +12,7 @@ import pytest
 from tests.noise import scripted
 
 from dpgrain.noise import SeededSource
-from dpgrain.noise.exponential import below, permute_and_flip, permutes_and_flips
+from dpgrain.noise.exponential import permute_and_flip, permutes_and_flips
 
 
 def flips(scores: Sequence[int], scale: float) -> dict[int, float]:
@@ -70,14 +70,6 @@ def test_a_coin_that_floating_point_cannot_tell_is_decided_by_more_bits() -> Non
 def test_the_coin_of_the_largest_always_falls() -> None:
     # A word that rounds to 1 in floating point.
     assert permute_and_flip(np.array([5]), 1.0, source=scripted.Scripted([2**64 - 1, 0])) == 0
-
-
-def test_numbers_below_are_uniform() -> None:
-    source = SeededSource(3)
-    seen = Counter(below(5, source) for _ in range(20_000))
-    assert scripted.p_value(seen, dict.fromkeys(range(5), 0.2), 20_000) > 1e-3
-    # What is beyond the last multiple of 3 is drawn again.
-    assert below(3, scripted.Scripted([2**64 - 1, 7])) == 1
 
 
 def test_many_choices_at_once_have_the_law_of_each() -> None:

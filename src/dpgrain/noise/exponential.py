@@ -80,24 +80,6 @@ def permutes_and_flips(
     return chosen
 
 
-def below(count: int, source: Source) -> int:
-    """Draw a whole number from 0 to count − 1, each as likely as the others, exactly.
-
-    Args:
-        count: the number of values to choose from, from 1 to 2^63.
-        source: random bits.
-
-    >>> from dpgrain.noise import SystemSource
-    >>> below(1, SystemSource())
-    0
-    """
-    # A word beyond the last whole multiple of count is drawn again: it would favour small values.
-    end = 2**64 - 2**64 % count
-    while (word := int(source.words(1)[0])) >= end:
-        pass
-    return word % count
-
-
 def _coins(behind: FloatArray, scale: float, source: Source) -> NDArray[np.bool_]:
     """Draw independent coins, which are true with probabilities exp(−behind/scale)."""
     words = source.words(behind.size)

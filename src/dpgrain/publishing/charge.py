@@ -30,7 +30,8 @@ from dpgrain.accounting import (
 from dpgrain.accounting.events.noise import Additive
 from dpgrain.errors import DataError, ParameterError
 from dpgrain.noise import Source
-from dpgrain.noise.exponential import below, permute_and_flip
+from dpgrain.noise.choice import uniform_below
+from dpgrain.noise.exponential import permute_and_flip
 from dpgrain.noise.gumbel import gumbel_order
 from dpgrain.noise.laws import raised
 from dpgrain.noise.sums import with_gaussian, with_truncated_geometric
@@ -254,7 +255,7 @@ class Charge:
         one = replace(self._guarantee, event=event)
 
         def drawn(source: Source) -> tuple[float, Result]:
-            index = below(count, source)
+            (index,) = uniform_below(np.array([count]), source=source).tolist()
             with Charge(one, source, within=self) as charge:
                 return run(index, charge)
 
