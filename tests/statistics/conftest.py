@@ -17,7 +17,7 @@ from dpgrain.tables.engines.duckdb import DuckDB
 def cached_plans(monkeypatch: pytest.MonkeyPatch) -> None:
     cached = functools.lru_cache(maxsize=None)(make_plan)
     monkeypatch.setattr(request_module, "make_plan", cached)
-    for name in ("calibrate_truncated_geometric", "calibrate_gaussian", "select_by_threshold"):
+    for name in ("calibrate_truncated_geometric", "calibrate_gaussian", "selecting"):
         once = functools.lru_cache(maxsize=None)(getattr(cases.top_module, name))
         monkeypatch.setattr(cases.top_module, name, once)
 

@@ -114,19 +114,16 @@ class Plan:
         return OWN_UNIT[self.level]
 
     @property
+    def _parts(self) -> list[Selection | Best | AdaptiveSelection | Additive]:
+        """The parts that there are, in the order of their draws."""
+        own = (self.ranges, self.align, self.bounds, self.pool, self.sums)
+        return [part for part in (self.select, self.again, *own) if part is not None]
+
+    @property
     def event(self) -> Event:
         """All that will happen, as the accountant sees it."""
-        parts = (
-            self.select,
-            self.again,
-            self.ranges,
-            self.align,
-            self.bounds,
-            self.pool,
-            self.sums,
-        )
-        first, *rest = [part for part in parts if part is not None]
-        event: Event = first
+        event: Event
+        event, *rest = self._parts
         for other in rest:
             event = event + other
         return event
@@ -158,17 +155,7 @@ class Plan:
             moved = part.contribution.sensitivity(1, self.relation, self.unit)
             return (moved / part.noise_multiplier) ** power
 
-        select = self.select if isinstance(self.select, Selection) else None
-        every = (
-            select,
-            self.again,
-            self.ranges,
-            self.align,
-            self.bounds,
-            self.pool,
-            self.sums,
-        )
-        whole = sum(spent(part) for part in every if part is not None)
+        whole = sum(spent(part) for part in self._parts if not isinstance(part, Best))
         return sum(spent(part) for part in parts if part is not None) / whole
 
     def __str__(self) -> str:
@@ -288,14 +275,10 @@ def make_plan(
     for name in events.keys() - _COUNTS:
         grid_bits(events[name].noise_multiplier)
     chosen, again = None, None
-    if select is not None and adaptive:
-        chosen, again = select_in_rounds(
-            events["select"].noise_multiplier, leak, select_items, parts["select"], relation, unit
-        )
-    elif select is not None:
-        assert select_items is not None  # noqa: S101 - only two rounds find it by themselves
-        chosen = select_by_threshold(
-            events["select"].noise_multiplier, leak, select_items, parts["select"], relation, unit
+    if select is not None:
+        noise_multiplier = events["select"].noise_multiplier
+        chosen, again = selecting(
+            noise_multiplier, leak, select_items, parts["select"], promise, adaptive=adaptive
         )
     sums = _with_record_size(events["sums"], record_value, bound, items)
     return Plan(
@@ -330,7 +313,7 @@ def selection_delta(level: Level) -> float:
 
 
 def grid_bits(noise_multiplier: float) -> int:
-    """How many bits of a clipping bound the grid keeps, for noise of about 2^32 grid steps.
+    """Bits of a clipping bound that the grid keeps, for noise of about 2^32 grid steps.
 
     Fine enough that truncating the blocks of 10^6 users biases a total by less than 0.1% of the
     noise where that is at least 4 clipping bounds (the bias grows with users ÷ noise); coarse
@@ -387,6 +370,34 @@ def _pure_events(
         )
         for name in named
     }
+
+
+def selecting(
+    noise_multiplier: float,
+    leak: float,
+    max_items: int | None,
+    contribution: Contribution,
+    promise: Promise,
+    *,
+    adaptive: bool,
+) -> tuple[Selection, AdaptiveSelection | None]:
+    """The one round of selecting, or the two.
+
+    Args:
+        noise_multiplier: the noise of one round.
+        leak: the most that all rounds give away.
+        max_items: the number of items of one block that take part, at most; None, in two rounds alone,
+            for as many as the first can tell apart.
+        contribution: how blocks enter the counts.
+        promise: the relation and the unit.
+        adaptive: whether there are two.
+    """
+    relation, unit = promise.relation, promise.plain_unit
+    if adaptive:
+        return select_in_rounds(noise_multiplier, leak, max_items, contribution, relation, unit)
+    assert max_items is not None  # noqa: S101 - only two rounds find it by themselves
+    one = select_by_threshold(noise_multiplier, leak, max_items, contribution, relation, unit)
+    return one, None
 
 
 def select_by_threshold(
@@ -546,7 +557,7 @@ def plan_histogram(
 
 
 def _indicator(contribution: Contribution) -> Contribution:
-    """How the blocks of a sum enter the counts of who has which item.
+    """Effect of the blocks of a sum on the counts of who has which item.
 
     A block that keeps one item may still keep another after a change: "one" only where the sums'
     blocks are one coordinate each.

@@ -15,6 +15,7 @@ from dpgrain import _validate
 from dpgrain._progress import Progress
 from dpgrain.accounting import (
     AdaptiveSelection,
+    Contribution,
     Event,
     Selection,
     TruncatedGeometric,
@@ -28,7 +29,7 @@ from dpgrain.publishing.expected import Expected
 from dpgrain.statistics.asked import Clip
 from dpgrain.statistics.bounds import AutoClip
 from dpgrain.statistics.histogram import as_histogram
-from dpgrain.statistics.plan import select_by_threshold, select_in_rounds, selection_delta
+from dpgrain.statistics.plan import selecting, selection_delta
 from dpgrain.statistics.release import Histogram
 from dpgrain.statistics.request import IN_ROUNDS, Request
 from dpgrain.statistics.run import Measured, SumsQuery, held_groups, named
@@ -150,9 +151,12 @@ def top(
         # may tip the balance, and which makes room for no other.
         pairs = Blocks("element", of=request.keys[0], key=0, alone=True, of_records=True)
         request = replace(request, blocks=pairs, rule=1.0 if clip == "auto" else request.rule)
-    if request.domain.selected:
-        return _unknown(request, max_items, method, counts, k, random_state, progress)
-    return _known(request, method, counts, k, random_state, progress)
+    query = (
+        _unknown(request, max_items, method, counts, k)
+        if request.domain.selected
+        else _known(request, method, counts, k)
+    )
+    return replace(query, random_state=random_state, progress=progress)
 
 
 def _largest(release: Histogram, k: int | None) -> Histogram:
@@ -160,25 +164,16 @@ def _largest(release: Histogram, k: int | None) -> Histogram:
     return release.largest(len(release) if k is None else k) if len(release) else release
 
 
-def _counted(
-    request: Request, k: int | None, random_state: RandomState, progress: bool | None
-) -> Query[Histogram]:
+def _counted(request: Request, k: int | None) -> SumsQuery[Histogram]:
     """Return the query for noisy counts of which the k largest are kept."""
 
     def made(measured: Measured) -> Histogram:
         return _largest(as_histogram(measured, request.noise), k)
 
-    return SumsQuery(request, made, random_state, progress)
+    return SumsQuery(request, made)
 
 
-def _known(
-    request: Request,
-    method: Method,
-    counts: bool,
-    k: int | None,
-    random_state: RandomState,
-    progress: bool | None,
-) -> Query[Histogram]:
+def _known(request: Request, method: Method, counts: bool, k: int | None) -> SumsQuery[Histogram]:
     """Return the query for counts of public items."""
     if method in ("truncated", "adaptive"):
         raise ParameterError(f"method={method!r} is for unknown items; leave domain out.")
@@ -199,13 +194,13 @@ def _known(
         request = replace(request, best=min(k, items))
     elif _chosen_here(method) and k is not None and not moves and not _one_count(request):
         # A unit may hold many items; choosing costs the same, and only chosen items are clipped.
-        return _known(request, "gumbel", counts, k, random_state, progress)
+        return _known(request, "gumbel", counts, k)
     elif _chosen_here(method) and request.noise == "gaussian" and _one_count(request):
         # One count each: the law with the smaller deviation is better, whatever the data.
         other = replace(request, noise="laplace", promise=request.promise.pure())
         if other.plan.std_error < request.plan.std_error:
             request = other
-    return _counted(request, k, random_state, progress)
+    return _counted(request, k)
 
 
 def _chosen_here(method: Method) -> bool:
@@ -219,14 +214,8 @@ def _one_count(request: Request) -> bool:
 
 
 def _unknown(
-    request: Request,
-    stated: int | None,
-    method: Method,
-    counts: bool,
-    k: int | None,
-    random_state: RandomState,
-    progress: bool | None,
-) -> Query[Histogram]:
+    request: Request, stated: int | None, method: Method, counts: bool, k: int | None
+) -> SumsQuery[Histogram] | TruncatedQuery | NamesQuery:
     """Return the query for counts of items that are selected first, or at once.
 
     ``stated`` is the number of items of one unit that take part, where that was stated.
@@ -251,29 +240,32 @@ def _unknown(
     if method == "truncated" or (
         _chosen_here(method) and _truncated_is_better(request, most, counts)
     ):
-        return TruncatedQuery(request, None if alone else most, k, random_state, progress)
+        return TruncatedQuery(request, None if alone else most, k)
     # Who has one item can turn no weight from it to another.
     if method == "adaptive" or (method == "auto" and users and most > 1):
         least = request.max_items if request.blocks.one_row else stated
         request = replace(request, adaptive=True, max_items=least)
     if counts:
-        return _counted(request, k, random_state, progress)
-    return NamesQuery(request, 1 if alone else request.max_items, k, random_state, progress)
+        return _counted(request, k)
+    return NamesQuery(request, 1 if alone else request.max_items, k)
 
 
 # A choice between mechanisms asks for an event, and the release that follows asks for it again.
 _calibrated = lru_cache(maxsize=64)(calibrate_truncated_geometric)
 
 
+def _of_holders(request: Request) -> Contribution:
+    """Return how blocks enter the counts of who holds an item."""
+    alone = request.blocks.alone
+    return request.blocks.contribution(items=None, cells=None, single=alone, norm="l2")
+
+
 def _truncated_event(request: Request, most: int) -> TruncatedGeometric:
-    contribution = request.blocks.contribution(
-        items=None, cells=None, single=request.blocks.alone, norm="l2"
-    )
     promise = request.promise
     return _calibrated(
         promise.epsilon,
         promise.delta,
-        contribution=contribution,
+        contribution=_of_holders(request),
         max_items=most,
         relation=promise.relation,
         unit=promise.plain_unit,
@@ -282,10 +274,7 @@ def _truncated_event(request: Request, most: int) -> TruncatedGeometric:
 
 def _weighted(request: Request, most: int | None) -> tuple[Selection, AdaptiveSelection | None]:
     """Selecting by weighted counts with the whole budget, in one round or in two."""
-    contribution = request.blocks.contribution(
-        items=None, cells=None, single=request.blocks.alone, norm="l2"
-    )
-    promise = request.promise
+    contribution, promise = _of_holders(request), request.promise
     leak = selection_delta(promise.level) * promise.delta
     noise = calibrate_gaussian(
         promise.epsilon,
@@ -294,11 +283,7 @@ def _weighted(request: Request, most: int | None) -> tuple[Selection, AdaptiveSe
         relation=promise.relation,
         unit=promise.plain_unit,
     ).noise_multiplier
-    unit = promise.plain_unit
-    if request.adaptive:
-        return select_in_rounds(noise, leak, most, contribution, promise.relation, unit)
-    assert most is not None  # noqa: S101 - only two rounds find it by themselves
-    return select_by_threshold(noise, leak, most, contribution, promise.relation, unit), None
+    return selecting(noise, leak, most, contribution, promise, adaptive=request.adaptive)
 
 
 def _truncated_is_better(request: Request, most: int, counts: bool) -> bool:
