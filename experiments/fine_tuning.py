@@ -47,12 +47,13 @@ import tokenizers
 import torch
 import transformers
 from language import place_within
-from networks import DELTA, IntArray, options, said, tables, write
+from networks import DELTA, IntArray, options, said, tables
 from numpy.typing import NDArray
-from scipy import stats
+from results import write
 
 import dpgrain as dg
 from dpgrain.accounting import BandedGaussian, Event, SampledGaussian
+from dpgrain.auditing.bounds import one_run_epsilon
 from dpgrain.means import ClippedMean
 from dpgrain.optimize import Weighted
 from dpgrain.torch import PrivacyEngine, losses
@@ -458,6 +459,8 @@ def _one_of(epsilon: float, members: int) -> float:
 
 # Tokens that a canary begins with, which the attacker knows, and of its secret.
 _KNOWN, _SECRET = 8, 8
+# Probability with which the ε that guesses prove may be wrong.
+_WRONG = 0.05
 
 
 @dataclass(frozen=True)
@@ -518,38 +521,6 @@ class Canaries:
             each = record_losses(module, own, first=begin)
             found.append(math.log2(others + 1) - math.log2(1 + int((each[1:] < each[0]).sum())))
         return np.array(found)
-
-
-def proved(
-    right: int, guesses: int, canaries: int, *, delta: float = DELTA, alpha: float = 0.05
-) -> float:
-    """The ε below which guesses of independent fair coins refute a promise, with confidence 1 − α.
-
-    Args:
-        right: how many guesses are right.
-        guesses: how many were made; this number is fixed beforehand.
-        canaries: how many coins there are.
-        delta: the δ of the promise.
-        alpha: the probability with which the bound may be wrong.
-
-    Under (ε, δ) at least v of them are right with probability f(v) + 2cδ·max (f(v−i) − f(v))/i at most,
-    f the upper tail of Bin(guesses, 1/(1 + e^−ε)). Source: Steinke, Nasr, Jagielski 2023, "Privacy
-    auditing with one (1) training run", Theorem 5.2.
-    """
-
-    def chance(epsilon: float) -> float:
-        law = stats.binom(guesses, 1 / (1 + math.exp(-epsilon)))
-        fewer = np.cumsum(law.pmf(np.arange(right - 1, -1, -1)))
-        worst = float((fewer / np.arange(1, right + 1)).max(initial=0.0))
-        return float(law.sf(right - 1)) + 2 * canaries * delta * worst
-
-    low, high = 0.0, 40.0
-    if right == 0 or chance(low) > alpha:
-        return 0.0
-    while high - low > 1e-4:
-        middle = (low + high) / 2
-        low, high = (middle, high) if chance(middle) <= alpha else (low, middle)
-    return low
 
 
 # Runs ------------------------------------------------------------------------------------------
@@ -675,7 +646,7 @@ def attack(setting: Setting, way: Way, epsilon: float, seed: int, sizes: Attacke
         right,
         guesses,
         sizes.canaries,
-        proved(right, guesses, sizes.canaries),
+        one_run_epsilon(right, guesses, sizes.canaries, DELTA, _WRONG),
         tuple(inside.tolist()),
         tuple(outside.tolist()),
         perplexity(after, chat.tested),
@@ -959,7 +930,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     folder = out / size.name / numbers.file
     rows = compared(setting, given.epsilons, seeds, folder)
     attacks = attacks_at(setting, given.attacks, sizes, folder)
-    write(out / "fine_tuning.csv", rows)
+    write(out, "fine_tuning", rows)
     for file in (out / "fine_tuning.png", given.plot):
         if file is not None:
             draw(file, rows, attacks, start)

@@ -33,14 +33,14 @@ Random numbers are seeded, so what is made here repeats exactly and is, as a rel
 from __future__ import annotations
 
 import argparse
-import csv
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+from results import write
 
 from dpgrain.choices.select import Choice, Method, select
 
@@ -307,15 +307,6 @@ def line(row: Row) -> str:
     )
 
 
-def write(out: Path, rows: Sequence[Row]) -> None:
-    """Write the table as CSV."""
-    out.mkdir(parents=True, exist_ok=True)
-    with (out / "finite_classes.csv").open("w", newline="") as file:
-        writer = csv.DictWriter(file, list(asdict(rows[0])))
-        writer.writeheader()
-        writer.writerows(asdict(row) for row in rows)
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run everything and print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
@@ -337,7 +328,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             for row in run(problem, hypotheses, users, records, seeds=seeds):
                 print(line(row), flush=True)
                 rows.append(row)
-    write(given.out, rows)
+    write(given.out, "finite_classes", rows)
 
 
 if __name__ == "__main__":

@@ -48,10 +48,10 @@ from networks import (
     private,
     said,
     tables,
-    write,
 )
 from numpy.typing import NDArray
 from PIL import Image
+from results import write
 from sklearn.cluster import KMeans
 
 from dpgrain.optimize import Weighted
@@ -437,7 +437,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     reference = kept(out, "not_private", partial(setting.without_privacy, 1 if given.quick else 6))
     table = [*rows(setting.asked, found, reference)]
     print(f"not private: {reference.last:.1%}", HEADER, *map(line, table), sep="\n")
-    write(given.out / "images.csv", table)
+    write(given.out, "images", table)
     draw(
         given.out / "images.png", panels(found), y="accuracy in the test",
         x="pictures read, in thousands", level=(reference.last, "not private"),

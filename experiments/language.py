@@ -42,9 +42,9 @@ from networks import (
     private,
     said,
     tables,
-    write,
 )
 from numpy.typing import NDArray
+from results import write
 
 from dpgrain.units import Element, User
 
@@ -342,7 +342,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             print(line(table[-1]), flush=True)
             lines.append(Line(way.name, [curve], colour))
         panels[f"ε = {said(epsilon)}"] = lines
-    write(given.out / "language.csv", table)
+    write(given.out, "language", table)
     draw(given.out / "language.png", panels, y="loss in the test, nats a character", highest=3.5)
 
 

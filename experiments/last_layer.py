@@ -53,9 +53,9 @@ from networks import (
     private,
     said,
     tables,
-    write,
 )
 from numpy.typing import NDArray
+from results import write
 from sklearn.cluster import KMeans, MiniBatchKMeans
 
 nn, functional = torch.nn, torch.nn.functional
@@ -333,7 +333,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     reference = kept(out, "not_private", setting.without_privacy)
     table = [*rows(setting.asked, found, reference)]
     print(f"not private: {reference.last:.1%}", HEADER, *map(line, table), sep="\n")
-    write(given.out / "last_layer.csv", table)
+    write(given.out, "last_layer", table)
     draw(
         given.out / "last_layer.png", panels(found), y="accuracy in the test",
         level=(reference.last, "not private"), logarithmic=True,

@@ -23,20 +23,20 @@ here repeats exactly and is, as a release, not private.
 from __future__ import annotations
 
 import argparse
-import csv
 import importlib.util
 import math
 import time
 import warnings
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from results import show, track, write
 from scipy.special import expit
 
 import dpgrain as dg
@@ -54,7 +54,6 @@ if TYPE_CHECKING:
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 Level = Literal["element", "user"]
-_T = TypeVar("_T")
 
 CENTRES, DIMENSION, DELTA = 10, 10, 1e-5
 HELD = (2, 5, 8)
@@ -486,39 +485,6 @@ def _legend(ax: Any, colours: dict[int, Any], styles: Sequence[tuple[str, str, s
         looks: dict[str, Any] = {"linestyle": style, "marker": marker, "markerfacecolor": face}
         handles.append(Line2D([], [], color="0.3", markersize=4.5, label=label, **looks))
     ax.legend(handles=handles, frameon=False, fontsize=8.5)
-
-
-def track(values: Iterable[_T], title: str) -> Iterable[_T]:
-    """Go through values with a progress bar on standard error."""
-    from rich.console import Console
-    from rich.progress import track as tracked
-
-    return tracked(list(values), f"{title:<24}", console=Console(stderr=True))
-
-
-def show(rows: Sequence[Any]) -> str:
-    """A plain table of dataclass rows."""
-    lines = [list(asdict(rows[0]))] + [[_cell(v) for v in asdict(row).values()] for row in rows]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    return "\n".join(
-        "  ".join(text.rjust(width) for text, width in zip(line, widths, strict=True))
-        for line in lines
-    )
-
-
-def _cell(value: object) -> str:
-    if isinstance(value, float):
-        return "-" if math.isnan(value) else f"{value:.4g}"
-    return str(value)
-
-
-def write(out: Path, name: str, rows: Sequence[Any]) -> None:
-    """Write a table as CSV."""
-    out.mkdir(parents=True, exist_ok=True)
-    with (out / f"{name}.csv").open("w", newline="") as file:
-        writer = csv.DictWriter(file, list(asdict(rows[0])))
-        writer.writeheader()
-        writer.writerows(asdict(row) for row in rows)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -8,7 +8,6 @@ and is, as a release, not private.
 from __future__ import annotations
 
 import argparse
-import csv
 import json
 import math
 import sys
@@ -424,15 +423,6 @@ def draw(
 def _looks(ax: Any) -> Iterator[tuple[Any, str]]:
     """The lines of a panel with their names."""
     yield from zip(*ax.get_legend_handles_labels(), strict=True)
-
-
-def write(file: Path, rows: Sequence[Any]) -> None:
-    """Write dataclass rows as CSV."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with file.open("w", newline="") as opened:
-        writer = csv.DictWriter(opened, list(asdict(rows[0])))
-        writer.writeheader()
-        writer.writerows(asdict(row) for row in rows)
 
 
 def said(epsilon: float) -> str:

@@ -26,18 +26,18 @@ are seeded, so what is made here repeats exactly and is, as a release, not priva
 from __future__ import annotations
 
 import argparse
-import csv
 import sys
 import time
 import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from results import write
 from sklearn import linear_model
 
 import dpgrain as dg
@@ -337,15 +337,6 @@ def line(row: Row) -> str:
     )
 
 
-def write(out: Path, rows: Sequence[Row]) -> None:
-    """Write the table as CSV."""
-    out.mkdir(parents=True, exist_ok=True)
-    with (out / "private_models.csv").open("w", newline="") as file:
-        writer = csv.DictWriter(file, list(asdict(rows[0])))
-        writer.writeheader()
-        writer.writerows(asdict(row) for row in rows)
-
-
 def problems(folder: Path, names: Sequence[str] = (BASEBALL, STUDENTS)) -> Iterator[Problem]:
     """The problems whose tables are there; says which are not."""
     for name in names:
@@ -389,7 +380,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             rows.append(row)
     if not rows:
         sys.exit("None of the tables is there: let DPGRAIN_DATA, or --data, name their folder.")
-    write(given.out, rows)
+    write(given.out, "private_models", rows)
 
 
 if __name__ == "__main__":

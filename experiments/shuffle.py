@@ -38,7 +38,8 @@ from instances import (
     sphere,
 )
 from numpy.typing import NDArray
-from user_level import Task, _legend, _log_axes, problems, write
+from results import write
+from user_level import Task, _legend, _log_axes, problems
 
 import dpgrain as dg
 from dpgrain import ParameterError, papers

@@ -27,13 +27,12 @@ release, not private.
 from __future__ import annotations
 
 import argparse
-import csv
 import math
 import sys
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -53,6 +52,7 @@ from instances import (
     sphere,
 )
 from numpy.typing import NDArray
+from results import write
 from sklearn import linear_model
 
 import dpgrain as dg
@@ -1076,20 +1076,6 @@ class Options:
     seeds: int = 3
     quick: bool = False
     full: bool = False
-
-
-def write(out: Path, name: str, rows: Sequence[Any], figure: Figure | None = None) -> None:
-    """Write a table as CSV and a figure as PNG."""
-    import matplotlib.pyplot as plt
-
-    out.mkdir(parents=True, exist_ok=True)
-    with (out / f"{name}.csv").open("w", newline="") as file:
-        writer = csv.DictWriter(file, list(asdict(rows[0])))
-        writer.writeheader()
-        writer.writerows(asdict(row) for row in rows)
-    if figure is not None:
-        figure.savefig(out / f"{name}.png", dpi=160)
-        plt.close(figure)
 
 
 def part_a(options: Options) -> None:

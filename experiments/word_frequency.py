@@ -20,21 +20,21 @@ The word counts are read from the folder that DPGRAIN_DATA names.
 from __future__ import annotations
 
 import argparse
-import csv
 import math
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
+from results import show, track, write
 from scipy.optimize import brentq
 
 import dpgrain as dg
@@ -49,7 +49,6 @@ if TYPE_CHECKING:
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
-_T = TypeVar("_T")
 
 DELTA = 1e-6
 EPSILONS = (0.3, 1.0, 3.0)
@@ -868,41 +867,6 @@ def draw_errors(rows: Sequence[ErrorRow]) -> Figure:
 
 
 # Tables ----------------------------------------------------------------------------------------
-
-
-def track(values: Iterable[_T], title: str) -> Iterable[_T]:
-    """Go through values with a progress bar on standard error."""
-    from rich.console import Console
-    from rich.progress import track as tracked
-
-    return tracked(list(values), f"{title:<24}", console=Console(stderr=True))
-
-
-def show(rows: Sequence[Any]) -> str:
-    """A plain table of dataclass rows."""
-    lines = [list(asdict(rows[0]))] + [[_cell(v) for v in asdict(row).values()] for row in rows]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    return "\n".join(
-        "  ".join(text.rjust(width) for text, width in zip(line, widths, strict=True))
-        for line in lines
-    )
-
-
-def _cell(value: object) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-def write(out: Path, name: str, rows: Sequence[Any], figure: Figure) -> None:
-    """Write a table as CSV and a figure as PNG."""
-    import matplotlib.pyplot as plt
-
-    out.mkdir(parents=True, exist_ok=True)
-    with (out / f"{name}.csv").open("w", newline="") as file:
-        writer = csv.DictWriter(file, list(asdict(rows[0])))
-        writer.writeheader()
-        writer.writerows(asdict(row) for row in rows)
-    figure.savefig(out / f"{name}.png", dpi=160)
-    plt.close(figure)
 
 
 def report_words(out: Path, splits: int) -> None:

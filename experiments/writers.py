@@ -38,8 +38,8 @@ from networks import (
     said,
     tables,
     with_users_drawn,
-    write,
 )
+from results import write
 
 from dpgrain.units import Element, User
 
@@ -226,7 +226,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         ]
         table.append(row(level, epsilon, curves[level, epsilon], steps, given.rate))
         print(line(table[-1]), flush=True)
-    write(given.out / "writers.csv", table)
+    write(given.out, "writers", table)
     title, reached = f"{images.records.n_users} writers", (reference.last, "not private")
     drawn = {title: [*lines(curves)]}
     draw(given.out / "writers.png", drawn, y="accuracy in the test", level=reached)

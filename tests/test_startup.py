@@ -5,8 +5,6 @@ from __future__ import annotations
 import importlib.util
 import subprocess
 import sys
-from pathlib import Path
-from types import ModuleType
 
 import pytest
 from typer.main import get_command
@@ -142,18 +140,8 @@ else:
     assert after(code, ("nothing",)) == "[]"
 
 
-def benchmark() -> ModuleType:
-    path = Path(__file__).parents[1] / "benchmarks" / "startup.py"
-    spec = importlib.util.spec_from_file_location("benchmarks_startup", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def test_the_benchmark_of_starting_up_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    benchmark().main(["--runs", "1"])
+    importlib.import_module("benchmarks.startup").main(["--runs", "1"])
     lines = capsys.readouterr().out.splitlines()
     assert any(line.startswith("dpgrain --help") for line in lines)
     assert lines[-1].startswith("an estimator ÷ import sklearn.base: ")

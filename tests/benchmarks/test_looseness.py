@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
+import importlib
 import itertools
 import math
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-PATH = Path(__file__).parents[2] / "benchmarks" / "looseness.py"
-spec = importlib.util.spec_from_file_location("looseness", PATH)
-assert spec is not None
-assert spec.loader is not None
-looseness: Any = importlib.util.module_from_spec(spec)
-sys.modules["looseness"] = looseness
-spec.loader.exec_module(looseness)
+looseness: Any = importlib.import_module("benchmarks.looseness")
 
 # What rounding may take off a claim, or add to a lower bound.
 _ROUNDING = 1e-6

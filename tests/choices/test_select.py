@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
 import math
-import sys
 import warnings
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +14,7 @@ import pytest
 from numpy.typing import NDArray
 from tests.charges import charge_of
 from tests.choices import cases
+from tests.programs import experiment
 
 import dpgrain.choices.select as module
 from dpgrain.accounting import Contribution, ExponentialMechanism, Laplace
@@ -369,20 +367,8 @@ def test_repeated_evaluations_pay_for_the_number_of_runs() -> None:
     assert plan.event.events == (Laplace(1 / plan.epsilon, ONE),)
 
 
-def experiment() -> Any:
-    path = Path(__file__).parents[2] / "experiments" / "finite_classes.py"
-    spec = importlib.util.spec_from_file_location("experiments_finite_classes", path)
-    assert spec is not None
-    assert spec.loader is not None
-    made = importlib.util.module_from_spec(spec)
-    # Dataclasses look up their module by its name.
-    sys.modules[spec.name] = made
-    spec.loader.exec_module(made)
-    return made
-
-
 def test_one_choice_beats_algorithm_5_with_a_hundredth_of_its_evaluations() -> None:
-    finite = experiment()
+    finite = experiment("finite_classes")
     rows = {
         row.method: row
         for row in finite.run(
@@ -402,7 +388,7 @@ def test_one_choice_beats_algorithm_5_with_a_hundredth_of_its_evaluations() -> N
 
 
 def test_the_packing_problem_has_its_losses() -> None:
-    finite = experiment()
+    finite = experiment("finite_classes")
     losses = finite.packing(16, 4000, 50, 3, advantage=0.4)
     means = losses.mean(axis=0)
     assert losses.shape == (4000, 16)
@@ -413,7 +399,7 @@ def test_the_packing_problem_has_its_losses() -> None:
 
 
 def test_the_printed_mean_is_clipped_around_a_private_range() -> None:
-    finite = experiment()
+    finite = experiment("finite_classes")
     losses = np.column_stack([np.r_[np.full(990, 0.2), np.ones(10)], np.full(1000, 0.7)])
     drawn = np.array([0, 1, 0, 1] * 50)
     found = finite.winsorized(losses, drawn, 1.0, 0.05, np.random.default_rng(0))

@@ -13,14 +13,14 @@ import pytest
 from numpy.typing import NDArray
 from scipy.special import ndtr
 from scipy.stats import binom
-from tests.experiments.test_instances import load
+from tests.programs import experiment
 
 from dpgrain.optimize import Constant, Sgd, Uniform, run
 from dpgrain.papers import Known
 
 Array = NDArray[np.float64]
 
-printed_softcore = load("printed_softcore")
+printed_softcore = experiment("printed_softcore")
 
 # Asi & Liu, Algorithm 1 as a mean of concentrated users.
 

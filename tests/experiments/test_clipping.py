@@ -2,30 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-from pathlib import Path
-from types import ModuleType
-
 import numpy as np
 import pytest
+from tests.programs import experiment
 
 from dpgrain.statistics.bounds import POOLED_EDGES, RoughBounds
 
-
-def load() -> ModuleType:
-    path = Path(__file__).parents[2] / "experiments" / "clipping.py"
-    spec = importlib.util.spec_from_file_location("experiments_clipping", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    # Dataclasses look up their module by its name.
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-clipping = load()
+clipping = experiment("clipping")
 
 
 def some(cells: int = 12, seed: int = 0) -> clipping.Norms:  # type: ignore[name-defined]

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from tests.programs import experiment
 from tests.real_data import needs
 
 from dpgrain._files import data_folder
 
-FOLDER = Path(__file__).parents[2] / "experiments"
-# Experiments import each other.
-sys.path.insert(0, str(FOLDER))
-df: Any = importlib.import_module("defaults")
+df = experiment("defaults")
 
 
 def problem(name: str, n: int = 400) -> Any:

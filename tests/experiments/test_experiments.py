@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 import math
-import sys
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import matplotlib as mpl
@@ -14,29 +11,18 @@ import numpy as np
 import pandas as pd
 import pytest
 from numpy.typing import NDArray
+from tests.programs import experiment
 from tests.real_data import needs
 
 import dpgrain as dg
 from dpgrain._files import data_folder
 
-FOLDER = Path(__file__).parents[2] / "experiments"
 FloatArray = NDArray[np.float64]
 
 
-def load(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"experiments_{name}", FOLDER / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    # Dataclasses look up their module by its name.
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-wf = load("word_frequency")
-ls = load("logistic_simulation")
-pm = load("private_models")
+wf = experiment("word_frequency")
+ls = experiment("logistic_simulation")
+pm = experiment("private_models")
 mpl.use("Agg")
 
 
@@ -199,9 +185,9 @@ def test_missing_data_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     with pytest.raises(SystemExit, match=r"lacks congress_word_counts\.parquet, .*DPGRAIN_DATA"):
         wf.main(["--only", "words", "--out", str(tmp_path / "out")])
     monkeypatch.delenv("DPGRAIN_DATA")
-    for experiment in (wf, pm):
+    for program in (wf, pm):
         with pytest.raises(SystemExit, match="DPGRAIN_DATA is not set: let it name"):
-            experiment.main([])
+            program.main([])
 
 
 @needs(*wf.FILES)

@@ -179,27 +179,6 @@ def test_a_rule_that_proves_hardly_anything_says_so() -> None:
 # Canaries --------------------------------------------------------------------------------------
 
 
-def test_all_guesses_right_prove_what_the_formula_says() -> None:
-    found = ft.proved(20, 20, 20, delta=0.0)
-    chance = 0.05 ** (1 / 20)
-    assert found == pytest.approx(math.log(chance / (1 - chance)), abs=1e-3)
-    assert ft.proved(20, 20, 20, delta=1e-3) < found
-    assert ft.proved(10, 20, 20) == ft.proved(0, 20, 20) == 0
-    bounds = [ft.proved(right, 200, 400) for right in range(100, 201, 10)]
-    assert bounds == sorted(bounds)
-
-
-def test_no_more_is_proved_than_a_mechanism_has() -> None:
-    # Randomized response with ε = 1 answers e/(1 + e) of all coins rightly.
-    rng, guesses = np.random.default_rng(5), 300
-    right = rng.binomial(guesses, math.e / (1 + math.e), 400)
-    bounds = {int(r): ft.proved(int(r), guesses, guesses, delta=0.0) for r in set(right.tolist())}
-    found = np.array([bounds[int(r)] for r in right])
-    assert (found > 1).mean() < 0.08
-    # And not much less.
-    assert np.median(found) > 0.7
-
-
 def test_coins_decide_who_takes_part() -> None:
     drawn, data = ft.Canaries.drawn(40, SIZE.words, 3), chat()
     among = drawn.among(data)

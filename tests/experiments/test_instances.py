@@ -2,42 +2,27 @@
 
 from __future__ import annotations
 
-import importlib.util
 import math
-import sys
 from dataclasses import replace
 from itertools import combinations
-from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 from scipy.stats import binom, chi2, ncx2
+from tests.programs import experiment
 
 from dpgrain import ParameterError
 from dpgrain.accounting import gaussian_delta
 
-FOLDER = Path(__file__).parents[2] / "experiments"
 FloatArray = NDArray[np.float64]
 # Of a two-sided test at about 1e-7.
 SE = 5.4
 
 
-def load(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"experiments_{name}", FOLDER / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    # Dataclasses look up their module by its name.
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-it = load("instances")
-bl = load("baselines")
+it = experiment("instances")
+bl = experiment("baselines")
 
 PROBLEMS = {
     "logistic": it.LogisticProblem(6, 8.0),

@@ -7,13 +7,13 @@ import math
 import duckdb
 import pyarrow as pa
 import pytest
-from tests.experiments.test_instances import load
+from tests.programs import experiment
 from tests.real_data import needs
 
 import dpgrain as dg
 from dpgrain._files import data_folder
 
-limits = load("limits")
+limits = experiment("limits")
 
 EVEN = "SELECT u AS user_id, i AS item, 3.0 AS x FROM range(400) a(u), range(20) b(i)"
 SKEWED = (

@@ -3,30 +3,26 @@
 from __future__ import annotations
 
 import csv
-import importlib
-import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from tests.programs import experiment
 
-FOLDER = Path(__file__).parents[2] / "experiments"
-sys.path.insert(0, str(FOLDER))
-experiment: Any = importlib.import_module("means")
+means = experiment("means")
 
 
 def test_the_table_at_a_small_size(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("DPGRAIN_DATA", raising=False)
-    experiment.main(["--quick", "--repeats", "1", "--out", str(tmp_path)])
+    means.main(["--quick", "--repeats", "1", "--out", str(tmp_path)])
     with (tmp_path / "means.csv").open() as file:
         rows = list(csv.DictReader(file))
     # Three methods without a radius, five with one.
-    assert len(rows) == len(experiment.LAWS) * (3 + 5)
-    assert {row["data"] for row in rows} == set(experiment.LAWS)
+    assert len(rows) == len(means.LAWS) * (3 + 5)
+    assert {row["data"] for row in rows} == set(means.LAWS)
     assert all(float(row["rms"]) < 20 for row in rows if row["method"] != "softcore")
     said = capsys.readouterr().out
     assert "DPGRAIN_DATA" in said
@@ -34,17 +30,17 @@ def test_the_table_at_a_small_size(
 
 
 def test_the_laws_are_within_the_bound() -> None:
-    for law in experiment.LAWS.values():
-        for d in experiment.DIMENSIONS:
+    for law in means.LAWS.values():
+        for d in means.DIMENSIONS:
             x = law(np.random.default_rng(0), 200, d)
             assert x.shape == (200, d)
-            assert np.linalg.norm(x, axis=1).max() <= experiment.BOUND * (1 + 1e-12)
+            assert np.linalg.norm(x, axis=1).max() <= means.BOUND * (1 + 1e-12)
             assert np.array_equal(x, law(np.random.default_rng(0), 200, d))
 
 
 def test_missing_users_are_left_out_of_the_truth() -> None:
-    cell = experiment.Cell("all 3", lambda _: np.full((4000, 1), 3.0), 4000, 1, 3.0, None)
-    row = experiment.run(cell, "clip", 3, 0.5)
+    cell = means.Cell("all 3", lambda _: np.full((4000, 1), 3.0), 4000, 1, 3.0, None)
+    row = means.run(cell, "clip", 3, 0.5)
     assert row.rms < 0.1
     assert row.covered == 1.0
     assert row.chosen == "clip 1"
@@ -57,5 +53,5 @@ def test_the_summary_is_by_users() -> None:
         {**one, **told, "method": "auto", "rms": 4.0},
         {**one, **told, "method": "clip", "rms": 1.0},
     ]
-    numbers = experiment.summary(pd.DataFrame(rows)).split("\n")[-1].split()
+    numbers = means.summary(pd.DataFrame(rows)).split("\n")[-1].split()
     assert numbers == ["none", "9", "4", "4", "2", "0.5", "0.5"]

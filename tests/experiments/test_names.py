@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from tests.experiments.test_instances import load
+from tests.programs import experiment
 
-names = load("names")
+names = experiment("names")
 
 
 def test_it_counts_the_items_that_are_named() -> None:

@@ -200,8 +200,6 @@ def test_pictures_and_tables(tmp_path: Path) -> None:
         file = tmp_path / f"some_{logarithmic}.png"
         nw.draw(file, panels, y="figure", level=(0.7, "best"), logarithmic=logarithmic)
         assert file.stat().st_size > 1000
-    nw.write(tmp_path / "some.csv", [nw.Records(1, 2, 3, 4)])
-    assert (tmp_path / "some.csv").read_text().splitlines()[0] == "places,users,elements,n_users"
     assert nw.said(math.inf) == "∞"
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from tests.experiments.test_instances import load
+from tests.programs import experiment
 
 from dpgrain.papers import Known, UserLevelAgd
 
-rates = load("rates")
+rates = experiment("rates")
 
 
 def test_accelerated_steps_on_the_soft_core_show_their_exponent() -> None:

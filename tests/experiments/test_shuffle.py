@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import csv
-import importlib
 import math
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,17 +12,15 @@ import matplotlib as mpl
 import numpy as np
 import pytest
 from scipy.stats import binom
+from tests.programs import experiment
 
 from dpgrain.accounting import gaussian_delta
 from dpgrain.learn import minimise
 from dpgrain.noise import SeededSource
 from dpgrain.papers import Known
 
-FOLDER = Path(__file__).parents[2] / "experiments"
-# Experiments import each other.
-sys.path.insert(0, str(FOLDER))
-sb: Any = importlib.import_module("shuffle_baselines")
-sh: Any = importlib.import_module("shuffle")
+sb = experiment("shuffle_baselines")
+sh = experiment("shuffle")
 mpl.use("Agg")
 
 
@@ -95,7 +91,7 @@ def test_sums_of_the_tree_vary_as_stated() -> None:
 
 @pytest.mark.parametrize("name", ["local", "tree"])
 def test_baselines_find_the_mean_with_much_privacy_to_spend(name: str) -> None:
-    problem = importlib.import_module("instances").MeanProblem(4, 1.0)
+    problem = experiment("instances").MeanProblem(4, 1.0)
     X, y, _ = problem.draw(20_000, 1, np.random.default_rng(0))
     known = Known(distance=1.0, lipschitz=problem.lipschitz)
     generator = np.random.default_rng(1)

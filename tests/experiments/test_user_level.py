@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import csv
-import importlib
 import math
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,14 +11,12 @@ from typing import Any
 import matplotlib as mpl
 import numpy as np
 import pytest
+from tests.programs import experiment
 from tests.real_data import needs
 
 from dpgrain._files import data_folder
 
-FOLDER = Path(__file__).parents[2] / "experiments"
-# Experiments import each other.
-sys.path.insert(0, str(FOLDER))
-ul: Any = importlib.import_module("user_level")
+ul = experiment("user_level")
 mpl.use("Agg")
 
 

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from scipy.special import ndtri
-from scipy.stats import beta
-from tests.experiments.test_experiments import load
+from tests.apart import CHANCE, mu_below
+from tests.programs import experiment
 from tests.refusals import refuses
 
 from dpgrain import accounting
 from dpgrain.accounting import Contribution, Gaussian
+from dpgrain.auditing.bounds import at_least
 from dpgrain.errors import ParameterError, RunEnded
 from dpgrain.means import Mean, Vectors
 from dpgrain.means.neighbours import close, on_grid
@@ -25,7 +25,7 @@ from dpgrain.papers.softcore import SoftCore, in_agreement, sum_of, whole_weight
 from dpgrain.testing.mean import BLOCKS, DIMENSION, SURE, Array, MeanContract
 from dpgrain.units import Relation
 
-printed_softcore = load("printed_softcore")
+printed_softcore = experiment("printed_softcore")
 
 
 # Found by a search: the last user at either place, or there and away, moves the mean of the others far.
@@ -325,16 +325,6 @@ def test_wrong_noise_on_the_tests_would_be_found(bug: str, monkeypatch: pytest.M
 # ---------------------------------------------------------------------------------------- audits
 
 
-CHANCE = 1e-7
-
-
-def bounds(hits: int, times: int) -> tuple[float, float]:
-    """A lower and an upper bound on a probability."""
-    low = beta.ppf(CHANCE / 2, hits, times - hits + 1) if hits else 0.0
-    high = beta.ppf(1 - CHANCE / 2, hits + 1, times - hits) if hits < times else 1.0
-    return float(low), float(high)
-
-
 @pytest.mark.proof("audit", "SoftCore")
 def test_audit_of_the_tail() -> None:
     # H = 9 of 12: of eight who agree each sees n/2 + 2. One less, and nobody has any weight.
@@ -344,7 +334,7 @@ def test_audit_of_the_tail() -> None:
     times, epsilon = 2500, 4.0
     here, there = (ends(mean, apart(agree), times)[-1] for agree in (8, 7))
     assert there == 0
-    low = bounds(int(here), times)[0] - math.exp(epsilon) * 0.0
+    low = at_least(int(here), times, CHANCE / 2)
     claimed = mean.event.delta(epsilon)
     assert 0.7 * claimed < low <= claimed
     # Without the tail the claim would be broken.
@@ -359,14 +349,6 @@ def published(mean: SoftCore, vectors: Array, times: int) -> Array:
         run = mean.start(SystemSource())
         sums.append(sum(float(run.estimate(given)[0]) for _ in range(mean.rounds)))
     return np.array(sums)
-
-
-def mu_below(one: Array, two: Array) -> float:
-    """A lower bound on the distance of two in standard deviations."""
-    threshold = float(np.median(np.concatenate([one, two])))
-    low = bounds(int((one >= threshold).sum()), one.size)[0]
-    high = bounds(int((two >= threshold).sum()), two.size)[1]
-    return float(ndtri(low) - ndtri(high))
 
 
 def sides() -> tuple[Array, Array]:

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 import math
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 from scipy.special import logsumexp
-from scipy.stats import beta
 from tests.papers.winsorized import cases
+from tests.programs import experiment
 from tests.refusals import refuses
 
 from dpgrain.accounting import Gaussian
 from dpgrain.accounting.contribution import ONE_EACH
+from dpgrain.auditing.bounds import at_least, at_most
 from dpgrain.errors import ParameterError
 from dpgrain.means import Mean, Vectors
 from dpgrain.noise import SeededSource, SystemSource, discrete_laplace, sums
@@ -29,12 +28,7 @@ from dpgrain.papers.winsorized.winsorized import Winsorized, WinsorizedScalar
 from dpgrain.testing.mean import BLOCKS, DIMENSION, Array, MeanContract
 from dpgrain.units import Element, Record, Relation, Unit, User
 
-FILE = Path(__file__).parents[3] / "experiments" / "printed_winsorized.py"
-SPEC = importlib.util.spec_from_file_location("experiments_printed_winsorized", FILE)
-assert SPEC is not None
-assert SPEC.loader is not None
-printed = importlib.util.module_from_spec(SPEC)
-SPEC.loader.exec_module(printed)
+printed = experiment("printed_winsorized")
 
 
 def fixed(monkeypatch: pytest.MonkeyPatch, middle: float = 0.0) -> None:
@@ -307,11 +301,10 @@ def broken(mean: Winsorized, one: Any, two: Any, relation: Relation) -> float:
     worst = 0.0
     for epsilon in (0.0, 0.25, 0.5, 1.0, 1.5):
         hits, false = (int((score > epsilon).sum()) for score in scores)
-        n = len(scores[0])
-        low = beta.ppf(cases.CHANCE / 20, hits, n - hits + 1) if hits else 0.0
-        high = beta.ppf(1 - cases.CHANCE / 20, false + 1, n - false)
+        n, chance = len(scores[0]), cases.CHANCE / 20
+        low, high = at_least(hits, n, chance), at_most(false, n, chance)
         claim = CLAIM.delta(epsilon, relation=relation)
-        worst = max(worst, float(low - math.exp(epsilon) * high) / claim)
+        worst = max(worst, (low - math.exp(epsilon) * high) / claim)
     return worst
 
 
@@ -400,8 +393,8 @@ def test_audit_of_numbers(relation: Relation, monkeypatch: pytest.MonkeyPatch) -
             sum(mean.estimate(values, source) >= middle for _ in range(trials))
             for values in (one, two)
         ]
-        low = beta.ppf(cases.CHANCE / 2, hits[0], trials - hits[0] + 1)
-        high = beta.ppf(1 - cases.CHANCE / 2, hits[1] + 1, trials - hits[1])
+        chance = cases.CHANCE / 2
+        low, high = at_least(hits[0], trials, chance), at_most(hits[1], trials, chance)
         return math.log(low / high)
 
     source = SystemSource()

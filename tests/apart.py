@@ -1,0 +1,40 @@
+"""Lower bounds on how far outcomes of two neighbours are apart, for statistical audits."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtri
+
+from dpgrain.auditing.bounds import at_least, at_most, epsilon_of
+
+Scores = NDArray[np.float64]
+# Probability with which a bound may be wrong.
+CHANCE = 1e-7
+
+
+def rates(
+    present: Scores, absent: Scores, threshold: float | None = None, chance: float = CHANCE
+) -> tuple[float, float]:
+    """A lower bound on P(score ≥ threshold | unit present), an upper one if it is absent.
+
+    The threshold is the median of all scores, where none is stated.
+    """
+    cut = np.median(np.concatenate([present, absent])) if threshold is None else threshold
+    hits, false = (int((scores >= cut).sum()) for scores in (present, absent))
+    return at_least(hits, len(present), chance / 2), at_most(false, len(absent), chance / 2)
+
+
+def mu_below(
+    present: Scores, absent: Scores, threshold: float | None = None, chance: float = CHANCE
+) -> float:
+    """A lower bound on the distance of two laws, in standard deviations."""
+    low, high = ndtri(rates(present, absent, threshold, chance))
+    return float(low - high)
+
+
+def epsilon_below(
+    present: Scores, absent: Scores, threshold: float | None = None, delta: float = 0.0
+) -> float:
+    """A lower bound on ε at δ."""
+    return epsilon_of(*rates(present, absent, threshold), delta)
