@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
 
 from dpgrain.arrays.blocks import arrange
+from dpgrain.auditing.bounds import at_least, at_most, epsilon_of
 from dpgrain.choices.scores import BlockLosses, total
 from dpgrain.noise import SeededSource, Source
 from dpgrain.units import Relation, Unit
@@ -47,7 +46,6 @@ def measured(
     best = 0.0
     for a, b in itertools.permutations(seen):
         for k in a:
-            low = stats.beta.ppf(1e-8, a[k], draws - a[k] + 1)
-            high = stats.beta.ppf(1 - 1e-8, b[k] + 1, draws - b[k])
-            best = max(best, math.log(low / high) if low > 0 else 0.0)
+            low, high = at_least(a[k], draws, 1e-8), at_most(b[k], draws, 1e-8)
+            best = max(best, epsilon_of(low, high, 0.0))
     return best

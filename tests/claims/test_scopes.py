@@ -16,8 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from numpy.typing import NDArray
-from scipy.special import ndtri
-from scipy.stats import beta
+from tests.apart import mu_below
 from tests.refusals import refuses
 
 import dpgrain as dg
@@ -450,15 +449,6 @@ def sums_of_days(
     ]  # fmt: skip
     seen = [each.estimate[np.argsort(each.items.to_numpy())] for each in releases]
     return seen[0] + seen[1], releases[0].guarantee + releases[1].guarantee
-
-
-def mu_below(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
-    """A lower bound on the distance of two in standard deviations, wrong once in 10^7."""
-    cut, size = float(np.median(np.concatenate([one, other]))), len(one)
-    hits, false = int((one >= cut).sum()), int((other >= cut).sum())
-    low = beta.ppf(5e-8, hits, size - hits + 1)
-    high = beta.ppf(1 - 5e-8, false + 1, size - false)
-    return float(ndtri(low) - ndtri(high))
 
 
 @pytest.mark.proof("audit", "Scoped")

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from scipy.linalg import toeplitz
-from scipy.special import ndtri
-from scipy.stats import beta
+from tests.apart import mu_below
 from tests.refusals import refuses
 
 from dpgrain._types import IndexArray
@@ -229,23 +228,14 @@ def scores(present: bool) -> Array:
     return np.array([turns[first : first + BANDS] @ column for first in starts])
 
 
-def mu_below() -> float:
+def audit() -> float:
     """A lower bound on how many deviations of noise the two data sets are apart, in one turn."""
-    present, absent = scores(True), scores(False)
-    threshold = float(np.median(np.concatenate([present, absent])))
-    hits, false = (int((found >= threshold).sum()) for found in (present, absent))
-    low = float(beta.ppf(CHANCE / 2, hits, len(present) - hits + 1))
-    high = (
-        float(beta.ppf(1 - CHANCE / 2, false + 1, len(absent) - false))
-        if false < len(absent)
-        else 1.0
-    )
-    return float(ndtri(low) - ndtri(high))
+    return mu_below(scores(True), scores(False), chance=CHANCE)
 
 
 @pytest.mark.proof("audit", "BandedGaussian")
 def test_audit_stays_below_the_claim() -> None:
-    assert 0.4 < mu_below() <= 1.0
+    assert 0.4 < audit() <= 1.0
 
 
 def test_audit_finds_a_column_that_is_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -258,11 +248,11 @@ def test_audit_finds_a_column_that_is_too_long(monkeypatch: pytest.MonkeyPatch) 
         return bad
 
     monkeypatch.setattr(Bands, "best", staticmethod(longer))
-    assert mu_below() > 1.0
+    assert audit() > 1.0
 
 
 def test_audit_finds_people_who_have_their_turn_in_every_round(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(ClippedRounds, "draw", lambda _own, _blocks: None)
-    assert mu_below() > 1.0
+    assert audit() > 1.0

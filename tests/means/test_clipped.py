@@ -8,8 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from scipy.special import ndtri
-from scipy.stats import beta
+from tests.apart import epsilon_below, mu_below, rates
 from tests.refusals import refuses
 
 from dpgrain.accounting import BandedGaussian, SampledGaussian
@@ -199,8 +198,6 @@ def test_users_cannot_be_drawn_without_owners() -> None:
 
 # -- a statistical audit: every user has a coordinate, so one run is many independent trials --
 
-# Each assertion fails by chance with probability below this.
-CHANCE = 1e-7
 TRIALS = 100_000
 
 
@@ -231,28 +228,9 @@ def published(mean: ClippedMean, held: int, value: float = 30.0, trials: int = T
     return np.transpose(rounds) * mean.divisor / mean.clip
 
 
-def rates(present: Array, absent: Array, threshold: float) -> tuple[float, float]:
-    """A lower bound on P(score ≥ threshold | unit present), an upper one if it is absent."""
-    hits, false, n = (
-        int((present >= threshold).sum()),
-        int((absent >= threshold).sum()),
-        len(absent),
-    )
-    low = beta.ppf(CHANCE / 2, hits, n - hits + 1) if hits else 0.0
-    high = beta.ppf(1 - CHANCE / 2, false + 1, n - false) if false < n else 1.0
-    return float(low), float(high)
-
-
-def mu_below(present: Array, absent: Array) -> float:
-    """A lower bound on the distance of the two in standard deviations."""
-    low, high = rates(present, absent, float(np.median(np.concatenate([present, absent]))))
-    return float(ndtri(low) - ndtri(high))
-
-
-def epsilon_below(present: Array, absent: Array, share: float) -> float:
+def epsilon_at(present: Array, absent: Array, share: float) -> float:
     """A lower bound on ε at δ = 1e-5, from the scores of which this share is accepted."""
-    low, high = rates(present, absent, float(np.quantile(present, 1 - share)))
-    return math.log((low - 1e-5) / high) if low > 1e-5 else 0.0
+    return epsilon_below(present, absent, float(np.quantile(present, 1 - share)), delta=1e-5)
 
 
 def delta_below(present: Array, absent: Array, epsilon: float) -> float:
@@ -311,7 +289,7 @@ def pair_scores(mean: ClippedMean, sums: Array) -> Array:
 
 def audit_pairs(mean: ClippedMean) -> float:
     present, absent = (pair_scores(mean, published(mean, 1, value)) for value in (30.0, 0.0))
-    return max(epsilon_below(present, absent, share) for share in (0.01, 0.05, 0.2))
+    return max(epsilon_at(present, absent, share) for share in (0.01, 0.05, 0.2))
 
 
 @pytest.mark.proof("audit", "SampledGaussian")
@@ -346,5 +324,5 @@ def test_audit_finds_users_billed_as_pairs() -> None:
         total: Array = ratios.sum(axis=1)
         return total
 
-    found = epsilon_below(scores(held), scores(held - 1), 0.05)
+    found = epsilon_at(scores(held), scores(held - 1), 0.05)
     assert billed < found <= mean.event.epsilon(1e-5)

@@ -12,8 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from numpy.typing import NDArray
-from scipy.special import ndtri
-from scipy.stats import beta
+from tests.apart import mu_below
 from tests.charges import charge_of
 from tests.means import cases
 from tests.refusals import refuses
@@ -35,8 +34,6 @@ from dpgrain.publishing import Promise
 from dpgrain.units import RELATIONS, Relation, User
 
 Array = NDArray[np.float64]
-# Each statistical assertion fails by chance with probability below this.
-CHANCE = 1e-7
 
 
 # -- the promise, and how good the means are --
@@ -413,12 +410,7 @@ def audit(plan: Candidate, trials: int = 800) -> float:
     source, scores = SystemSource(), []
     for vectors in (PRESENT, ABSENT):
         scores.append(np.array([told(plan, vectors, source) for _ in range(trials)]))
-    some, none = scores
-    threshold = float(np.median(np.concatenate(scores)))
-    hits, false = int((some >= threshold).sum()), int((none >= threshold).sum())
-    low = beta.ppf(CHANCE / 2, hits, trials - hits + 1)
-    high = beta.ppf(1 - CHANCE / 2, false + 1, trials - false)
-    return float(ndtri(low) - ndtri(high))
+    return mu_below(*scores)
 
 
 def told(plan: Candidate, vectors: Vectors, source: Source) -> float:

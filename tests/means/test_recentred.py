@@ -8,8 +8,9 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from scipy.special import logsumexp, ndtri
-from scipy.stats import beta, chisquare
+from scipy.special import logsumexp
+from scipy.stats import chisquare
+from tests.apart import mu_below
 
 from dpgrain.accounting import Gaussian
 from dpgrain.accounting.contribution import ONE_EACH
@@ -343,16 +344,15 @@ def claimed_mu(mean: Recentred) -> float:
     return mean.event.loss().mu
 
 
-def audit(mean: Recentred, trials: int = 60_000) -> float:
+def audit(mean: Recentred, trials: int = 2000) -> float:
     """A lower bound on the distance in sds, of all rounds with one user there or not."""
     # Two users on opposite sides in each coordinate would share its clip; a user alone has it all,
     # so each trial is a run of its own in one dimension, all with one source.
     scores = np.empty((2, trials))
     source = SystemSource()
     present, absent = Vectors(np.array([[1e6]])), Vectors(np.zeros((0, 1)))
-    each = trials // 30
     for row, users in enumerate((present, absent)):
-        for i in range(each):
+        for i in range(trials):
             run = mean.start(source)
             centre = score = 0.0
             for _ in range(mean.rounds):
@@ -361,12 +361,7 @@ def audit(mean: Recentred, trials: int = 60_000) -> float:
                 score += found - centre
                 centre += mean.weight * (found - centre)
             scores[row, i] = score
-    some, none = scores[0, :each], scores[1, :each]
-    threshold = float(np.median(np.concatenate([some, none])))
-    hits, false = int((some >= threshold).sum()), int((none >= threshold).sum())
-    low = beta.ppf(CHANCE / 2, hits, each - hits + 1)
-    high = beta.ppf(1 - CHANCE / 2, false + 1, each - false)
-    return float(ndtri(low) - ndtri(high))
+    return mu_below(*scores)
 
 
 AUDITED = Recentred(2.0, 2.0, 10, 4)

@@ -9,8 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from scipy.special import ndtri
-from scipy.stats import beta
+from tests.apart import mu_below
 from tests.refusals import refuses
 
 from dpgrain.accounting import Contribution, Gaussian
@@ -301,7 +300,7 @@ def test_wrong_numbers_say_so() -> None:
 # -- a statistical audit of all that is published --
 
 # Each bound of the audit fails by chance with at most this probability.
-CHANCE = 1e-8
+CHANCE = 2e-8
 AUDITED = {
     interaction: Shuffled.calibrate(
         epsilon=8.0,
@@ -336,10 +335,7 @@ def audit(mean: Shuffled, runs: int = 20) -> float:
         ([rows[own, np.arange(rows.shape[1])] for rows in seen], 0.5),
         ([rows.sum(axis=0) for rows in seen], mean.rounds / 2),
     ):
-        hits, false, each = int((some >= half).sum()), int((none >= half).sum()), some.size
-        low = beta.ppf(CHANCE, hits, each - hits + 1) if hits else 0.0
-        high = beta.ppf(1 - CHANCE, false + 1, each - false) if false < each else 1.0
-        bounds.append(float(ndtri(low) - ndtri(high)))
+        bounds.append(mu_below(some, none, half, CHANCE))
     return max(bounds)
 
 

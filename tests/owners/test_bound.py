@@ -8,9 +8,9 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from scipy.stats import beta
 from tests.owners.cases import Row, all_tables, without
 
+from dpgrain.auditing.bounds import at_least, at_most
 from dpgrain.noise import SeededSource, SystemSource
 from dpgrain.owners import bound as bounds
 from dpgrain.owners.bound import BoundSearch
@@ -159,7 +159,6 @@ def test_audit_of_the_bounds_that_are_found(relation: Relation) -> None:
     scale = 2.0
     search = BoundSearch(1.0, LOOKS, fewer - 3 * scale + 1.0, scale, 1.0, "user", relation)
     hits, false = all_fail(search, more), all_fail(search, fewer)
-    low = beta.ppf(1e-8, hits, TRIALS - hits + 1)
-    high = beta.ppf(1 - 1e-8, false + 1, TRIALS - false)
+    low, high = at_least(hits, TRIALS, 1e-8), at_most(false, TRIALS, 1e-8)
     claimed = search.event.epsilon(relation=relation)
     assert 0.1 * claimed < math.log(low / high) <= claimed

@@ -11,8 +11,8 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from scipy.special import ndtri
-from scipy.stats import beta, kstest, norm
+from scipy.stats import kstest, norm
+from tests.apart import mu_below
 from tests.refusals import refuses
 
 from dpgrain._clipping import clipped
@@ -426,12 +426,7 @@ def audit(mean: PanPrivate, looks: tuple[int, ...]) -> float:
         [*tests[0], tests[0].sum(axis=0)], [*tests[1], tests[1].sum(axis=0)], strict=True
     ):
         # Half of what a user adds: no choice of the threshold that looks at the outcome.
-        each = some.size
-        hits, false = int((some >= 0.5).sum()), int((none >= 0.5).sum())
-        chance = CHANCE / (2 * (len(looks) + 2))
-        low = beta.ppf(chance, hits, each - hits + 1) if hits else 0.0
-        high = beta.ppf(1 - chance, false + 1, each - false) if false < each else 1.0
-        bounds.append(float(ndtri(low) - ndtri(high)))
+        bounds.append(mu_below(some, none, 0.5, CHANCE / (len(looks) + 2)))
     return max(bounds)
 
 

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from scipy.special import ndtri
-from scipy.stats import beta
+from tests.apart import mu_below
 from tests.refusals import refuses
 from tests.shuffle import cases
 from tests.untouched import Untouched
@@ -139,15 +138,6 @@ def views(protocol: VectorSum | PoissonSum, value: float, trials: int = TRIALS) 
     return np.array(
         [protocol.estimate([np.array([[value]])], 30, source)[0] for _ in range(trials)]
     )
-
-
-def mu_below(present: Array, absent: Array) -> float:
-    """A lower bound on the distance of two laws, in standard deviations."""
-    cut, n = float(np.median(np.concatenate([present, absent]))), len(absent)
-    hits, false = int((present >= cut).sum()), int((absent >= cut).sum())
-    low = float(beta.ppf(cases.CHANCE / 2, hits, n - hits + 1)) if hits else 0.0
-    high = float(beta.ppf(1 - cases.CHANCE / 2, false + 1, n - false)) if false < n else 1.0
-    return float(ndtri(low) - ndtri(high))
 
 
 def claimed(protocol: VectorSum | PoissonSum, relation: Relation) -> float:

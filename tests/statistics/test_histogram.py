@@ -23,8 +23,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from scipy.special import ndtri
-from scipy.stats import beta
+from tests.apart import CHANCE, epsilon_below, mu_below
 from tests.refusals import refuses
 from tests.sampling import examples
 from tests.statistics import histograms
@@ -32,6 +31,7 @@ from tests.statistics import histograms
 import dpgrain as dg
 from dpgrain._types import FloatArray, IntArray
 from dpgrain.accounting import Contribution, Gaussian, Laplace, Selection
+from dpgrain.auditing.bounds import at_least
 from dpgrain.noise import SystemSource
 from dpgrain.publishing import charge as charge_module
 from dpgrain.publishing.charge import Charge
@@ -574,29 +574,7 @@ def test_the_search_finds_a_record_size_without_the_stretch_of_l1(
 
 # -- d. a statistical audit ---
 
-# Each assertion fails by chance with probability below this.
-CHANCE = 1e-7
 Values: TypeAlias = NDArray[np.float64]
-
-
-def rates(present: Values, absent: Values, threshold: float) -> tuple[float, float]:
-    """A lower bound on P(statistic ≥ threshold | unit present), an upper one if it is absent."""
-    hits, false = int((present >= threshold).sum()), int((absent >= threshold).sum())
-    low = beta.ppf(CHANCE / 2, hits, present.size - hits + 1) if hits else 0.0
-    high = beta.ppf(1 - CHANCE / 2, false + 1, absent.size - false) if false < absent.size else 1.0
-    return float(low), float(high)
-
-
-def mu_below(present: Values, absent: Values) -> float:
-    """A lower confidence bound on μ, the distance of the two outcomes in standard deviations."""
-    middle = float(np.median(np.concatenate([present, absent])))
-    low, high = rates(present, absent, middle)
-    return float(ndtri(low) - ndtri(high))
-
-
-def epsilon_below(present: Values, absent: Values, threshold: float) -> float:
-    low, high = rates(present, absent, threshold)
-    return math.log(low / high) if low > 0 else 0.0
 
 
 TESTS = 20_000
@@ -790,8 +768,7 @@ def share_named(unit: Unit) -> tuple[float, float]:
     release = audited(unit, one_each(1), None, epsilon=1.0, delta=0.05, max_items=1)
     select = release.guarantee.event.events[0]  # type: ignore[attr-defined]
     named = len(release)
-    low = float(beta.ppf(CHANCE, named, TESTS - named + 1)) if named else 0.0
-    return low, select.loss().leak
+    return at_least(named, TESTS, CHANCE), select.loss().leak
 
 
 @pytest.mark.proof("audit", "Selection")

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 from numpy.typing import NDArray
 from scipy.optimize import brentq
-from scipy.special import log_ndtr, ndtr, ndtri
-from scipy.stats import beta
+from scipy.special import log_ndtr, ndtr
+from tests.apart import epsilon_below, mu_below
 from tests.statistics import cases
 
 import dpgrain as dg
@@ -220,31 +220,7 @@ def test_what_was_learned_of_bounds_is_kept_by_group(cells: int) -> None:
     assert stated.chosen is None
 
 
-# Each assertion fails by chance with probability below this.
-CHANCE = 1e-7
 TESTS = 5_000
-
-
-def rates(present: Values, absent: Values, threshold: float) -> tuple[float, float]:
-    """A lower bound on P(statistic ≥ threshold | one side), an upper one on the other."""
-    hits, false = int((present >= threshold).sum()), int((absent >= threshold).sum())
-    low = beta.ppf(CHANCE / 2, hits, present.size - hits + 1) if hits else 0.0
-    high = beta.ppf(1 - CHANCE / 2, false + 1, absent.size - false) if false < absent.size else 1.0
-    return float(low), float(high)
-
-
-def mu_below(present: Values, absent: Values) -> float:
-    """A lower confidence bound on μ, the distance of the two outcomes in standard deviations."""
-    middle = float(np.median(np.concatenate([present, absent])))
-    low, high = rates(present, absent, middle)
-    return float(ndtri(low) - ndtri(high))
-
-
-def epsilon_below(present: Values, absent: Values) -> float:
-    """A lower confidence bound on ε at δ = 0."""
-    middle = float(np.median(np.concatenate([present, absent])))
-    low, high = rates(present, absent, middle)
-    return math.log(low / high) if low > 0 else 0.0
 
 
 class Measured(NamedTuple):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
 import numpy as np
 import pytest
-from scipy.special import ndtri
-from scipy.stats import beta
+from tests import apart
 from tests.refusals import refuses
 from tests.torch.library import torch
 from tests.torch.runs import WIDTH, Array, gradients, made
@@ -377,9 +377,9 @@ def test_an_engine_has_one_run() -> None:
 
 # -- a statistical audit: the weight stays where it is, so that steps are independent trials --
 
-# Each assertion fails by chance with probability below this.
-CHANCE, TRIALS = 1e-6, 700
-SIZE = 4
+TRIALS, SIZE = 700, 4
+# A lower bound on the distance of two laws, in deviations, that is wrong once in 10^6.
+mu_between = functools.partial(apart.mu_below, chance=1e-6)
 
 
 def scores(present: bool, unit: Unit, **options: Any) -> Array:
@@ -404,17 +404,6 @@ def scores(present: bool, unit: Unit, **options: Any) -> Array:
 def mu_below(**options: Any) -> float:
     """A lower bound on how many deviations of noise the two data sets are apart, in one step."""
     return mu_between(scores(True, User(), **options), scores(False, User(), **options))
-
-
-def mu_between(present: Array, absent: Array) -> float:
-    """A lower bound on the distance of two laws, in deviations, from as many scores of each."""
-    threshold = float(np.median(np.concatenate([present, absent])))
-    hits, false = (int((found >= threshold).sum()) for found in (present, absent))
-    trials = len(present)
-    assert len(absent) == trials
-    low = float(beta.ppf(CHANCE / 2, hits, trials - hits + 1))
-    high = float(beta.ppf(1 - CHANCE / 2, false + 1, trials - false)) if false < trials else 1.0
-    return float(ndtri(low) - ndtri(high))
 
 
 # The noise is as large as the bound.

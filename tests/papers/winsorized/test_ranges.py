@@ -7,10 +7,11 @@ import math
 
 import numpy as np
 import pytest
-from scipy.stats import beta, norm
+from scipy.stats import norm
 from tests.papers.winsorized import cases
 
 from dpgrain.accounting.events.choices import GDP_OF_RANGE
+from dpgrain.auditing.bounds import at_least, at_most
 from dpgrain.noise import SeededSource, SystemSource
 from dpgrain.papers.winsorized.ranges import PrivateRange, chosen_bins, range_event
 from dpgrain.units import Relation
@@ -107,9 +108,9 @@ def chosen_apart(rate: float, asked: float, relation: Relation) -> float:
     for values in (one, two):
         found = bins.middles(np.array([values] * trials), SystemSource())
         hits.append(int((found == 1.0).sum()))
-    low = beta.ppf(cases.CHANCE / 2, hits[0], trials - hits[0] + 1)
-    high = beta.ppf(1 - cases.CHANCE / 2, hits[1] + 1, trials - hits[1])
-    return float(low - high) / range_event(rate, 1).delta(0.0, relation=relation)
+    chance = cases.CHANCE / 2
+    low, high = at_least(hits[0], trials, chance), at_most(hits[1], trials, chance)
+    return (low - high) / range_event(rate, 1).delta(0.0, relation=relation)
 
 
 @pytest.mark.search
