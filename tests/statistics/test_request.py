@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pytest
 from numpy.typing import NDArray
+from tests.publishing.cases import Unread
 from tests.refusals import refuses
 from tests.statistics import cases
 
@@ -22,19 +23,6 @@ Values: TypeAlias = NDArray[np.float64]
 
 
 Ask: TypeAlias = Callable[[dg.UserTable], Any]
-
-
-class Unread:
-    """A source that must not be read."""
-
-    name = title = "The table"
-    untyped = False
-
-    def columns(self) -> dict[str, str]:
-        raise AssertionError("asked for its columns")
-
-    def attach(self, connection: Any, used: Collection[str] | None = None) -> str:
-        raise AssertionError("rows were read")
 
 
 def unread(**options: Any) -> dg.UserTable:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -51,6 +52,31 @@ def fails_on_d(page: str) -> str | None:
     return TOPICS.get(page)
 
 
+def fails_on_bro(item: str) -> str:
+    if item == "bro":
+        raise RuntimeError(item)
+    return "cell"
+
+
+class Odd:
+    """A cell that cannot be hashed, compared or printed."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        raise ValueError
+
+
+# Functions that have no cell for "bro", each for another reason.
+FAILING: list[Callable[[str], Any]] = [
+    fails_on_bro,
+    lambda item: [item] if item == "bro" else "cell",
+    lambda item: {"bro": Odd()}.get(item, "cell"),
+    lambda item: 1 / (item != "bro") and "cell",
+    lambda item: object() if item == "bro" else "cell",
+    lambda item: Decimal("sNaN") if item == "bro" else "cell",
+    lambda item: None if item == "bro" else "cell",
+]
 OWN = {"a": "x", "b": "x", "c": "y", "d": "own: d", "e": "own: e"}
 DROP = {"a": "x", "b": "x", "c": "y"}
 

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tests.refusals import refuses
+from tests.tables import cases
 
 import dpgrain as dg
 from dpgrain.tables.blocks import Blocks
@@ -212,34 +213,8 @@ def test_kmeans() -> None:
         Elements.kmeans(np.zeros((3, 2)), 2)
 
 
-def fails(item: str) -> str:
-    if item == "bro":
-        raise RuntimeError(item)
-    return "cell"
-
-
-class Odd:
-    """A cell that cannot be hashed, compared or printed."""
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def __repr__(self) -> str:
-        raise ValueError
-
-
 @pytest.mark.search
-@pytest.mark.parametrize(
-    "function",
-    [
-        fails,
-        lambda item: [item] if item == "bro" else "cell",
-        lambda item: {"bro": Odd()}.get(item, "cell"),
-        lambda item: 1 / (item != "bro") and "cell",
-        lambda item: object() if item == "bro" else "cell",
-        lambda item: Decimal("sNaN") if item == "bro" else "cell",
-        lambda item: None if item == "bro" else "cell",
-    ],
-)
+@pytest.mark.parametrize("function", cases.FAILING)
 def test_a_function_that_fails_on_private_items_is_silent(function: Any) -> None:
     found = dictionary(Elements.from_function(function), ["yo", "bro", "hello"], public=False)
     assert partition(found) == {frozenset({"yo", "hello"}), frozenset({"bro"})}
@@ -250,7 +225,7 @@ def test_a_function_that_fails_on_private_items_is_silent(function: Any) -> None
 
 def test_a_function_that_fails_on_the_public_domain_raises() -> None:
     with pytest.raises(RuntimeError, match="bro"):
-        dictionary(fails, ["bro"])
+        dictionary(cases.fails_on_bro, ["bro"])
     with pytest.raises(dg.ParameterError, match="a cell must be text"):
         dictionary(lambda item: [item], ["bro"])
 

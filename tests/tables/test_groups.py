@@ -178,33 +178,8 @@ def test_cells_that_are_equal_have_one_label() -> None:
     assert set(found.values()) == {"cell: 1"}
 
 
-def fails(page: str) -> str:
-    if page == "bro":
-        raise RuntimeError(page)
-    return "cell"
-
-
-class Odd:
-    """A cell that cannot be hashed, compared or printed."""
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def __repr__(self) -> str:
-        raise ValueError
-
-
 @pytest.mark.search
-@pytest.mark.parametrize(
-    "function",
-    [
-        fails,
-        lambda page: [page] if page == "bro" else "cell",
-        lambda page: {"bro": Odd()}.get(page, "cell"),
-        lambda page: object() if page == "bro" else "cell",
-        lambda page: Decimal("sNaN") if page == "bro" else "cell",
-        lambda page: None if page == "bro" else "cell",
-    ],
-)
+@pytest.mark.parametrize("function", cases.FAILING)
 @pytest.mark.parametrize("missing", ["own", "drop"])
 def test_a_function_that_fails_on_private_values_is_silent(function: Any, missing: Any) -> None:
     rows = pa.table({"who": [1, 2, 3], "page": ["yo", "bro", "hello"], "month": [1, 1, 1]})

@@ -22,6 +22,15 @@ _SIZES = {
     "intermediate_size": 12,
 }
 _DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+_BOTH_SIDES = {
+    "d_model": 8,
+    "encoder_layers": 1,
+    "decoder_layers": 1,
+    "encoder_attention_heads": 2,
+    "decoder_attention_heads": 2,
+    "encoder_ffn_dim": 12,
+    "decoder_ffn_dim": 12,
+}
 _GROUPED = {"num_key_value_heads": 1, "max_position_embeddings": 32}
 
 
@@ -173,13 +182,7 @@ FAMILIES: Mapping[str, Family] = {
         "BartConfig",
         {
             **_TEXT,
-            "d_model": 8,
-            "encoder_layers": 1,
-            "decoder_layers": 1,
-            "encoder_attention_heads": 2,
-            "decoder_attention_heads": 2,
-            "encoder_ffn_dim": 12,
-            "decoder_ffn_dim": 12,
+            **_BOTH_SIDES,
             "max_position_embeddings": 16,
             "dropout": 0.0,
             "scale_embedding": True,
@@ -208,13 +211,7 @@ FAMILIES: Mapping[str, Family] = {
         "WhisperConfig",
         {
             **_TEXT,
-            "d_model": 8,
-            "encoder_layers": 1,
-            "decoder_layers": 1,
-            "encoder_attention_heads": 2,
-            "decoder_attention_heads": 2,
-            "encoder_ffn_dim": 12,
-            "decoder_ffn_dim": 12,
+            **_BOTH_SIDES,
             "num_mel_bins": 8,
             "max_source_positions": 10,
             "max_target_positions": 16,

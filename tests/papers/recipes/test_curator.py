@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -304,23 +304,9 @@ def test_more_users_help(recipe: Recipe) -> None:
 # -- who is in which phase --
 
 
-@dataclass
-class Seen:
-    """A loss whose records tell who is asked; targets are users' numbers."""
-
-    calls: list[set[float]] = field(default_factory=list)
-
-    def value(self, theta: Array, X: Array, y: Array) -> Array:
-        return np.zeros(len(X))
-
-    def gradient(self, theta: Array, X: Array, y: Array) -> Array:
-        self.calls.append(set(y.tolist()))
-        return np.zeros((len(X), len(theta)))
-
-
 def asked(users: Any, who: Any, n_users: int | None = 400) -> list[set[float]]:
     """Who was asked in each phase."""
-    seen, program = Seen(), cases.RECIPES["phased"].plan(cases.TASK)
+    seen, program = cases.Seen(), cases.RECIPES["phased"].plan(cases.TASK)
     numbers = np.asarray(who, dtype=float)
     minimise(
         seen,
@@ -452,7 +438,7 @@ def test_a_loss_without_a_proximal_step_is_refused_before_the_charge() -> None:
         dg.budget(8.0, 1e-6) as budget,
         refuses("loss", "proximal"),
     ):
-        run(cases.RECIPES["sgd moreau"], Seen())
+        run(cases.RECIPES["sgd moreau"], cases.Seen())
     assert budget.guarantee is None
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from tests.papers.recipes import programs
+from tests.papers.recipes import cases, programs
 from tests.refusals import refuses
 
 import dpgrain as dg
@@ -98,23 +98,9 @@ def test_a_budget_is_charged_once_and_before_anything_runs(name: str) -> None:
 # -- who is asked when --
 
 
-@dataclass
-class Seen:
-    """A loss whose records tell who is asked; targets are users' numbers."""
-
-    calls: list[set[float]] = field(default_factory=list)
-
-    def value(self, theta: Array, X: Array, y: Array) -> Array:
-        return np.zeros(len(X))
-
-    def gradient(self, theta: Array, X: Array, y: Array) -> Array:
-        self.calls.append(set(y.tolist()))
-        return np.zeros((len(X), len(theta)))
-
-
 def asked(recipe: Recipe, users: Any, who: Any) -> list[set[float]]:
     """Who was asked in each round."""
-    seen, numbers = Seen(), np.asarray(who, dtype=float)
+    seen, numbers = cases.Seen(), np.asarray(who, dtype=float)
     options: dict[str, Any] = {"users": users, "epsilon": 8.0, "n_users": 400}
     rows = np.zeros((len(numbers), 2))
     minimise(seen, rows, numbers, [0.0, 0.0], solver=recipe, **options)
@@ -183,7 +169,7 @@ def test_a_loss_without_a_proximal_step_is_refused_before_the_charge() -> None:
     with dg.budget(8.0, 1e-6) as budget:
         for name in ("smoothed", "restarts kinks", "gd kinks", "pan kinks"):
             with refuses("loss", "proximal"):
-                programs.run(programs.RECIPES[name], Seen())
+                programs.run(programs.RECIPES[name], cases.Seen())
         assert budget.guarantee is None
 
 
