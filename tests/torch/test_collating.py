@@ -80,7 +80,7 @@ def test_long_records_are_cut_and_all_can_be_as_long() -> None:
     assert fixed is not None
     assert {tuple(tensor.shape) for tensor in fixed.values()} == {(1, 4)}
     # Labels that are classes are no tokens.
-    several = Collating(rows_of, 0, most=2, labels_are_tokens=False)(GOOD[:1])
+    several = Collating(rows_of, 0, most=2, labels="whole")(GOOD[:1])
     assert several is not None
     assert several["labels"].tolist() == [[5, 6, 7]]
 

@@ -44,7 +44,7 @@ def test_the_type_of_a_row_does_not_follow_from_the_first() -> None:
     """An int that stands first would cut the fractions off all others."""
     whole, real = {"labels": torch.tensor([1])}, {"labels": torch.tensor([0.9])}
     for records in ([whole, real], [real, whole]):
-        found = sorted(together(records, 0, whole=False)["labels"].tolist())
+        found = sorted(together(records, 0, labels="real")["labels"].tolist())
         assert found == [torch.tensor(0.9).item(), 1.0]
     ids = {"input_ids": torch.tensor([[1.0]])}
     assert together([ids], 0)["input_ids"].dtype == torch.long

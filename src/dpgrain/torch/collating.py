@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 from dpgrain.errors import ParameterError, only_interrupts
 from dpgrain.torch.library import torch
-from dpgrain.torch.padding import is_of_tokens, together
+from dpgrain.torch.padding import Labels, is_of_tokens, together
 
 #: What stands in the place of a record that cannot be read.
 UNREADABLE = object()
@@ -97,10 +97,9 @@ class Collating:
     Args:
         collator: makes a batch of a list of one record.
         padding: the token that pads tokens.
-        whole_labels: whether labels are whole numbers.
+        labels: what labels are; tokens are cut and padded.
         masks: whether the model takes a mask, without which it would read the padding.
         most: tokens of a record, at most, beyond which it is cut; None for any number.
-        labels_are_tokens: whether labels are cut and padded as tokens are.
         fixed: True pads all records to ``most`` tokens.
         like: a row as the schema says that all are; None where that is not known.
 
@@ -111,10 +110,9 @@ class Collating:
 
     collator: Callable[[list[Any]], Any]
     padding: int
-    whole_labels: bool = True
+    labels: Labels = "tokens"
     masks: bool = True
     most: int | None = None
-    labels_are_tokens: bool = True
     fixed: bool = False
     like: _Row | None = None
 
@@ -157,13 +155,7 @@ class Collating:
             rows: the rows.
         """
         length = self.most if self.fixed else None
-        return together(
-            rows,
-            self.padding,
-            whole=self.whole_labels,
-            length=length,
-            labels_are_tokens=self.labels_are_tokens,
-        )
+        return together(rows, self.padding, labels=self.labels, length=length)
 
     def _row(self, record: Any) -> _Row | None:
         """Return the row of a record; None of one that is blank."""
@@ -184,7 +176,7 @@ class Collating:
         return {name: self._cut(name, value) for name, value in row.items()}
 
     def _cut(self, name: str, value: Any) -> Any:
-        of_tokens = is_of_tokens(name, value, labels=self.labels_are_tokens)
+        of_tokens = is_of_tokens(name, value, self.labels)
         return value[:, : self.most] if self.most is not None and of_tokens else value
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from dpgrain.errors import ParameterError
 from dpgrain.torch.library import torch
@@ -12,25 +12,25 @@ from dpgrain.torch.library import torch
 _PADDING = {"labels": -100, "mask": 0, "token_type_ids": 0, "position_ids": 0, "values": 0}
 # Ends of names of whole numbers; all else is real, whatever another record of the batch holds.
 _WHOLE = ("ids", "mask")
+#: What labels are: a token for each token of a record, other whole numbers, or numbers.
+Labels: TypeAlias = Literal["tokens", "whole", "real"]
 
 
 def together(
     records: Sequence[Mapping[str, Any]],
     padding: int,
     *,
-    whole: bool = True,
+    labels: Labels = "tokens",
     length: int | None = None,
-    labels_are_tokens: bool = True,
 ) -> dict[str, Any]:
     """Return a batch of records, each of which is a batch of one.
 
     Args:
         records: tensors by name, (1, …) each.
         padding: the token that pads tokens.
-        whole: whether labels are whole numbers.
+        labels: what labels are.
         length: the number of tokens to which all records are padded; None for the longest's, and one
             at least.
-        labels_are_tokens: whether labels are padded as tokens are.
 
     Raises:
         ParameterError: if a collator has made something else of a record than a row in each tensor.
@@ -51,14 +51,14 @@ def together(
                     "records that are packed together have no loss of their own.",
                     name="data_collator",
                 )
-    ends = (*_WHOLE, *(("labels", "label") if whole else ()))
+    ends = (*_WHOLE, *(() if labels == "real" else ("labels", "label")))
     return {
         name: _padded(
             [record[name] for record in records],
             name,
             padding,
             torch.long if name.endswith(ends) else torch.get_default_dtype(),
-            length if is_of_tokens(name, records[0][name], labels=labels_are_tokens) else None,
+            length if is_of_tokens(name, records[0][name], labels) else None,
         )
         for name in names
     }
@@ -75,7 +75,7 @@ def of_lengths(like: Mapping[str, Any], lengths: Sequence[int], words: int) -> l
     generator = torch.Generator().manual_seed(1)
 
     def of(name: str, value: Any, length: int, tokens: Any) -> Any:
-        if not is_of_tokens(name, value, labels=True):
+        if not is_of_tokens(name, value):
             return value
         if name.endswith(("input_ids", "labels")):
             return tokens
@@ -88,15 +88,15 @@ def of_lengths(like: Mapping[str, Any], lengths: Sequence[int], words: int) -> l
     ]
 
 
-def is_of_tokens(name: str, value: Any, *, labels: bool) -> bool:
+def is_of_tokens(name: str, value: Any, labels: Labels = "tokens") -> bool:
     """Return whether a tensor has an entry for each token of a record.
 
     Args:
         name: its name.
         value: (1, …) the tensor.
-        labels: whether labels have one for each.
+        labels: what labels are.
     """
-    ends = (*_WHOLE, "labels") if labels else _WHOLE
+    ends = (*_WHOLE, "labels") if labels == "tokens" else _WHOLE
     return isinstance(value, torch.Tensor) and value.dim() == 2 and name.endswith(ends)
 
 

@@ -30,7 +30,7 @@ from dpgrain.torch.labelled import decoder_inputs, loss_of, whole
 from dpgrain.torch.library import torch
 from dpgrain.torch.loader import PrivateLoader
 from dpgrain.torch.optimizer import PrivateOptimizer
-from dpgrain.torch.padding import is_of_tokens, of_lengths
+from dpgrain.torch.padding import Labels, is_of_tokens, of_lengths
 from dpgrain.torch.precision import is_half
 from dpgrain.torch.privacy_arguments import PrivacyArguments
 from dpgrain.torch.trained import EVALUATED
@@ -48,9 +48,7 @@ except ImportError as error:
 _RUN = "_run"
 # What is logged: nothing of it follows from records. Measures of evaluation are added where public.
 _LOGGED = frozenset(("learning_rate", "epoch", "step"))
-# Losses whose labels are whole numbers.
-_OF_WHOLE = (losses.causal_lm, losses.masked_lm, losses.seq2seq, losses.classification)
-# Those of which labels have an entry for each token.
+# Losses whose labels have an entry for each token.
 _OF_TOKENS = (losses.causal_lm, losses.masked_lm, losses.seq2seq)
 # Tokens of made-up records that are read alone, and padded beside each other.
 _LENGTHS = (2, 3, 5, 8, 13)
@@ -487,15 +485,20 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
         result = Collating(
             self._get_collator_with_removed_columns(self.data_collator, "training"),
             padding or 0,
-            whole_labels=self._loss in _OF_WHOLE,
+            labels=self._labels(),
             masks="attention_mask" in self._named(),
             most=most,
-            labels_are_tokens=self._loss in _OF_TOKENS,
             fixed=privacy.pad_to_max_length,
         )
         dataset = self.train_dataset
         record = None if dataset is None else made_up(self._with_used_columns(dataset))
         return result if record is None else result.tried(record, "labels")
+
+    def _labels(self) -> Labels:
+        """Return what the labels of the loss are."""
+        if self._loss in _OF_TOKENS:
+            return "tokens"
+        return "whole" if self._loss is losses.classification else "real"
 
     def _named(self) -> Mapping[str, Any]:
         """Return the named inputs of the model."""
@@ -515,7 +518,7 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
             names = ["input_ids", *(["attention_mask"] if self._collated.masks else [])]
             like = {name: torch.ones(1, 1, dtype=torch.long) for name in names}
         like = {name: value for name, value in like.items() if not name.startswith("label")}
-        if not all(is_of_tokens(name, value, labels=False) for name, value in like.items()):
+        if not all(is_of_tokens(name, value, "real") for name, value in like.items()):
             return None
         lengths = [max(1, length // part) for part in range(1, FEW_RECORDS + 1)]
         rows = of_lengths(like, lengths, self._words())
