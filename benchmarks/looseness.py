@@ -183,11 +183,15 @@ def largest(*bounds: Callable[[float], float]) -> Callable[[float], float]:
 
 def binomial(count: int, chance: float) -> Array:
     """Return the law of how many of ``count`` happen, each with a chance."""
+    with np.errstate(under="ignore"):
+        return np.asarray(np.exp(log_binomial(count, chance)))
+
+
+def log_binomial(count: int, chance: float) -> Array:
+    """Return the logarithms of that law."""
     k = np.arange(count + 1, dtype=np.float64)
     ways = gammaln(count + 1) - gammaln(k + 1) - gammaln(count - k + 1)
-    with np.errstate(under="ignore"):
-        law: Array = np.exp(ways + k * math.log(chance) + (count - k) * math.log1p(-chance))
-    return law
+    return np.asarray(ways + k * math.log(chance) + (count - k) * math.log1p(-chance))
 
 
 def responses(epsilon: float, count: int, leak: float) -> Curve:
@@ -273,14 +277,18 @@ def laplaces() -> Iterator[Case]:
 
 def selections() -> Iterator[Case]:
     for noise, threshold, items in itertools.product((1.0, 10.0), (6.0, 12.0), (1, 10)):
-        named = float(ndtr((1 - threshold * noise) / noise))
-        # A common item whose count stands where the best test has its threshold; and one that is new.
-        common = inverse(normal(1 / noise))
-        yield Case(
-            f"σ={noise:g}, threshold {threshold:g}σ, T={items}",
-            Selection(noise, threshold * noise, items),
-            lambda d, named=named, common=common: math.inf if d < named * (1 - 1e-9) else common(d),  # type: ignore[misc]
-        )
+        said = f"σ={noise:g}, threshold {threshold:g}σ, T={items}"
+        event = Selection(noise, threshold * noise, items)
+        yield Case(said, event, naming(noise, float(ndtr((1 - threshold * noise) / noise))))
+
+
+def naming(noise: float, named: float) -> Callable[[float], float]:
+    """Return the larger ε of a new item, which is named with a probability, and of a common one.
+
+    The count of the common one stands where the best test has its threshold.
+    """
+    common = inverse(normal(1 / noise))
+    return lambda delta: math.inf if delta < named * (1 - 1e-9) else common(delta)
 
 
 def second_rounds() -> Iterator[Case]:
@@ -289,11 +297,10 @@ def second_rounds() -> Iterator[Case]:
         # A new item that its only holder gives all weight goes on, and is named.
         passes = [float(ndtr((1 - least) / one)) for least in (floor, threshold * one)]
         named = (passes[0] - passes[1]) * float(ndtr((1 - threshold * noise) / noise))
-        common = inverse(normal(1 / noise))
         yield Case(
             f"σ={noise:g}, threshold {threshold:g}σ",
             AdaptiveSelection(noise, threshold * noise, one, threshold * one, floor, max_items=1),
-            lambda d, named=named, common=common: math.inf if d < named * (1 - 1e-9) else common(d),  # type: ignore[misc]
+            naming(noise, named),
         )
 
 
@@ -305,8 +312,7 @@ def seen_taking_part(shift: float, rate: float, rounds: int, *, replaced: bool) 
     Gaussians whose ε is moved, but for the chance that |z| is above s/4 somewhere.
     """
     taking = np.arange(rounds + 1, dtype=np.float64)
-    logs = gammaln(rounds + 1) - gammaln(taking + 1) - gammaln(rounds - taking + 1)
-    logs += taking * math.log(rate) + (rounds - taking) * math.log1p(-rate)
+    logs = log_binomial(rounds, rate)
     gains = taking * math.log(rate) - 1e-9
     gains -= (taking if replaced else taking - rounds) * math.log1p(-rate)
     far = 2 * rounds * float(ndtr(-shift / 4))
@@ -512,9 +518,7 @@ def _shifted(event: Binomial | Poisson, mass: Array, shift: int) -> Callable[[fl
 def binomials() -> Iterator[Case]:
     for trials, grid, rounds in itertools.product((2000, 200_000), (2, 20), (1, 10)):
         event = Binomial(trials, 0.5, grid, 1, 1e-12, rounds)
-        k = np.arange(trials + 1, dtype=np.float64)
-        logs = gammaln(trials + 1) - gammaln(k + 1) - gammaln(trials - k + 1)
-        mass = np.exp(np.maximum(logs - trials * math.log(2), -700.0))
+        mass = np.exp(np.maximum(log_binomial(trials, 0.5), -700.0))
         lower = _shifted(event, mass, grid // 2)
         yield Case(f"{trials} coins, g={grid}, T={rounds}", event, lower, deltas=ABOVE_LEAKS)
 
