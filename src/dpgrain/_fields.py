@@ -82,15 +82,7 @@ def _checked(name: str, kind: Any, value: Any) -> Any:
         return _tuple(name, args[0], value)
     if origin in (Union, types.UnionType):
         return _any_of(name, args, value)
-    if not isinstance(value, kind):
-        raise _validate.wrong(
-            name, f"must be {_article(kind.__name__)}, not {_validate.said(value)}."
-        )
-    return value
-
-
-def _article(noun: str) -> str:
-    return f"an {noun}" if noun[0] in "AEIOU" else f"a {noun}"
+    return _validate.instance(kind, **{name: value})
 
 
 def _tuple(name: str, kind: Any, value: Any) -> tuple[Any, ...]:

@@ -160,7 +160,7 @@ def mapping(**parameter: object) -> dict[str, Any]:
     return dict(value or {})
 
 
-def instance(kind: type[Kind], **parameter: object) -> Kind:
+def instance(kind: type[Kind], /, **parameter: object) -> Kind:
     """Return the parameter, or raise unless it is an object of the class."""
     name, value = _only(parameter)
     if not isinstance(value, kind):

@@ -112,8 +112,9 @@ class Contributions:
             grid: the bound 1 and its grid.
             max_items: the number of items of a user that take part, the first in public order.
         """
-        how = {"indicator": True, "max_items": max_items}
-        sums, self._mark = self._marked(kernel.clipped_sum, grid, **how)
+        sums, self._mark = self._marked(
+            kernel.clipped_sum, grid, indicator=True, max_items=max_items
+        )
         return sums
 
     def routed(self, routes: Routes, grid: Grid, *, max_items: int) -> IntArray:
@@ -141,8 +142,7 @@ class Contributions:
         layout = self.dictionary.layout
         if not layout.items:
             return np.zeros(0, dtype=np.int64), 0
-        how["max_elements"] = self._blocks.max_elements
-        adds = _Marked(_Adds(added, (layout, by), how), layout)
+        adds = _Adds(_with_mark, (self._adds(added, by, **how), layout))
         out = self._users().accumulate(adds, (layout.items + 1,))
         return out[:-1], int(out[-1])
 
@@ -207,9 +207,13 @@ class Contributions:
     def _clipped(
         self, added: Callable[..., None], by: Any, shape: tuple[int, ...], **how: Any
     ) -> IntArray:
-        """Add up blocks of whole users by a kernel, which is given the layout and one thing more."""
+        """Add up blocks of whole users."""
+        return self._users().accumulate(self._adds(added, by, **how), shape)
+
+    def _adds(self, added: Callable[..., None], by: Any, **how: Any) -> _Adds:
+        """Return a kernel of whole users, which is given the layout and one thing more."""
         how["max_elements"] = self._blocks.max_elements
-        return self._users().accumulate(_Adds(added, (self.dictionary.layout, by), how), shape)
+        return _Adds(added, (self.dictionary.layout, by), how)
 
     def _users(self) -> Users:
         if self._held is None:
@@ -253,21 +257,12 @@ class _Adds:
         self.kernel(keys, totals, *self.known, out, **self.how)
 
 
-@dataclass(frozen=True)
-class _Marked:
-    """A kernel that marks in the last place of the sums which rows it was given.
-
-    Args:
-        adds: the kernel.
-        layout: the packing of keys.
-    """
-
-    adds: _Adds
-    layout: Layout
-
-    def __call__(self, keys: IntArray, totals: FloatArray | None, out: IntArray) -> None:
-        self.adds(keys, totals, out[:-1])
-        out[-1:] += np.int64(kernel.mark_of(keys, self.layout))
+def _with_mark(
+    keys: IntArray, totals: FloatArray | None, adds: _Adds, layout: Layout, out: IntArray
+) -> None:
+    """Add up by a kernel, and mark in the last place of the sums which rows it was given."""
+    adds(keys, totals, out[:-1])
+    out[-1:] += np.int64(kernel.mark_of(keys, layout))
 
 
 def _holders(

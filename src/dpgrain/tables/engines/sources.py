@@ -332,7 +332,7 @@ class FileSource:
 
     @cached_property
     def _said(self) -> dict[str, dict[str, str | None]]:
-        """What the names of folders say of each file's rows."""
+        """Each file's values of columns that the names of folders state."""
         said = self.partitions or ((),) * len(self.paths)
         return {path: dict(each) for path, each in zip(self.paths, said, strict=True)}
 
@@ -454,7 +454,7 @@ class FileSource:
         return selected(rows, {**read, **told})
 
     def _hides_its_place(self, path: str) -> bool:
-        """Return whether a file has a column in place of what tells its rows from those of others."""
+        """Return whether a column of a file hides DuckDB's own, of which file a row lies in."""
         held = self._header() if self.is_csv else self._footers.of(path)
         return _PLACE in map(str.casefold, held)
 
@@ -850,9 +850,7 @@ class ArrowSource:
         """Register the columns, and return their name."""
         kinds = usable(self._kinds, used)
         rows = self.read(kinds) if kinds else pa.table({"none": pa.nulls(self.table.num_rows)})
-        # Times are judged already.
-        timed = {column: quoted(column) for column, kind in kinds.items() if read_as(kind) in TIMES}
-        return selected(registered(connection, rows), {**readings(kinds), **timed})
+        return selected(registered(connection, rows), readings_of_arrow(kinds))
 
 
 @dataclass(frozen=True, eq=False)
@@ -947,6 +945,12 @@ def usable(kinds: Mapping[str, str], used: Collection[str] | None) -> dict[str, 
 def readings(kinds: Mapping[str, str]) -> dict[str, str]:
     """Return column → SQL of the column as it is read."""
     return {column: reading_of(quoted(column), kind) for column, kind in kinds.items()}
+
+
+def readings_of_arrow(kinds: Mapping[str, str]) -> dict[str, str]:
+    """Return column → SQL of the column as it is read, of Arrow's rows whose times are in range."""
+    times = {column: quoted(column) for column, kind in kinds.items() if read_as(kind) in TIMES}
+    return {**readings(kinds), **times}
 
 
 def selected(rows: str, columns: Mapping[str, str]) -> str:

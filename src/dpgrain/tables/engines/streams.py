@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from dpgrain._progress import step
 from dpgrain.errors import DataError
-from dpgrain.tables.engines.column_types import TEXT, TIMES, read_as
+from dpgrain.tables.engines.column_types import TEXT, read_as
 from dpgrain.tables.engines.frames import readable
 from dpgrain.tables.engines.memory import Memory
 from dpgrain.tables.engines.schemas import kind_of
@@ -26,14 +26,14 @@ from dpgrain.tables.engines.sources import (
     folder_of,
     listing,
     reading,
-    readings,
+    readings_of_arrow,
     registered,
     selected,
     usable,
     waited,
 )
 from dpgrain.tables.engines.spill import COPIES, SpillFolder, connected, new_spill_folder
-from dpgrain.tables.engines.sql import label, quoted, text
+from dpgrain.tables.engines.sql import label, text
 
 # Rows of a dataset that are read together, and batches and files that are read ahead.
 _ROWS, _BATCHES_AHEAD, _FILES_AHEAD = 1 << 16, 4, 2
@@ -67,8 +67,7 @@ class Aside:
             step("putting rows aside")
             connection.execute("SET preserve_insertion_order = true")
             self._attach(connection, "")
-            query = f"SELECT {listing(columns)} FROM {registered(connection, rows)}"
-            waited(connection, partial(connection.execute, f"CREATE TABLE {self.table} AS {query}"))
+            _make(connection, f"TABLE {self.table}", columns, rows)
             connection.execute(f"DETACH {self._name}")
 
     @property
@@ -121,7 +120,7 @@ def kept(
 def _first(
     rows: pa.RecordBatchReader, size: int, ended: threading.Event
 ) -> Iterator[pa.RecordBatch]:
-    """Yield batches of a stream up to about a number of bytes, and tell if there are no more."""
+    """Yield batches of a stream up to about a number of bytes; set the event if there are no more."""
     read = 0
     while read < size:
         try:
@@ -249,8 +248,7 @@ class DatasetSource:
                 fragment_readahead=_FILES_AHEAD,
             )
             rows = _readable(scanner.to_reader(), list(kinds))
-            timed = {name: quoted(name) for name, kind in kinds.items() if read_as(kind) in TIMES}
-            return selected(registered(connection, rows), {**readings(kinds), **timed})
+            return selected(registered(connection, rows), readings_of_arrow(kinds))
 
 
 def _kinds(schema: pa.Schema) -> dict[str, str]:
@@ -260,12 +258,10 @@ def _kinds(schema: pa.Schema) -> dict[str, str]:
 
 def _carried(kinds: dict[str, str]) -> dict[str, str]:
     """Return column → SQL of what is kept of a stream: of texts those that are labels."""
-    read = {
+    return {
         name: label(sql) if read_as(kinds[name]) == TEXT else sql
-        for name, sql in readings(kinds).items()
+        for name, sql in readings_of_arrow(kinds).items()
     }
-    # Times are judged already.
-    return {**read, **{name: quoted(name) for name in kinds if read_as(kinds[name]) in TIMES}}
 
 
 def _readable(rows: pa.RecordBatchReader, names: list[str]) -> pa.RecordBatchReader:
