@@ -139,7 +139,7 @@ class EpsilonWarning(UserWarning):
 
 
 class CareWarning(UserWarning):
-    """What will probably not come as it is asked for, shown before anything is charged.
+    """A result that will probably not come as it is asked for, shown before anything is charged.
 
     >>> import warnings
     >>> import numpy as np

@@ -1,4 +1,4 @@
-"""Commands read a table, and tell its curator of bad values."""
+"""Tables of commands, and exact counts of bad values for their curator."""
 
 from __future__ import annotations
 

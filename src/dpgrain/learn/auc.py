@@ -1,4 +1,4 @@
-"""How well probabilities rank and how true they are, of people's rows: the AUC, and calibration."""
+"""AUC and calibration: how well probabilities rank people's rows, and how true they are."""
 
 from __future__ import annotations
 

@@ -189,7 +189,7 @@ def _cautions(plan: Plan, form: Form) -> tuple[str, ...]:
 
 
 def _part(promise: Promise, contribution: Contribution, share: float, count: int = 1) -> Gaussian:
-    """So many Gaussian releases, which have a share of the budget together, counted in μ²."""
+    """A number of Gaussian releases with one share of the budget, counted in μ²."""
     whole = calibrate(
         lambda noise: Gaussian(noise, contribution),
         promise.epsilon,

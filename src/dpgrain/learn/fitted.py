@@ -205,7 +205,7 @@ class Planned(Protocol):
 
     @property
     def care(self) -> tuple[str, ...]:
-        """What will probably not come as it is asked for, in sentences."""
+        """Sentences about what will probably not come as it is asked for."""
 
 
 class Unopened(Protocol):

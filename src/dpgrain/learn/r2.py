@@ -1,4 +1,4 @@
-"""How much of what people's targets vary by predictions explain: R²."""
+"""R²: the part that predictions explain of what people's targets vary by."""
 
 from __future__ import annotations
 

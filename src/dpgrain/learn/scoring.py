@@ -1,4 +1,4 @@
-"""What private scores of predictions share: the rows, the promise, and what is said of them."""
+"""Common parts of private scores of predictions: the rows, the promise, and their words."""
 
 from __future__ import annotations
 

@@ -162,7 +162,7 @@ class PlannedReleases:
 
     @property
     def care(self) -> list[str]:
-        """What will probably not come as the file asks for it, in sentences."""
+        """Sentences about what will probably not come as the file asks for it."""
         return [f"{each.entry.name}: {said}" for each in self.releases for said in each.care]
 
 

@@ -139,7 +139,7 @@ def elements_per_user(
 
 @dataclass(frozen=True, repr=False)
 class HoldingsQuery(Query[Holdings]):
-    """How many elements, and records, people hold.
+    """A query for how many elements, and records, people hold.
 
     Args:
         promise: what is promised.

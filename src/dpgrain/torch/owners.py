@@ -37,7 +37,7 @@ functional = torch.nn.functional
 
 
 class Recording(Protocol):
-    """What records the copies of parameters, and calls of functions with a rule."""
+    """A recorder of copies of parameters, and of calls of functions with a rule."""
 
     @property
     def records(self) -> int:

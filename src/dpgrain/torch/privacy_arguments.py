@@ -1,4 +1,4 @@
-"""What a private fine-tuning by ``dpgrain.torch.Trainer`` is asked to promise."""
+"""The promise that is asked of a private fine-tuning by ``dpgrain.torch.Trainer``."""
 
 from __future__ import annotations
 

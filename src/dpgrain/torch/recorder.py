@@ -650,7 +650,7 @@ def _check_own(trained: Sequence[tuple[str, Any]], gradients: Sequence[Any]) -> 
 
 @dataclass(frozen=True)
 class _Form:
-    """What is known of an input.
+    """The form of an input: rows, copies of one row, or neither.
 
     Args:
         kind: the type of tensor; None of what is no tensor.
@@ -676,7 +676,7 @@ class _Form:
 
 
 def _form(leaf: Any) -> _Form:
-    """Return what is known of an input."""
+    """Return the form of an input."""
     if isinstance(leaf, Copies):
         times = len(leaf) if leaf.repeated else None
         return _Form(Copies, times, leaf.copies.requires_grad)

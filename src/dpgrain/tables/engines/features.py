@@ -1,4 +1,4 @@
-"""What is made of all rows of one person: numbers, and other features, such as how many there are.
+"""Features of people: numbers, and others, each made of all rows of one person.
 
 A feature is a function of one person's rows alone, bit for bit: sums are of whole numbers, and ties are
 decided by values, so that neither other people's rows nor the order or the threads of a scan can move a
@@ -74,7 +74,7 @@ class Number:
 
     @property
     def meaning(self) -> tuple[Any, ...]:
-        """What it is, whatever it is called."""
+        """The feature itself, whatever it is called."""
         return self.function, self.of, self.where, self.along
 
     @property

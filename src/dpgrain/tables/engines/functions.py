@@ -1,4 +1,4 @@
-"""What expressions mean: the one list of their functions, each total, with the types that it is of.
+"""Functions of expressions: their one list, each total, with the types that it is of.
 
 A function gives a value or a missing one for every value of its types: it never ends a query, and a
 missing part makes most of them missing. All are functions of one row alone.

@@ -1,4 +1,4 @@
-"""What callers pass to :func:`dpgrain.read`, and the source that reads it: a closed list."""
+"""Sources of what callers pass to :func:`dpgrain.read`: a closed list."""
 
 from __future__ import annotations
 

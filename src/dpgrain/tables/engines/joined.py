@@ -173,7 +173,7 @@ def _public_key(key: str, kind: str, on: str, own: str) -> str:
 
 
 def _looked_up(name: str, on: str, kind: str, table: pa.Table, title: str) -> Derived:
-    """Return what a column of a public table is: a function of the key, told by all of its values."""
+    """Return a column of a public table as a function of the key, known by all of its values."""
     pairs = repr([table.column(place).to_pylist() for place in (0, 2)])
     mark = sha256(pairs.encode("utf-8", "surrogatepass")).hexdigest()[:16]
     node = Call(_LOOKED_UP, (Column(on), Constant(name), Constant(mark)))

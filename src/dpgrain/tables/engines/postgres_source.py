@@ -151,7 +151,7 @@ def _kind_of_arrow(column: pa.Field) -> str:
 
 @dataclass(frozen=True)
 class _Described:
-    """What the catalogue says of a table or a query.
+    """A table or a query as the catalogue describes it.
 
     Args:
         rows: the SQL of the rows.
@@ -390,7 +390,7 @@ class PostgresSource:
 
 
 class Session:
-    """What one release reads of a source, in one transaction.
+    """The rows that one release reads of a source, in one transaction.
 
     Args:
         source: the source.

@@ -1,4 +1,4 @@
-"""Where the rows of a source come from, by the kind of thing that is passed; nobody's plan is read.
+"""Provenance of the rows of a source, by the kind of thing that is passed; nobody's plan is read.
 
 What no line of :func:`_known` lists is a query, over whose rows one person may decide.
 """

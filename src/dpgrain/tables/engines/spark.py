@@ -426,7 +426,7 @@ class SparkKept:
 
 @dataclass(frozen=True)
 class OnSpark:
-    """Where Spark runs: a session, or the address of one.
+    """The place where Spark runs: a session, or the address of one.
 
     Args:
         place: the session, or the address.

@@ -80,7 +80,7 @@ def number(column: str) -> str:
 
 @dataclass(frozen=True)
 class Written:
-    """How numbers and days are written in text.
+    """The way in which numbers and days are written in text.
 
     Args:
         decimal: the mark before the decimals of a number: a point, or a comma.
