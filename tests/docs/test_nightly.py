@@ -71,6 +71,28 @@ def test_the_script_of_cron_charges_a_night_once(folder: Path) -> None:
     assert run(folder, "./nightly.sh 2026-03-02").returncode == 0
 
 
+def test_the_line_of_cron_ends_with_the_codes_of_the_page(folder: Path) -> None:
+    cron = next(line for line in PAGE.splitlines() if line.startswith("15 3 * * * "))
+    night = cron.removeprefix("15 3 * * * ").replace("/srv/visits", str(folder))
+    # A test that runs past midnight shall not have two yesterdays.
+    asked = folder / "date"
+    asked.write_text(f'#!/bin/sh\n[ "$*" = "-d yesterday +%F" ] && echo {DAY}\n')
+    asked.chmod(0o755)
+    assert run(folder, night).returncode == 0
+    log = folder / "nightly.log"
+    # The same again is refused, with what is missing.
+    (folder / DAY / "pages.csv").unlink()
+    assert run(folder, night).returncode == 3
+    assert f"Missing of its outputs: '{DAY}/pages.csv'." in log.read_text()
+    assert f"day {DAY}" in run(folder, "dpgrain ledger show visits.ledger").stdout
+    # A table that is not there, and a file that is wrong.
+    (folder / "visits").rename(folder / "late")
+    assert run(folder, night).returncode == 1
+    (folder / "late").rename(folder / "visits")
+    (folder / "releases.toml").write_text("[table", encoding="utf-8")
+    assert run(folder, night).returncode == 2
+
+
 def test_a_budget_that_is_spent_says_what_would_fit(folder: Path) -> None:
     assert run(folder, f"./nightly.sh {DAY}").returncode == 0
     done = run(folder, f"dpgrain run releases.toml --where day={DAY} --folder again --again "

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import shlex
-import subprocess
-import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +12,6 @@ import pytest
 from tests.conftest import Command
 
 ROOT = Path(__file__).parents[2]
-NIGHT = "2026-03-01"
 PAGE = (ROOT / "docs" / "releases.md").read_text(encoding="utf-8")
 
 
@@ -67,61 +61,3 @@ def test_the_readme_has_a_file_that_runs(folder: Path, command: Command) -> None
     assert done.returncode == 0, done.stderr
     assert (folder / "pages.csv").exists()
     assert (folder / "visits.json").exists()
-
-
-@pytest.fixture
-def nightly(folder: Path) -> Callable[[str], subprocess.CompletedProcess[str]]:
-    """A shell in a folder with what "Every night" speaks of, which knows the program by its name."""
-    rows = pq.read_table(folder / "visits.parquet")
-    days = pa.array([NIGHT] * len(rows)).cast(pa.date32())
-    pq.write_table(rows.append_column("day", days), folder / "visits.parquet")
-    (folder / "releases.toml").write_text(_blocks(PAGE, "toml")[0], encoding="utf-8")
-    program = folder / "dpgrain"
-    program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m dpgrain "$@"\n')
-    program.chmod(0o755)
-    # A test that runs past midnight shall not have two yesterdays.
-    asked = folder / "date"
-    asked.write_text(f'#!/bin/sh\n[ "$*" = "-d yesterday +%F" ] && echo {NIGHT}\n')
-    asked.chmod(0o755)
-    path = ":".join(each for each in sys.path if each)
-    env = {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}", "PYTHONPATH": path}
-
-    def run(words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            ["sh", "-c", words], capture_output=True, text=True, check=False, env=env
-        )
-
-    return run
-
-
-def test_what_is_run_every_night(
-    folder: Path, nightly: Callable[[str], subprocess.CompletedProcess[str]]
-) -> None:
-    script, cron, init = _blocks(PAGE, "sh")
-    made = nightly(init)
-    assert made.returncode == 0, made.stderr
-    (folder / "nightly.sh").write_text(script)
-    (folder / "nightly.sh").chmod(0o755)
-    place = folder / "nightly.sh"
-    line = cron.removeprefix("15 3 * * * ").replace("/srv/visits", str(folder))
-    assert line.startswith(str(place)), "the page's own line of cron is run"
-    done = nightly(line)
-    log = folder / "nightly.log"
-    assert done.returncode == 0, log.read_text()
-    assert {path.name for path in (folder / NIGHT).glob("*.csv")} == {"pages.csv"}
-    # The same again is refused, with what is missing, and so is `--again` for want of room.
-    (folder / NIGHT / "minutes.json").unlink()
-    refused = nightly(str(place))
-    assert refused.returncode == 3
-    assert f"Missing of its outputs: '{NIGHT}/minutes.json'." in refused.stderr
-    again = nightly(script.strip().replace('"$0"', str(place)) + " --again")
-    assert again.returncode == 3
-    assert "does not hold this release" in again.stderr
-    shown = nightly("dpgrain ledger show visits.ledger")
-    assert f"day {NIGHT}" in shown.stdout
-    # A table that is not there is told apart, and a file that is wrong.
-    (folder / "visits.parquet").rename(folder / "late.parquet")
-    assert nightly(str(place)).returncode == 1
-    (folder / "late.parquet").rename(folder / "visits.parquet")
-    (folder / "releases.toml").write_text("[table", encoding="utf-8")
-    assert nightly(str(place)).returncode == 2

@@ -297,6 +297,7 @@ def a_file(folder: Path, name: str, content: bytes) -> Path:
         ("rows.xlsx", {}, dg.ParameterError, "must end in .parquet, .csv"),
         ("nowhere.parquet", {}, dg.DataError, "'nowhere.parquet' does not exist; check the path"),
         ("none*.csv", {}, dg.DataError, "does not exist"),
+        ("nowhere/lake", {}, dg.DataError, "no file or folder 'nowhere/lake'; check the path"),
     ],
 )  # fmt: skip
 def test_wrong_parameters(

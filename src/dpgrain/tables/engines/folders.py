@@ -62,6 +62,8 @@ class Files:
         known = _different(listed)
         note_read(*known)
         for path in known:
+            if not Path(path).suffix and not Path(path).exists():
+                raise DataError(f"There is no file or folder {path!r}; check the path.")
             if not path.lower().endswith(PARQUET + CSV):
                 raise ParameterError(
                     f"source {path!r} must end in .parquet, .csv or .csv.gz, or be a folder of such "
