@@ -194,6 +194,9 @@ def rounded(
         largest: a public bound on the values, below 2^52.
         source: random bits.
 
+    Raises:
+        ParameterError: if values are no array of numbers, or ``largest`` is no whole number.
+
     Every number y has its own uniform U of 72 bits and becomes ⌊y⌋ + [U < y − ⌊y⌋]. With U fixed this
     rises with y, and changes by at most ⌈s⌉ when y changes by s.
 
