@@ -39,7 +39,7 @@ def shown(error: BaseException) -> str:
     """All that is ever shown of an error, also by a tool that shows what was suppressed."""
     text, each = "", [error]
     for one in each:
-        text += "".join(traceback.format_exception(one)) + repr(one)
+        text += "".join(traceback.format_exception(one)) + repr(one) + repr(vars(one))
         each += [known for known in (one.__cause__, one.__context__) if known is not None]
     return text
 

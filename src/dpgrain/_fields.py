@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpgrain import _validate
-from dpgrain.errors import ParameterError
+from dpgrain.errors import ParameterError, raise_alone
 
 Made = TypeVar("Made")
 
@@ -36,7 +36,7 @@ def numbers(**parameter: Any) -> NDArray[np.float64]:
         return array.astype(np.float64)
     except (TypeError, ValueError):
         # What NumPy says quotes a value.
-        raise _validate.wrong(name, f"must be numbers, not {_validate.said(value)}.") from None
+        raise_alone(_validate.wrong(name, f"must be numbers, not {_validate.said(value)}."))
 
 
 @cache

@@ -15,6 +15,8 @@ would itself be a release. Bad values in rows follow the fixed rules of :mod:`dp
 
 from __future__ import annotations
 
+from typing import NoReturn
+
 
 class DpgrainError(Exception):
     """The base of all errors of dpgrain; their messages say what is wrong and what to do.
@@ -200,3 +202,26 @@ def only_interrupts(error: BaseException) -> None:
     """
     if type(error) is KeyboardInterrupt:
         raise error
+
+
+def raise_alone(error: DpgrainError) -> NoReturn:
+    """Raise an error without the one that is handled, whose own text may quote a row or an address.
+
+    What is suppressed by ``from None`` is there still, for tools that report errors.
+
+    Args:
+        error: the error.
+
+    >>> try:
+    ...     try:
+    ...         float("Ann, 17 May")
+    ...     except ValueError:
+    ...         raise_alone(ParameterError("X must be numbers.", name="X"))
+    ... except ParameterError as error:
+    ...     print(error, error.__context__)
+    X must be numbers. None
+    """
+    try:
+        raise error from None
+    finally:
+        error.__context__ = None

@@ -90,6 +90,11 @@ class People:
         """The users as a column with a name, by which promises know them; an array has a token."""
         return pd.Series(self.users, name="who")
 
+    def read(self, rows: pa.Table, **options: Any) -> dg.UserTable:
+        """The table of these rows."""
+        table: dg.UserTable = dg.read(rows, **options)
+        return table
+
     def table(
         self,
         publish: Any,
@@ -101,12 +106,13 @@ class People:
     ) -> Any:
         """Ask for a release from a table of these rows, or of a region of it."""
         rows = {"who": self.users, "item": self.items, "cell": self.cells, "x": self.X[:, 0]}
-        kinds = [pa.int64(), pa.string(), pa.string(), pa.float64()]
+        whose = pa.string() if np.asarray(self.users).dtype.kind == "U" else pa.int64()
+        kinds = [whose, pa.string(), pa.string(), pa.float64()]
         if user != "who":
             # Another owner of each row, whom it shares with those of others.
             rows, kinds = {**rows, "with": np.asarray(self.users) // 3}, [*kinds, pa.int64()]
         schema = pa.schema(dict(zip(rows, kinds, strict=True)))
-        table = dg.read(pa.table(rows, schema), user=user, n_users=n_users)
+        table = self.read(pa.table(rows, schema), user=user, n_users=n_users)
         if where:
             table = table.where(item=["a", "b"])
         return publish.query(table, *columns, **options)

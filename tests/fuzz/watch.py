@@ -8,6 +8,7 @@ import logging
 import os
 import re
 import signal
+import struct
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
@@ -15,11 +16,22 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any
 
+from tests.conftest import shown
+
 import dpgrain
 from dpgrain.errors import DpgrainError
 
 #: What rows hold and nothing else does: wherever it turns up, a row was quoted.
 CANARY = "Kanarie7f3"
+#: A number that rows hold and nothing else does.
+NUMBER = 86_420_975_313
+# How both are written: in text, and in files as bytes.
+_WRITTEN = (CANARY, str(NUMBER), f"{NUMBER:,}", f"{NUMBER / 1e10:.6f}", f"{NUMBER:.4e}")
+_STORED = (
+    *(each.encode() for each in _WRITTEN),
+    struct.pack("<q", NUMBER),
+    struct.pack("<d", NUMBER),
+)
 #: Seconds that one call may take.
 SECONDS = 20.0
 # Characters of a line of an error, at most.
@@ -40,7 +52,7 @@ class Fault(AssertionError):  # noqa: N818 - what is found is a fault of the lib
 
 
 @contextlib.contextmanager
-def in_time(seconds: float = SECONDS) -> Iterator[None]:
+def in_time(seconds: float) -> Iterator[None]:
     """End what takes longer than it may, in the main thread."""
 
     def ring(signum: int, frame: FrameType | None) -> None:
@@ -64,12 +76,18 @@ def place_of(trace: TracebackType | None) -> str:
     return f"{Path(last.filename).relative_to(_PACKAGE)}:{last.lineno}"
 
 
-def watched(act: Callable[[], Any], *, canary: str = CANARY, always: bool = False) -> Any:
+def quotes(told: str | bytes) -> bool:
+    """Whether something that rows hold stands in a text, or in the bytes of a file."""
+    if isinstance(told, bytes):
+        return any(each in told for each in _STORED)
+    return any(each in told for each in _WRITTEN)
+
+
+def watched(act: Callable[[], Any], *, always: bool = False) -> Any:
     """Make a call, and return its result; None where the library refuses it.
 
     Args:
         act: the call.
-        canary: what may stand in nothing that is said.
         always: True if no refusal is allowed.
 
     Raises:
@@ -81,7 +99,7 @@ def watched(act: Callable[[], Any], *, canary: str = CANARY, always: bool = Fals
     level = logger.level
     logger.addHandler(handler)
     logger.setLevel(logging.DEBUG)
-    shown = ""
+    told = ""
     try:
         with (
             contextlib.redirect_stdout(said),
@@ -90,7 +108,7 @@ def watched(act: Callable[[], Any], *, canary: str = CANARY, always: bool = Fals
         ):
             warnings.simplefilter("always")
             warnings.filterwarnings("error", category=RuntimeWarning)
-            with in_time():
+            with in_time(SECONDS):
                 result = act()
     except Hangs as error:
         raise Fault(f"takes longer than {SECONDS:g} s at {place_of(error.__traceback__)}") from None
@@ -99,7 +117,7 @@ def watched(act: Callable[[], Any], *, canary: str = CANARY, always: bool = Fals
             raise Fault(f"refuses at {place_of(error.__traceback__)}") from None
         if not _is_plain(str(error)):
             raise Fault(f"no plain sentence at {place_of(error.__traceback__)}") from error
-        shown = "".join(traceback.format_exception(error))
+        told = shown(error)
     except (KeyboardInterrupt, SystemExit):
         raise
     except OwnError:
@@ -114,13 +132,13 @@ def watched(act: Callable[[], Any], *, canary: str = CANARY, always: bool = Fals
     if foreign:
         raise Fault(f"warns of {foreign[0].category.__name__} at {foreign[0].lineno}")
     everything = {
-        "an error": shown,
+        "an error": told,
         "what is printed": said.getvalue(),
         "a log": log.getvalue(),
         "a warning": " ".join(str(w.message) for w in warned),
     }
     for what, text in everything.items():
-        if canary in text:
+        if quotes(text):
             raise Fault(f"quotes a row in {what}")
     return result
 
@@ -133,8 +151,8 @@ def _is_plain(said: str) -> bool:
     ) and not re.search(r"Traceback|object at 0x", said)
 
 
-def left_behind(folder: Path, canary: str = CANARY) -> list[str]:
+def left_behind(folder: Path) -> list[str]:
     """The files below a folder, and variables of the environment, in which a row stands."""
-    held = [name for name, value in os.environ.items() if canary in value]
-    files = [p for p in folder.rglob("*") if p.is_file() and canary.encode() in p.read_bytes()]
-    return held + [p.name for p in files]
+    held = [name for name, value in os.environ.items() if quotes(value)]
+    files = [path for path in folder.rglob("*") if path.is_file() and quotes(path.read_bytes())]
+    return held + [path.name for path in files]

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from dpgrain._later import later
-from dpgrain.errors import DataError, ParameterError, only_interrupts
+from dpgrain.errors import DataError, ParameterError, only_interrupts, raise_alone
 from dpgrain.inputs import columns
 from dpgrain.inputs.columns import is_time, kind_of
 
@@ -158,9 +158,8 @@ def passed(make: Callable[[], Any]) -> Any:
         return make()
     except BaseException as error:
         only_interrupts(error)
-        raise DataError(
-            "what was passed as rows ended with an error of its own; collect it into an array first."
-        ) from None
+        told = "what was passed as rows ended with an error of its own"
+        raise_alone(DataError(f"{told}; collect it into an array first."))
 
 
 def unread(X: Any, width: int | None = None, *, name: str = "X") -> tuple[Any, tuple[int, ...]]:

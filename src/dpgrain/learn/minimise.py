@@ -17,7 +17,7 @@ from dpgrain._types import FloatArray
 from dpgrain.arrays.blocks import Rows, Unread, unit_of
 from dpgrain.arrays.guarantees import Sampling, guarantee_of, rate_of
 from dpgrain.arrays.roster import Roster, check_stated
-from dpgrain.errors import ParameterError
+from dpgrain.errors import ParameterError, raise_alone
 from dpgrain.gradients.records import (
     LONGEST,
     BlockVectors,
@@ -160,9 +160,8 @@ def minimise(
     try:
         begin = np.asarray(start, dtype=np.float64)
     except (TypeError, ValueError):
-        raise ParameterError(
-            f"start must be a list of numbers, not {_validate.said(start)}.", name="start"
-        ) from None
+        told = f"start must be a list of numbers, not {_validate.said(start)}."
+        raise_alone(ParameterError(told, name="start"))
     there = distributed.RowsThere.of(X, y, users, elements) if lie_elsewhere(X) else None
     if there is not None:
         # A table knows whose its rows are.

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Literal
 
 from dpgrain import _validate
-from dpgrain.errors import ParameterError
+from dpgrain.errors import ParameterError, raise_alone
 from dpgrain.noise import RandomState
 from dpgrain.publishing import Promise, Query, publishes
 from dpgrain.statistics import values
@@ -330,10 +330,8 @@ def checked_bounds(bounds: Any) -> tuple[float, float] | AutoRange:
     try:
         low, high = (float(bound) for bound in bounds)
     except (TypeError, ValueError):
-        raise ParameterError(
-            f"bounds must be two numbers (low, high), or None, not {_validate.said(bounds)}.",
-            name="bounds",
-        ) from None
+        told = f"bounds must be two numbers (low, high), or None, not {_validate.said(bounds)}."
+        raise_alone(ParameterError(told, name="bounds"))
     if not (
         math.isfinite(low) and math.isfinite(high) and low < high and math.isfinite(high - low)
     ):

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from dpgrain import _validate
 from dpgrain._types import FloatArray
-from dpgrain.errors import ParameterError
+from dpgrain.errors import ParameterError, raise_alone
 from dpgrain.noise import RandomState
 from dpgrain.publishing import Promise, Query, publishes
 from dpgrain.statistics import values
@@ -357,9 +357,8 @@ def _checked_ranks(q: Any) -> FloatArray:
     try:
         ranks = [float(one) for one in q]
     except (TypeError, ValueError):
-        raise ParameterError(
-            f"q must be a list of ranks such as [0.25, 0.5], not {_validate.said(q)}.", name="q"
-        ) from None
+        told = f"q must be a list of ranks such as [0.25, 0.5], not {_validate.said(q)}."
+        raise_alone(ParameterError(told, name="q"))
     if not ranks or not all(0 <= one <= 1 for one in ranks):
         raise ParameterError(f"q must hold ranks in [0, 1], not {_validate.said(q)}.", name="q")
     if len(set(ranks)) < len(ranks):

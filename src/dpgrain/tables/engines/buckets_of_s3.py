@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from pyarrow import fs
 
-from dpgrain.errors import DataError, DpgrainError, ParameterError, SchemaError
+from dpgrain.errors import DataError, DpgrainError, ParameterError, SchemaError, raise_alone
 from dpgrain.tables.engines.folders import (
     PARQUET,
     Partition,
@@ -27,7 +27,7 @@ from dpgrain.tables.engines.folders import (
     require_alike,
     said_by,
 )
-from dpgrain.tables.engines.sources import raise_alone, require_names
+from dpgrain.tables.engines.sources import require_names
 
 # Footers that are read side by side, each of which waits for the network.
 _FOOTERS = 16

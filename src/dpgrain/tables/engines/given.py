@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from dpgrain import _validate
 from dpgrain._later import later
-from dpgrain.errors import DpgrainError, ParameterError
+from dpgrain.errors import DpgrainError, ParameterError, raise_alone
 from dpgrain.tables.engines.folders import Files
 from dpgrain.tables.engines.frames import of_pandas, of_polars, valid_texts
 from dpgrain.tables.engines.postgres_source import POSTGRES, Address, PostgresSource
@@ -22,7 +22,6 @@ from dpgrain.tables.engines.sources import (
     RelationSource,
     Source,
     broken_off,
-    raise_alone,
     reading,
     require_names,
 )

@@ -19,7 +19,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Any, NoReturn, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import duckdb
 import pyarrow as pa
@@ -27,7 +27,7 @@ import pyarrow as pa
 from dpgrain import _validate
 from dpgrain._progress import step
 from dpgrain._wording import first_repeated, named_like
-from dpgrain.errors import DataError, DpgrainError, ParameterError, SchemaError
+from dpgrain.errors import DataError, DpgrainError, ParameterError, SchemaError, raise_alone
 from dpgrain.tables.engines.column_types import (
     TEXT,
     TIMES,
@@ -182,20 +182,6 @@ def reading(name: str) -> Iterator[None]:
     except (duckdb.Error, pa.ArrowException, OSError):
         # A stream of batches raises Arrow's exceptions, or OSError.
         raise_alone(broken_off(name))
-
-
-def raise_alone(error: DpgrainError) -> NoReturn:
-    """Raise an error without the one that is handled, whose own text may quote a row or an address.
-
-    What is suppressed by ``from None`` is there still, for tools that report errors.
-
-    Args:
-        error: the error.
-    """
-    try:
-        raise error from None
-    finally:
-        error.__context__ = None
 
 
 def waited(connection: duckdb.DuckDBPyConnection, work: Callable[[], Answer]) -> Answer:
