@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.fuzz import calls, test_readers
+from tests.fuzz import calls, test_readers, test_words
 from tests.fuzz.watch import left_behind, watched
 
 PUBLIC = calls.public()
@@ -25,7 +25,8 @@ def test_whatever_a_public_function_is_given_there_is_a_result_or_a_sentence(
         assert calls.is_made(name), f"{name} is not called in its docstring: give it an example"
         return
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    each = max(round(inputs * (1 - test_readers.SHARE) / len(PUBLIC)), 1)
+    share = 1 - test_readers.SHARE - test_words.SHARE
+    each = max(round(inputs * share / len(PUBLIC)), 1)
 
     @settings(max_examples=each, suppress_health_check=_SHARED, database=None)
     @given(st.data())

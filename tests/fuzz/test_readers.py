@@ -9,7 +9,7 @@ import pytest
 from tests.fuzz.readers import READERS
 from tests.fuzz.watch import Fault, left_behind, watched
 
-# Of all inputs of a run, the share that files are; the others are calls.
+# Of all inputs of a run, the share that files are; the others are command lines and calls.
 SHARE = 0.8
 _SHARES = sum(reader.share for reader in READERS.values())
 # Faults of one reader that are told.

@@ -128,8 +128,6 @@ class LastingPromise:
         'day'
         """
         _validate.one_of(RELATIONS, relation=relation)
-        epsilon = _validate.positive(epsilon=epsilon)
-        delta = _validate.delta(allow_zero=True, delta=delta)
         level, partition = _unit(unit)
         nothing = LastingPromise(level, partition, window, relation, epsilon, delta, Price())
         return nothing.renewed(epsilon, delta, pure=pure, leak=leak, plan=plan)
@@ -201,6 +199,8 @@ class LastingPromise:
         plan: Iterable[Query[Any] | Callable[[], Any] | Guarantee] = (),
     ) -> LastingPromise:
         """Return a promise to the same units, with the parameters of :meth:`of`."""
+        epsilon = _validate.positive(epsilon=epsilon)
+        delta = _validate.delta(allow_zero=True, delta=delta)
         planned = tuple(replace(planned_guarantee(item), receipts=()) for item in plan)
         caps = Caps.stated(epsilon, delta, pure, leak, self._loss(planned)).price
         if planned:

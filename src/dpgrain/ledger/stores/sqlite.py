@@ -202,6 +202,8 @@ class SqliteStore:
             # SQLite takes names in UTF-8 alone.
             raise ParameterError(f"place must be a name in UTF-8, not {_validate.said(self.name)}.")
         real = self._path.resolve()
+        if not real.name:
+            raise ParameterError(f"place must be a file, not {_validate.said(self.name)}.")
         note_read(real, *(real.with_name(f"{real.name}{ending}") for ending in _BESIDE))
         try:
             yield

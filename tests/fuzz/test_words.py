@@ -1,0 +1,107 @@
+"""Whatever words a command is given, it ends with a code and one sentence, and leaves nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.fuzz import words
+from tests.fuzz.watch import CANARY, Fault
+from tests.fuzz.words import Ended, Line, Place
+
+# Of all odd inputs of a run, the share that command lines are.
+SHARE = 0.03
+COMMANDS = tuple(words.commands())
+# Commands that make and publish a whole table, or search for seconds; few lines of each are run.
+_SLOW = ("audit", "demo")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("made")
+    words.make(folder)
+    return folder
+
+
+@pytest.fixture
+def place(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
+    monkeypatch.setenv("COLUMNS", "200")
+    return Place(made, tmp_path / "here")
+
+
+def test_the_help_of_every_command_shows_a_line() -> None:
+    assert [name for name, lines in words.commands().items() if not lines] == []
+
+
+@pytest.mark.search(seconds=1)
+@pytest.mark.parametrize("name", COMMANDS)
+def test_what_the_help_of_a_command_shows_can_be_run(name: str, place: Place) -> None:
+    for line in words.commands()[name]:
+        ended = place.run(line)
+        assert ended.code == 0, (line, ended.said)
+
+
+@pytest.mark.search(seconds=2)
+@pytest.mark.parametrize("name", [name for name in COMMANDS if name not in _SLOW])
+def test_whatever_words_a_command_is_given_it_ends_in_a_sentence(
+    name: str, inputs: int, place: Place
+) -> None:
+    """A fault is told by the number of its line: tests.fuzz.words.line(NAME, NUMBER) is the line."""
+    faults, shown = [], len(words.commands()[name])
+    for number in range(shown, shown + max(round(inputs * SHARE / len(COMMANDS)), 1)):
+        try:
+            place.run(words.line(name, number))
+        except Fault as fault:
+            faults.append(f"{name}, line {number}: {fault}")
+    assert not faults, "\n".join(faults)
+
+
+# Lines that ended in other errors, wrote something all the same, or took a wrong value for a right one.
+FOUND = (
+    ("ledger renew", "visits.ledger 1 --epsilon 1 --delta nan"),
+    ("ledger show", "/"),
+    ("ledger init", "/ --name visits --unit user --epsilon 1"),
+)
+
+
+@pytest.mark.parametrize(("name", "rest"), FOUND)
+def test_what_was_found_is_refused(name: str, rest: str, place: Place) -> None:
+    assert place.run(Line(tuple(name.split()), tuple(rest.split()))).code in (1, 2)
+
+
+# -- what sees a fault --
+
+FAULTS = {
+    "ends with the code 7": Ended(7, "", ""),
+    "says 0 errors": Ended(1, "", "It went wrong.\n"),
+    "says 2 errors": Ended(2, "", "Error: a.\nError: b.\n"),
+    "has changed new.csv": Ended(2, "new.csv", "Error: a.\n"),
+    "has changed visits.ledger": Ended(1, "visits.ledger", "Error: a.\n"),
+}
+
+
+@pytest.mark.parametrize("what", FAULTS)
+def test_each_fault_of_a_command_is_seen(
+    what: str, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(_: object) -> Ended:
+        if FAULTS[what].printed:
+            Path(FAULTS[what].printed).write_text("changed")
+        return FAULTS[what]
+
+    monkeypatch.setattr(words, "run", run)
+    with pytest.raises(Fault, match=what):
+        place.run(Line(("count",), ()))
+    # What was changed is there no longer.
+    assert words.contents(place.folder) == words.contents(place.made)
+
+
+def test_a_row_that_a_command_prints_or_writes_is_seen(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(Fault, match="quotes a row in what is printed"):
+        words.run(["ledger", "show", CANARY])
+    kept = Line(("predict",), ("model.json", "new.parquet", "--keep=person", "--output", "p.csv"))
+    monkeypatch.setattr(words, "_PUBLIC", ("--none",))
+    with pytest.raises(Fault, match=r"quotes a row in p\.csv"):
+        place.run(kept)
