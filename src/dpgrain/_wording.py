@@ -155,7 +155,8 @@ def first_repeated(names: Iterable[str]) -> str | None:
 def printed(item: Any) -> str:
     """Return an item as one line of text in which nothing is invisible or reorders its surroundings."""
     text = str(item)
-    if not text.strip():
+    if not text or text != text.strip():
+        # Two items that differ by a blank at an end would look alike.
         return repr(text)
     return "".join(
         c if c.isprintable() or c in _JOINERS else c.encode("unicode_escape").decode() for c in text

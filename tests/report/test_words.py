@@ -56,6 +56,7 @@ def test_no_negative_zero() -> None:
 def test_names() -> None:
     assert printed("a\tb\x00\u202ec") == "a\\tb\\x00\\u202ec"
     assert printed("") == "''"
+    assert [printed(name) for name in ("er", "er ", " er")] == ["er", "'er '", "' er'"]
     assert printed(7) == "7"
     assert shorten("abcdef", 6) == "abcdef"
     assert shorten("abcdefg", 6) == "abcde…"

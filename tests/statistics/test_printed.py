@@ -138,6 +138,82 @@ def test_means_are_told_of_the_average_record() -> None:
     assert f"± {one.more['count_error'][0]:,.0f} records" in repr(one).splitlines()[0]
 
 
+RANGED: dict[str, Any] = {
+    "sum": lambda t, **o: dg.sum(t, "paid", **o),
+    "mean": lambda t, **o: dg.mean(t, "paid", **o),
+    "variance": lambda t, **o: dg.variance(t, "paid", **o),
+    "std": lambda t, **o: dg.std(t, "paid", **o),
+    "quantiles": lambda t, **o: dg.quantiles(t, "paid", **o),
+}
+
+
+@pytest.mark.parametrize("name", RANGED)
+def test_what_stated_bounds_cut_off_is_said_to_be_in_no_interval(name: str, tmp_path: Path) -> None:
+    stated = RANGED[name](releases.shop(), bounds=(1, 30), **OPTIONS)
+    said = (
+        "umbers below 1 count as 1, and those above 30 as 30: what that changes is in no interval."
+    )
+    assert f"N{said}" in notes(stated)
+    assert f"N{said}" in repr(stated)
+    assert "the nearer bound" in stated.report(tmp_path / "page.html").read_text() or (
+        f"N{said}" in (tmp_path / "page.html").read_text()
+    )
+    found = " ".join(notes(RANGED[name](releases.shop(), **OPTIONS)))
+    assert "is in no interval" not in found
+    assert found.count("count as that") == 1
+
+
+@pytest.mark.parametrize("ask", [dg.covariance, dg.correlation])
+def test_what_two_stated_bounds_cut_off_is_said_to_be_in_no_interval(ask: Any) -> None:
+    pair = ask(releases.shop(), "paid", "item", bounds=(1, 30), other_bounds=(0, 5), **OPTIONS)
+    assert (
+        "Numbers beyond the stated bounds count as the nearer bound: what that changes is in no "
+        "interval." in notes(pair)
+    )
+
+
+def test_nothing_is_said_to_be_cut_off_where_numbers_lie_in_bins_or_are_counted() -> None:
+    shop = releases.shop()
+    in_bins = dg.histogram(shop, "paid", edges="auto", **OPTIONS)
+    assert in_bins.asked.found is not None
+    for release in (in_bins, dg.distribution(shop, "paid", **OPTIONS), dg.count(shop, **OPTIONS)):
+        said = " ".join(notes(release))
+        assert "count as" not in said
+        assert "is in no interval" not in said
+
+
+def test_columns_of_one_table_have_names_of_their_own() -> None:
+    release = dg.histogram(releases.shop(), "paid", edges=[5, 10], **OPTIONS)
+    columns = repr(release).splitlines()[1]
+    assert columns.startswith("key at_least  below  capped_estimate")
+    assert columns.replace("key at_least", "key_at_least").split() == [
+        name.replace(" ", "_") for name in release.to_arrow().column_names
+    ]
+
+
+def test_what_users_hold_is_headed_as_a_range_and_not_as_a_limit() -> None:
+    release = dg.elements_per_user(releases.shop(), "item", edges=[1, 3], **OPTIONS)
+    head, columns, *rows = repr(release).splitlines()
+    assert head == "Elements per user: users by how many elements, and records, each holds."
+    assert columns.split() == ["held", "how", "many", "estimate", "std_error", "low", "high"]
+    assert [row.split()[1] for row in rows[:2]] == ["1", "2–3"]
+
+
+def test_what_ranking_by_noisy_counts_does_is_said() -> None:
+    shop, said = releases.shop(), "tend to be overestimated, which intervals do not allow for."
+    ranked = "Items are ranked by their noisy counts, so that those at the top " + said
+    named = (
+        "Items are ranked and named by their noisy counts, so that those at the top and just above the "
+        "threshold " + said
+    )
+    options = {**OPTIONS, "unit": dg.Element("name")}
+    assert notes(dg.top(shop, "name", method="truncated", **options))[-1] == named
+    assert notes(dg.top(shop, "name", method="gaussian", counts=False, **options))[-1] == named
+    assert notes(dg.top(shop, "name", method="gaussian", **options))[-1] == ranked
+    assert notes(dg.top(shop, "name", domain=["a", "b"], **options))[-1] == ranked
+    assert said not in " ".join(notes(dg.histogram(shop, "name", **options)))
+
+
 def test_files_name_what_is_capped_and_leave_blanks(skewed: dg.Histogram, tmp_path: Path) -> None:
     names = ["item", "capped_estimate", "std_error", "capped_low", "capped_high", "at_least"]
     blank = np.arange(len(skewed)) % 3 == 0

@@ -143,7 +143,7 @@ def tell_estimates(release: Release, top: int) -> None:
     which = f"{'First' if ordered else 'Largest'} {min(top, len(release))} of {len(release):,}"
     table = rich_table.Table(title=f"{which} estimates" if len(release) > 1 else "The estimate")
     lines = printed.lines_of(release, printed.shown(release, top), letters=_LETTERS)
-    for place, name in enumerate(release.groups.names):
+    for place, name in enumerate(printed.key_headings(release)):
         words = (word for line in lines for word in line.keys[place].split())
         longest = max(map(len, words), default=0)
         table.add_column(plain(name), overflow="fold", min_width=min(longest, _WHOLE))

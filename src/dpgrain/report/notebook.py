@@ -14,7 +14,7 @@ from dpgrain.report.figures import svg
 from dpgrain.report.plots import plot_curve, plot_estimates
 from dpgrain.report.plots.estimates import drawn
 from dpgrain.report.words import is_one, text, words_of
-from dpgrain.statistics.printed import heading, known_more, lines_of, notes, shown
+from dpgrain.statistics.printed import heading, key_headings, known_more, lines_of, notes, shown
 from dpgrain.statistics.release import Release
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def _picture(draw: Callable[[Axes], Axes], height: int, what: str) -> Markup:
 def _table(release: Release) -> Markup:
     """Return the first or the largest rows as a table."""
     known = known_more(release)
-    heads = [text(name, _LETTERS) for name in release.groups.names]
+    heads = [text(name, _LETTERS) for name in key_headings(release)]
     heads += [*release.headings, *(heading(release, name) for name in known)]
     rows = []
     for line in lines_of(release, shown(release, _ROWS), letters=_LETTERS):

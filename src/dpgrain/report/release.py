@@ -202,6 +202,7 @@ def _heading(facts: _Facts) -> dict[str, object]:
         "weight": text(release.asked.counts),
         "shares": release.asked.of_shares,
         "range_was_found": release.asked.range_was_found,
+        "beyond": release.asked.cut_off or release.asked.outside,
         "processed": text(release.asked.afterwards) if release.asked.processed else "",
         "nonnegative": getattr(release, "nonnegative", False),
         "threshold": _threshold(facts.events),

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dpgrain._wording import printed, shorten
+from dpgrain.statistics.printed import key_headings
 from dpgrain.statistics.release import Release
 
 _TEXT_LETTERS = 500
@@ -36,10 +37,9 @@ class Words:
 
 def words_of(release: Release) -> Words:
     """Return the words for a release."""
-    statistic, names = release.statistic, release.groups.names
+    statistic, names, heads = release.statistic, release.groups.names, key_headings(release)
     name, lead, plural = statistic.heading, statistic.lead, statistic.plural
     if statistic.of_items or statistic.of_bins:
-        heads = ("held", "how many") if statistic.of_bins else names
         of = release.asked.items_in_words or "items"
         return Words(name, of, "", lead, statistic.noun, heads, plural)
     known, rows = ranks(release), release.asked.rows
@@ -50,7 +50,7 @@ def words_of(release: Release) -> Words:
     by = ", ".join(statistic.keys(names))
     if by:
         lead += ", group by group"
-    return Words(name, value_of(release), by, lead, statistic.noun, names, plural)
+    return Words(name, value_of(release), by, lead, statistic.noun, heads, plural)
 
 
 def value_of(release: Release) -> str:

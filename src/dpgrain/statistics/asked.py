@@ -325,6 +325,9 @@ class Asked(Mapping[str, str]):
     @property
     def outside(self) -> str:
         """The words for what lies outside of a range that was found; empty where nothing is known."""
+        if self.statistic.of_parts:
+            # A range that was found says where edges lie, beyond which no number is cut off.
+            return ""
         if self.found is None or self.beyond is None:
             return dict(self.told).get("outside of the range", "")
         ends = " or ".join(f"{end:,.6g}" for end in self.found if end)
@@ -333,6 +336,36 @@ class Asked(Mapping[str, str]):
         return (
             f"numbers beyond {ends} count as that: at most {most} of {whose} (95%), and what they "
             "would add is not known"
+        )
+
+    @property
+    def cut_off(self) -> str:
+        """The words for what stated bounds make of numbers beyond them; empty where none are stated.
+
+        >>> from dpgrain.statistics.statistic import MEAN
+        >>> Asked(MEAN, value="score", bounds=(0.0, 100.0)).cut_off
+        'numbers below 0 count as 0, and those above 100 as 100: what that changes is in no interval'
+        """
+        if self.bounds is not None:
+            low, high = (f"{end:,.6g}" for end in self.bounds)
+            said = f"numbers below {low} count as {low}, and those above {high} as {high}"
+        elif self.statistic.paired:
+            said = "numbers beyond the stated bounds count as the nearer bound"
+        else:
+            return ""
+        return f"{said}: what that changes is in no interval"
+
+    @property
+    def ranked(self) -> str:
+        """The words for what ranking by noisy counts does to them; empty where none are ranked."""
+        if not self.statistic.holders:
+            return ""
+        # Counts that were selected by other noise are as good as any.
+        passed = self.of_shares or (self.selected and self.noise == "truncated geometric")
+        named, above = (" and named", " and just above the threshold") if passed else ("", "")
+        return (
+            f"items are ranked{named} by their noisy counts, so that those at the top{above} tend to "
+            "be overestimated, which intervals do not allow for"
         )
 
     @property

@@ -92,6 +92,11 @@ def _of_dates(release: Release) -> bool:
     return all(isinstance(key, str) and _DATE.fullmatch(key) is not None for key in keys)
 
 
+def key_headings(release: Release) -> tuple[str, ...]:
+    """Return the headings of the keys: bins of how much users hold are shown as what they span."""
+    return ("held", "how many") if release.statistic.of_bins else release.key_names
+
+
 def key_texts(release: Release, places: IntArray, *, letters: int) -> list[tuple[str, ...]]:
     """Return the keys of the groups at these places as text, each cut to a number of letters."""
     columns = [column.to_pylist() for column in release.groups.take(places).columns]
@@ -141,11 +146,8 @@ def notes(release: Release) -> list[str]:
     """Return what readers of the numbers have to know, in short sentences."""
     asked = release.asked
     said = [_intervals(release)] if asked.processed or asked.cut or asked.statistic.ratio else []
-    if asked.outside:
-        said.append(f"{asked.outside[0].upper()}{asked.outside[1:]}.")
-    if asked.left_out:
-        said.append(f"{asked.left_out[0].upper()}{asked.left_out[1:]}.")
-    return said
+    facts = (asked.cut_off, asked.outside, asked.left_out, asked.ranked)
+    return said + [f"{fact[0].upper()}{fact[1:]}." for fact in facts if fact]
 
 
 def _intervals(release: Release) -> str:
@@ -192,6 +194,8 @@ def summary(release: Release) -> str:
         points = len(release.groups.columns[-1].unique()) if release.statistic.pointwise else 1
         groups = counted(len(release) // max(points, 1), noun)
         parts = [f"{name} of {groups}: {asked.estimand}."]
+    if release.statistic.of_bins:
+        parts = [f"{name}: {asked.estimand} by how many elements, and records, each holds."]
     if not len(release):
         parts[0] += " None passed the threshold: give domain= or more ε."
     elif release.groups.names:
@@ -226,7 +230,7 @@ def _table(release: Release) -> list[str]:
         + [text for name, text in zip(release.more, line.more, strict=True) if name in known]
         for line in lines_of(release, places, letters=_LETTERS)
     ]
-    heads = [shorten(printed(name), _LETTERS) for name in release.groups.names]
+    heads = [shorten(printed(name), _LETTERS) for name in key_headings(release)]
     more = [heading(release, name) for name in known]
     rows = [[*heads, *release.headings, *more], *rows]
     lines = aligned(rows)

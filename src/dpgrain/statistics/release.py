@@ -106,6 +106,19 @@ class Release(ShownRelease, ABC):
         of = "capped_" if self.asked.cut else ""
         return f"{of}estimate", "std_error", f"{of}low", f"{of}high"
 
+    @property
+    def key_names(self) -> tuple[str, ...]:
+        """The names of the keys in tables and files, where none has that of a column of numbers."""
+        keys = list(self.groups.names)
+        # The names of columns of numbers are taken, whether these are shown or only saved.
+        for name in dict.fromkeys((*self.headings, *self.more, *self._columns())):
+            if name in keys:
+                free = f"key {name}"
+                while free in keys:
+                    free = f"key {free}"
+                keys[keys.index(name)] = free
+        return tuple(keys)
+
     def unknown(self) -> Self:
         """Return the release without estimates, as where no number stood out from the noise."""
         kept = ("count", "count_error", "clip")
@@ -123,14 +136,7 @@ class Release(ShownRelease, ABC):
         own = (self.estimate, self.std_error, self.low, self.high)
         numbers = {**dict(zip(self.headings, own, strict=True)), **self.more}
         columns = {name: as_column(column) for name, column in numbers.items()}
-        keys = dict(zip(self.groups.names, self.groups.columns, strict=True))
-        # The names of columns of numbers are taken, whether these are shown or only saved.
-        for name in {**columns, **self._columns()}:
-            if name in keys:
-                free = f"key {name}"
-                while free in keys:
-                    free = f"key {free}"
-                keys = {free if key == name else key: keys[key] for key in keys}
+        keys = dict(zip(self.key_names, self.groups.columns, strict=True))
         return pa.table({**keys, **columns})
 
     def to_pandas(self) -> pd.DataFrame:

@@ -35,6 +35,7 @@ class Statistic:
         weighted: True where its numbers are weights, of which those that are not above 0 count 0.
         signed: True where the numbers that are added up may be negative.
         ratio: True where its numbers are of the average record, and divide by a count of records.
+        paired: True where its numbers are pairs, each of two columns whose bounds are stated.
         amount: the word for the size of an estimate.
         made: the sentences that say how estimates that are no sums are made from noisy sums, where
             ``{each}`` is "The" or "Each".
@@ -57,6 +58,7 @@ class Statistic:
     weighted: bool = False
     signed: bool = False
     ratio: bool = False
+    paired: bool = False
     amount: str = "count"
     made: str = ""
 
@@ -191,6 +193,7 @@ COVARIANCE = Statistic(
     "covariance",
     "How two numbers of the records move together: the mean product of their distances from the means",
     ratio=True,
+    paired=True,
     made="Every record then counts 1, split between nine public corners. Noise was added to the sums "
     "of the corners. {each} covariance is computed from these sums alone and divides by a noisy count "
     "of records.",
@@ -199,6 +202,7 @@ CORRELATION = Statistic(
     "correlation",
     "How two numbers of the records move together, from −1 to 1",
     ratio=True,
+    paired=True,
     made="Every record then counts 1, split between nine public corners. Noise was added to the sums "
     "of the corners. {each} correlation is a covariance divided by both standard deviations, all "
     "computed from these sums alone.",
