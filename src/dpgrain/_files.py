@@ -38,20 +38,23 @@ def _writing(path: Path) -> Iterator[None]:
         ) from error
 
 
-def refuse_ending(path: str | Path, others: Sequence[str], written: str) -> None:
+def refuse_ending(path: str | Path, others: Sequence[str], written: str, instead: str = "") -> None:
     """Raise where a file's name says that it is of another kind than what is written.
 
     Args:
         path: the file.
         others: the endings of other kinds.
         written: what is written, with its ending, such as ``"a page of HTML (.html)"``.
+        instead: what writes those other kinds, in words; empty where nothing does.
 
     Raises:
         ParameterError: if the name has one of these endings.
     """
     if Path(path).suffix.lower() in others:
         raise ParameterError(
-            f"path {str(path)!r} is written as {written}: choose that ending.", name="path"
+            f"path {str(path)!r} is written as {written}: choose that ending"
+            f"{f'; {instead}' if instead else ''}.",
+            name="path",
         )
 
 

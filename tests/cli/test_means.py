@@ -61,7 +61,7 @@ def test_the_mean_of_vectors(days: Path, tmp_path: Path, ending: str, command: C
     assert not done.stderr
     for part in (
         "3 of 3 columns",
-        "± noise",
+        "std. error of noise",
         "from the centre found before. What was found is at most",
         "off in all from the mean of records shortened to the bound, with 95% confidence: this covers "
         "noise, users who are drawn in, and the number",

@@ -98,7 +98,7 @@ def test_a_ledger_a_window_and_a_folder(file: Path, tmp_path: Path, command: Com
     assert not (tmp_path / "t1").exists()
     done = command(*words)
     assert done.returncode == 0, done.stderr
-    estimates = r"\d+ estimates, largest .*: .* ± .*|none passed .*"
+    estimates = r"\d+ estimates, largest .*: (capped )?[−0-9.,]+, standard error .*|none passed .*"
     for name, told in (("count", estimates), ("histogram", estimates), ("fit", "a fitted model"),
                        ("mean_of_users", "a mean of users")):  # fmt: skip
         assert re.search(rf"{name} +│ +({told}) │ +{name}.json ", done.stdout), done.stdout

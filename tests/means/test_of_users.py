@@ -519,7 +519,7 @@ def test_it_prints_what_was_found_and_promised() -> None:
     first, promise = str(found).split("\n")
     numbers = ", ".join(f"{x:.4g}" for x in found.value[:4])
     assert first == (
-        f"mean ({numbers}, …) ± {rounded_up(found.std_error, 3)} each by noise and at most "
+        f"mean ({numbers}, …), standard error {rounded_up(found.std_error, 3)} each by noise; at most "
         f"{rounded_up(found.error, 3)} off in all from the mean of records shortened to the "
         "bound, with 95% confidence: this covers noise, and the "
         "number of users with records (clip)."

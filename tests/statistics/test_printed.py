@@ -135,7 +135,10 @@ def test_means_are_told_of_the_average_record() -> None:
     assert {"count", "count_error"} == set(release.more)
     assert "count_error" in repr(release)
     one = dg.mean(releases.shop(), "paid", bounds=(0, 30), **OPTIONS)
-    assert f"± {one.more['count_error'][0]:,.0f} records" in repr(one).splitlines()[0]
+    assert (
+        f" records (standard error {one.more['count_error'][0]:,.0f}) ("
+        in repr(one).splitlines()[0]
+    )
 
 
 RANGED: dict[str, Any] = {

@@ -220,7 +220,9 @@ def test_words_of_another_kind_in_a_file_are_refused(
 def test_a_file_is_not_written_under_the_ending_of_another_kind(
     by_item: dg.Histogram, tmp_path: Path
 ) -> None:
-    with pytest.raises(ParameterError, match=r"is written as Parquet \(\.parquet\)"):
+    with pytest.raises(
+        ParameterError, match=r"Parquet \(\.parquet\): choose that ending; write\(\)"
+    ):
         by_item.save(tmp_path / "x.csv")
     with pytest.raises(ParameterError, match=r"is written as a page of HTML \(\.html\)"):
         by_item.report(tmp_path / "x.pdf")

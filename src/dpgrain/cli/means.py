@@ -159,7 +159,7 @@ def _tell_numbers(found: MeanOfUsers, names: list[str], top: int) -> None:
         f"The mean of users: {min(top, len(names)):,} of {len(names):,} columns",
         "column",
         "mean",
-        "± noise",
+        "std. error of noise",
     )
     # Numbers show two digits of the noise.
     digits = max(0, 1 - math.floor(math.log10(found.std_error)))

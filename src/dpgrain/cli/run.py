@@ -130,7 +130,8 @@ def _in_brief(release: Any) -> str:
     if not len(release):
         return "none passed the threshold"
     (line,) = printed.lines_of(release, printed.shown(release, 1), letters=_LETTERS)
-    told = f"{line.estimate} ± {line.std_error}"
+    capped = "capped " if release.asked.cut else ""
+    told = f"{capped}{line.estimate}, standard error {line.std_error}"
     if not line.keys:
         return told
     first = "first" if printed.in_order(release) else "largest"

@@ -72,8 +72,8 @@ class MeanOfUsers:
     >>> sure = mean_of_users(
     ...     np.ones((100, 2)), bound=2.0, epsilon=1e6, delta=1e-6, method="clip", n_users=100,
     ...     random_state=1)
-    >>> str(sure).partition(" and ")[0]
-    'mean (1, 1) ± 2.28e-5 each by noise'
+    >>> str(sure).partition(";")[0]
+    'mean (1, 1), standard error 2.28e-5 each by noise'
     """
 
     value: FloatArray
@@ -92,7 +92,7 @@ class MeanOfUsers:
             found = f"no mean of {counted(len(self.value), 'number')}: users did not agree"
             return f"{found} ({self.method}).\n{self.guarantee}"
         return (
-            f"mean {shown(self.value)} ± {rounded_up(self.std_error, 3)} each by noise and "
+            f"mean {shown(self.value)}, standard error {rounded_up(self.std_error, 3)} each by noise; "
             f"{self.off} ({self.method}{self._drawn_in}).\n{self.guarantee}"
         )
 

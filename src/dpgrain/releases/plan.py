@@ -167,7 +167,7 @@ class PlannedReleases:
 
 
 #: The headings of :meth:`PlannedReleases.rows`.
-COLUMNS = ("release", "publishes", "share", "ε", "δ", "error of noise")
+COLUMNS = ("release", "publishes", "share", "ε", "δ", "standard error of noise")
 
 
 def plan_releases(
@@ -220,7 +220,7 @@ def plan_releases(
     ...     ''')
     ...     plan = plan_releases(path, visits)
     >>> print(plan)
-    release  publishes  share  ε      δ     error of noise
+    release  publishes  share  ε      δ     standard error of noise
     visits   count      1      1.115  10⁻⁷  ± 21.1
     Together: ε = 1 at δ = 10⁻⁶, composed exactly; the budget holds ε = 1.
     """

@@ -216,7 +216,8 @@ def _one_number(release: Release) -> str:
     told = [f"{words[name]} {more[name]}" for name in words if more.get(name)]
     if more.get("count"):
         error = more.get("count_error")
-        told[-1] += f"{f' ± {error}' if error else ''} {release.asked.rows}"
+        exact = f" (standard error {error})" if error else ""
+        told[-1] += f" {release.asked.rows}{exact}"
         if release.asked.over == "everyone":
             told[-1] = f"of {more['count']} people"
     return ", ".join([f"{line.estimate}, 95% from {line.low} to {line.high}", *told])

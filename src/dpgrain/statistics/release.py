@@ -292,7 +292,8 @@ class Release(ShownRelease, ABC):
             ParameterError: if the path has the ending of another kind of file.
             DataError: if the file cannot be written.
         """
-        refuse_ending(path, _NOT_SAVED, "Parquet (.parquet)")
+        tables = "write(), or --output, writes the table alone as CSV or JSON"
+        refuse_ending(path, _NOT_SAVED, "Parquet (.parquet)", tables)
         about = {
             "kind": type(self).__name__,
             "guarantee": self.guarantee.to_dict(),

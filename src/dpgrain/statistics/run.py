@@ -108,8 +108,9 @@ class Measured:
         if not len(self.groups) or count > _STANDS_OUT * noise:
             return self.asked
         said = (
-            f"next to no numbers were seen, {max(count, 0):,.0f} ± {noise:,.0f} in all: ask the "
-            "curator whether the column holds numbers and how decimals are written (--check)"
+            f"next to no numbers were seen, {max(count, 0):,.0f} in all with a standard error of "
+            f"{noise:,.0f}: ask the curator whether the column holds numbers and how decimals are "
+            "written (--check)"
         )
         return replace(self.asked, care=(said, *self.asked.care))
 
