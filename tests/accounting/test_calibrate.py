@@ -34,7 +34,7 @@ CONTRIBUTIONS = [
     st.floats(1e-15, 0.1),
     st.sampled_from(CONTRIBUTIONS),
     st.sampled_from(RELATIONS),
-    st.sampled_from([1, 2, 10, 1000]),
+    st.sampled_from([1, 2, 10, 1000, 2**31]),
 )
 @examples(150)
 def test_calibrated_noise_keeps_its_promise_and_wastes_nothing(

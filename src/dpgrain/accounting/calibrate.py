@@ -211,12 +211,10 @@ def calibrate_gaussian(
     >>> round(calibrate_gaussian(1.0, 1e-5).noise_multiplier, 4)
     3.7306
     """
-    shares = [1.0] * _validate.integer(minimum=1, count=count)
+    count = _validate.integer(minimum=1, count=count)
     contribution = Contribution() if contribution is None else contribution
-    (first, *_) = gaussian_multipliers(
-        epsilon, delta, [contribution] * len(shares), shares, relation, unit
-    )
-    return Gaussian(first, contribution, count)
+    (noise,) = _multipliers(epsilon, delta, [contribution], [1 / count], relation, unit, count)
+    return Gaussian(noise, contribution, count)
 
 
 def gaussian_multipliers(
@@ -244,8 +242,6 @@ def gaussian_multipliers(
     >>> [round(s, 3) for s in gaussian_multipliers(1, 1e-5, [Contribution()] * 2, [1, 3])]
     [7.461, 4.308]
     """
-    epsilon = _validate.positive(epsilon=epsilon)
-    delta = _validate.delta(allow_zero=False, delta=delta)
     if len(shares) != len(contributions):
         raise ParameterError(
             f"shares must be one for each of {counted(len(contributions), 'contribution')}, not "
@@ -253,6 +249,25 @@ def gaussian_multipliers(
             name="shares",
         )
     total = sum(_validate.positive(share=share) for share in shares)
+    parts = [share / total for share in shares]
+    return _multipliers(epsilon, delta, contributions, parts, relation, unit)
+
+
+def _multipliers(
+    epsilon: float,
+    delta: float,
+    contributions: Sequence[Contribution],
+    shares: Sequence[float],
+    relation: Relation,
+    unit: Unit | None,
+    count: int = 1,
+) -> list[float]:
+    """Return the noise multipliers of releases, all of which are made a number of times.
+
+    The shares of μ² are those of each release made once.
+    """
+    epsilon = _validate.positive(epsilon=epsilon)
+    delta = _validate.delta(allow_zero=False, delta=delta)
     for contribution in contributions:
         _validate.instance(Contribution, contribution=contribution)
     mu = gaussian_mu(epsilon, delta)
@@ -264,11 +279,10 @@ def gaussian_multipliers(
     while True:
         mu *= 1 - margin
         multipliers = [
-            one / (mu * math.sqrt(share / total))
-            for one, share in zip(sensitivities, shares, strict=True)
+            one / (mu * math.sqrt(share)) for one, share in zip(sensitivities, shares, strict=True)
         ]
         # We ask what the accountant will ask, with its rounding.
-        spent = math.hypot(
+        spent = math.sqrt(count) * math.hypot(
             *(one / noise for one, noise in zip(sensitivities, multipliers, strict=True))
         )
         if all(gaussian_epsilon(delta, asked) <= epsilon for asked in (mu, spent)):

@@ -49,6 +49,41 @@ def test_times_are_microseconds_or_null(
     assert found.cast(pa.int64()).to_pylist() == expected
 
 
+def _runs(values: pa.Array) -> pa.Array:
+    ends = pa.array(range(2, 2 * len(values) + 1, 2), pa.int16())
+    return pa.RunEndEncodedArray.from_arrays(ends, values)
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        _runs(pa.array(["x", None, "y"])),
+        _runs(pa.array(["x", None, "y"]).dictionary_encode()),
+        pa.DictionaryArray.from_arrays(
+            pa.array([0, 0, None, None, 2, 2]), _runs(pa.array(["x", "y"]))
+        ),
+    ],
+    ids=["runs", "runs of a dictionary", "dictionary of runs"],
+)
+@pytest.mark.parametrize("first", [0, 1, 3])
+def test_runs_of_any_values_are_read(column: pa.Array, first: int) -> None:
+    values = ["x", "x", None, None, "y", "y"][first:]
+    table = dg.read(pa.table({"page": column.slice(first)}))
+    assert table.schema == {"page": "VARCHAR"}
+    found = dg.count(
+        table, by="page", domain=["x", "y"], unit=dg.Record(), clip=1.0, noise="laplace",
+        epsilon=40.0, random_state=1,
+    )  # fmt: skip
+    assert found.estimate.round().tolist() == [values.count("x"), values.count("y")]
+
+
+def test_runs_in_a_stream_are_refused_by_name_where_they_cannot_be_read() -> None:
+    rows = pa.table({"page": _runs(pa.array(["x", "y"]).dictionary_encode())})
+    table = dg.read(rows.to_reader())
+    with pytest.raises(dg.SchemaError, match="'page' has type run_end_encoded"):
+        dg.count(table, by="page", unit=dg.Record(), epsilon=1.0)
+
+
 def test_days_of_milliseconds_are_days_or_null() -> None:
     found = readable_column(as_kind(pa.date64())).cast(pa.int32()).to_pylist()
     assert found == [0, -1, None, None, None, 10**16 // 86_400_000, None, None]

@@ -115,7 +115,7 @@ def readable_column(column: pa.ChunkedArray) -> pa.ChunkedArray:
 def _readable_times(chunk: pa.Array) -> pa.Array:
     """Return times as microseconds, and days as days; those beyond their range are nulls."""
     if pa.types.is_run_end_encoded(chunk.type):
-        chunk = pc.run_end_decode(chunk)
+        chunk = _of_runs(chunk)
     if pa.types.is_dictionary(chunk.type) and pa.types.is_temporal(chunk.type.value_type):
         chunk = chunk.cast(chunk.type.value_type)
     if pa.types.is_date64(chunk.type):
@@ -214,12 +214,12 @@ def valid_texts(table: pa.Table) -> pa.Table:
 
 def _valid_chunk(chunk: pa.Array) -> pa.Array:
     if pa.types.is_run_end_encoded(chunk.type):
-        return _valid_chunk(pc.run_end_decode(chunk))
+        return _valid_chunk(_of_runs(chunk))
     if pa.types.is_dictionary(chunk.type):
         names = _valid_chunk(chunk.dictionary)
         if names is chunk.dictionary:
             return chunk
-        return pa.DictionaryArray.from_arrays(chunk.indices, names).cast(chunk.type)
+        return pa.DictionaryArray.from_arrays(chunk.indices, names, ordered=chunk.type.ordered)
     if chunk.type not in _BYTES:
         return chunk
     try:
@@ -228,6 +228,12 @@ def _valid_chunk(chunk: pa.Array) -> pa.Array:
         values = [_decoded(value) for value in chunk.cast(_BYTES[chunk.type])]
         return pa.array(values, chunk.type)
     return chunk
+
+
+def _of_runs(chunk: pa.Array) -> pa.Array:
+    """Return the value of each row of runs; Arrow itself decodes those of plain values alone."""
+    rows = np.arange(chunk.offset, chunk.offset + len(chunk))
+    return chunk.values.take(pa.array(np.searchsorted(chunk.run_ends, rows, side="right")))
 
 
 _BYTES = {
