@@ -134,9 +134,8 @@ def test_a_wrong_word_is_told_with_the_usage(command: Command) -> None:
 
 
 def test_a_warning_is_one_sentence(visits: Path, command: Command) -> None:
-    done = command(
-        "count", visits, *OF_USERS, "--delta", "0.5", "--n-users", "300", "--noise", "gaussian"
-    )
+    promise = ("--user", "person", "--unit", "user", "--epsilon", "2", "--delta", "0.5")
+    done = command("count", visits, *promise, "--n-users", "300", "--noise", "gaussian")
     assert done.returncode == 0, done.stderr
     assert done.stderr.startswith("Warning: ")
     assert len(done.stderr.strip().splitlines()) == 1

@@ -201,6 +201,22 @@ def test_errors_call_parameters_by_their_options(
     assert (str(found), found.name) == (sentence, name)
 
 
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        (("--epsilon", "2", "--n-users", "3", "--epsilon", "2"), "--epsilon"),
+        (("--n-users=3", "--n-users=4"), "--n-users"),
+        (("--n-users", "3", "--odd-one", "--odd-one"), "--odd-one"),
+    ],
+)
+def test_an_option_of_one_value_is_not_stated_twice(words: tuple[str, ...], name: str) -> None:
+    found = run("ask", *words).exception
+    assert isinstance(found, ParameterError)
+    assert (str(found), found.name) == (f"{name} is stated twice; state it once.", name)
+    assert run("ask", "--n-users", "3", "--by", "a", "--by", "b").exit_code == 0
+    assert SAID[-1][1] == ["a", "b"]
+
+
 def test_a_group_imports_a_command_when_it_is_asked_for() -> None:
     lazy = group(
         "What there is.", {"All": {"ask": f"{__name__}:ask", "gone": "no.such.module:gone"}}

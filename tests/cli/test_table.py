@@ -89,7 +89,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "--per-user 'amounts' is not a column of the table; it has who, page, amount.",
         ),
         (
-            (*PEOPLE, "spent=amount:sum", "--unit", "record"),
+            ("mean", "--user", "who", "--unit", "record", *PEOPLE[5:], "spent=amount:sum"),
             "--per-user goes with --unit user, not record: each row is made of all that a person "
             "holds, or with elements of a column of --per-user-by.",
         ),

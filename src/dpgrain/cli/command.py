@@ -21,6 +21,7 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 from dpgrain._files import no_output_is_read
+from dpgrain._wording import first_repeated
 from dpgrain.cli.document import running
 from dpgrain.cli.printing import errors
 from dpgrain.cli.spelling import options, options_of, spelled
@@ -80,11 +81,14 @@ class _Grouped(TyperCommand):
         """Read the words of a command; one that is misspelt is told the nearest."""
         stated = tuple(args)
         try:
-            return list(super().parse_args(ctx, args))
+            rest = list(super().parse_args(ctx, args))
         except Exception as error:
             _name_the_nearest(error)
             _name_the_number(error, stated)
             raise
+        _, _, order = self.make_parser(ctx).parse_args(list(stated))
+        _refuse_repeated(order)
+        return rest
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command, whose words are known while it runs."""
@@ -142,6 +146,13 @@ class _Grouped(TyperCommand):
                 text = text.removesuffix("  [required]") if own == _ARGUMENTS else text
                 groups.setdefault(name, []).append((name_of, text))
         return groups
+
+
+def _refuse_repeated(options: Sequence[Any]) -> None:
+    """Refuse an option of one value that is stated again, of which the last would be taken."""
+    once = [each.opts[0] for each in options if not getattr(each, "multiple", False)]
+    if (twice := first_repeated(once)) is not None:
+        raise ParameterError(f"{twice} is stated twice; state it once.", name=twice)
 
 
 def _name_the_nearest(error: Any) -> None:
