@@ -135,6 +135,7 @@ FOUND_METHODS: tuple[tuple[str, str, str, str], ...] = (
     ("dpgrain.UserTable", "derive", "columns", "a frame"),
     ("dpgrain.UserTable", "per_user", "by", "3.7"),
     ("dpgrain.UserTable", "join", "columns", "an odd object"),
+    ("dpgrain.UserTable", "with_cells", "by", "a long text"),
     ("dpgrain.Ledger", "charge", "again", "a series"),
     ("dpgrain.Ledger", "charge", "mark", "[None, 1]"),
     ("dpgrain.Histogram", "pivot", "rows", "{1: [2]}"),

@@ -323,7 +323,7 @@ def _arrow_table(source: Any) -> pa.Table:
     if isinstance(source, pa.Table):
         return source
     if isinstance(source, str | Path):
-        return read_file(Path(source))
+        return read_file(_validate.path(by=source))
     if hasattr(source, "to_arrow"):
         return source.to_arrow()
     if type(source).__module__.startswith("pandas"):
