@@ -133,3 +133,26 @@ def test_rows_with_an_owner_whose_name_cannot_be_read_are_left_out(tmp_path: Pat
     # One that is missing owns nothing, and the row is the other's alone.
     table = dg.read(pa.table({"s": senders, "r": pa.nulls(count, pa.string())}), user=["s", "r"])
     assert _bounded(table, 1) == [float(count)]
+
+
+def test_the_curator_is_told_of_owners() -> None:
+    rows = pa.table(
+        {
+            "sender": ["ann", "bob", None, "cy", "x" * 70_000, "ann"],
+            "receiver": ["bob", "bob", None, None, "ann", "dee"],
+            "cost": ["1", "2,5", "x", "4", "5", "6"],
+        }
+    )
+    table = dg.read(rows, user=["sender", "receiver"], types={"cost": "DOUBLE"})
+    counts = table.check_counts(value="cost")
+    assert counts["rows"] == 5
+    assert counts["rows without an owner (left out)"] == 1
+    assert counts["rows of which an owner's name cannot be read (left out, of all rows)"] == 1
+    # Whoever owns both sides of a record owns one.
+    assert (counts["owners with a record"], counts["most records of one owner"]) == (4, 2)
+    assert counts["cells of 'cost' that are not numbers (left out)"] == 2
+    some = table.filter("cost < 2")
+    assert some.check_counts()["owners with a record"] == 2
+    text = some.check()
+    assert text.startswith("For the curator only")
+    assert "2  owners with a record" in text

@@ -16,6 +16,7 @@ from dpgrain._types import BoolArray, FloatArray, IntArray
 from dpgrain.errors import ParameterError, SchemaError
 from dpgrain.owners.pairs import Pairs
 from dpgrain.tables.elements import cell_labels
+from dpgrain.tables.engines.check import check_owners, in_words
 from dpgrain.tables.engines.column_types import INTEGERS, TRUTH
 from dpgrain.tables.engines.derived import Derived, FilteredSource
 from dpgrain.tables.engines.protocol import Engine
@@ -182,6 +183,37 @@ class SharedTable:
     def with_days(self, name: str, of: str, zone: str | None = None) -> SharedTable:
         """Return the table with a column of days; see :meth:`UserTable.with_days`."""
         return self._of_rows(self.rows.with_days(name, of, zone))
+
+    def check(
+        self,
+        item: str | Sequence[str] | None = None,
+        weight: str | None = None,
+        **asked: Any,
+    ) -> str:
+        """Report bad values in rows to the curator: **not private, not to be published**.
+
+        See :meth:`UserTable.check`, whose arguments it takes.
+        """
+        return in_words(self.check_counts(item, weight, **asked))
+
+    def check_counts(
+        self,
+        item: str | Sequence[str] | None = None,
+        weight: str | None = None,
+        **asked: Any,
+    ) -> dict[str, int]:
+        """Count bad values in rows for the curator: **not private, not to be published**.
+
+        See :meth:`UserTable.check_counts`, whose arguments it takes.
+
+        >>> from dpgrain import read
+        >>> mail = pa.table({"sender": ["ann", "bob", None], "receiver": ["bob", "bob", None]})
+        >>> counts = read(mail, user=["sender", "receiver"]).check_counts()
+        >>> counts["owners with a record"], counts["rows without an owner (left out)"]
+        (2, 1)
+        """
+        counts = self.rows.check_counts(item, weight, **asked)
+        return {**counts, **check_owners(self.rows, self.owners)}
 
     def per_user(self, **_: Any) -> NoReturn:
         """Refuse one row of each user: a record of two people would be in the rows of both.

@@ -88,6 +88,40 @@ def check(
     return {**nothing, **result}
 
 
+def check_owners(table: Rows, owners: Sequence[str]) -> dict[str, int]:
+    """Count for the curator what concerns owners, of whom a record may have several.
+
+    Args:
+        table: the records.
+        owners: the columns that name owners.
+    """
+    names = {owner: key(owner, table.schema[owner]) for owner in owners}
+    held = f"list_distinct([{', '.join(names.values())}])"
+    with DuckDB(table) as engine:
+        (row,) = engine.ask(
+            f"SELECT count(*) FILTER (len({held}) = 0) AS nobodys FROM source", owners
+        ).to_pylist()
+        (people,) = engine.ask(
+            "SELECT count(*) AS people, coalesce(max(n), 0) AS most FROM (SELECT count(*) AS n FROM "
+            f"(SELECT unnest({held}) AS owner FROM source) GROUP BY owner)",
+            owners,
+        ).to_pylist()
+    whole = as_read(table.source)
+    lost = " OR ".join(
+        f"({quoted(owner)} IS NOT NULL AND {sql} IS NULL)" for owner, sql in names.items()
+    )
+    with DuckDB(replace(table, source=whole, schema=whole.columns(), cells={})) as engine:
+        (unread,) = engine.ask(
+            f"SELECT count(*) FILTER ({lost}) AS unread FROM source", owners
+        ).to_pylist()
+    return {
+        "rows without an owner (left out)": row["nobodys"],
+        "rows of which an owner's name cannot be read (left out, of all rows)": unread["unread"],
+        "owners with a record": people["people"],
+        "most records of one owner": people["most"],
+    }
+
+
 def _reads_as_nothing(table: Rows, numbers: Sequence[str]) -> dict[str, int]:
     """Count the cells of columns of text, in all rows, where none is of the type that is stated.
 
