@@ -19,7 +19,7 @@ from dpgrain.learn import minimise
 from dpgrain.noise import SeededSource
 from dpgrain.papers import Known
 
-sb = experiment("shuffle_baselines")
+sb: Any = experiment("shuffle_baselines")
 sh = experiment("shuffle")
 mpl.use("Agg")
 

@@ -407,10 +407,12 @@ def claimed_mu(plan: Candidate) -> float:
 
 def audit(plan: Candidate, trials: int = 800) -> float:
     """A lower bound on μ of all looks, by who reads all that is published."""
-    source, scores = SystemSource(), []
-    for vectors in (PRESENT, ABSENT):
-        scores.append(np.array([told(plan, vectors, source) for _ in range(trials)]))
-    return mu_below(*scores)
+    source = SystemSource()
+    present, absent = (
+        np.array([told(plan, vectors, source) for _ in range(trials)])
+        for vectors in (PRESENT, ABSENT)
+    )
+    return mu_below(present, absent)
 
 
 def told(plan: Candidate, vectors: Vectors, source: Source) -> float:
