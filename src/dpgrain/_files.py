@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from dpgrain import _validate
 from dpgrain._later import later
 from dpgrain.errors import DataError, ParameterError
 
@@ -25,11 +26,31 @@ else:
 
 # The SHA-256 hash of the numbers that a guarantee is about, in the file of that guarantee.
 NUMBERS = "numbers"
+# Endings of files that a page is none of.
+_NO_PAGES = (".csv", ".json", ".parquet", ".xlsx", ".pdf", ".png", ".svg")
 _Known: TypeAlias = Path | tuple[int, int]
+
+
+def is_there(path: Path) -> bool:
+    """Return whether there is a file or a folder; none has a name that is too long to be one.
+
+    Args:
+        path: the path.
+
+    >>> is_there(Path(".")), is_there(Path("x" * 5000))
+    (True, False)
+    """
+    try:
+        return path.exists()
+    except (OSError, ValueError):
+        return False
 
 
 @contextmanager
 def _writing(path: Path) -> Iterator[None]:
+    if not _validate.is_written(str(path)):
+        # Arrow takes names in UTF-8 alone, and would say so when a release is made.
+        raise DataError(f"{str(path)!r} cannot be written: choose a name in UTF-8.")
     try:
         yield
     except OSError as error:
@@ -38,7 +59,14 @@ def _writing(path: Path) -> Iterator[None]:
         ) from error
 
 
-def refuse_ending(path: str | Path, others: Sequence[str], written: str, instead: str = "") -> None:
+def refuse_ending(
+    path: str | Path,
+    others: Sequence[str],
+    written: str,
+    *,
+    instead: str = "",
+    name: str = "path",
+) -> None:
     """Raise where a file's name says that it is of another kind than what is written.
 
     Args:
@@ -46,16 +74,31 @@ def refuse_ending(path: str | Path, others: Sequence[str], written: str, instead
         others: the endings of other kinds.
         written: what is written, with its ending, such as ``"a page of HTML (.html)"``.
         instead: what writes those other kinds, in words; empty where nothing does.
+        name: the parameter.
 
     Raises:
         ParameterError: if the name has one of these endings.
     """
     if Path(path).suffix.lower() in others:
         raise ParameterError(
-            f"path {str(path)!r} is written as {written}: choose that ending"
+            f"{name} {str(path)!r} is written as {written}: choose that ending"
             f"{f'; {instead}' if instead else ''}.",
-            name="path",
+            name=name,
         )
+
+
+def check_page(path: str | Path | None, *, name: str = "path") -> None:
+    """Raise where a page is to have the name of a file of another kind, before anything is published.
+
+    Args:
+        path: the page; None for none.
+        name: the parameter.
+
+    Raises:
+        ParameterError: if it has.
+    """
+    if path is not None:
+        refuse_ending(path, _NO_PAGES, "a page of HTML (.html)", name=name)
 
 
 @contextmanager
@@ -75,6 +118,7 @@ def whole_file(path: Path, *, promise: Mapping[str, Any] | None = None) -> Itera
     comes before the new numbers.
     """
     with _writing(path), ExitStack() as stack:
+        _require_file(path)
         part = stack.enter_context(_part_of(path))
         yield part
         beside = guarantee_beside(path)
@@ -90,6 +134,12 @@ def whole_file(path: Path, *, promise: Mapping[str, Any] | None = None) -> Itera
             _remove(beside, path)
             said.replace(beside)
         part.replace(path)
+
+
+def _require_file(path: Path) -> None:
+    """Raise if something stands there that a file would replace, and is none: a folder, or a device."""
+    if is_there(path) and not path.is_file():
+        raise DataError(f"{str(path)!r} is no file, and is not replaced by one; name a file.")
 
 
 @contextmanager
@@ -126,7 +176,7 @@ def promise_beside(path: Path) -> dict[str, Any] | None:
         DataError: if it is about other numbers than those in the file, or a file cannot be read.
     """
     beside = guarantee_beside(path)
-    if not beside.exists():
+    if not is_there(beside):
         return None
     try:
         about = json.loads(beside.read_text(encoding="utf-8"))
@@ -183,7 +233,7 @@ def check_folder(path: Path) -> None:
     Raises:
         DataError: if there is none and none can be made.
     """
-    there = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
+    there = next(parent for parent in (path, *path.absolute().parents) if is_there(parent))
     if there != path:
         check_writable(there / path.name)
     elif not path.is_dir():
@@ -208,8 +258,7 @@ def check_writable(path: str | Path) -> None:
     """
     path = Path(path)
     with _writing(path):
-        if path.is_dir():
-            raise IsADirectoryError(path)
+        _require_file(path)
         with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}."):
             pass
 

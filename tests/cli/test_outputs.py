@@ -29,7 +29,9 @@ COMMANDS = {
     ],
     f"{COUNT} --cells shelf=page:shelves.csv --save": ["visits.parquet", "shelves.csv"],
     f"histogram visits*.parquet {PROMISE} --user who --item page --unit element --element "
-    "shelves.csv --ledger l --report": ["visits.parquet", "shelves.csv", "l"],
+    "shelves.csv --ledger l --report": ["visits.parquet", "l"],
+    f"histogram visits*.parquet {PROMISE} --user who --item page --unit element --element "
+    "shelves.csv --output": ["shelves.csv"],
     f"mean-of-users visits.parquet {PROMISE} --user who --columns age,seconds --bound 100 --n-users "
     "600 --ledger visits.json --output": ["visits.json"],
     f"{FIT} --ledger visits.json --output": ["visits.json"],

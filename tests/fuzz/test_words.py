@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -56,10 +57,22 @@ def test_whatever_words_a_command_is_given_it_ends_in_a_sentence(
     assert not faults, "\n".join(faults)
 
 
+LONG = "x" * 300
+COUNT = "visits.parquet --user person --by page --unit user --epsilon 1 --delta 1e-6"
+FIT = " ".join(words.commands()["fit"][1].rest)
 # Lines that ended in other errors, wrote something all the same, or took a wrong value for a right one.
 FOUND = (
     ("ledger renew", "visits.ledger 1 --epsilon 1 --delta nan"),
     ("ledger show", "/"),
+    ("guarantee", f"{LONG}.parquet"),
+    ("predict", f"{LONG}.json new.parquet --output p.csv"),
+    ("count", f"{COUNT} --domain {LONG}.csv"),
+    ("count", f"{COUNT} --element {LONG}.csv"),
+    ("run", f"releases.toml --folder {LONG}"),
+    # What was published was charged before, and lost.
+    ("count", f"{COUNT} --ledger visits.ledger --output \udcff.csv"),
+    ("count", f"{COUNT} --ledger visits.ledger --report p.csv"),
+    ("fit", f"{FIT} --ledger visits.ledger --report p.csv"),
     ("ledger init", "/ --name visits --unit user --epsilon 1"),
 )
 
@@ -67,6 +80,14 @@ FOUND = (
 @pytest.mark.parametrize(("name", "rest"), FOUND)
 def test_what_was_found_is_refused(name: str, rest: str, place: Place) -> None:
     assert place.run(Line(tuple(name.split()), tuple(rest.split()))).code in (1, 2)
+
+
+def test_a_device_is_not_replaced_by_a_file(place: Place) -> None:
+    place.anew()
+    os.mkfifo(pipe := place.folder / "pipe.csv")
+    ended = place.run(Line(("count",), tuple(f"{COUNT} --output pipe.csv".split())))
+    assert ended.code == 1
+    assert pipe.is_fifo()
 
 
 # -- what sees a fault --

@@ -48,6 +48,11 @@ share = 0.25
 MISTAKES: dict[str, tuple[str, str, str]] = {
     "table": ("[table]", "[tabel]", "'tabel' is not a table of a file of releases; did you mean"),
     "report": ('"all.html"', "5", "the file: report must be a text, not 5."),
+    "ending of the report": (
+        '"all.html"',
+        '"all.csv"',
+        "all.csv' is written as a page of HTML (.html): choose that ending.",
+    ),
     "key of table": (
         "user =",
         "usr =",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 import typer
 
 from dpgrain import learn
-from dpgrain._files import check_outputs
+from dpgrain._files import check_outputs, check_page
 from dpgrain._later import later
 from dpgrain.cli import options as given
 from dpgrain.cli.command import PROMISE, RESULTS, TABLE, seldom
@@ -220,6 +220,7 @@ class Asked(Publishing, People, Features):
         if classes is not None:
             parameters["classes"] = _labels(classes, self.target, table)
         check_outputs([self.output, self.report])
+        check_page(self.report, name="--report")
         estimator: LinearModel = getattr(learn, KINDS[self.kind])(**parameters)
         with self.charging():
             model = columns_of_tables.fit_columns(

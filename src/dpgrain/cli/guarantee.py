@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 import typer
 
 from dpgrain import accounting
-from dpgrain._files import guarantee_beside
+from dpgrain._files import guarantee_beside, is_there
 from dpgrain._later import later
 from dpgrain._progress import Progress
 from dpgrain._wording import powers
@@ -315,7 +315,7 @@ def guarantee(
             "Give either a saved release or a mechanism, such as --noise-multiplier 4."
         )
     else:
-        if guarantee_beside(release).exists():
+        if is_there(guarantee_beside(release)):
             promise = guarantees.Guarantee.beside(release)
         else:
             saved = releases.Release.load(release)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpgrain import statistics
-from dpgrain._files import check_outputs
+from dpgrain._files import check_outputs, check_page, is_there
 from dpgrain._later import later
 from dpgrain.cli import options as given
 from dpgrain.cli.declared import declared, docstring
@@ -244,7 +244,7 @@ class Asked(Publishing, People):
             raise ParameterError("Give --element, the column of cells, such as --element page.")
         by: Any = self.element
         if by is not None and by not in table.schema and Path(by).suffix:
-            if not Path(by).exists():
+            if not is_there(Path(by)):
                 raise SchemaError(
                     f"--element {by!r} is no column of the table, and no file; {table.like(by)}."
                 )
@@ -273,6 +273,7 @@ class Asked(Publishing, People):
             )
         outputs = [self.output, self.report, self.save, self.plot]
         check_outputs(outputs)
+        check_page(self.report, name="--report")
         if self.save is not None and self.save.suffix.lower() != ".parquet":
             raise ParameterError(f"--save must end in .parquet, not {str(self.save)!r}.")
         with self.charging():

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from dpgrain import _validate
-from dpgrain._files import check_folder, check_outputs, guarantee_beside, note_read
+from dpgrain._files import check_folder, check_outputs, check_page, guarantee_beside, note_read
 from dpgrain.errors import DataError, DpgrainError, ParameterError
 from dpgrain.releases.keys import Key, check_keys, keys_of
 from dpgrain.releases.kinds import KINDS, Asked, Kind
@@ -583,6 +583,7 @@ def _check_outputs(file: File, mistakes: Mistakes) -> None:
         beside = [] if path == file.report else [guarantee_beside(path)]
         try:
             check_outputs([path, *beside], taken, new=file.folder)
+            check_page(path if path == file.report else None, name="report")
         except DpgrainError as error:
             mistakes.caught(place, error)
         taken += [path, *beside]

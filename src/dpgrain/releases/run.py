@@ -9,7 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from dpgrain import _validate
-from dpgrain._files import check_outputs, make_folder, no_output_is_read, whole_file
+from dpgrain._files import (
+    check_outputs,
+    is_there,
+    make_folder,
+    no_output_is_read,
+    whole_file,
+)
 from dpgrain._progress import Progress
 from dpgrain._shown import ShownReleases
 from dpgrain.errors import RefusedError
@@ -193,7 +199,7 @@ def _charged(
 
 def _refuse_again(plan: PlannedReleases) -> None:
     """Refuse to replace what an earlier run has published; an open ledger refuses the run itself."""
-    there = [path for path in plan.file.outputs if path.exists()]
+    there = [path for path in plan.file.outputs if is_there(path)]
     if there:
         raise RefusedError(
             f"{str(there[0])!r} is there already: what an earlier run published stands. State "
@@ -215,7 +221,7 @@ def told_of_outputs(plan: PlannedReleases) -> Iterator[None]:
 
 def _missing(plan: PlannedReleases) -> str:
     """Say which outputs are missing, with a space before; nothing if none is."""
-    missing = [repr(str(path)) for path in plan.file.outputs if not path.exists()]
+    missing = [repr(str(path)) for path in plan.file.outputs if not is_there(path)]
     return f" Missing of its outputs: {', '.join(missing)}." if missing else ""
 
 

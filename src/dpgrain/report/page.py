@@ -19,7 +19,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from dpgrain import __version__
-from dpgrain._files import refuse_ending, whole_file
+from dpgrain._files import check_page, whole_file
 from dpgrain._wording import powers
 from dpgrain.provenance import IN_WORDS
 from dpgrain.publishing.guarantee import Guarantee
@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 # is ever cut.
 _SENTENCE_LETTERS = 20_000
 _EVENT_LETTERS = 2000
-# Endings of files that a page is none of.
-_NOT_HTML = (".csv", ".json", ".parquet", ".xlsx", ".pdf", ".png", ".svg")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -252,7 +250,7 @@ def write_page(path: str | Path, html: Callable[[], str]) -> Path:
         ParameterError: if its name has the ending of another kind of file.
         DataError: if the file cannot be written; none is left behind then.
     """
-    refuse_ending(path, _NOT_HTML, "a page of HTML (.html)")
+    check_page(path)
     path = Path(path)
     with whole_file(path) as part:
         part.write_text(html(), encoding="utf-8")

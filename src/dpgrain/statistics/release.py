@@ -16,7 +16,14 @@ import pyarrow as pa
 from numpy.typing import ArrayLike
 
 from dpgrain import _fields, _validate
-from dpgrain._files import note_read, plain_values, promise_beside, refuse_ending, whole_file
+from dpgrain._files import (
+    is_there,
+    note_read,
+    plain_values,
+    promise_beside,
+    refuse_ending,
+    whole_file,
+)
 from dpgrain._shown import ShownRelease
 from dpgrain._types import FloatArray, IntArray
 from dpgrain.errors import DataError, ParameterError
@@ -293,7 +300,7 @@ class Release(ShownRelease, ABC):
             DataError: if the file cannot be written.
         """
         tables = "write(), or --output, writes the table alone as CSV or JSON"
-        refuse_ending(path, _NOT_SAVED, "Parquet (.parquet)", tables)
+        refuse_ending(path, _NOT_SAVED, "Parquet (.parquet)", instead=tables)
         about = {
             "kind": type(self).__name__,
             "guarantee": self.guarantee.to_dict(),
@@ -324,7 +331,7 @@ class Release(ShownRelease, ABC):
 
         path = _validate.path(path=path)
         note_read(path)
-        if not path.exists():
+        if not is_there(path):
             raise DataError(f"The file {str(path)!r} does not exist; check the path.")
         promise_beside(Path(path))
         try:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from dpgrain import _validate
-from dpgrain._files import note_read
+from dpgrain._files import is_there, note_read
 from dpgrain.errors import DataError, ParameterError
 from dpgrain.inputs import labels
 from dpgrain.tables.elements import read_file
@@ -47,7 +47,7 @@ def _tuples(path: Path, keys: Sequence[str], rows: UserTable) -> list[tuple[Any,
 
 def _first_column(path: Path, integers: bool) -> list[Any]:
     """Return the first column of a Parquet or CSV file, or the lines of a text file."""
-    if not path.exists():
+    if not is_there(path):
         raise DataError(
             f"The domain {str(path)!r} is no file; write its items to a text file, one a line, and "
             "name that."
