@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,9 @@ from tests.accounting.losses import sampling_rates
 
 from dpgrain.accounting import SampledGaussian
 from dpgrain.accounting.losses.compose import _infinite, composed_epsilon
-from dpgrain.accounting.losses.pairs import Response
+from dpgrain.accounting.losses.curves import Group
+from dpgrain.accounting.losses.on_a_grid import Law, Losses
+from dpgrain.accounting.losses.pairs import Mixtures, Pair, Response, binomial_weights
 from dpgrain.units import Relation
 
 Array = NDArray[np.float64]
@@ -160,3 +163,47 @@ def test_rare_losses_beyond_the_answer_do_not_spoil_it(
     low, high = event.epsilon(delta, bounds=True)
     assert 0 < low <= high <= 1.005 * low
     assert delta * 0.98 <= event.delta(high) <= delta * 1.02
+
+
+def of_several(elements: int, rate: float, shift: float) -> Mixtures:
+    """Some elements of one person, each drawn on its own."""
+    weights = binomial_weights(elements, rate)
+    return Mixtures(tuple((w, j * shift) for j, w in enumerate(weights)), ((1.0, 0.0),))
+
+
+@pytest.mark.search
+@pytest.mark.parametrize(
+    ("elements", "rate", "shift", "rounds"),
+    [(16, 0.0044, 0.67, 40), (16, 0.0044, 0.67, 10), (30, 0.001, 1.5, 30), (8, 0.01, 1.0, 20)],
+)
+@pytest.mark.parametrize("delta", [1e-3, 1e-8])
+def test_parts_that_are_next_to_impossible_do_not_spoil_the_rest(
+    elements: int, rate: float, shift: float, rounds: int, delta: float
+) -> None:
+    """All of many elements are hardly ever drawn: ε of 16 was a quarter larger than it is."""
+    several = ((of_several(elements, rate, shift), rounds),)
+    claimed = composed_epsilon(several, delta)
+    one = SampledGaussian(1 / shift, rate, rounds).loss()
+    assert claimed <= Group(one, elements).epsilon(delta)
+    assert composed_epsilon(several, delta, upper=False) >= claimed * 0.998
+
+
+@dataclass(frozen=True)
+class Whole(Pair):
+    """Mixtures whose law is put on a grid with losses that are too rare to matter."""
+
+    pair: Mixtures
+
+    def look(self) -> Law:
+        return self.pair.look()
+
+    def losses(self, step: float, tail: float, floor: float, *, upper: bool = True) -> Losses:
+        return self.pair.losses(step, min(tail, 1e-28), floor, upper=upper)
+
+
+def test_mass_that_wraps_around_is_no_part_of_a_bound_from_below() -> None:
+    """An answer below the ε of a window has to be farther from what comes back from above it."""
+    pair = of_several(16, 0.0044, 1 / 1.49)
+    for rounds, delta in ((10, 1e-20), (40, 1e-10), (3, 1e-8)):
+        largest = composed_epsilon(((pair, rounds),), delta)
+        assert composed_epsilon(((Whole(pair), rounds),), delta, upper=False) <= largest

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.fft import irfft, next_fast_len, rfft
@@ -29,6 +29,8 @@ _MOST_POINTS = 1 << 21
 # The mass e^{this}, relative to δ, may count as infinite loss; and this mass of the smallest losses may
 # be put together.
 _TAIL_LOG_MASS, _FLOOR_MASS = -12.0, 1e-8
+# Logarithm of the quotient by which δ may lie below what it is expected to be at most.
+_SPARE_LOG_DELTA = 5.0
 # Tries, at most, of a question whose answer lies elsewhere than it seemed.
 _MOST_LOOKS = 4
 # Steps, at most, of a search for an answer by the δ of several ε.
@@ -58,6 +60,16 @@ class _Saddle:
             for name, worst in (("epsilon", math.inf), ("log_delta", 0.0), ("deviation", math.inf)):
                 object.__setattr__(self, name, worst)
 
+    def expecting(self, delta: float) -> _Saddle:
+        """Return the place where δ is expected to be less than the bound that is known.
+
+        What counts as infinite loss is then less as well, and not much less than it may be: the tilted
+        sum would be made of the rarest losses.
+        """
+        if not delta > 0:
+            return self
+        return replace(self, log_delta=min(self.log_delta, math.log(delta) + _SPARE_LOG_DELTA))
+
 
 @fails_closed(1.0)
 def composed_delta(pairs: Counted, epsilon: float, *, upper: bool = True) -> float:
@@ -73,14 +85,25 @@ def composed_delta(pairs: Counted, epsilon: float, *, upper: bool = True) -> flo
     saddles = [(_at_epsilon(way, epsilon), way) for way in _both_ways(pairs)]
     for saddle, way in sorted(saddles, key=lambda one: -one[0].log_delta):
         # The first look is a bound as well, so a way that cannot be the larger one is not composed.
-        rough = math.exp(saddle.log_delta)
-        if rough > answer:
-            summed = _Sum.of(way, saddle, upper)
-            one = (
-                (1.0 if upper else 0.0) if summed is None else or_worst(summed.delta(epsilon), 1.0)
-            )
-            answer = max(answer, min(one, rough) if upper else one)
+        if math.exp(saddle.log_delta) > answer:
+            answer = max(answer, _delta_one_way(way, saddle, upper=upper))
     return min(answer, 1.0)
+
+
+def _delta_one_way(way: Counted, saddle: _Saddle, *, upper: bool) -> float:
+    """Bound δ at the ε of a place, for one order of the neighbours."""
+    answer = math.exp(saddle.log_delta) if upper else 0.0
+    for _ in range(_MOST_LOOKS):
+        summed = _Sum.of(way, saddle, upper)
+        if summed is None:
+            break
+        found = or_worst(summed.delta(saddle.epsilon), 1.0)
+        answer = min(answer, found) if upper else max(answer, found)
+        nearer = saddle.expecting(found)
+        if not upper or nearer == saddle:
+            break
+        saddle = nearer
+    return answer
 
 
 @fails_closed(math.inf)
@@ -122,6 +145,7 @@ def _one_way(way: Counted, saddle: _Saddle, delta: float, *, upper: bool) -> flo
         # The first look was far off, so we take a finer step and a window around a smaller ε.
         nearer = 0.9 * saddle.epsilon if next_ is None else next_
         saddle = _at_epsilon(way, nearer)
+        saddle = saddle.expecting(delta) if upper else saddle
     return _halved(way, saddle, delta, answer, upper=upper)
 
 
@@ -135,7 +159,8 @@ def _halved(way: Counted, saddle: _Saddle, delta: float, answer: float, *, upper
     low, high = 0.0, answer if upper else saddle.epsilon
     epsilon = min(high, saddle.epsilon) / 2
     for _ in range(_MOST_HALVINGS):
-        summed = _Sum.of(way, _at_epsilon(way, epsilon), upper)
+        saddle = _at_epsilon(way, epsilon)
+        summed = _Sum.of(way, saddle.expecting(delta) if upper else saddle, upper)
         if summed is None:
             return answer
         enough, there = summed.delta(epsilon) <= delta, summed.epsilon(delta)
@@ -355,11 +380,9 @@ class _Sum:
             wanted = np.exp(math.log(target) - self.log_scale + self.saddle.theta * values)
         # NaN counts as too large, because nothing is known there.
         above = np.flatnonzero(~(first - second <= wanted))
-        if not self.upper:
-            # Below this loss, mass that wraps around might count.
-            trusted = self.saddle.epsilon - _SPARE_LOG_MASS / self.saddle.theta
-            if above.size == 0 or values[above[-1]] < trusted:
-                return None
+        # Below a trusted loss, mass that wraps around might count.
+        if not self.upper and (above.size == 0 or values[above[-1]] < _trusted(self.saddle)):
+            return None
         if above.size == 0:
             # The answer is 0 only if the window begins at or below 0.
             return 0.0 if float(values[0]) + self.slip <= 0 else None
@@ -371,6 +394,11 @@ class _Sum:
             inside = float(values[j]) + math.log(first[j] - wanted[j]) - math.log(second[j])
             answer = min(max(inside, float(values[j])), answer)
         return max(answer + self.slip, 0.0)
+
+
+def _trusted(saddle: _Saddle) -> float:
+    """Return the loss above which mass that wraps around does not matter to a bound from below."""
+    return saddle.epsilon - _SPARE_LOG_MASS / saddle.theta
 
 
 def _step(pairs: Counted, saddle: _Saddle, total: int) -> float:
@@ -414,5 +442,6 @@ def _window(
     first = max(min(math.floor(low / step), math.floor(saddle.epsilon / step) - 1), lowest - 1)
     last = min(math.ceil(high / step), highest)
     last = max(last, first + 1, math.ceil(saddle.epsilon / step) + 1)
-    back = min(math.ceil(far / step), highest) - math.floor(saddle.epsilon / step)
+    # An answer may lie below ε, down to there.
+    back = min(math.ceil(far / step), highest) - math.floor(_trusted(saddle) / step)
     return first, max(last - first + 1, back + 1)

@@ -44,6 +44,8 @@ _LARGEST_ODDS_LOSS = 690.0
 _SPACING_DEVIATIONS, _MOST_PLACES = 0.04, 1 << 18
 # Points for a first guess of the place of a loss, and for a first look at a law.
 _TABLE_POINTS = 2048
+# Steps in which the place beyond which there is little mass is narrowed down.
+_NARROWINGS = 12
 # Responses whose law is added up term by term, at most.
 _MOST_RESPONSES = 1 << 16
 
@@ -127,6 +129,11 @@ class Mixtures(Pair):
         parts = [(weight * len(self.p), mean) for weight, mean in self.p if weight > 0]
         low = min(mean - normal_quantile(floor / weight) for weight, mean in parts)
         high = max(mean + normal_quantile(tail / weight) for weight, mean in parts)
+        # Far parts of P may have less than that mass together, and are then no reason to look there.
+        near = low
+        for _ in range(_NARROWINGS if self._beyond(low) > tail > 0 else 0):
+            middle = (near + high) / 2
+            near, high = (middle, high) if self._beyond(middle) > tail else (near, middle)
         return low, max(high, low + 1e-3)
 
     def _beyond(self, place: float) -> float:
