@@ -102,6 +102,34 @@ def test_cells_are_as_many_as_the_partition_has() -> None:
     assert not list(pairs(asked, 3, "zero_out", 0))
 
 
+@pytest.mark.parametrize("zone", [None, "Europe/Paris"])
+def test_days_of_times_are_cells_of_their_own(zone: str | None) -> None:
+    """There are more of them than the fewest values of any column, of which "ok" has two."""
+    moments = pa.array([0, 1], pa.timestamp("us", "UTC" if zone else None))
+    rows = ROWS.set_column(ROWS.column_names.index("at"), "at", moments)
+    table = dg.read(rows, user="who").with_days("date", of="at", zone=zone)
+    weeks = table.with_cells("week", of="date", by=dg.Elements.from_period("week"))
+    for at, unit in ((table, dg.Element("date")), (weeks, dg.Element("week"))):
+        asked = dg.count.query(at, unit=unit, epsilon=1.0, delta=1e-6)
+        pair = next(pairs(asked, 4, "zero_out", 0))
+        gone, place = rows_of(pair.one) - rows_of(pair.other), list(ROWS.column_names).index("at")
+        assert len({row[place] for row in gone}) == 4
+    if zone:
+        # This day has 25 hours there: its first and its last hour are of one cell.
+        autumn = table.where(date="2025-10-26")
+        asked = dg.count.query(autumn, unit=dg.Element("date"), epsilon=1.0, delta=1e-6)
+        assert list(pairs(asked, 1, "zero_out", 0))
+        assert not list(pairs(asked, 2, "zero_out", 0))
+
+
+def test_periods_of_days_are_cells_of_their_own() -> None:
+    table = dg.read(ROWS, user="who").with_cells(
+        "week", of="day", by=dg.Elements.from_period("week")
+    )
+    asked = dg.count.query(table, unit=dg.Element("week"), epsilon=1.0, delta=1e-6)
+    assert list(pairs(asked, 4, "zero_out", 0))
+
+
 def test_real_rows_are_what_neighbours_have_in_common() -> None:
     asked = query(dg.User())
     for pair in pairs(asked, 1, "zero_out", 0, real=ROWS):

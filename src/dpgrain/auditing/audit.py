@@ -177,7 +177,10 @@ class _Work:
             )
             worst = max(map(self._searched, tried), key=self._cost, default=None)
             if worst is None:
-                self._note(f"No person can hold {counted(count, 'unit')} of this promise.")
+                self._note(
+                    f"Not audited for {counted(count, 'unit')}: those of one person are to lie in "
+                    "as many cells, and rows that are made up lie in fewer."
+                )
                 continue
             like[relation] = worst.pair.said
             yield count, relation, twins_of(self.query, self.guarantee, worst.pair)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any, TypeAlias
+from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 
@@ -419,20 +420,31 @@ def _within(span: Span) -> list[Any]:
     return [datetime.fromtimestamp(0, UTC) + timedelta(microseconds=time) for time in times]
 
 
-def _partition(query: Query[Any]) -> tuple[str | None, Elements | None]:
-    """Return the column that gives the cell, and the partition of its values."""
+def _partition(query: Query[Any]) -> tuple[str | None, str | None, Elements | None]:
+    """Return the column that gives the cell, the zone of its days, and the partition of these.
+
+    The zone is None where its values themselves are partitioned.
+    """
     blocks = getattr(getattr(query, "request", query), "blocks", None)
     column: str | None = getattr(blocks, "of", None)
     elements: Elements | None = getattr(blocks, "elements", None)
     if column is None and isinstance(by := getattr(query.promise.unit, "by", None), str):
         column = by
-    cell = table_of(query).cells.get(column or "")
-    return (column, elements) if cell is None else (cell.of, cell.elements)
+    table = table_of(query)
+    if (cell := table.cells.get(column or "")) is not None:
+        column, elements = cell.of, cell.elements
+    day = table.days.get(column or "")
+    return (column, None, elements) if day is None else (day.of, day.zone, elements)
+
+
+def _day(time: datetime, zone: str) -> date:
+    """Return the day of a time as the clocks of a zone show it; as it is written without one."""
+    return (time.astimezone(ZoneInfo(zone)) if zone else time).date()
 
 
 def _cells(query: Query[Any], table: Rows, values: Mapping[str, Sequence[Any]]) -> list[Row]:
     """Return for each cell the values of all columns that may give it."""
-    column, elements = _partition(query)
+    column, zone, elements = _partition(query)
     if column is None or column not in values:
         # The cell is made of other columns: all are the same in one unit.
         most = min((len(values[name]) for name in values if name != table.user), default=0)
@@ -440,10 +452,14 @@ def _cells(query: Query[Any], table: Rows, values: Mapping[str, Sequence[Any]]) 
         return [{name: v for name, v in row.items() if name != table.user} for row in rows]
     cells: dict[Hashable, Any] = {}
     known = [] if elements is None else list(elements.mapping or ())
-    for value in (*values[column], *known[:_MOST_VALUES]):
+    for held in (*values[column], *(known[:_MOST_VALUES] if zone is None else ())):
+        value = held if zone is None or not isinstance(held, datetime) else _day(held, zone)
+        if elements is not None and elements.function is not None and isinstance(value, date):
+            # Functions get a day as text, as releases hand it to them.
+            value = str(value)
         cell = value if elements is None else elements.cell(value)
         if cell is not None:
-            cells.setdefault(cell, value)
+            cells.setdefault(cell, held)
     return [{column: value} for value in cells.values()]
 
 

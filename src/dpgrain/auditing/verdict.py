@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from dpgrain._shown import ShownAudit
-from dpgrain._wording import aligned, powers, rounded_down, rounded_up
+from dpgrain._wording import aligned, counted, powers, rounded_down, rounded_up
 from dpgrain.auditing.bounds import Points
 from dpgrain.units import Level, Relation
 
@@ -166,7 +166,9 @@ class Audit(ShownAudit):
     @property
     def _below(self) -> list[str]:
         """What stands below the table: the kinds of bounds, and what they are made of."""
-        made = f"{self.draws:,} draws on each neighbour of a line; {self.runs:,} whole runs."
+        made = (
+            f"{self.draws:,} draws on each neighbour of a line; {counted(self.runs, 'whole run')}."
+        )
         return [*_BELOW, made]
 
     def to_dict(self) -> dict[str, Any]:
