@@ -32,8 +32,8 @@ _STORED = (
     struct.pack("<q", NUMBER),
     struct.pack("<d", NUMBER),
 )
-#: Seconds that one call may take.
-SECONDS = 20.0
+#: Seconds of the processor that one call may take; it may wait for this many times as long.
+SECONDS, WAITS = 20.0, 6.0
 # Characters of a line of an error, at most.
 _LONGEST = 1000
 _PACKAGE = str(Path(dpgrain.__file__).parent)
@@ -53,18 +53,28 @@ class Fault(AssertionError):  # noqa: N818 - what is found is a fault of the lib
 
 @contextlib.contextmanager
 def in_time(seconds: float) -> Iterator[None]:
-    """End what takes longer than it may, in the main thread."""
+    """End what takes longer than it may, in the main thread.
+
+    Args:
+        seconds: of the processor, which others may use as well; a call that waits has longer.
+    """
 
     def ring(signum: int, frame: FrameType | None) -> None:
         raise Hangs
 
-    before = signal.signal(signal.SIGALRM, ring)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    bells = {
+        (signal.SIGPROF, signal.ITIMER_PROF): seconds,
+        (signal.SIGALRM, signal.ITIMER_REAL): WAITS * seconds,
+    }
+    before = {number: signal.signal(number, ring) for number, _ in bells}
+    for (_, timer), most in bells.items():
+        signal.setitimer(timer, most)
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        for (number, timer), _ in bells.items():
+            signal.setitimer(timer, 0)
+            signal.signal(number, before[number])
 
 
 def place_of(trace: TracebackType | None) -> str:
