@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import fields
 from numbers import Integral, Real
-from os import PathLike
+from os import PathLike, fsencode
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -147,9 +147,18 @@ def path(**parameter: object) -> Path:
     name, value = _only(parameter)
     if not isinstance(value, str | PathLike):
         raise wrong(name, f"must be the path of a file, not {said(value)}.")
-    if not 0 < len(str(value)) <= _LONGEST_PATH or "\0" in str(value):
+    if not 0 < len(str(value)) <= _LONGEST_PATH or "\0" in str(value) or not _is_encoded(value):
         raise wrong(name, f"must be the path of a file, not {said(value)}.")
     return Path(value)
+
+
+def _is_encoded(path: str | PathLike[Any]) -> bool:
+    """Whether the system can have a file of this name."""
+    try:
+        fsencode(path)
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def mapping(**parameter: object) -> dict[str, Any]:
