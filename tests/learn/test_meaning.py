@@ -98,6 +98,30 @@ def test_a_fit_says_when_rows_do_not_count(tmp_path: Path) -> None:
     assert "does not stand out from noise" in doubts(few)[0]
 
 
+def test_a_fit_says_when_features_are_far_off_scale() -> None:
+    """A step that suits a feature of 0 and 1 is far too long for one of hundreds."""
+    rng, n = np.random.default_rng(0), 4000
+    X = np.column_stack([rng.normal(130, 18, n), rng.random(n) < 0.4])
+    y = rng.random(n) < 1 / (1 + np.exp(2 - 1.4 * X[:, 1]))
+    options: dict[str, Any] = {"n_users": n, "random_state": 0, "classes": [0, 1]}
+    wrong = LogisticRegression(**options).fit(X, y)
+    (doubt,) = doubts(wrong)
+    assert "features are far from a scale of 1" in doubt
+    assert f"Take care: {doubt}" in str(wrong)
+    assert abs(wrong.coef_[0, 1] - 1.4) > 0.5, "so there is something to take care of"
+    right = LogisticRegression(**options).fit(X / [200, 1], y)
+    assert doubts(right) == ()
+    assert abs(right.coef_[0, 1] - 1.4) < 0.5
+    spread = LogisticRegression(**options).fit(rng.uniform(-1, 1, size=(n, 50)), y)
+    assert "far from a scale" not in " ".join(doubts(spread))
+
+
+def test_a_fit_without_intervals_says_that_its_error_is_not_known() -> None:
+    said = "How far noise has moved these numbers is not known"
+    assert said in str(fitted())
+    assert said not in str(fitted(intervals=0.3))
+
+
 def test_what_is_stated_leaves_nothing_to_doubt() -> None:
     assert doubts(fitted(clip=1.0)) == ()
     assert doubts(fitted(algorithm=Concentrated(), rounds=None)) == ()

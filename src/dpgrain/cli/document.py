@@ -72,7 +72,7 @@ def model_as_json(model: LinearModel) -> dict[str, Any]:
     result = summary.coefficients(model)
     return {
         "coefficients": [asdict(row) for row in result.rows],
-        "notes": list(result.meaning),
+        "notes": [said for said in (spelled_inside(result.unsure), *result.meaning) if said],
         "take_care": " ".join(result.cautions),
         **promise_as_json(model.guarantee_),
     }

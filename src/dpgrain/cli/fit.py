@@ -346,6 +346,6 @@ def tell_model(model: LinearModel, top: int) -> None:
         )
     for caution in found.cautions:
         say(f"Take care: {spelled_inside(caution)}", style="yellow")
-    for sentence in found.meaning:
+    for sentence in filter(None, (spelled_inside(found.unsure), *found.meaning)):
         say(sentence)
     say(str(model.guarantee_))

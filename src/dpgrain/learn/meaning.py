@@ -5,6 +5,8 @@ All of it follows from public numbers and from what the fit has published.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from dpgrain.learn.ask import Ask
@@ -17,6 +19,9 @@ if TYPE_CHECKING:
 # Share of the users below which a fit that fewer move is in doubt, and the standard deviations with
 # which that is certain.
 _EXPECTED_SHARE, _CERTAIN = 0.5, 3.0
+# Norm of a classifier's gradient, for each root of a coefficient, beyond which features are far from a
+# scale of 1 (of those between −1 and 1 it is at most √2), and the share of blocks that shows it.
+_FAR_OFF_SCALE, _SOME = 5.0, 0.1
 
 
 def meaning(model: LinearModel) -> tuple[str, ...]:
@@ -118,4 +123,18 @@ def doubts(model: LinearModel) -> tuple[str, ...]:
             f"it does not stand out from noise that any {level} has rows that move the fit: there are "
             f"too few for this ε, or targets are left out; {why}?",
         )
+    return _off_scale(model, fitted.looks) if hasattr(model, "classes_") else ()
+
+
+def _off_scale(model: LinearModel, looks: Sequence[Norms]) -> tuple[str, ...]:
+    """Say whether gradients of a classifier are longer than features on a scale of 1 make them."""
+    length = _FAR_OFF_SCALE * math.sqrt(model.n_features_in_ + model.asked_.fit_intercept)
+    for look in looks:
+        share, error = look.share_beyond(length)
+        if look.resolved and share - _CERTAIN * error > _SOME:
+            return (
+                f"about {share:.0%} of mean gradients are longer than {length:.3g}, as they are where "
+                "features are far from a scale of 1: no step suits all coefficients then, and they may "
+                "be far off; divide each feature by a public number that makes it lie between −1 and 1.",
+            )
     return ()

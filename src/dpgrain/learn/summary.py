@@ -16,6 +16,11 @@ from dpgrain.learn.meaning import doubts, meaning
 if TYPE_CHECKING:
     from dpgrain.learn.model import LinearModel
 
+# Sentence on a fit without intervals.
+_UNSURE = (
+    "How far noise has moved these numbers is not known, as the fit kept no budget for intervals; "
+    "intervals=0.2 keeps a fifth."
+)
 # Coefficients that a printed model shows, and letters of each name.
 _ROWS, _LETTERS = 20, 40
 
@@ -83,6 +88,11 @@ class Coefficients:
     def _told(self) -> bool:
         return any(row.per for row in self.rows)
 
+    @property
+    def unsure(self) -> str:
+        """The sentence on an error that is not known; empty where budget was kept to tell it."""
+        return "" if self.kept else _UNSURE
+
     def __str__(self) -> str:
         """Return the first coefficients, what is in doubt, and what they mean, line by line."""
         rows = [
@@ -92,7 +102,8 @@ class Coefficients:
         if len(self.rows) > _ROWS:
             lines.append(f"(first {_ROWS} of {len(self.rows):,}; all: coef_)")
         cautions = (f"Take care: {caution}" for caution in self.cautions)
-        return "\n".join((*lines, *cautions, *self.meaning))
+        unsure = (self.unsure,) if self.unsure else ()
+        return "\n".join((*lines, *cautions, *unsure, *self.meaning))
 
     def text(self, value: float) -> str:
         """Return a number of these, with decimals that suit the median of them all."""
