@@ -63,8 +63,8 @@ def test_the_mean_of_vectors(days: Path, tmp_path: Path, ending: str, command: C
         "3 of 3 columns",
         "std. error of noise",
         "from the centre found before. What was found is at most",
-        "off in all from the mean of records shortened to the bound, with 95% confidence: this covers "
-        "noise, users who are drawn in, and the number",
+        "off in all from the mean of records shortened to the bound, in which what is not a number "
+        "counts as 0, with 95% confidence: this covers noise, users who are drawn in, and the number",
         "users can look for their centre in 3 dimensions",
         "User-level differential privacy",
         "Users are told apart by 'person'",

@@ -122,6 +122,11 @@ def test_a_fit_without_intervals_says_that_its_error_is_not_known() -> None:
     assert said not in str(fitted(intervals=0.3))
 
 
+def test_a_fit_says_what_stands_for_numbers_that_are_missing() -> None:
+    said = "A feature that is not a number counted as 0; a row without a target was left out."
+    assert said in str(fitted())
+
+
 def test_what_is_stated_leaves_nothing_to_doubt() -> None:
     assert doubts(fitted(clip=1.0)) == ()
     assert doubts(fitted(algorithm=Concentrated(), rounds=None)) == ()

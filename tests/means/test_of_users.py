@@ -523,7 +523,8 @@ def test_it_prints_what_was_found_and_promised() -> None:
     assert first == (
         f"mean ({numbers}, …), standard error {rounded_up(found.std_error, 3)} each by noise; at most "
         f"{rounded_up(found.error, 3)} off in all from the mean of records shortened to the "
-        "bound, with 95% confidence: this covers noise, and the "
+        "bound, in which what is not a number counts as 0, with 95% confidence: this covers noise, "
+        "and the "
         "number of users with records (clip)."
     )
     assert promise == str(found.guarantee)

@@ -40,7 +40,18 @@ def meaning(model: LinearModel) -> tuple[str, ...]:
         _added(model),
         _clipped(ask, fitted.history.clip, fitted.looks),
         *([ridge] if ask.l2 else []),
+        _missing(model),
     )
+
+
+def _missing(model: LinearModel) -> str:
+    """Say what stands for numbers that are missing."""
+    low = (
+        ""
+        if getattr(model, "encoding_", None) is None
+        else " (the low end of its range, where one is stated)"
+    )
+    return f"A feature that is not a number counted as 0{low}; a row without a target was left out."
 
 
 def _added(model: LinearModel) -> str:
@@ -135,6 +146,6 @@ def _off_scale(model: LinearModel, looks: Sequence[Norms]) -> tuple[str, ...]:
             return (
                 f"about {share:.0%} of mean gradients are longer than {length:.3g}, as they are where "
                 "features are far from a scale of 1: no step suits all coefficients then, and they may "
-                "be far off; divide each feature by a public number that makes it lie between −1 and 1.",
+                "be far off; divide each feature by a public number, so that it lies between −1 and 1.",
             )
     return ()

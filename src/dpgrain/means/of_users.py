@@ -101,7 +101,8 @@ class MeanOfUsers:
         """The largest error of the whole vector, and what that covers, in words."""
         return (
             f"at most {rounded_up(self.error, 3)} off in all from the mean of records shortened to the "
-            f"bound, with {CONFIDENCE:.0%} confidence: this covers {self.covers}"
+            f"bound, in which what is not a number counts as 0, with {CONFIDENCE:.0%} confidence: this "
+            f"covers {self.covers}"
         )
 
     @property
