@@ -130,6 +130,8 @@ def test_a_header_with_another_delimiter_is_told(
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     words = ("count", path, *USERS, *EPSILON)
     assert f"--delimiter '{shown}'" in command(*words).stderr
+    typed = (*words, "--type", f"{ROWS.column_names[0]}=text")
+    assert f"--delimiter '{shown}'" in command(*typed).stderr
     assert command(*words, "--delimiter", shown).returncode == 0
 
 

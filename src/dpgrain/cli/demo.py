@@ -31,7 +31,8 @@ else:
     releases = later("dpgrain.releases.run")
 
 _READERS = 6000
-_SHOWN = 5
+# Rows and columns that are shown of the table; all would not fit in a terminal of 80 letters.
+_SHOWN, _COLUMNS = 5, ("reader", "title", "subject", "branch", "day")
 
 # What the library publishes: readers' loans of one subject are one element.
 _FILE = """\
@@ -114,12 +115,14 @@ def demo(
 def _tell_table() -> None:
     """Print what the table is, and a few of its rows, which are nobody's."""
     rows = datasets.loans(_READERS)
-    table = grid("The loans of a city library, one year", *rows.column_names)
-    for row in rows.slice(0, _SHOWN).to_pylist():
+    table = grid("The loans of a city library, one year", *_COLUMNS)
+    for row in rows.slice(0, _SHOWN).select(_COLUMNS).to_pylist():
         table.add_row(*(plain(str(value)) for value in row.values()))
     console().print(table)
+    others = [name for name in rows.column_names if name not in _COLUMNS]
     say(
-        f"… {rows.num_rows:,} rows of {_READERS:,} readers. The table is generated: nobody is in it."
+        f"… {rows.num_rows:,} rows of {_READERS:,} readers, with {', '.join(others)} as well. "
+        "The table is generated: nobody is in it."
     )
 
 

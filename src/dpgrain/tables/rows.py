@@ -11,7 +11,6 @@ from typing import Any, Self
 import pyarrow as pa
 
 from dpgrain import _validate
-from dpgrain._wording import named_like, shorten
 from dpgrain.errors import ParameterError, SchemaError
 from dpgrain.inputs.labels import exact, whole, written
 from dpgrain.provenance import Provenance, checked
@@ -39,13 +38,10 @@ from dpgrain.tables.engines.derived import (
     condition_of,
 )
 from dpgrain.tables.engines.scoped import ScopedSource, all_rows
-from dpgrain.tables.engines.sources import OverSource, Source, TypedSource, other_delimiter
+from dpgrain.tables.engines.sources import OverSource, Source, TypedSource, columns_like
 from dpgrain.tables.expression import is_expression
 from dpgrain.tables.where import narrowed, region_of
 from dpgrain.zones import check_zone
-
-# Letters of a column's name that are shown, at most: it may be a whole header.
-_LETTERS = 40
 
 
 @dataclass(frozen=True)
@@ -412,12 +408,10 @@ class Rows:
     def like(self, column: str) -> str:
         """Say which columns the table has that are like one that it has not."""
         names = list(self.schema)
-        if len(names) == 1 and (remedy := other_delimiter(names[0])):
-            return f"its one column {shorten(names[0], _LETTERS)!r} looks like several: {remedy}"
         parts = [part.strip() for part in column.split(",")]
         if len(parts) > 1 and all(part in names for part in parts):
             return f"{', '.join(parts)} are columns: name each by itself"
-        return named_like(column, names)
+        return columns_like(column, names)
 
     def read_as(self, column: str) -> str:
         """Return the type that a column is read as, and how it is written where that is unusual."""

@@ -28,6 +28,8 @@ from dpgrain import _validate
 from dpgrain._progress import step
 from dpgrain._wording import first_repeated, named_like
 from dpgrain.errors import DataError, DpgrainError, ParameterError, SchemaError, raise_alone
+from dpgrain._wording import first_repeated, named_like, shorten
+from dpgrain.errors import DataError, DpgrainError, ParameterError, SchemaError
 from dpgrain.tables.engines.column_types import (
     TEXT,
     TIMES,
@@ -66,6 +68,8 @@ Answer = TypeVar("Answer")
 
 # Marks between columns in the header of a CSV file, where it is no comma.
 _MARKS = (";", "\t", "|")
+# Letters of a column's name that are shown, at most: it may be a whole header.
+_LETTERS = 40
 #: Type of a relation that is a table by its name; a view, a query or a narrowed table has another
 #: one.
 TABLE = "TABLE_RELATION"
@@ -780,7 +784,7 @@ def typed(
         if column not in columns:
             raise SchemaError(
                 f"types names column {column!r}, which is not there; "
-                f"{named_like(column, list(columns))}.",
+                f"{columns_like(column, list(columns))}.",
                 name="types",
             )
         stated[column] = _sql_type(column, kind)
@@ -965,6 +969,17 @@ def _csv_header(path: str, delimiter: str) -> list[str]:
         raise SchemaError(f"The file {path!r} is empty; its first line must name the columns.")
     require_names(header, f"The file {path!r}")
     return header
+
+
+def columns_like(column: str, names: Sequence[str]) -> str:
+    """Say which columns there are in place of one that is missing, or that one looks like several.
+
+    >>> columns_like("paid", ["who;paid"])
+    "its one column 'who;paid' looks like several: state delimiter=';' in dg.read or --delimiter ';'"
+    """
+    if len(names) == 1 and (remedy := other_delimiter(names[0])):
+        return f"its one column {shorten(names[0], _LETTERS)!r} looks like several: {remedy}"
+    return named_like(column, names)
 
 
 def other_delimiter(header: str) -> str:
