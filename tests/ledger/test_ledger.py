@@ -255,6 +255,14 @@ def test_the_hash_that_is_expected_must_be_there(place: str) -> None:
         dg.Ledger(place, expected="0" * 64)
 
 
+@pytest.mark.parametrize("promises", [LastingPromise.of(dg.User(), 1.0, 1e-6), [], ["1"], None])
+def test_promises_that_are_no_list_of_promises_are_refused(promises: Any, tmp_path: Path) -> None:
+    place = tmp_path / "a.ledger"
+    with refuses("promises", "list of LastingPromise"):
+        dg.Ledger.create(place, name="a", promises=promises)
+    assert not place.exists()
+
+
 def test_a_place_is_used_once(place: str) -> None:
     made = cases.made(place)
     with pytest.raises(dg.ParameterError, match="already"):

@@ -113,7 +113,7 @@ class Ledger(ShownLedger):
         """
         if not isinstance(name, str) or not name.strip():
             raise ParameterError(f"name must be a text, not {_validate.said(name)}.")
-        listed = list(promises)
+        listed = list(promises) if isinstance(promises, Iterable) else []
         if not listed or not all(isinstance(one, LastingPromise) for one in listed):
             raise ParameterError(
                 "promises must be a list of LastingPromise, such as "
