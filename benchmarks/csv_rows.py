@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import argparse
 import tempfile
-import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import duckdb
+from timing import seconds
 
 from dpgrain.tables.engines.csv_rows import Mender, Oddities, oddities, parts
 from dpgrain.tables.engines.sources import FileSource
@@ -29,13 +29,6 @@ KINDS: dict[str, Callable[[int], str]] = {
     "doubled quotes": lambda i: f'{i % 99991},"item ""{i % 997}""",{i % 37}',
     "quotes as letters": lambda i: f'{i % 99991},item {i % 997}",{i % 37}',
 }
-
-
-def seconds(work: Callable[[], object]) -> float:
-    """Return how long the work takes."""
-    start = time.perf_counter()
-    work()
-    return time.perf_counter() - start
 
 
 def read(path: Path) -> object:

@@ -24,6 +24,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from timing import seconds
+
 import dpgrain as dg
 from dpgrain.accounting import Contribution, Gaussian
 from dpgrain.ledger import AnyDays, LastingPromise, accounts
@@ -82,12 +84,6 @@ def bare(folder: Path, line: str) -> Callable[[], None]:
         connection.execute("COMMIT")
 
     return once
-
-
-def seconds(work: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    work()
-    return time.perf_counter() - start
 
 
 def measured(promises: list[LastingPromise], releases: int, folder: Path) -> dict[str, float]:

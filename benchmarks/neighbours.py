@@ -19,12 +19,12 @@ from __future__ import annotations
 import argparse
 import multiprocessing
 import statistics
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+from timing import seconds
 
 from dpgrain.means import Vectors
 from dpgrain.means.neighbours import close
@@ -56,12 +56,6 @@ def work(case: str, vectors: Array) -> Callable[[], object]:
     distances = [4**11 << k for k in range(20)] if case == "radii" else [4**17]
     step = 2.0**-10 if case == "radii" else 2.0**-16
     return lambda: close(vectors, step, distances)
-
-
-def seconds(done: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    done()
-    return time.perf_counter() - start
 
 
 def _peak() -> float:

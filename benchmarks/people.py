@@ -12,8 +12,6 @@ from __future__ import annotations
 
 import argparse
 import tempfile
-import time
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -21,6 +19,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
+from timing import wall_and_processor
 
 import dpgrain as dg
 
@@ -76,13 +75,6 @@ def private(path: Path, features: dict[str, str]) -> None:
     dg.mean(people, "f", bounds=(0, 100), unit=dg.User(), epsilon=1.0, progress=False)
 
 
-def seconds(work: Callable[[], None]) -> tuple[float, float]:
-    """Return the wall and the processor seconds that a piece of work takes."""
-    wall, cpu = time.perf_counter(), time.process_time()
-    work()
-    return time.perf_counter() - wall, time.process_time() - cpu
-
-
 def main() -> None:
     """Print times and ratios for each set of features."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -95,7 +87,9 @@ def main() -> None:
         write(path, options.rows)
         for name, (features, query) in FEATURES.items():
             works = partial(plain, path, query), partial(private, path, features)
-            times = np.array([[seconds(work) for work in works] for _ in range(options.repeats)])
+            times = np.array(
+                [[wall_and_processor(work) for work in works] for _ in range(options.repeats)]
+            )
             (wall, cpu), (own_wall, own_cpu) = times.min(axis=0)
             print(
                 f"{name:24} {wall:6.2f} {own_wall:6.2f} {cpu:6.2f} {own_cpu:6.2f}   "

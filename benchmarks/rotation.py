@@ -8,21 +8,13 @@ Both take the same rows in memory and make the same columns. They take turns; th
 from __future__ import annotations
 
 import argparse
-import time
-from collections.abc import Callable
 
 import numpy as np
 from scipy.linalg import hadamard
+from timing import seconds
 
 from dpgrain.noise import SeededSource
 from dpgrain.papers.winsorized.rotation import Rotation
-
-
-def seconds(work: Callable[[], object]) -> float:
-    """How long the work takes."""
-    start = time.perf_counter()
-    work()
-    return time.perf_counter() - start
 
 
 def main() -> None:

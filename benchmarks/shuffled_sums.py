@@ -10,19 +10,12 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable
 
 import numpy as np
+from timing import seconds
 
 from dpgrain.means import Vectors
 from dpgrain.shuffle import BlindSum, PoissonSum, VectorSum
-
-
-def seconds(work: Callable[[], object]) -> float:
-    """How long the work takes."""
-    start = time.perf_counter()
-    work()
-    return time.perf_counter() - start
 
 
 def main() -> None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import tempfile
-import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -22,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
+from timing import wall_and_processor
 
 import dpgrain as dg
 
@@ -103,13 +103,6 @@ def private(source: Any, publish: Callable[[dg.UserTable], Any]) -> None:
     publish(dg.read(source, user="who", types=types if text else None))
 
 
-def seconds(work: Callable[[], None]) -> tuple[float, float]:
-    """Return the wall seconds and the processor seconds that a piece of work takes."""
-    wall, cpu = time.perf_counter(), time.process_time()
-    work()
-    return time.perf_counter() - wall, time.process_time() - cpu
-
-
 def main() -> None:
     """Print both times and their difference, for each source and statistic."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -124,7 +117,7 @@ def main() -> None:
             for name, (query, publish) in STATISTICS.items():
                 works = (partial(plain, source, query), partial(private, source, publish))
                 times = np.array(
-                    [[seconds(work) for work in works] for _ in range(options.repeats)]
+                    [[wall_and_processor(work) for work in works] for _ in range(options.repeats)]
                 )
                 best = 1e3 * times.min(axis=0)
                 beyond = best[1] - best[0]

@@ -21,13 +21,12 @@ import subprocess
 import sys
 import tempfile
 import textwrap
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from timing import seconds
 
 TABLE = "dpgrain_benchmark"
 PAGES = 10_000
@@ -97,13 +96,6 @@ def written(address: str, folder: Path, rows: int, parts: int) -> tuple[Path, Pa
     return file, lake
 
 
-def timed(work: Callable[[], object]) -> float:
-    """Seconds that work takes."""
-    begun = time.perf_counter()
-    work()
-    return time.perf_counter() - begun
-
-
 def psql(address: str, query: str) -> None:
     """Run a query through psql, and throw its answer away."""
     command = ["psql", "--no-psqlrc", "-At", "-c", query, address]
@@ -156,16 +148,16 @@ def main() -> None:
             peaks[name] = max(peaks.get(name, peak), peak)
 
         for _ in range(asked.repeats):
-            note("psql, grouped", timed(lambda: psql(asked.address, GROUPED)))
-            note("psql, a plain GROUP BY", timed(lambda: psql(asked.address, PLAIN)))
+            note("psql, grouped", seconds(lambda: psql(asked.address, GROUPED)))
+            note("psql, a plain GROUP BY", seconds(lambda: psql(asked.address, PLAIN)))
             note("histogram, grouped there", *released("grouped", asked.address, table=TABLE))
-            note("ADBC's own read", timed(lambda: read_by_adbc(asked.address, STREAMED)))
+            note("ADBC's own read", seconds(lambda: read_by_adbc(asked.address, STREAMED)))
             note("sum, streamed", *released("streamed", asked.address, table=TABLE))
             note("histogram of one file", *released("grouped", str(file)))
             note("histogram of a folder", *released("grouped", str(lake)))
-        for name, seconds in best.items():
+        for name, least in best.items():
             peak = f"  {peaks[name]:8.0f} MB" if peaks[name] else ""
-            print(f"{name:28}{seconds:9.2f} s{peak}")
+            print(f"{name:28}{least:9.2f} s{peak}")
         for above, below in (
             ("histogram, grouped there", "psql, grouped"),
             ("psql, grouped", "psql, a plain GROUP BY"),

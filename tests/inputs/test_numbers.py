@@ -15,6 +15,7 @@ from scipy import sparse
 from tests.refusals import refuses
 from tests.untouched import Untouched
 
+from dpgrain.inputs.columns import objects
 from dpgrain.inputs.numbers import cells, numbers, readable, unread
 
 #: One row among others, from one like all of them to what is none.
@@ -32,14 +33,6 @@ ROWS: dict[str, Any] = {
 }
 
 
-def array_of(rows: list[Any]) -> Any:
-    """A column of objects, each of which is a row."""
-    out = np.empty(len(rows), dtype=object)
-    for place, row in enumerate(rows):
-        out[place] = row
-    return out
-
-
 def test_a_complex_number_is_none_and_not_warned_of() -> None:
     # NumPy would take its real part, with a warning.
     with warnings.catch_warnings(record=True) as seen:
@@ -50,7 +43,7 @@ def test_a_complex_number_is_none_and_not_warned_of() -> None:
 
 
 @pytest.mark.parametrize("odd", ROWS)
-@pytest.mark.parametrize("form", [list, tuple, array_of])
+@pytest.mark.parametrize("form", [list, tuple, objects])
 def test_no_row_of_a_list_is_an_error_or_changes_another(
     form: Callable[[Any], Any], odd: str
 ) -> None:
@@ -71,7 +64,7 @@ FORMS: dict[str, Any] = {
     "one column": PLAIN[:, 0],
     "complex": PLAIN * 1j,
     "objects": PLAIN.astype(object),
-    "rows as objects": array_of([[1.0, 2.0], None, "34"]),
+    "rows as objects": objects([[1.0, 2.0], None, "34"]),
     "list": PLAIN.tolist(),
     "odd list": [*ROWS.values()],
     "no rows": np.zeros((0, 2)),

@@ -65,7 +65,7 @@ def values(column: Any) -> NDArray[Any] | None:
     if type(column).__module__.partition(".")[0] == "polars" and hasattr(column, "to_arrow"):
         if str(column.dtype) in ("Object", "Int128", "UInt128"):
             # Arrow has no such types, and Polars may panic when it is asked for one.
-            return _objects(column.to_list())
+            return objects(column.to_list())
         return _several(column.to_arrow())
     return _several(column) if isinstance(column, pa.Array | pa.ChunkedArray) else None
 
@@ -142,7 +142,7 @@ def _plain(column: Any) -> NDArray[Any]:
     cells = values(column)
     if cells is None:
         cells = column.to_numpy(dtype=object)
-    return cells if cells.dtype == object else _objects(cells)
+    return cells if cells.dtype == object else objects(cells)
 
 
 def _several(column: pa.Array | pa.ChunkedArray) -> NDArray[Any]:
@@ -169,17 +169,17 @@ def _one(chunk: pa.Array) -> NDArray[Any]:
     if kinds.is_timestamp(chunk.type):
         # These moments have a time zone, which pandas has and NumPy lacks.
         counts = chunk.view(pa.int64()).to_pylist()
-        return _objects([_moment(count, chunk.type.unit) for count in counts])
+        return objects([_moment(count, chunk.type.unit) for count in counts])
     try:
-        return _objects(chunk.to_pylist())
+        return objects(chunk.to_pylist())
     except BaseException as error:
         only_interrupts(error)
-        return _objects([_python(cell) for cell in chunk])
+        return objects([_python(cell) for cell in chunk])
 
 
 def _plain_arrow(column: pa.Array) -> NDArray[Any]:
     cells = _one(column)
-    return cells if cells.dtype == object else _objects(cells)
+    return cells if cells.dtype == object else objects(cells)
 
 
 def _unit(kind: pa.DataType) -> np.dtype[Any] | None:
@@ -219,13 +219,20 @@ def _python(cell: Any) -> Any:
 def _taken(values_of_codes: NDArray[Any], codes: NDArray[Any]) -> NDArray[Any]:
     """Look up values by their codes, with None for a code that has no value."""
     there = (codes >= 0) & (codes < len(values_of_codes))
-    return np.append(values_of_codes, _objects([None]))[
-        np.where(there, codes, len(values_of_codes))
-    ]
+    return np.append(values_of_codes, objects([None]))[np.where(there, codes, len(values_of_codes))]
 
 
-def _objects(cells: Any) -> NDArray[Any]:
-    """Make an array of cells as they are: a list among them is one cell."""
+def objects(cells: Any) -> NDArray[Any]:
+    """Make an array of cells as they are: a list among them is one cell.
+
+    NumPy would write truths beside text as text, and all text as wide as the widest.
+
+    Args:
+        cells: the cells.
+
+    >>> objects([True, "a", [1, 2]]).tolist()
+    [True, 'a', [1, 2]]
+    """
     out = np.empty(len(cells), dtype=object)
     for place, cell in enumerate(cells):
         out[place] = cell

@@ -207,7 +207,7 @@ def vector(values: Any) -> NDArray[Any]:
     [1.0, 2.0, nan, nan]
     """
     if isinstance(values, list | tuple):
-        return numbers(_objects(values))
+        return numbers(columns.objects(values))
     array = _array(values)
     return array if array.dtype.kind in "fiub" and array.dtype.itemsize <= 8 else numbers(array)
 
@@ -220,17 +220,6 @@ def _array(values: Any) -> NDArray[Any]:
     if isinstance(values, pd.Series | pd.Index) and not isinstance(values.dtype, np.dtype):
         return values.to_numpy(dtype=object)
     return np.asarray(values)
-
-
-def _objects(values: Sequence[Any]) -> NDArray[Any]:
-    """Make an array of cells as they are.
-
-    NumPy would write truths beside text as text, and all text as wide as the widest.
-    """
-    out = np.empty(len(values), dtype=object)
-    for place, value in enumerate(values):
-        out[place] = value
-    return out
 
 
 def _rows(values: Sequence[Any] | NDArray[Any], width: int) -> NDArray[np.float64]:
@@ -250,7 +239,7 @@ def _rows(values: Sequence[Any] | NDArray[Any], width: int) -> NDArray[np.float6
             if width == 1 and not isinstance(row, list | tuple | np.ndarray | pd.Series):
                 cells[place, 0] = row
             elif isinstance(row, list | tuple | np.ndarray | pd.Series) and len(row) == width:
-                cells[place] = _objects(list(row))
+                cells[place] = columns.objects(list(row))
         except BaseException as error:
             only_interrupts(error)
             # A row that does not give its cells has none that is a number.

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
+from tests.papers.recipes.cases import people
 
 from dpgrain.learn import Minimum, minimise
 from dpgrain.optimize import Logistic
@@ -53,18 +52,9 @@ FULL = ("gd", "gd kinks", "gd strong", "betting")
 # One of each kind, where others would tell nothing more.
 ONE_EACH = ("agd", "smoothed", "restarts", "gd", "pan", "betting")
 TASK = Task.of(400, (0.0, 0.0), 8.0, 1e-6)
-TRUTH = np.array([0.8, -0.4])
 
 
-def people(n: int, per_user: int = 4, seed: int = 0) -> tuple[Array, Array, Array]:
-    """Rows of norm at most 1, labels of a logistic model, and users."""
-    rng = np.random.default_rng(seed)
-    X = np.column_stack([rng.uniform(-1, 1, n * per_user), np.ones(n * per_user)]) / math.sqrt(2)
-    y = (rng.random(len(X)) < 1 / (1 + np.exp(-(X @ TRUTH)))).astype(float)
-    return X, y, np.repeat(np.arange(n), per_user)
-
-
-X, Y, USERS = people(400)
+X, Y, USERS = people(400, per_user=4)
 
 
 def run(recipe: Recipe, loss: Any = None, **options: Any) -> Minimum:

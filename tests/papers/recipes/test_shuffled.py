@@ -238,8 +238,8 @@ def test_steps_go_against_the_gradient(name: str) -> None:
 
 def excess(theta: Array, rows: Array) -> float:
     """The expected log-loss above that of the truth."""
-    p, z = 1 / (1 + np.exp(-(rows @ programs.TRUTH))), rows @ theta
-    true = rows @ programs.TRUTH
+    p, z = 1 / (1 + np.exp(-(rows @ cases.TRUTH))), rows @ theta
+    true = rows @ cases.TRUTH
     return float(np.mean(np.logaddexp(0, z) - p * z - np.logaddexp(0, true) + p * true))
 
 
@@ -263,7 +263,7 @@ def test_they_learn(name: str) -> None:
     recipe = replace(programs.RECIPES[name], rounds=None)
     if name == "gd":
         recipe = ShuffleGd(programs.SMOOTH, rounds=60)
-    rows, y, users = programs.people(3000, 2)
+    rows, y, users = cases.people(3000, 2)
     errors = []
     for seed in range(2):
         options: dict[str, Any] = {"users": users, "epsilon": 4.0, "random_state": seed}
