@@ -6,7 +6,7 @@ Every message names the parameter, its value and the remedy.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import fields
 from numbers import Integral, Real
 from os import PathLike, fsencode
@@ -175,6 +175,14 @@ def instance(kind: type[Kind], /, **parameter: object) -> Kind:
     if not isinstance(value, kind):
         article = "an" if kind.__name__[0] in "AEIOU" else "a"
         raise wrong(name, f"must be {article} {kind.__name__}, not {said(value)}.")
+    return value
+
+
+def function(**parameter: object) -> Callable[..., Any]:
+    """Return the parameter, or raise unless it can be called."""
+    name, value = _only(parameter)
+    if not callable(value):
+        raise wrong(name, f"must be a function, not {said(value)}.")
     return value
 
 

@@ -130,7 +130,7 @@ def test_function_or_mapping_but_not_both_or_none() -> None:
         Elements("both", mapping={"a": 1}, function=len)
     with pytest.raises(dg.ParameterError, match="either"):
         Elements("none")
-    with refuses("function", "callable"):
+    with refuses("function", "must be a function"):
         Elements.from_function("len")  # type: ignore[arg-type]
     assert repr(Elements.from_function(len)).startswith("Elements('the function len of the item (#")
     assert repr(Elements.from_function(lambda x: x)).startswith(

@@ -105,8 +105,7 @@ def best_of(
             "best_of must not run inside a budget, which would count its runs: call it outside, and "
             "open the budget for less by what best.event.epsilon(delta) says."
         )
-    if not callable(run):
-        raise ParameterError(f"run must be a function, not {_validate.said(run)}.", name="run")
+    _validate.function(run=run)
     source = SystemSource() if source is None else source
     if not callable(getattr(source, "words", None)):
         raise ParameterError(

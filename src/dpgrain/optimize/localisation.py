@@ -175,11 +175,10 @@ def localise(
     >>> ends.round(6).tolist()
     [5.5]
     """
-    for name, part in (("oracles", oracles), ("solvers", solvers), ("callback", callback)):
-        if not callable(part) and not (name == "callback" and part is None):
-            raise ParameterError(
-                f"{name} must be a function, not {_validate.said(part)}.", name=name
-            )
+    _validate.function(oracles=oracles)
+    _validate.function(solvers=solvers)
+    if callback is not None:
+        _validate.function(callback=callback)
     if not callable(getattr(plan, "phases", None)) or isinstance(plan, type):
         raise ParameterError(f"plan must have phases, not be {_validate.said(plan)}.", name="plan")
     solution = _fields.numbers(theta=theta)

@@ -69,11 +69,9 @@ def run(
         raise ParameterError(
             f"solver must be a solver, not {_validate.said(solver)}.", name="solver"
         )
-    for name, part in (("oracle", oracle), ("callback", callback)):
-        if not callable(part) and not (name == "callback" and part is None):
-            raise ParameterError(
-                f"{name} must be a function, not {_validate.said(part)}.", name=name
-            )
+    _validate.function(oracle=oracle)
+    if callback is not None:
+        _validate.function(callback=callback)
     begin = _fields.numbers(theta=theta)
     if not np.isfinite(begin).all():
         raise ParameterError("theta must hold finite numbers.", name="theta")

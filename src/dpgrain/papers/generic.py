@@ -58,10 +58,7 @@ def element_sensitivity(
     >>> element_sensitivity(sum, [[0, 1, 5], [0, 2]])
     5.0
     """
-    if not callable(function):
-        raise ParameterError(
-            f"function must be a function, not {_validate.said(function)}.", name="function"
-        )
+    _validate.function(function=function)
     _validate.one_of(("l2", "l1"), norm=norm)
     listed = [_validate.sequence(blocks=values) for values in _validate.sequence(blocks=blocks)]
     if not listed or any(len(values) == 0 for values in listed):

@@ -99,8 +99,7 @@ class ShuffledSum(ShownSum, ABC):
 
     def _check_numbers(self) -> None:
         """Refuse numbers for which accounting, or the work of a device, would take long."""
-        if not isinstance(self.design, Design):
-            raise ParameterError(f"chosen must be a Design, not {_validate.said(self.design)}.")
+        _validate.instance(Design, chosen=self.design)
         _ = self.encoding
         law = self.design.noise.law(self.n_users)
         if self.design.grid > _MOST_STEPS or not 0 < law.variance <= _MOST_NOISE_STEPS**2:
@@ -309,10 +308,8 @@ class ShuffledSum(ShownSum, ABC):
 
     def _counted(self, of_round: int, enrolment: Enrolment | None) -> None:
         """Refuse a round beyond those of the promise."""
-        if enrolment is not None and not isinstance(enrolment, Enrolment):
-            raise ParameterError(
-                f"enrolment must be an Enrolment, not {_validate.said(enrolment)}."
-            )
+        if enrolment is not None:
+            _validate.instance(Enrolment, enrolment=enrolment)
         if enrolment is None and _validate.integer(minimum=0, round=of_round) >= self.rounds:
             raise ParameterError(
                 f"round {of_round} is beyond the {counted(self.rounds, 'round')} that the promise "

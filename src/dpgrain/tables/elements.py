@@ -121,8 +121,7 @@ class Elements:
         >>> Elements.from_function(lambda url: url.split("/")[0], name="the site").cell("a.org/b")
         'a.org'
         """
-        if not callable(function):
-            raise ParameterError(f"function must be callable, not {_validate.said(function)}.")
+        _validate.function(function=function)
         named = getattr(function, "__name__", "")
         given = f"the function {named}" if named and named != "<lambda>" else "a function"
         mark = _mark(f"{missing} {_identity(function)}")
