@@ -153,7 +153,17 @@ def test_a_plan_is_a_table_of_text(tmp_path: Path) -> None:
     plan = _plan(tmp_path, cases.BUDGET + cases.releases(EACH))
     lines = str(plan).splitlines()
     assert len(lines) == len(cases.KINDS) + 2
-    assert lines[0].split() == ["release", "publishes", "share", "ε", "δ", "standard", "error"]
+    assert lines[0].split() == [
+        "release",
+        "publishes",
+        "share",
+        "ε",
+        "δ",
+        "standard",
+        "error",
+        "of",
+        "noise",
+    ]
     assert "named from" in lines[1]
     assert "fit logistic" in lines[-2]
     assert lines[-1].startswith("Together: ε = 2 at δ = 10⁻⁶, composed exactly; the budget holds")

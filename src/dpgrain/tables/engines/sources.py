@@ -26,10 +26,8 @@ import pyarrow as pa
 
 from dpgrain import _validate
 from dpgrain._progress import step
-from dpgrain._wording import first_repeated, named_like
-from dpgrain.errors import DataError, DpgrainError, ParameterError, SchemaError, raise_alone
 from dpgrain._wording import first_repeated, named_like, shorten
-from dpgrain.errors import DataError, DpgrainError, ParameterError, SchemaError
+from dpgrain.errors import DataError, DpgrainError, ParameterError, SchemaError, raise_alone
 from dpgrain.tables.engines.column_types import (
     TEXT,
     TIMES,
