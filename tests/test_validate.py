@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -65,7 +66,7 @@ SAID: dict[str, tuple[Callable[..., object], dict[str, Any], Any, str]] = {
     "many": (_validate.integer, {"minimum": 2}, 10**19, "must be at most 10^18."),
     "one": (_validate.truth, {}, 1, "must be True or False, not 1."),
     "word": (_validate.sequence, {}, "ab", "must be a list, not 'ab'."),
-    "other": (partial(_validate.instance, Mapping), {}, [1], "must be a Mapping, not [1]."),
+    "other": (partial(_validate.instance, Path), {}, [1], "must be a Path, not [1]."),
     "number": (_validate.function, {}, 3, "must be a function, not 3."),
     "zero": (_validate.positive, {}, 0.0, "must be finite and above 0, not 0.0."),
     "below": (_validate.non_negative, {}, -1, "must be finite and at least 0, not -1."),
