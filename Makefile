@@ -25,7 +25,7 @@ test: $(VENV)/.dev
 
 # The tests of dpgrain.torch and of experiments with it, which `make test` skips where PyTorch is absent;
 # this version has a CPU build.
-NETWORKS = networks images last_layer writers language fine_tuning
+NETWORKS = networks images last_layer writers language fine_tuning audited_networks
 test-torch: $(VENV)/.dev
 	$(BIN)/pip install --quiet --disable-pip-version-check 'torch==2.13.0' --editable '.[transformers]'
 	$(BIN)/pytest -n auto tests/torch $(NETWORKS:%=tests/experiments/test_%.py)

@@ -30,7 +30,6 @@ from dpgrain.statistics import OFFERED
 from dpgrain.units import Unit
 
 PAGE = Path(__file__).parents[1] / "docs" / "tutorials" / "audits.md"
-BEGIN, END = "<!-- audits of every query -->\n", "<!-- end -->\n"
 PROMISE: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6}
 UNITS: dict[str, Unit] = {
     "record": dg.Record(),
@@ -165,10 +164,9 @@ def rows(options: argparse.Namespace) -> Iterator[Row]:
             yield Row(query, found)
 
 
-def as_table(found: list[list[str]]) -> str:
-    """Return a table of Markdown: of each statistic and unit the query nearest to its claim."""
+def shortened(found: list[list[str]]) -> list[list[str]]:
+    """Return the lines of the page: of each statistic and unit the query nearest to its claim."""
     lines = [["statistic", "unit", "queries", *HEADINGS[2:]]]
-    lines.append(["---"] * len(lines[0]))
     for name, of in itertools.groupby(found, key=lambda cells: cells[:2]):
         queries = list(of)
         nearest = max(queries, key=_share)
@@ -176,7 +174,22 @@ def as_table(found: list[list[str]]) -> str:
             (cells[-1] for cells in queries), key=("unmoved", "kept", "weak", "violated").index
         )
         lines.append([*name, f"{len(queries)}", *nearest[2:-1], worst])
-    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+    return lines
+
+
+def put(name: str, lines: list[list[str]]) -> None:
+    """Put a table into the page, in the place of that name.
+
+    Args:
+        name: what the comment says that the table stands below.
+        lines: the headings, and the rows.
+    """
+    begin, end = f"<!-- {name} -->\n", "<!-- end -->\n"
+    before, rest = PAGE.read_text(encoding="utf-8").split(begin)
+    _, after = rest.split(end, 1)
+    ruled = [lines[0], ["---"] * len(lines[0]), *lines[1:]]
+    told = "".join(f"| {' | '.join(cells)} |\n" for cells in ruled)
+    PAGE.write_text(f"{before}{begin}\n{told}\n{end}{after}", encoding="utf-8")
 
 
 def _share(cells: list[str]) -> float:
@@ -202,10 +215,7 @@ def main() -> int:
         found.append(row)
         print(*row.cells, sep=" | ", flush=True)
     if options.write:
-        page = PAGE.read_text(encoding="utf-8")
-        before, after = page.split(BEGIN)[0], page.split(END)[1]
-        told = as_table([row.cells for row in found])
-        PAGE.write_text(f"{before}{BEGIN}\n{told}\n{END}{after}", encoding="utf-8")
+        put("audits of every statistic", shortened([row.cells for row in found]))
     return 4 if any(row.found.verdict == "violated" for row in found) else 0
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -14,9 +14,10 @@ from dpgrain.accounting.losses.gaussian import gaussian_mu
 from dpgrain.auditing.bounds import moved_by_at_least, named_epsilon, one_run_epsilon
 from dpgrain.auditing.verdict import Bound, Line, TrainingAudit
 from dpgrain.errors import ParameterError
-from dpgrain.noise import RandomState
+from dpgrain.noise import RandomState, Source
 from dpgrain.noise.sources import source_of
 from dpgrain.publishing.guarantee import Guarantee
+from dpgrain.units import Level
 
 # Shares of the canaries of which something is guessed; each takes its part of the error.
 _SHARES = (1.0, 0.3, 0.1, 0.03)
@@ -109,20 +110,44 @@ def audit_training(
     if delta is not None:
         delta = _validate.delta(allow_zero=True, delta=delta)
     source = source_of(random_state)
+    level, delta, line = one_run(train, canaries, records, elements, delta, confidence, source)
+    rng = np.random.default_rng(int(source.words(1)[0]))
+    seen = _seen(line.claim, canaries, delta, (1 - confidence) / 2, rng)
+    line = replace(
+        line, free=replace(line.free, seen=seen[0]), named=replace(line.named, seen=seen[1])
+    )
+    return TrainingAudit(level, delta, confidence, (line,), draws=canaries, runs=1)
+
+
+def one_run(
+    train: Callable[[Canaries], tuple[ArrayLike, Guarantee]],
+    canaries: int,
+    records: int,
+    elements: int,
+    delta: float | None,
+    confidence: float,
+    source: Source,
+) -> tuple[Level, float, Line]:
+    """Return the level, the δ and both bounds of one run, without what they would have seen.
+
+    Args:
+        train: the function that trains, as for :func:`audit_training`, and so the others.
+        canaries: how many there are.
+        records: the records of each canary.
+        elements: the elements of each user.
+        delta: the δ at which ε is bounded; None for that of the guarantee.
+        confidence: the probability with which both bounds hold together.
+        source: where it comes from which canaries are there.
+    """
     there = np.asarray(source.words(canaries) >> np.uint64(63) == 1)
     answer = train(_rows(there, records, elements))
     published, guarantee = _checked(answer, canaries)
     _check_unit(guarantee, records, elements)
     delta = guarantee.delta if delta is None else delta
+    free, named = _bounds(published, there, delta, (1 - confidence) / 2)
     claim = guarantee.epsilon(delta, relation="zero_out")
-    alpha = (1 - confidence) / 2
-    free, named = _bounds(published, there, delta, alpha)
-    rng = np.random.default_rng(int(source.words(1)[0]))
-    seen = _seen(claim, canaries, delta, alpha, rng)
-    line = Line(
-        1, "zero_out", claim, Bound(free, seen[0]), Bound(named, seen[1]), "canaries, there or not"
-    )
-    return TrainingAudit(guarantee.level, delta, confidence, (line,), draws=canaries, runs=1)
+    line = Line(1, "zero_out", claim, Bound(free), Bound(named), "canaries, there or not")
+    return guarantee.level, delta, line
 
 
 def _rows(there: BoolArray, records: int, elements: int) -> Canaries:

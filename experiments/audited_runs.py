@@ -1,0 +1,531 @@
+"""What audits find of fits, means of users, shuffled sums, streams, choices, scores and networks.
+
+    python experiments/audited_runs.py [--only WORDS] [--canaries 2000] [--draws 200000] [--runs 2000]
+        [--write]
+
+Queries that ``dg.audit`` refuses, since they draw their own noise or their rows lie in arrays, each for
+the units that it has: claims at ε = 3 (δ = 10⁻⁶, or 0 where there is none), lower bounds on ε in one of
+three ways (``ways_of_audit.py``), and the smallest excess that the same audit would have seen, which is
+found by asking the same query for more ε. All bounds of the table hold together with confidence 0.99.
+Networks need PyTorch, and Hugging Face's loop transformers. ``--write`` puts the table into the page on
+audits. The exit code is 4 where a claim is refuted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from importlib.util import find_spec
+from typing import Any, TypeAlias
+
+import numpy as np
+from audits import put
+from numpy.typing import NDArray
+from ways_of_audit import OneRun, OnNeighbours, Size, Way, WholeRuns, audited
+
+import dpgrain as dg
+from dpgrain import learn, papers, shuffle
+from dpgrain._wording import powers
+from dpgrain.accounting import PureDP
+from dpgrain.accounting.events.best_of import SelectBest
+from dpgrain.auditing import Canaries, Line
+from dpgrain.means import ClippedMean, Vectors
+from dpgrain.noise import Source, SystemSource
+from dpgrain.optimize import Constant, Last, Sgd
+from dpgrain.publishing.charge import Charge
+from dpgrain.publishing.guarantee import Guarantee
+from dpgrain.publishing.query import Query
+from dpgrain.units import Unit
+
+Array: TypeAlias = NDArray[np.float64]
+EPSILON, DELTA, CONFIDENCE = 3.0, 1e-6, 0.99
+# δ at which draws and whole runs are audited where the promise is not pure.
+LARGE_DELTA = 0.01
+UNITS: dict[str, Unit] = {
+    "record": dg.Record(),
+    "element": dg.Element(),
+    "user": dg.User(),
+    "user of 3 elements": dg.User(max_elements=3),
+}
+# What canaries are for each unit: their records, and how many are elements of one user.
+HELD = {"record": (1, 1), "element": (2, 2), "user": (3, 1), "user of 3 elements": (3, 1)}
+# Rounds of a descent, each of all blocks, and the size of its steps: so small that no canary is
+# fitted on the way, and each gradient is clipped.
+ROUNDS, STEP = 4, 1e-6
+
+
+@dataclass(frozen=True)
+class Case:
+    """A query of the table.
+
+    Args:
+        query: the function, by its public name.
+        unit: what it protects.
+        options: what it is asked for beside that.
+        way: how it is audited.
+    """
+
+    query: str
+    unit: str
+    options: str
+    way: Way
+
+    def __str__(self) -> str:
+        return ", ".join(part for part in (self.query, self.unit, self.options) if part)
+
+
+# ------------------------------------------------------------------------------------------ one run
+
+
+def of_units(
+    query: str,
+    train: Callable[[str, Canaries, float], Any],
+    options: str = "",
+    units: tuple[str, ...] = tuple(UNITS),
+) -> Iterator[Case]:
+    """Yield a case for each unit, audited by canaries in one run."""
+    for unit in units:
+        records, elements = HELD[unit]
+        yield Case(query, unit, options, OneRun(partial(train, unit), records, elements))
+
+
+def whose(unit: str, rows: Canaries) -> dict[str, Any]:
+    """Return whose rows are, as the unit asks for it."""
+    if unit == "record":
+        return {}
+    if unit == "user":
+        return {"users": rows.users}
+    # A user of whom three elements are kept has each record in another one.
+    elements = np.arange(len(rows.users)) % 3 if unit != "element" else rows.elements
+    return {"users": rows.users, "elements": elements}
+
+
+def fitted(
+    estimator: str, options: dict[str, Any], unit: str, rows: Canaries, epsilon: float
+) -> tuple[Array, Guarantee]:
+    """Fit a model to canaries: each has a feature of its own, of which the slope is never 0."""
+    asked: dict[str, Any] = {"clip": 1.0, "rounds": ROUNDS, "sampling": "full", "algorithm": STEPS}
+    if estimator in ("LinearSVC", "LogisticRegression"):
+        asked["classes"] = [0.0, 1.0]
+    target = 2.0 if estimator == "PoissonRegressor" else 1.0
+    model = getattr(learn, estimator)(
+        unit=UNITS[unit], epsilon=epsilon, delta=DELTA, n_users=rows.n_users, fit_intercept=False,
+        **{**asked, **options},
+    )  # fmt: skip
+    model.fit(rows.gradients, np.full(len(rows.gradients), target), **whose(unit, rows))
+    return np.ravel(model.coef_), model.guarantee_
+
+
+STEPS = Sgd(Constant(STEP), average=Last())
+
+
+class Towards:
+    """A loss whose gradient is the record itself."""
+
+    def value(self, theta: Any, X: Any, y: Any) -> Any:  # noqa: ARG002 - as losses are called
+        """Return the loss of each record."""
+        return X @ theta
+
+    def gradient(self, theta: Any, X: Any, y: Any) -> Any:  # noqa: ARG002 - as losses are called
+        """Return the gradient of each record."""
+        return X
+
+    def proximal(self, theta: Any, X: Any, y: Any, step: Any) -> Any:  # noqa: ARG002
+        """Return the least point of each record's loss and of the distance to a point."""
+        return theta - step * X
+
+
+def minimised(
+    options: dict[str, Any], unit: str, rows: Canaries, epsilon: float
+) -> tuple[Array, Guarantee]:
+    """Minimise a loss whose gradients are the canaries."""
+    start = np.zeros(rows.gradients.shape[1])
+    asked: dict[str, Any] = {"solver": STEPS, "rounds": ROUNDS, "sampling": "full"}
+    found = learn.minimise(
+        Towards(), rows.gradients, np.zeros(len(rows.gradients)), start, epsilon=epsilon,
+        delta=DELTA, unit=UNITS[unit], n_users=rows.n_users, **whose(unit, rows),
+        **{**asked, **options},
+    )  # fmt: skip
+    return start - found.theta, found.guarantee
+
+
+def by_default(unit: str, rows: Canaries, epsilon: float) -> tuple[Array, Guarantee]:
+    """Fit a model that is told nothing but its promise: its slope is the same however it is fitted.
+
+    Bound, number of users and steps are found inside the budget; the noisy gradients are published.
+    """
+    model = learn.QuantileRegressor(unit=UNITS[unit], epsilon=epsilon, delta=DELTA)
+    model.fit(rows.gradients, np.full(len(rows.gradients), 1e12), **whose(unit, rows))
+    width = rows.gradients.shape[1]
+    return -model.history_.gradients[:, :width].sum(axis=0), model.guarantee_
+
+
+def by_recipe(
+    recipe: papers.Recipe, unit: str, rows: Canaries, epsilon: float
+) -> tuple[Array, Guarantee]:
+    """Minimise by a recipe, which publishes the mean of each round."""
+    X = rows.gradients / np.linalg.norm(rows.gradients, axis=1, keepdims=True)
+    start = np.zeros(X.shape[1])
+    found = learn.minimise(
+        Towards(), X, np.zeros(len(X)), start, epsilon=epsilon, delta=DELTA, solver=recipe,
+        unit=UNITS[unit], n_users=rows.n_users, **whose(unit, rows),
+    )  # fmt: skip
+    return found.history.gradients.sum(axis=0), found.guarantee
+
+
+def mean_of(
+    options: dict[str, Any], unit: str, rows: Canaries, epsilon: float
+) -> tuple[Array, Guarantee]:
+    """Publish the mean of canaries, who are users."""
+    del unit
+    found = dg.mean_of_users(
+        rows.gradients, users=rows.users, bound=1.0, epsilon=epsilon, delta=DELTA,
+        n_users=rows.n_users, **options,
+    )  # fmt: skip
+    return found.value, found.guarantee
+
+
+def summed(kind: Any, unit: str, rows: Canaries, epsilon: float) -> tuple[Array, Guarantee]:
+    """Add up canaries without a curator; each device is a user."""
+    del unit
+    protocol = kind(
+        n_users=rows.n_users, dim=rows.gradients.shape[1], epsilon=epsilon, delta=DELTA,
+        relation="zero_out",
+    )  # fmt: skip
+    firsts = rows.gradients[np.unique(rows.users, return_index=True)[1]]
+    return protocol.simulate(firsts), protocol.guarantee
+
+
+def streamed(unit: str, rows: Canaries, epsilon: float) -> tuple[Array, Guarantee]:
+    """Take canaries in a stream, at whose state somebody looks when half of them have come."""
+    del unit
+    mean = papers.PanPrivate.calibrate(epsilon=epsilon, delta=DELTA, n_users=rows.n_users, rounds=1)
+    width = rows.gradients.shape[1]
+    stream, vectors = (
+        papers.PanPrivateStream(mean, width),
+        dict(zip(rows.users, rows.gradients, strict=True)),
+    )
+    half, published = mean.n_users // 2, None
+    for place in range(mean.n_users):
+        if place == half:
+            seen = stream.state * mean.step
+        published = stream.receive(vectors.get(place))
+    # Who came before the look is in the state; who came after it, in what was added since.
+    after = np.asarray(published) * mean.n_users - seen
+    score = np.where(np.arange(width) < half, seen, after)
+    return score, Guarantee("user", "", "zero_out", DELTA, mean.event)
+
+
+# ------------------------------------------------------------------- draws, and runs, on neighbours
+
+
+def rows_of(unit: str, records: int) -> dict[str, Any]:
+    """Return whose rows are: the first is of somebody else, all others are of the unit."""
+    if unit == "record":
+        return {"unit": UNITS[unit]}
+    users = np.minimum(np.arange(records), 1)
+    return {
+        "unit": UNITS[unit],
+        "users": users,
+        **({"elements": users} if unit == "element" else {}),
+    }
+
+
+def on_rows(
+    query: str, ask: Callable[..., Query[Any]], options: str, one: float, other: float
+) -> Iterator[Case]:
+    """Yield cases of a query of numbers, in which a unit has three records, or is a record.
+
+    Args:
+        query: the function, by its public name.
+        ask: a function of the numbers of rows, and of whose rows they are.
+        options: what it is asked for, in words.
+        one: the number of all records of the unit.
+        other: the number of somebody else's record.
+    """
+
+    def made(unit: str, epsilon: float) -> tuple[Query[Any], Query[Any]]:
+        with_unit = [other, one] if unit == "record" else [other, one, one, one]
+        some, none = (
+            ask(np.array(rows), epsilon=epsilon, **rows_of(unit, len(rows)))
+            for rows in (with_unit, [other])
+        )
+        return some, none
+
+    for unit in ("record", "element", "user"):
+        yield Case(query, unit, options, OnNeighbours(partial(made, unit)))
+
+
+def far(candidate: float, x: Any) -> Any:
+    """How far records are from a candidate."""
+    return np.abs(x - candidate)
+
+
+def chosen(method: str, x: Array, **asked: Any) -> Query[Any]:
+    """Choose one of eight candidates, of which a record at 0 makes the last worse than the others."""
+    return dg.select.query([0.0] * 7 + [1.0], far, x, method=method, **asked)
+
+
+def repeated(unit: str, epsilon: float, runs: int) -> tuple[Array, Array, Guarantee]:
+    """Evaluate a candidate again and again; the score is the loss that is published, the smallest."""
+    queries = [
+        dg.select.query(
+            [0.0], far, np.array(x), method="repeat", runs=2.0, n_users=1, epsilon=epsilon,
+            **rows_of(unit, len(x)),
+        )
+        for x in ([0.0, 1.0], [0.0])
+    ]  # fmt: skip
+    one, other = (run_often(query, lambda choice: choice.loss or 0.0, runs) for query in queries)
+    return one, other, queries[0].plan.guarantee
+
+
+def run_often(query: Query[Any], score: Callable[[Any], float], runs: int) -> Array:
+    """Return the scores of many runs of a query, each with noise of its own."""
+    guarantee, source, found = query.plan.guarantee, SystemSource(), np.empty(runs)
+    for place in range(runs):
+        with Charge(guarantee, source) as charge:
+            found[place] = score(query.run(charge))
+    return found
+
+
+# The mean number of runs of which the best is kept, and the chances of the best result without the unit
+# and of the second best with it. With many runs the second is kept more rarely by nearly e³ᵋ without
+# it, for runs that each cost ε.
+_MANY, _BEST, _SECOND = 20.0, 0.5, 0.3
+
+
+def kept(epsilon: float, runs: int) -> tuple[Array, Array, Guarantee]:
+    """Keep the best of a random number of runs; the score is whether the second best was kept."""
+    each = epsilon / 3
+    event = PureDP(each, level="user")
+    less = np.exp(-each)
+    laws = [(_BEST * less, _SECOND), (_BEST, _SECOND * less)]
+    source = SystemSource()
+
+    def once(law: tuple[float, float], source: Source) -> tuple[float, int]:
+        uniform = float(source.words(1)[0]) / 2.0**64
+        result = 2 if uniform < law[0] else int(uniform < sum(law))
+        return float(result), result
+
+    one, other = (
+        np.array([
+            dg.best_of(partial(once, law), event=event, mean=_MANY, source=source).result == 1
+            for _ in range(runs)
+        ], dtype=np.float64)
+        for law in laws
+    )  # fmt: skip
+    return one, other, Guarantee("user", "", "zero_out", 0.0, SelectBest(event, _MANY))
+
+
+def numbered(epsilon: float, runs: int) -> tuple[Array, Array, Guarantee]:
+    """Add up numbers without a curator; the score is the sum."""
+    protocol = shuffle.ScalarSum(
+        n_users=100, bound=1.0, epsilon=epsilon, delta=DELTA, relation="zero_out"
+    )
+    one, other = (
+        run_often(protocol.query(np.array(x)), lambda found: float(found.value[0]), runs)
+        for x in ([9.0], [np.nan])
+    )
+    return one, other, protocol.guarantee
+
+
+def drawn(epsilon: float, runs: int) -> tuple[Array, Array, Guarantee]:
+    """Ask a fifth of all users for their vectors in each of six rounds; each has a coordinate alone.
+
+    The score is the logarithm of the ratio of the likelihoods of what is published.
+    """
+    users, rate = 1000, 0.2
+    mean = ClippedMean.calibrate(
+        epsilon=epsilon, delta=DELTA, n_users=users, rounds=6, sampling_rate=rate, unit=dg.User()
+    )
+    found = []
+    for length in (1e3, 0.0):
+        scores = []
+        for _ in range(-(-runs // users)):
+            run = mean.start(SystemSource(), np.arange(users))
+            vectors = Vectors(length * np.eye(users))
+            sums = np.array([run.estimate(vectors) for _ in range(mean.rounds)]) * mean.divisor
+            ratio = (sums / mean.clip - 0.5) / mean.noise_multiplier**2
+            scores.append(np.log1p(rate * np.expm1(ratio)).sum(axis=0))
+        found.append(np.concatenate(scores)[:runs])
+    return found[0], found[1], Guarantee("user", "", "zero_out", DELTA, mean.event)
+
+
+def agreed(method: str, epsilon: float, runs: int) -> tuple[Array, Array, Guarantee]:
+    """Ask for the mean of a hundred users, of whom all but one are at 0.
+
+    The score is the mean, and the least that there can be where none is found.
+    """
+    queries = [
+        dg.mean_of_users.query(
+            np.zeros((99, 1)) if end is None else np.append(np.zeros((99, 1)), [[end]], axis=0),
+            bound=4.0, radius=0.5, n_users=100, method=method, epsilon=epsilon, delta=DELTA,
+        )
+        for end in (4.0, None)
+    ]  # fmt: skip
+    one, other = (
+        run_often(query, lambda found: np.nan_to_num(found.value[0], nan=-4.0), runs)
+        for query in queries
+    )
+    return one, other, queries[0].plan.guarantee
+
+
+def typical(epsilon: float) -> tuple[Query[Any], Query[Any]]:
+    """Ask for a typical number of records of one user, and of nobody."""
+    one, other = (
+        papers.typical_records.query(np.zeros(users), epsilon=epsilon) for users in (1, 0)
+    )
+    return one, other
+
+
+def released(noise: Any, epsilon: float) -> tuple[Query[Any], Query[Any]]:
+    """Ask for a mean of a function of users, one element of whom is exchanged."""
+    delta = DELTA if noise == "gaussian" else 0.0
+    one, other = (
+        papers.release_mean.query(
+            np.array([value]), sensitivity=1.0, epsilon=epsilon, delta=delta, noise=noise
+        )
+        for value in (1.0, 0.0)
+    )
+    return one, other
+
+
+# ------------------------------------------------------------------------------------------- cases
+
+
+def cases() -> Iterator[Case]:
+    """Yield all queries of the table."""
+    for estimator in ESTIMATORS:
+        yield from of_units(estimator, partial(fitted, estimator, {}))
+    yield from of_units("LogisticRegression", partial(fitted, "LogisticRegression", TUNED), "tune")
+    yield from of_units("QuantileRegressor", by_default, "defaults")
+    yield from of_units("minimise", partial(minimised, {}))
+    yield from of_units("minimise", partial(minimised, {"exact": True}), "exact")
+    for recipe in RECIPES:
+        yield from of_units(
+            "minimise", partial(by_recipe, recipe), type(recipe).__name__, ("user",)
+        )
+    for method in ("clip", "recentred"):
+        train = partial(mean_of, {"method": method, "radius": 1.0})
+        yield from of_units("mean_of_users", train, method, ("user",))
+    for method in ("winsorized", "softcore"):
+        yield Case(
+            "mean_of_users",
+            "user",
+            method,
+            WholeRuns(partial(agreed, method), LARGE_DELTA, times=2),
+        )
+    yield Case("ClippedMean", "user", "a fifth drawn", WholeRuns(drawn, LARGE_DELTA, times=20))
+    for kind in (shuffle.VectorSum, shuffle.PoissonSum, shuffle.BlindSum):
+        yield from of_units(kind.__name__, partial(summed, kind), units=("user",))
+    yield Case("ScalarSum", "user", "", WholeRuns(numbered, LARGE_DELTA, times=4))
+    yield from of_units("PanPrivateStream", streamed, "a look", ("user",))
+    for method in ("permute_and_flip", "exponential"):
+        yield from on_rows("select", partial(chosen, method), method, 0.0, 0.5)
+    for unit in ("record", "element", "user"):
+        yield Case("select", unit, "repeat", WholeRuns(partial(repeated, unit)))
+    yield Case("best_of", "user", "", WholeRuns(kept, times=4))
+    yield from on_rows("accuracy", accuracy, "", 1.0, 0.0)
+    yield from on_rows("auc", auc, "", 1.0, 0.0)
+    yield from on_rows("r2", r2, "", 1.0, 0.0)
+    yield Case("typical_records", "user", "", OnNeighbours(typical))
+    for noise, delta in (("gaussian", LARGE_DELTA), ("laplace", 0.0)):
+        way = OnNeighbours(partial(released, noise), delta, "replace")
+        yield Case("release_mean", "element", noise, way)
+    if find_spec("torch") is not None:
+        from audited_networks import networks
+
+        yield from networks()
+
+
+def accuracy(x: Array, **asked: Any) -> Query[Any]:
+    """Ask how often labels are right, of records that all are."""
+    return learn.accuracy.query(x, x, classes=[0.0, 1.0], **asked)
+
+
+def auc(x: Array, **asked: Any) -> Query[Any]:
+    """Ask how well probabilities tell labels, of records for which they are certain."""
+    return learn.auc.query(x, x, positive=1.0, **asked)
+
+
+def r2(x: Array, **asked: Any) -> Query[Any]:
+    """Ask how much predictions explain, of records that are as far away as there is room."""
+    return learn.r2.query(x, 1 - x, lower=0.0, upper=1.0, **asked)
+
+
+ESTIMATORS = (
+    "LinearRegression",
+    "LogisticRegression",
+    "LinearSVC",
+    "HuberRegressor",
+    "PoissonRegressor",
+    "QuantileRegressor",
+)
+TUNED = {"tune": {"clip": [1.0, 2.0]}}
+# What a recipe knows of canaries of length 1, whose loss is linear.
+KNOWN = papers.Known(lipschitz=1.0, distance=1.0, records=3, smoothness=1.0, strength=0.1)
+RECIPES: tuple[papers.Recipe, ...] = (
+    papers.Concentrated(KNOWN, rounds=2),
+    papers.ShuffleConcentrated(KNOWN, rounds=2),
+    papers.ShuffleGd(KNOWN, rounds=2),
+    papers.ShuffleAgd(KNOWN, rounds=1),
+    papers.ShuffleAgdSmoothed(KNOWN, rounds=1),
+    papers.ShuffleSgd(KNOWN, rounds=1),
+    papers.ShuffleRestarts(KNOWN, rounds=1),
+    papers.PanPrivateAgd(KNOWN, rounds=1),
+    papers.PanPrivateConcentrated(KNOWN, rounds=1),
+)
+
+
+# ------------------------------------------------------------------------------------------- table
+
+
+# What the page calls the table.
+TABLE = "audits of other queries"
+HEADINGS = (
+    "query", "unit", "options", "audited by", "δ", "claim", "free", "named", "seen from", "verdict",
+)  # fmt: skip
+
+
+def cells(case: Case, delta: float, line: Line) -> list[str]:
+    """Return a row of the table."""
+    seen = line.free.seen
+    least = "–" if seen is None or seen == float("inf") else f"{seen:.3g}×"
+    return [
+        case.query, case.unit, case.options or "–", case.way.said, powers(delta),
+        f"{line.claim:.4g}", f"{line.free}", f"{line.named}", least, line.verdict,
+    ]  # fmt: skip
+
+
+def main() -> int:
+    """Print the table, row by row."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    usual = Size()
+    parser.add_argument("--canaries", type=int, default=usual.canaries)
+    parser.add_argument("--draws", type=int, default=usual.draws)
+    parser.add_argument("--runs", type=int, default=usual.runs)
+    parser.add_argument("--only", default="", help="queries with one of these words: a,b")
+    parser.add_argument("--write", action="store_true", help="put the table into the page")
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")
+    every = list(cases())
+    confidence = 1 - (1 - CONFIDENCE) / len(every)
+    size = Size(options.canaries, options.draws, options.runs, confidence)
+    found = []
+    for case in every:
+        if any(word in str(case) for word in options.only.split(",")):
+            found.append(cells(case, *audited(case.way, EPSILON, size)))
+            print(*found[-1], sep=" | ", flush=True)
+    if options.write:
+        put(TABLE, [list(HEADINGS), *found])
+    return 4 if any(row[-1] == "violated" for row in found) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

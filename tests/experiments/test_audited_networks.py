@@ -1,0 +1,40 @@
+"""Audits of networks: whatever loop trains them keeps its claim, and half of the noise is seen."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.experiments.networks import experiment
+
+# isort: split
+from dpgrain.torch import noise
+
+runs: Any = experiment("audited_runs")
+networks: Any = experiment("audited_networks")
+ways: Any = experiment("ways_of_audit")
+
+SMALL = ways.Size(canaries=1500, confidence=0.9999)
+CASES = {str(case): case.way for case in networks.networks()}
+
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning")
+
+
+@pytest.mark.search(seconds=8)
+@pytest.mark.parametrize("name", CASES)
+def test_a_training_keeps_its_claim(name: str) -> None:
+    _, line = CASES[name].line(runs.EPSILON, SMALL)
+    assert line.claim == pytest.approx(runs.EPSILON, rel=1e-3)
+    assert line.verdict != "violated"
+    assert line.named.epsilon > 0.3
+
+
+@pytest.mark.search(seconds=8)
+@pytest.mark.parametrize("name", CASES)
+def test_half_of_the_noise_is_refuted(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    exact = noise.in_floating_point
+    monkeypatch.setattr(
+        "dpgrain.torch.steps.in_floating_point",
+        lambda found, of, sd, *others: exact(found, of, sd / 2, *others),
+    )
+    assert CASES[name].line(runs.EPSILON, SMALL)[1].verdict == "violated"
