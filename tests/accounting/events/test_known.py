@@ -6,7 +6,9 @@ import itertools
 import math
 from collections.abc import Iterator
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from dpgrain.accounting import (
     RDP,
@@ -18,7 +20,10 @@ from dpgrain.accounting import (
     PureDP,
     gaussian_delta,
 )
+from dpgrain.accounting.losses.curves import Group
 from dpgrain.units import Element, Level, Record, Relation, Unit, User
+
+Array = NDArray[np.float64]
 
 
 def test_basic_composition_adds_epsilons_and_deltas() -> None:
@@ -132,3 +137,56 @@ def test_no_chain_of_gaussians_exceeds_what_is_known_of_their_divergences(
         for at in EPSILONS:
             assert gaussian_delta(at, steps * mu) <= loss.delta(at) + 1e-12
     assert events[0].loss(units, asked, unit).rho == pytest.approx((steps * mu) ** 2 / 2)
+
+
+def divergence(one: Array, other: Array, order: float) -> float:
+    """The Rényi divergence of two laws on a few points."""
+    logs = order * np.log(one) + (1 - order) * np.log(other)
+    return float(np.logaddexp.reduce(logs) / (order - 1))
+
+
+@pytest.mark.proof("search", "RDP")
+@pytest.mark.search
+@pytest.mark.parametrize("steps", [2, 3, 4, 7])
+def test_no_chain_of_laws_exceeds_what_is_known_of_their_divergences(
+    steps: int,
+) -> None:
+    rng, tightest = np.random.default_rng(steps), 0.0
+    for _ in range(300):
+        chain = rng.dirichlet(np.full(3, rng.choice([0.5, 2.0])), steps + 1) + 1e-12
+        if rng.random() < 0.5:
+            # The laws of one point's odds that grow by the same factor at each step.
+            odds = np.exp(rng.normal() + rng.exponential(0.5) * np.arange(steps + 1))
+            chain = np.stack([odds, np.ones(steps + 1)], axis=1)
+        chain /= chain.sum(axis=1, keepdims=True)
+        orders = tuple(sorted(1 + rng.exponential(2 * steps, rng.integers(1, 9))))
+        pairs = [*itertools.pairwise(chain), *itertools.pairwise(chain[::-1])]
+        known = tuple(max(divergence(*pair, order) for pair in pairs) for order in orders)
+        for order, most in RDP(orders, known).loss(steps).renyi:
+            found = divergence(chain[0], chain[-1], order)
+            assert found <= most * (1 + 1e-9)
+            tightest = max(tightest, found / most)
+    assert tightest > 0.5
+
+
+def test_steps_whose_divergences_are_all_known_cost_what_they_do() -> None:
+    """Of a Gaussian, k steps are one of k times the distance, where all orders are known."""
+    orders = tuple(float(order) for order in range(2, 200))
+    event = RDP(orders, tuple(order * 0.01 for order in orders))
+    for steps in (2, 3, 7, 50):
+        for order, value in event.loss(steps).renyi:
+            # Below the smallest known order its value stands for all.
+            if order * steps >= steps + 2:
+                assert value == pytest.approx(order * steps**2 * 0.01, rel=1e-9)
+    # Of very many steps the sum is bounded by an integral, which is hardly more.
+    many = RDP((1e5,), (0.3,))
+    exact = sum(1e5 / (1e5 - j) for j in range(50_000)) * 0.3
+    assert exact <= many.loss(50_000).renyi[0][1] <= exact * (1 + 1e-4)
+
+
+@pytest.mark.parametrize("delta", [1e-3, 1e-9])
+def test_groups_of_any_size_cost_no_more_than_by_the_curve_of_one(delta: float) -> None:
+    event = RDP((2.0, 4.0, 8.0, 16.0, 32.0), (0.002, 0.002, 0.009, 0.04, 0.6))
+    for steps in (2, 8, 16):
+        claimed = event.epsilon(delta, units=steps)
+        assert claimed <= Group(event.loss(), steps).epsilon(delta) < math.inf

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dpgrain import _validate
 from dpgrain.accounting.events.base import Asked, Event
+from dpgrain.accounting.losses.curves import Group
 from dpgrain.accounting.losses.loss import Loss
 from dpgrain.accounting.losses.rounding import product_up
 from dpgrain.errors import ParameterError
@@ -14,6 +16,8 @@ from dpgrain.units import Level, Relation
 
 # A bound on the relative rounding of a probability, and of the scale of the noise behind it.
 _RELATIVE_ROUNDING = 2.0**-36
+# Steps of a group whose divergences are added up one by one, at most.
+_MOST_TERMS = 1 << 12
 
 
 @dataclass(frozen=True)
@@ -138,9 +142,10 @@ class RDP(Event):
     Raises:
         ParameterError: if there are no orders, not as many values, or one out of range.
 
-    Formal guarantee: values add (Mironov 2017, Prop. 1); 2^c steps divide the order by 2^c and
-    multiply the value by 3^c (his Prop. 2). Source: element-level paper, Definition 2.2 and Lemmas
-    3.1(i), 3.2(i), with the conversion of Canonne, Kamath & Steinke 2020 instead of log(1/δ)/(α−1);
+    Formal guarantee: values add (Mironov 2017, Prop. 1); k steps divide the order α by k, and their
+    value is the sum of α/(α−j)·D_{α−j} over j = 0, …, k−1; or they have k times the curve of one, if
+    that is less. Source: element-level paper, Definition 2.2 and Lemmas 3.1(i), 3.2(i), with less for
+    groups and with the conversion of Canonne, Kamath & Steinke 2020 instead of log(1/δ)/(α−1);
     docs/theory, "Composition".
 
     >>> round(RDP((8.0, 16.0, 32.0), (0.04, 0.08, 0.16)).epsilon(1e-6), 3)
@@ -170,15 +175,51 @@ class RDP(Event):
         steps = asked.steps(self.level, self.relation)
         if math.isinf(steps):
             return Loss(pure=math.inf)
-        # We need the least c with 2^c ≥ steps.
-        doublings = math.ceil(steps - 1).bit_length()
-        divergences = [
-            (order / 2**doublings, self.count * 3**doublings * value)
+        known = [
+            (order, product_up(self.count, value))
             for order, value in sorted(zip(self.orders, self.values, strict=True))
         ]
-        # Mironov's Proposition 2 asks for an order of at least 2^{c+1}.
-        least = 2.0 if doublings else 1.0
+        if steps == 1:
+            return Loss(renyi=tuple(known))
         valid = tuple(
-            (order, value) for order, value in divergences if order > 1 and order >= least
+            (_share(order, steps), _of_steps(known, order, int(steps)))
+            for order, _ in known
+            if _share(order, steps) > 1
         )
-        return Loss(renyi=valid) if valid else Loss(pure=math.inf)
+        # Of very many steps the curve of one tells more than divergences do.
+        by_curve = Loss.of(Group(Loss(renyi=tuple(known)), int(steps)))
+        return Loss(renyi=valid).or_else(by_curve) if valid else by_curve
+
+
+def _share(order: float, steps: float) -> float:
+    """Return the order that several steps leave of one, rounded down."""
+    return math.nextafter(order / steps, 0.0)
+
+
+def _of_steps(known: Sequence[tuple[float, float]], order: float, steps: int) -> float:
+    """Return Σ_{j<k} α/(α−j)·D_{α−j} for k steps and an order α above k, rounded up.
+
+    Args:
+        known: ((order, bound on the divergence of one step), …), from the smallest order on.
+        order: α, one of these orders.
+        steps: k.
+    """
+    total, below = 0.0, -math.inf
+    for at, value in known:
+        # The divergences of the orders above the last known one, up to this one, are at most its own.
+        last = min(steps, math.ceil(order - below)) if below > -math.inf else steps
+        first = min(max(math.ceil(order - at), 0), last)
+        if first < last:
+            total += value * _weights(order, first, last)
+        below = at
+        if at >= order:
+            break
+    return total * (1 + _RELATIVE_ROUNDING)
+
+
+def _weights(order: float, first: int, last: int) -> float:
+    """Return Σ α/(α−j) over j from ``first`` to ``last`` − 1, or a bound on the sum of very many."""
+    if last - first > _MOST_TERMS:
+        # Each term is at most the integral over the interval to its right.
+        return order * math.log((order - first) / (order - last))
+    return math.fsum(order / (order - j) for j in range(first, last))
