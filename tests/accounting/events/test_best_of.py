@@ -22,7 +22,7 @@ from dpgrain.accounting import (
     PureDP,
     SampledGaussian,
 )
-from dpgrain.accounting.events.best_of import SelectBest
+from dpgrain.accounting.events.best_of import SelectBest, Stopping
 from dpgrain.units import Element, Relation, User
 
 Array = NDArray[np.float64]
@@ -301,3 +301,15 @@ def wrong(events: Sequence[Event] = (), **named: float | str) -> Callable[[], Ev
 def test_wrong_parameters_are_named(make: Callable[[], Event], named: str) -> None:
     with refuses(named):
         make()
+
+
+@pytest.mark.parametrize("delta", [1.4e-18, 1e-16, 1e-12, 1e-3])
+@pytest.mark.parametrize("stopping", ["negative_binomial", "poisson"])
+def test_the_answer_for_a_delta_has_no_larger_delta(stopping: Stopping, delta: float) -> None:
+    """A sum of two ε is rounded up: where δ is small, it falls by much within one rounding."""
+    for odds, mean in ((0.267, 933.3), (1.139, 22063.5), (6.63, 12.75)):
+        event = SelectBest(PureDP(odds), mean, stopping, eta=0.5)
+        # The curve alone, without the other bounds, which hold as well.
+        for way in event.loss().others:
+            epsilon = way.epsilon(delta)
+            assert epsilon == math.inf or way.delta(epsilon) <= delta

@@ -13,7 +13,7 @@ from dpgrain.accounting.losses.best import Best, Runs
 from dpgrain.accounting.losses.curves import Invertible
 from dpgrain.accounting.losses.gaussian import bisect
 from dpgrain.accounting.losses.loss import Loss
-from dpgrain.accounting.losses.rounding import sum_up
+from dpgrain.accounting.losses.rounding import product_up, sum_up
 from dpgrain.errors import ParameterError
 from dpgrain.units import Level
 
@@ -145,17 +145,16 @@ class _BestOf:
     scale: float
 
     def delta(self, epsilon: float) -> float:
-        """Return δ at ε."""
-        if epsilon < self.shift:
-            # The number of runs does not depend on the data, so δ at 0 grows at most by its mean.
-            return min(self.scale * self.run.delta(0.0), 1.0)
-        return min(self.scale * self.run.delta(epsilon - self.shift), 1.0)
+        """Return δ at ε, rounded up."""
+        # The number of runs does not depend on the data, so δ at 0 grows at most by its mean.
+        left = max(-sum_up(-epsilon, self.shift), 0.0)
+        return min(product_up(self.scale, self.run.delta(left)), 1.0)
 
     def epsilon(self, delta: float) -> float:
-        """Return the smallest ε at δ."""
+        """Return the smallest ε at δ, rounded up."""
         if self.delta(0.0) <= delta:
             return 0.0
-        return self.shift + self.run.epsilon(delta / self.scale)
+        return sum_up(self.shift, self.run.epsilon(math.nextafter(delta / self.scale, 0.0)))
 
     def bounds(self, delta: float) -> tuple[float, float]:
         """Return bounds on the smallest ε at δ, from those of one run."""
