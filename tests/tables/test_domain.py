@@ -70,7 +70,7 @@ def test_domains_are_of_the_column_s_own_keys() -> None:
         ([0.001], money, "'item' holds numbers with 2 decimals; write them such as 0.00"),
         (["1.00", "0.5"], money, "holds '0.5', but the item column 'item' holds numbers with 2"),
         (["5", "05"], pa.array([1], pa.uint64()), "holds '05', .* holds integers"),
-        (["true", "yes"], pa.array([True]), "holds 'yes', .* holds truths; write true and false"),
+        (["true", "yes"], pa.array([True]), "holds 'yes', .* holds booleans; write true and false"),
         # A month is no day, and its count would be noise alone.
         (
             ["2025-01", "2025-02"],

@@ -154,7 +154,7 @@ class LogisticRegression(_Classifier):
 
     Args:
         classes: all labels, as a,b, or again for each; selected privately without it. By default
-            (None) False and True for targets of truths; otherwise those
+            (None) False and True for targets of booleans; otherwise those
             that enough people have are selected privately, with 3% of the budget and a tenth of δ
             (about 130 users each at ε = 1, δ = 1e-6), and rows with others are left out. Those are
             published as their value alone says, whatever type rows have: 1 for ``True`` and 1.0.

@@ -57,7 +57,7 @@ def labels_named(labels: Sequence[Any], kind: str | None) -> list[Any]:
     named = [str(label).lower() for label in labels]
     if other := [name for name in named if name not in ("false", "true")]:
         raise ParameterError(
-            f"classes must be false and true, as the column is one of truths, not {other[0]!r}.",
+            f"classes must be false and true, as the column is one of booleans, not {other[0]!r}.",
             name="classes",
         )
     return named

@@ -367,8 +367,8 @@ class Rows:
                 ``"2026-01-31T12"`` (the whole hour), or dates of ``datetime``, and those of a column
                 with a zone are read in UTC unless they state one. The text ``"2026-01-01..2026-01-31"``
                 is such an interval as well. Any column that can name things takes
-                a value, or a list of values: text, whole numbers, truths. None, alone or in a list, is
-                the cell of missing and unreadable values, which lie outside otherwise.
+                a value, or a list of values: text, whole numbers, booleans. None, alone or in a list,
+                is the cell of missing and unreadable values, which lie outside otherwise.
 
         Returns:
             The table; a region of a region is their intersection.
@@ -598,7 +598,7 @@ _DAYS = _Form(
     "days such as 2024-05-01",
     "list days, or group by a column of months (with_cells, --cells)",
 )
-_TRUTHS = _Form(re.compile("true|false"), "truths", "write true and false")
+_TRUTHS = _Form(re.compile("true|false"), "booleans", "write true and false")
 
 
 def _form_of(kind: str) -> _Form | None:

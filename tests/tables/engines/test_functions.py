@@ -380,7 +380,7 @@ def test_days_beyond_those_that_python_counts_end_nothing(text: str) -> None:
         ("prefix(s, i)", ParameterError, "1 to 1,000 letters"),
         ("prefix(s, 0)", ParameterError, "1 to 1,000 letters"),
         ("s in (x)", ParameterError, "wants constants"),
-        ("if(x, 1, 2)", SchemaError, "it is of truths"),
+        ("if(x, 1, 2)", SchemaError, "it is of booleans"),
         ("if(b, 1)", ParameterError, "two values"),
         ("if(b, 1, 's')", SchemaError, "not compared"),
         ("coalesce(x, y)", ParameterError, "a constant"),

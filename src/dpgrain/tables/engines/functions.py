@@ -64,7 +64,7 @@ _WORDS = {
     INTEGER: "whole numbers",
     REAL: "numbers",
     TEXT: "text",
-    TRUTH: "truths",
+    TRUTH: "booleans",
     DAY: "dates",
     "TIMESTAMP": "times",
     MOMENT: "moments",
