@@ -35,7 +35,7 @@ from dpgrain.report.words import (
     ranks,
     value_of,
 )
-from dpgrain.statistics.printed import bins_in_words, key_text, key_texts, lines_of, shown
+from dpgrain.statistics.printed import bins_in_words, in_order, key_text, key_texts, lines_of, shown
 from dpgrain.statistics.release import Histogram, Release
 
 if TYPE_CHECKING:
@@ -90,6 +90,9 @@ def plot_estimates(release: Release, ax: Axes | None = None, *, top: int = 30) -
     what = quantity(release, ax)
     what = f"estimate ({what})" if sums else what
     label_rows(ax, _labels(release, places, ax), what, low, high, zero=sums)
+    if rows < len(release):
+        which = "first" if in_order(release) else "largest"
+        ax.set_xlabel(f"{ax.get_xlabel()}\n{which} {rows:,} of {len(release):,}")
     return ax
 
 
