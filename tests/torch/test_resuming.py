@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import copy
 import json
-import os
 import pickle
 import re
 import shutil
@@ -19,7 +18,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from tests.refusals import refuses
+from tests.refusals import refused_when_forked, refuses
 from tests.torch.library import torch
 
 # isort: split
@@ -501,29 +500,19 @@ def test_a_process_that_was_forked_makes_no_step(tmp_path: Path) -> None:
     run = begun(seed=None)
     batches = iter(run[3])
     x, y = next(batches)
-    child = os.fork()
-    if child == 0:
-        try:
-            torch.nn.functional.mse_loss(run[1](x), y).backward()
-            run[2].step()
-        except ParameterError as error:
-            os._exit(3 if "forked" in str(error) else 4)
-        os._exit(0)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
+
+    def step() -> None:
+        torch.nn.functional.mse_loss(run[1](x), y).backward()
+        run[2].step()
+
+    refused_when_forked(step, "forked")
     torch.nn.functional.mse_loss(run[1](x), y).backward()
     assert run[2].step()
 
 
 def test_a_process_that_was_forked_saves_nothing(tmp_path: Path) -> None:
     run = begun(seed=None)
-    child = os.fork()
-    if child == 0:
-        try:
-            run[0].save(tmp_path / "last.pt")
-        except ParameterError as error:
-            os._exit(3 if "forked" in str(error) else 4)
-        os._exit(0)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
+    refused_when_forked(lambda: run[0].save(tmp_path / "last.pt"), "forked")
     assert not list(tmp_path.iterdir())
 
 

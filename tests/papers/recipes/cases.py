@@ -71,3 +71,10 @@ def people(n: int, per_user: int = 10, seed: int = 0) -> tuple[Array, Array, Arr
 
 
 X, Y, USERS = people(400)
+
+
+def excess(theta: Array, rows: Array) -> float:
+    """The expected log-loss above that of the truth."""
+    p, z = 1 / (1 + np.exp(-(rows @ TRUTH))), rows @ theta
+    true = rows @ TRUTH
+    return float(np.mean(np.logaddexp(0, z) - p * z - np.logaddexp(0, true) + p * true))

@@ -259,13 +259,6 @@ def test_what_a_recipe_decides_is_left_out(option: str, value: Any) -> None:
     full.fit(cases.X, cases.Y, users=cases.USERS)
 
 
-def excess(theta: Array, rows: Array) -> float:
-    """The expected log-loss above that of the truth."""
-    p, z = 1 / (1 + np.exp(-(rows @ cases.TRUTH))), rows @ theta
-    true = rows @ cases.TRUTH
-    return float(np.mean(np.logaddexp(0, z) - p * z - np.logaddexp(0, true) + p * true))
-
-
 @pytest.mark.search
 @pytest.mark.parametrize(
     "recipe",
@@ -296,7 +289,7 @@ def test_more_users_help(recipe: Recipe) -> None:
                 n_users=n,
                 random_state=seed,
             ).theta
-            errors.append(excess(theta, rows))
+            errors.append(cases.excess(theta, rows))
         found.append(float(np.mean(errors)))
     assert found[1] < 0.9 * found[0]
 

@@ -236,13 +236,6 @@ def test_steps_go_against_the_gradient(name: str) -> None:
         assert np.linalg.norm(found.history.points, axis=1).max() <= 2.0 + 1e-9
 
 
-def excess(theta: Array, rows: Array) -> float:
-    """The expected log-loss above that of the truth."""
-    p, z = 1 / (1 + np.exp(-(rows @ cases.TRUTH))), rows @ theta
-    true = rows @ cases.TRUTH
-    return float(np.mean(np.logaddexp(0, z) - p * z - np.logaddexp(0, true) + p * true))
-
-
 @pytest.mark.search
 @pytest.mark.parametrize(
     "name",
@@ -269,8 +262,8 @@ def test_they_learn(name: str) -> None:
         options: dict[str, Any] = {"users": users, "epsilon": 4.0, "random_state": seed}
         options["n_users"] = 3000
         found = minimise(Logistic(), rows, y, [0.0, 0.0], solver=recipe, **options)
-        errors.append(excess(found.theta, rows))
-    assert np.mean(errors) < 0.4 * excess(np.zeros(2), rows)
+        errors.append(cases.excess(found.theta, rows))
+    assert np.mean(errors) < 0.4 * cases.excess(np.zeros(2), rows)
     last = recipe.plan(Task.of(3000, (0.0, 0.0), 4.0, 1e-6)).stages[-1]
     if isinstance(last.solver, AcSa):
         # The bound by which rounds are chosen holds.
