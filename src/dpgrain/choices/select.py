@@ -526,7 +526,8 @@ def _parts_of(level: Level, n_users: int | None, score: bool) -> Contribution:
 
 def _count_of(candidates: Any) -> int:
     """Check the candidates, and return their number."""
-    if isinstance(candidates, Mapping) or not hasattr(candidates, "__getitem__"):
+    named = isinstance(candidates, Mapping)
+    if named or not (hasattr(candidates, "__getitem__") and hasattr(candidates, "__len__")):
         raise ParameterError(
             f"candidates must be a sequence, whose order is public, not {type(candidates).__name__}."
         )

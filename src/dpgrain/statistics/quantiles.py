@@ -356,7 +356,7 @@ def _rank_spread(
 def _checked_ranks(q: Any) -> FloatArray:
     try:
         ranks = [float(one) for one in q]
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         told = f"q must be a list of ranks such as [0.25, 0.5], not {_validate.said(q)}."
         raise_alone(ParameterError(told, name="q"))
     if not ranks or not all(0 <= one <= 1 for one in ranks):
