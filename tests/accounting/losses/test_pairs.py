@@ -22,8 +22,9 @@ from tests.oracle import (
 )
 
 from dpgrain.accounting import SampledGaussian
+from dpgrain.accounting.losses.curves import Group
 from dpgrain.accounting.losses.loss import Loss
-from dpgrain.accounting.losses.pairs import Gram, Response
+from dpgrain.accounting.losses.pairs import Gram, Response, binomial_weights
 
 Array = NDArray[np.float64]
 
@@ -187,3 +188,26 @@ def test_a_grid_too_fine_for_a_response_bounds_it_from_below_by_nothing() -> Non
     fine = Response(5.0).losses(1e-12, 1e-9, 1e-9, upper=False)
     assert (fine.low, fine.mass.tolist()) == (0, [1.0])
     assert Response(5.0).losses(0.1, 1e-9, 1e-9, upper=False).mass.size == 101
+
+
+@pytest.mark.parametrize("trials", [1, 2, 5, 100, 700])
+@pytest.mark.parametrize("rate", [0.0044, 0.3, 1e-8, 0.999, 1e-300])
+def test_binomial_weights_are_exact(trials: int, rate: float) -> None:
+    """One round is exact for all elements together, to less than what is lost by logarithms."""
+    weights = binomial_weights(trials, rate)
+    drawn, whole = rate.as_integer_ratio()
+    for j in {0, 1, trials // 3, trials - 1, trials}:
+        chance = math.comb(trials, j) * drawn**j * (whole - drawn) ** (trials - j)
+        if chance << 1000 < whole**trials:
+            assert weights[j] <= 2.0**-999
+            continue
+        up, down = weights[j].as_integer_ratio()
+        assert abs(up * whole**trials - chance * down) << 52 <= chance * down
+    assert binomial_weights(trials, 1.0)[-1] == math.fsum(binomial_weights(trials, 1.0)) == 1.0
+
+
+def test_weights_that_are_left_out_cost_what_they_are() -> None:
+    """Of eight elements no more than two are drawn with a chance above 10⁻⁶⁰."""
+    event = SampledGaussian(8.0, 1e-31)
+    claimed = event.epsilon(1e-59, units=8)
+    assert claimed <= Group(event.loss(), 8).epsilon(1e-59) < math.inf

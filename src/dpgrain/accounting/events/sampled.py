@@ -129,7 +129,8 @@ class SampledGaussian(Event):
             return Loss(pairs=((one, rounds),))
         weights = binomial_weights(changed, self.sampling_rate)
         heavy = [(w, j) for j, w in enumerate(weights) if w >= _NEGLIGIBLE_WEIGHT]
-        dropped = (len(weights) - len(heavy)) * _NEGLIGIBLE_WEIGHT * rounds
+        light = [w for w in weights if w < _NEGLIGIBLE_WEIGHT]
+        dropped = rounds * (math.fsum(light) * (1 + _RELATIVE_ROUNDING) + len(light) * 5e-324)
         p = tuple((w, j * shift) for w, j in heavy)
         q = tuple((w, -j * shift) for w, j in heavy) if exchanged else ((1.0, 0.0),)
         return Loss(pairs=((Mixtures(p, q), rounds),), leak=dropped)

@@ -12,15 +12,17 @@ Both err by the square of the step. Proofs: docs/theory, "Losses on a grid".
 
 from __future__ import annotations
 
+import decimal
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import lru_cache
 from typing import ClassVar, TypeAlias
 
 import numpy as np
 
-from dpgrain._special import gammaln, log_ndtr, ndtr
+from dpgrain._special import log_ndtr, ndtr
 from dpgrain._types import FloatArray
 from dpgrain.accounting.losses.curves import Invertible, Responses, Rounds
 from dpgrain.accounting.losses.mixtures import (
@@ -46,6 +48,8 @@ _SPACING_DEVIATIONS, _MOST_PLACES = 0.04, 1 << 18
 _TABLE_POINTS = 2048
 # Steps in which the place beyond which there is little mass is narrowed down.
 _NARROWINGS = 12
+# Arithmetic in which no product of many factors overflows, or loses a digit of a float.
+_MANY_DIGITS = decimal.Context(40, Emin=decimal.MIN_EMIN, Emax=decimal.MAX_EMAX, traps=[])
 # Responses whose law is added up term by term, at most.
 _MOST_RESPONSES = 1 << 16
 
@@ -535,12 +539,21 @@ def revealed_rates(
     return rates[occupied], spread[occupied]
 
 
+@lru_cache(maxsize=64)
 def binomial_weights(trials: int, rate: float) -> tuple[float, ...]:
-    """Return P(Bin(trials, rate) = j) for j = 0..trials."""
-    j = np.arange(trials + 1)
+    """Return P(Bin(trials, rate) = j) for j = 0..trials, each rounded to the nearest float.
+
+    >>> binomial_weights(2, 0.5)
+    (0.25, 0.5, 0.25)
+    """
     if rate == 1:
-        return tuple(float(x == trials) for x in j)
-    logs = gammaln(trials + 1) - gammaln(j + 1) - gammaln(trials - j + 1)
-    logs += j * math.log(rate) + (trials - j) * math.log1p(-rate)
-    weights = np.exp(logs)
-    return tuple(float(w) for w in weights / weights.sum())
+        return tuple(float(j == trials) for j in range(trials + 1))
+    # Logarithms of factorials would lose three digits of thousands of trials.
+    with decimal.localcontext(_MANY_DIGITS):
+        one = Decimal(rate)
+        odds, weight = one / (1 - one), (1 - one) ** trials
+        weights = []
+        for j in range(trials + 1):
+            weights.append(float(weight))
+            weight = weight * odds * (trials - j) / (j + 1)
+    return tuple(weights)
