@@ -34,7 +34,7 @@ def test_max_elements_is_a_whole_number(value: Any) -> None:
         (Record(), "record", "Record()"),
         (Element("topic"), "element", "Element(by='topic')"),
         (Element(), "element", "Element()"),
-        (User(), "user", "User(max_elements=None)"),
+        (User(), "user", "User()"),
         (User(max_elements=40, by="topic"), "user", "User(max_elements=40)"),
     ],
 )

@@ -86,6 +86,9 @@ class User:
     by: Any = field(default=None, repr=False)
     level: Level = field(default="user", init=False, repr=False)
 
+    def __repr__(self) -> str:
+        return "User()" if self.max_elements is None else f"User(max_elements={self.max_elements})"
+
     def __post_init__(self) -> None:
         if self.max_elements is not None:
             bound = _validate.integer(minimum=1, max_elements=self.max_elements)

@@ -19,6 +19,16 @@ def test_ranks_inside_a_hundredth_are_not_told_apart() -> None:
     assert found.high >= 0.99
 
 
+def test_it_prints_what_is_not_known_and_what_intervals_leave_out() -> None:
+    label = np.arange(2000) % 2 == 0
+    found = auc(label, np.where(label, 0.75, 0.15), positive=True, epsilon=1.0, random_state=1)
+    lines = str(found).splitlines()
+    assert "intervals cover the noise, and not which records happened to have rows." in lines[0]
+    told = {line.split(":")[0].strip(): line.split(": ")[1] for line in lines[2:12]}
+    assert told["0.5 to 0.6"].startswith("not known (")
+    assert ", 95% from " in told["0.7 to 0.8"]
+
+
 def test_odd_cells_count_as_the_fixed_rules_say() -> None:
     labels = np.array([True, False, None, "x"] * 500, dtype=object)
     chances = np.array([0.9, "none", np.inf, -3.0] * 500, dtype=object)

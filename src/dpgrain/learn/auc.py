@@ -68,6 +68,13 @@ class Band:
     high: float
 
 
+def _positive(band: Band) -> str:
+    """Return the share of positive rows in words; nothing where any share is possible."""
+    if band.low <= 0 and band.high >= 1:
+        return "not known"
+    return interval_text(band.positive, band.low, band.high)
+
+
 @dataclass(frozen=True)
 class Auc(Score):
     """The published AUC of probabilities, with their calibration.
@@ -111,8 +118,8 @@ class Auc(Score):
         level, own = self.guarantee.level, interval_text(self.value, self.low, self.high)
         base = interval_text(self.positive, self.positive_low, self.positive_high)
         bands = "\n".join(
-            f"  {band.from_:.1f} to {band.to:.1f}: {interval_text(band.positive, band.low, band.high)}"
-            f" ({max(band.share, 0.0):.1%} of rows)"
+            f"  {band.from_:.1f} to {band.to:.1f}: {_positive(band)} "
+            f"({max(band.share, 0.0):.1%} of rows)"
             for band in self.calibration
         )
         return (

@@ -219,9 +219,12 @@ def interval_text(value: float, low: float, high: float) -> str:
 
 
 def units_text(units: float, level: str) -> str:
-    """Return about how many units a score is of.
+    """Return about how many units a score is of, and what its intervals leave out.
 
     >>> units_text(-2.0, "user")
-    'From about 0 users.'
+    'From about 0 users; intervals cover the noise, and not which users happened to have rows.'
     """
-    return f"From about {counted(max(round(units), 0), level)}."
+    return (
+        f"From about {counted(max(round(units), 0), level)}; intervals cover the noise, and not which "
+        f"{level}s happened to have rows."
+    )

@@ -33,7 +33,7 @@ class Promise:
         ParameterError: if a value is out of range.
 
     >>> Promise(User(), 1, 1e-6, "zero_out")
-    Promise(unit=User(max_elements=None), epsilon=1.0, delta=1e-06, relation='zero_out', share=None)
+    Promise(unit=User(), epsilon=1.0, delta=1e-06, relation='zero_out', share=None)
     """
 
     # A unit may hold a mapping, which has no hash.
