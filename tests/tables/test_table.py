@@ -734,6 +734,16 @@ def test_repr_shows_no_rows() -> None:
     )
 
 
+def test_repr_says_how_rows_are_made() -> None:
+    """Whoever joins persons with their visits, and not visits with persons, sees what is left."""
+    visits = dg.read(ROWS, user="who").filter("n > 1")
+    persons = dg.read(pa.table({"id": ["a"], "born": [1950]}), user="id")
+    shown = repr(persons.join(visits))
+    assert "; rows of a table in memory are paired with one row of the same person in " in shown
+    assert shown.endswith("; rows are those where n > 1)")
+    assert "; a person's row is often (count())" in repr(visits.per_user(often="count()"))
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc to see peak memory")
 @pytest.mark.parametrize("weighted", [False, True])

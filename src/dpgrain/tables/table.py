@@ -21,7 +21,7 @@ from dpgrain.tables.engines.given import opened
 from dpgrain.tables.engines.joined import PeopleJoin, public_join
 from dpgrain.tables.engines.memory import LEAST
 from dpgrain.tables.engines.named import engine_for, opener, source_for
-from dpgrain.tables.engines.people import PerUser, made_of_people, of_whole_people
+from dpgrain.tables.engines.people import PerUser, made_in_words, made_of_people, of_whole_people
 from dpgrain.tables.engines.protocol import Engine
 from dpgrain.tables.engines.provenance import provenance_of
 from dpgrain.tables.engines.sources import typed
@@ -175,7 +175,8 @@ class UserTable(Rows):
             columns: the columns of the other table to take; by default all.
             pairs: the largest number of a person's rows there that each row here is paired with: the
                 first ones in the order of a hash of the columns taken. By default 1, for a table of one
-                row a person.
+                row a person: join the table of many rows with that of few, since of several rows there
+                all but one are left out.
 
         Returns:
             A table, which nothing is read for yet; only whole users can be protected in it, or in what
@@ -322,7 +323,8 @@ class UserTable(Rows):
         columns = ", ".join(f"{name}: {kind}" for name, kind in self.schema.items())
         users = "not given" if self.n_users is None else f"{self.n_users:,}"
         scope = "" if self.scope.everything else f", where: {self.scope}"
-        return f"UserTable(user={self.user!r}, n_users={users}, columns: {columns}{scope})"
+        made = "".join(f"; {fact}" for fact in made_in_words(self))
+        return f"UserTable(user={self.user!r}, n_users={users}, columns: {columns}{scope}{made})"
 
 
 @overload
