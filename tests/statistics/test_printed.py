@@ -60,7 +60,7 @@ def test_what_is_printed_says_what_limits_it(skewed: dg.Histogram) -> None:
     assert said in repr(skewed)
     after = " ".join(notes(skewed.shrunk()))
     assert (
-        "Errors and intervals are approximate, as the release is shrunk; the total before capping"
+        "Errors and intervals are approximate after post-processing (shrunk); the total before capping"
         in after
     )
     assert "95% intervals" not in after

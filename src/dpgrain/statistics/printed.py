@@ -168,7 +168,7 @@ def _intervals(release: Release) -> str:
     if asked.cut and asked.statistic.ratio and not asked.statistic.in_order:
         said += "; before capping it may lie far beyond where a few hold much"
     if asked.processed:
-        said = f"Errors and intervals are approximate, as the release is {asked.afterwards}"
+        said = f"Errors and intervals are approximate after post-processing ({asked.afterwards})"
     if "at_least" in known:
         said += (
             "; the total before capping is at_least or more (95%), and may be far more where a few "
