@@ -73,6 +73,7 @@ FOUND: tuple[tuple[str, str, str], ...] = (
     ("dpgrain.read", "delimiter", "None"),
     ("dpgrain.read", "types", "'a'"),
     ("dpgrain.select", "candidates", "np.float64(nan)"),
+    ("dpgrain.top", "domain", "a table"),
     ("dpgrain.select", "data", "1j"),
     ("dpgrain.accounting.Compose", "events", "text as objects"),
     ("dpgrain.accounting.calibrate", "make_event", "-1"),

@@ -466,7 +466,7 @@ class Rows:
                 result = None
         if result is None:
             raise ParameterError(
-                f"{role} {label!r}, but the item column {column!r} holds {form or _TEXT}."
+                f"{role} {_validate.said(label)}, but the item column {column!r} holds {form or _TEXT}."
             )
         return result
 
