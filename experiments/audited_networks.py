@@ -84,7 +84,7 @@ def looped(unit: str, rows: Canaries, epsilon: float) -> tuple[Array, Guarantee]
     return moved(made, start), engine.guarantee
 
 
-class Scored(torch.nn.Module):
+class Scored(torch.nn.Module):  # type: ignore[misc, unused-ignore]
     """A linear network as Hugging Face's loop calls it."""
 
     def __init__(self, linear: Any) -> None:
@@ -111,10 +111,10 @@ def fine_tuned(unit: str, rows: Canaries, epsilon: float) -> tuple[Array, Guaran
             **{columns[name]: of for name, of in labels.items()},
         }
     )
+    named: dict[str, Any] = {f"{name}_column": columns[name] for name in labels}
     privacy = dg.torch.PrivacyArguments(
         n_users=rows.n_users, unit=UNITS[unit], target_epsilon=epsilon, target_delta=DELTA,
-        clip=1.0, sampling_rate=1.0, loss=lambda outputs, _: outputs[:, 0],
-        **{f"{name}_column": columns[name] for name in labels},
+        clip=1.0, sampling_rate=1.0, loss=lambda outputs, _: outputs[:, 0], **named,
     )  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:
         args = transformers.TrainingArguments(

@@ -265,7 +265,7 @@ def far(candidate: float, x: Any) -> Any:
     return np.abs(x - candidate)
 
 
-def chosen(method: str, x: Array, **asked: Any) -> Query[Any]:
+def chosen(method: Any, x: Array, **asked: Any) -> Query[Any]:
     """Choose one of eight candidates, of which a record at 0 makes the last worse than the others."""
     return dg.select.query([0.0] * 7 + [1.0], far, x, method=method, **asked)
 
@@ -427,7 +427,7 @@ def cases() -> Iterator[Case]:
     for method in ("permute_and_flip", "exponential"):
         yield from on_rows("select", partial(chosen, method), method, 0.0, 0.5)
     for unit in ("record", "element", "user"):
-        yield Case("select", unit, "repeat", WholeRuns(partial(repeated, unit)))
+        yield Case("select", unit, "repeat", WholeRuns(partial(repeated, unit), times=2))
     yield Case("best_of", "user", "", WholeRuns(kept, times=4))
     yield from on_rows("accuracy", accuracy, "", 1.0, 0.0)
     yield from on_rows("auc", auc, "", 1.0, 0.0)
@@ -465,6 +465,8 @@ ESTIMATORS = (
     "PoissonRegressor",
     "QuantileRegressor",
 )
+# What networks and their loops are trained with.
+OF_NETWORKS = ("torch", "transformers", "datasets")
 TUNED = {"tune": {"clip": [1.0, 2.0]}}
 # What a recipe knows of canaries of length 1, whose loss is linear.
 KNOWN = papers.Known(lipschitz=1.0, distance=1.0, records=3, smoothness=1.0, strength=0.1)
@@ -513,6 +515,11 @@ def main() -> int:
     parser.add_argument("--only", default="", help="queries with one of these words: a,b")
     parser.add_argument("--write", action="store_true", help="put the table into the page")
     options = parser.parse_args()
+    absent = [name for name in OF_NETWORKS if find_spec(name) is None]
+    if options.write and (absent or options.only):
+        parser.error(
+            f"--write needs all queries, and {', '.join(OF_NETWORKS)} for those of networks"
+        )
     warnings.simplefilter("ignore")
     every = list(cases())
     confidence = 1 - (1 - CONFIDENCE) / len(every)

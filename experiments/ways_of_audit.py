@@ -164,11 +164,11 @@ class OnNeighbours:
         reach = sum(draw.reach for draw in draws)
         for first in range(0, size.draws, _BATCH):
             count = min(_BATCH, size.draws - first)
-            scores = (
-                sum(draw.scores(there, count, guarantee, source) for draw in draws)
+            one_seen, other_seen = (
+                np.asarray(sum(draw.scores(there, count, guarantee, source) for draw in draws))
                 for there in (True, False)
             )
-            found = found.with_scores(*map(np.asarray, scores), reach)
+            found = found.with_scores(one_seen, other_seen, reach)
         free = found.bound(self.delta, 1 - size.confidence)
         claim = guarantee.epsilon(self.delta, relation=self.relation)
         return self.delta, Line(1, self.relation, claim, Bound(free), Bound(None))
