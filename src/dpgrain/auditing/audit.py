@@ -60,7 +60,9 @@ def audit(
         query: a query of a table, such as ``dpgrain.count.query(…)``. Nothing is published or charged,
             and its rows are not read unless ``rows`` says so.
         units: for how many units of one person; for whole users, for how many users.
-        seconds: how long it may take, roughly; the bounds hold however long it takes.
+        seconds: how long it may take, roughly; the bounds hold however long it takes. The search for
+            the worst neighbours, which comes first, is never cut short: where it takes most of this,
+            few draws are made, and bounds are weak.
         draws: how often the noise is drawn on each neighbour of a line, at most.
         runs: how many whole runs are made, at most.
         confidence: the probability with which all bounds hold together, over the audit's own draws.

@@ -86,7 +86,8 @@ def audit_releases(
         table: the table, in place of the one that the file names; its schema is used alone.
         where: the public region that all releases read.
         units: for how many units of one person.
-        seconds: how long all of it may take, roughly.
+        seconds: how long all of it may take, roughly, but for the searches for the worst neighbours,
+            which are never cut short.
         confidence: the probability with which all bounds of all releases hold together.
         random_state: a seed, for tests: an audit of noise that can be predicted.
 

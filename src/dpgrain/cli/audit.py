@@ -31,7 +31,9 @@ def audit(
         list[int] | None,
         typer.Option(help="Units of one person that differ; by default 1, 2 and 4.", min=1),
     ] = None,
-    seconds: Annotated[float, typer.Option(help="How long it may take, roughly.")] = 60.0,
+    seconds: Annotated[
+        float, typer.Option(help="Seconds for all draws; searches for worst cases may take more.")
+    ] = 60.0,
     confidence: Annotated[
         float, typer.Option(help="The probability with which all bounds hold together.")
     ] = 0.99,
