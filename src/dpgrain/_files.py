@@ -26,6 +26,8 @@ else:
 
 # The SHA-256 hash of the numbers that a guarantee is about, in the file of that guarantee.
 NUMBERS = "numbers"
+# Characters of a path that a message shows, at most.
+_LONGEST_SHOWN = 300
 # Endings of files that a page is none of.
 _NO_PAGES = (".csv", ".json", ".parquet", ".xlsx", ".pdf", ".png", ".svg")
 _Known: TypeAlias = Path | tuple[int, int]
@@ -46,16 +48,21 @@ def is_there(path: Path) -> bool:
         return False
 
 
+def _named(path: Path) -> str:
+    """Return a path for a message, cut where it is longer than a line."""
+    return _validate.said(str(path), _LONGEST_SHOWN)
+
+
 @contextmanager
 def _writing(path: Path) -> Iterator[None]:
     if not _validate.is_written(str(path)):
         # Arrow takes names in UTF-8 alone, and would say so when a release is made.
-        raise DataError(f"{str(path)!r} cannot be written: choose a name in UTF-8.")
+        raise DataError(f"{_named(path)} cannot be written: choose a name in UTF-8.")
     try:
         yield
     except OSError as error:
         raise DataError(
-            f"{str(path)!r} cannot be written; check the folder, its permissions and free space."
+            f"{_named(path)} cannot be written; check the folder, its permissions and free space."
         ) from error
 
 
@@ -79,9 +86,10 @@ def refuse_ending(
     Raises:
         ParameterError: if the name has one of these endings.
     """
-    if Path(path).suffix.lower() in others:
+    path = _validate.path(**{name: path})
+    if path.suffix.lower() in others:
         raise ParameterError(
-            f"{name} {str(path)!r} is written as {written}: choose that ending"
+            f"{name} {_validate.said(str(path))} is written as {written}: choose that ending"
             f"{f'; {instead}' if instead else ''}.",
             name=name,
         )

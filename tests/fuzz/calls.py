@@ -11,12 +11,12 @@ import inspect
 import math
 import sys
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
 from fractions import Fraction
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from types import CodeType, FrameType
 from typing import Any
@@ -25,10 +25,9 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 from hypothesis import strategies as st
+from sklearn.base import BaseEstimator
+from tests.fuzz.shown import SHOWN
 from tests.fuzz.watch import CANARY, OwnError
-
-from dpgrain import Budget
-from dpgrain.accounting import Loss
 
 #: The packages whose names are public.
 ROOMS = (
@@ -138,12 +137,14 @@ class Target:
     Args:
         name: the name of the method; empty for the public thing itself.
         code: the code that runs when it is called.
-        parameters: its parameters.
+        parameters: its parameters, without the instance.
+        own: the name of the parameter that is the instance; empty where there is none.
     """
 
     name: str
     code: CodeType | None
     parameters: tuple[inspect.Parameter, ...]
+    own: str = ""
 
 
 @dataclass(frozen=True)
@@ -163,6 +164,7 @@ def _is_kind(value: Any) -> bool:
     )
 
 
+@cache
 def public() -> dict[str, Any]:
     """What is public and can be called, by the name under which it is found first."""
     found: dict[str, Any] = {}
@@ -179,7 +181,7 @@ def public() -> dict[str, Any]:
     }
 
 
-def _target(name: str, value: Any) -> Target | None:
+def _target(name: str, value: Any, own: str = "") -> Target | None:
     """The target of a function, a class or a method."""
     code = getattr(value, "__init__") if isinstance(value, type) else value  # noqa: B009
     code = getattr(inspect.unwrap(code), "__code__", None)
@@ -187,22 +189,33 @@ def _target(name: str, value: Any) -> Target | None:
         found = inspect.signature(value).parameters.values()
     except (TypeError, ValueError):
         return None
-    return Target(name, code, tuple(part for part in found if part.name != "self"))
+    return Target(name, code, tuple(part for part in found if part.name != own), own)
+
+
+def _methods(value: type) -> Iterator[Target]:
+    """The public methods of a class that take something."""
+    for name in dir(value):
+        member, stored = getattr(value, name), inspect.getattr_static(value, name)
+        if (name.startswith("_") and name not in _CALLED) or not inspect.isroutine(member):
+            continue
+        if not str(getattr(member, "__module__", "")).startswith("dpgrain"):
+            continue
+        own = ""
+        if inspect.isfunction(member) and not isinstance(stored, staticmethod):
+            own = next(iter(inspect.signature(member).parameters), "")
+        target = _target(name, member, own)
+        if target is not None and target.parameters:
+            yield target
 
 
 def _targets(name: str, value: Any) -> list[Target]:
-    """A public thing, and the methods by which it is used."""
-    named = [] if is_made(name) else [("", value)]
-    if isinstance(value, type):
-        members = inspect.getmembers(value, inspect.isfunction)
-        named += [
-            (name, member)
-            for name, member in members
-            if name in _METHODS
-            and value not in (Budget, Loss)
-            and member.__module__.startswith("dpgrain")
-        ]
-    return [target for name, each in named if (target := _target(name, each)) is not None]
+    """A public thing, and the methods by which people use it."""
+    itself = None if is_made(name) else _target("", value)
+    methods = _methods(value) if isinstance(value, type) else ()
+    own, apart = name.removeprefix("dpgrain."), {**_LONG, **_WITHIN}
+    within = {each for begins, names in apart.items() if own.startswith(begins) for each in names}
+    used = (each for each in methods if each.name not in within)
+    return [each for each in (itself, *used) if each is not None]
 
 
 # Public classes whose objects functions of the library make: they are given nothing odd when they are
@@ -246,26 +259,6 @@ _MADE = frozenset(
         *("shuffle.Randomizer", "shuffle.Shares", "shuffle.Shuffler"),
     }
 )
-# Methods by which people use public objects; where models predict, errors are scikit-learn's.
-_METHODS = frozenset(
-    {
-        *(
-            "where",
-            "derive",
-            "filter",
-            "per_user",
-            "with_cells",
-            "with_days",
-            "join",
-            "join_public",
-        ),
-        *("charge", "rehearse", "add", "renew", "left", "epsilon", "delta", "tradeoff", "profile"),
-        *("largest", "pivot", "write", "save", "load", "min_people", "coarser", "fit", "query"),
-        *("confidence_intervals", "randomizer", "shuffler"),
-        *("analyzer", "simulate", "event_with", "guarantee_with", "receive", "estimate", "report"),
-        *("take", "from_json", "of_messages", "from_bytes"),
-    }
-)
 
 
 def is_made(name: str) -> bool:
@@ -273,6 +266,89 @@ def is_made(name: str) -> bool:
     return name.removeprefix("dpgrain.") in _MADE
 
 
+# Names of methods that people call without seeing them.
+_CALLED = ("__call__", "__contains__", "__getitem__")
+# Methods of objects that take seconds to make.
+_LONG: Mapping[str, frozenset[str]] = {
+    "Audit": frozenset({"plot"}),
+    "FileAudit": frozenset({"__getitem__"}),
+}
+# Methods that the library asks of its own objects, with what it has checked, by the beginning of the
+# names of classes that have them: those of events, losses, means, solvers, domains and recipes, and
+# those by which rooms read tables, units and promises.
+_WITHIN: Mapping[str, frozenset[str]] = {
+    "AnyDays": frozenset({"from_dict", "meetings", "records", "starts", "starts_that"}),
+    "AnyHours": frozenset({"from_dict", "meetings", "records", "starts", "starts_that"}),
+    "AutoClip": frozenset({"edges", "shares"}),
+    "AutoRange": frozenset({"beyond", "choose", "seen", "stands_out", "weighed"}),
+    "Budget": frozenset({"charge"}),
+    "Elements": frozenset({"cell", "of_keys"}),
+    "LastingPromise": frozenset({"from_dict", "meetings", "price", "reach", "together"}),
+    "SharedTable": frozenset({"of", "pairs", "per_user", "refuse", "with_expressions"}),
+    "UserTable": frozenset(
+        {
+            *("are_keys", "days_read_as", "drops", "has", "is_integer", "is_whole", "keys_of"),
+            *("like", "made", "needed", "partition_of", "read_as", "require", "require_key"),
+            *("require_new", "require_numbers", "require_readable", "stated"),
+            "with_expressions",
+        }
+    ),
+    "accounting.": frozenset(
+        {
+            *("best_at", "beside", "bounds", "cost", "loss", "move", "of", "one_sided", "or_else"),
+            *("passes", "ratio", "renyi_at", "sensitivity", "steps"),
+        }
+    ),
+    "accounting.Loss": frozenset({"delta", "epsilon", "tradeoff"}),
+    "learn.": frozenset(
+        {
+            *("adopt", "asked", "forget", "loss", "margins", "of_columns", "parameter_names"),
+            *("promised", "read", "restored", "unit_of"),
+        }
+    ),
+    "means.": frozenset(
+        {
+            *("calibrate", "choices", "clipped_sum", "find", "mapped", "multiplier", "near"),
+            *("radius_of", "run", "scaled", "start", "vectors"),
+        }
+    ),
+    "noise.": frozenset({"words"}),
+    "optimize.": frozenset(
+        {
+            *("__call__", "along", "at", "curvature", "draw", "finish", "gradient", "init"),
+            *("margins", "point", "project", "proximal", "proximal_slope", "slope", "step"),
+            *("value", "weight"),
+        }
+    ),
+    "papers.": frozenset(
+        {
+            *("__call__", "around", "batch_of", "calibrate", "calibration", "draw", "excess"),
+            *("finish", "first", "gradient", "init", "noise", "of", "plan", "point"),
+            *("radius_for", "stage", "start", "step", "value", "weight"),
+        }
+    ),
+    **{
+        f"shuffle.{kind}Sum": frozenset({"estimate"})
+        for kind in ("Blind", "Poisson", "Scalar", "Vector")
+    },
+    "planning.RecurrentPlan": frozenset({"heading"}),
+    "Releases": frozenset({"__getitem__"}),
+    "shuffle.": frozenset(
+        {
+            *(
+                "came",
+                "count",
+                "counts",
+                "decoded",
+                "devices_of",
+                "event",
+                "facts_with",
+            ),
+            *("for_variance", "largest", "law", "messages", "of", "of_messages", "plus", "take"),
+            *("combine", "fits", "from_bytes", "split", "variation", "within"),
+        }
+    ),
+}
 # Whose docstrings show how these are made, or called.
 _SHOWN_BY = {"dpgrain.learn.Band": "dpgrain.learn.Auc"}
 # Bases of public classes, of which there are no instances of their own.
@@ -299,25 +375,51 @@ class _Recorder:
             given[f"*{values.varargs}"] = values.locals[values.varargs]
         if values.keywords:
             given |= values.locals[values.keywords]
-        if isinstance(self.value, type):
-            own = given.get("self")
-            if target.name and not isinstance(own, self.value):
+        if target.name and target.own:
+            if not isinstance(given[target.own], self.value):
                 return
-            if not target.name:
-                if type(own) is not self.value:
-                    return
-                del given["self"]
+        elif isinstance(self.value, type) and not target.name:
+            if type(given.get("self")) is not self.value:
+                return
+            del given["self"]
+        given.pop("cls", None)
         self.found.setdefault(target.name, []).append(Example(target, given))
 
-    def run(self, shown: Any) -> None:
-        """Run the examples of a docstring."""
-        whole = dict(vars(sys.modules[shown.__module__]))
-        test = doctest.DocTestParser().get_doctest(shown.__doc__ or "", whole, "", None, None)
+    def run(self, example: Callable[[], object]) -> None:
+        """Run an example."""
         sys.setprofile(self)
         try:
-            doctest.DocTestRunner(verbose=False).run(test, out=lambda _: None, clear_globs=False)
+            example()
         finally:
             sys.setprofile(None)
+
+
+def _docstring(shown: Any) -> None:
+    """Run the examples of a docstring."""
+    whole = dict(vars(sys.modules[shown.__module__]))
+    test = doctest.DocTestParser().get_doctest(shown.__doc__ or "", whole, "", None, None)
+    doctest.DocTestRunner(verbose=False).run(test, out=lambda _: None, clear_globs=False)
+
+
+@cache
+def _shows() -> Mapping[CodeType, str]:
+    """The first class that has a method, which must show it: others inherit it."""
+    of: dict[CodeType, str] = {}
+    for name in dict.fromkeys([*SHOWN, *public()]):
+        for target in _targets(name, public()[name]):
+            if target.name and target.code:
+                of.setdefault(target.code, name)
+    return of
+
+
+def not_shown(name: str) -> list[str]:
+    """The methods of a class that neither a docstring nor ``SHOWN`` calls, and no other class has."""
+    found = {example.target.name for example in examples(name)}
+    return [
+        target.name
+        for target in _targets(name, public()[name])
+        if target.code and _shows().get(target.code) == name and target.name not in found
+    ]
 
 
 @cache
@@ -325,19 +427,30 @@ def examples(name: str) -> tuple[Example, ...]:
     """The calls of a public thing and of its methods in its docstrings."""
     value = public()[name]
     targets = _targets(name, value)
-    recorder, shown = _Recorder(value, targets), [value]
-    shown += [getattr(value, target.name) for target in targets if target.name]
+    recorder, documented = _Recorder(value, targets), [value]
+    documented += [getattr(value, target.name) for target in targets if target.name]
     if name in _SHOWN_BY:
-        shown.append(public()[_SHOWN_BY[name]])
+        documented.append(public()[_SHOWN_BY[name]])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for each in shown:
-            recorder.run(each)
+        if name in SHOWN:
+            recorder.run(SHOWN[name])
+        for each in documented:
+            recorder.run(partial(_docstring, each))
     is_bare = isinstance(value, type) and not inspect.isfunction(getattr(value, "__init__"))  # noqa: B009
     if is_bare and any(not target.name for target in targets):
         # Nothing is given to what is made of nothing.
         recorder.found[""] = [Example(Target("", None, ()), {})]
     return tuple(example for found in recorder.found.values() for example in found)
+
+
+def _as_it_was(whose: Any) -> Any:
+    """A copy of a model, which a fit changes; anything else as it is."""
+    if not isinstance(whose, BaseEstimator):
+        return whose
+    copy = object.__new__(type(whose))
+    vars(copy).update(vars(whose))
+    return copy
 
 
 @dataclass(frozen=True)
@@ -365,7 +478,8 @@ class Call:
                 given[name] = ODD[odd]
         call = public()[self.name]
         if example.target.name:
-            call = getattr(given.pop("self"), example.target.name)
+            whose = _as_it_was(given.pop(example.target.own)) if example.target.own else call
+            call = getattr(whose, example.target.name)
         more = [given.pop(name) for name in list(given) if name.startswith("*")]
         rest = [each for part in more if isinstance(part, list | tuple) for each in part]
         ahead = [

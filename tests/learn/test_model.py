@@ -293,3 +293,12 @@ def test_an_interrupted_fit_leaves_nothing(tune: Any, monkeypatch: pytest.Monkey
     names = {name for name in vars(model) if name.endswith("_")}
     assert names <= {"n_features_in_"}
     assert model.epsilon == 1.0
+
+
+def test_a_row_in_the_place_of_a_table_is_not_quoted() -> None:
+    X = np.random.default_rng(0).normal(size=(60, 2))
+    model = LinearRegression(n_users=60, rounds=2, epsilon=1.0, random_state=0).fit(X, X[:, 0])
+    with pytest.raises(ParameterError, match="Reshape your data") as told:
+        model.predict(np.array([86_420.5, 1.0]))
+    assert "86" not in str(told.value)
+    assert told.value.__context__ is None

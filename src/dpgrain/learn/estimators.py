@@ -27,6 +27,7 @@ from dpgrain.learn.files import damaged, read
 from dpgrain.learn.fitted import Classes
 from dpgrain.learn.model import LinearModel
 from dpgrain.learn.r2 import R2, r2
+from dpgrain.learn.reading import without_rows
 from dpgrain.learn.scoring import Predictions
 from dpgrain.learn.searches import warn_of_score
 from dpgrain.optimize import (
@@ -79,7 +80,8 @@ class _Classifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
         No (ε, δ) covers it; :meth:`score_privately` publishes how often the model is right.
         """
         warn_of_score()
-        return float(super().score(X, y, sample_weight))
+        with without_rows("y", "y and sample_weight must be one value for each row of X."):
+            return float(super().score(X, y, sample_weight))
 
     def score_privately(
         self, X: Any, y: Any, *, measure: Literal["accuracy", "auc"] = "accuracy", **promised: Any
@@ -252,7 +254,8 @@ class _Regressor(RegressorMixin, LinearModel):  # type: ignore[misc]
         No (ε, δ) covers it; :meth:`score_privately` publishes R².
         """
         warn_of_score()
-        return float(super().score(X, y, sample_weight))
+        with without_rows("y", "y and sample_weight must be one value for each row of X."):
+            return float(super().score(X, y, sample_weight))
 
     def score_privately(self, X: Any, y: Any, *, lower: float, upper: float, **promised: Any) -> R2:
         """Publish the R² of the model for people's rows, with an interval.

@@ -34,7 +34,7 @@ from dpgrain.learn.fitted import Classes, Fitted, Unopened
 from dpgrain.learn.given import Given, Passed
 from dpgrain.learn.program import Recipe
 from dpgrain.learn.query import FitQuery, RowsHere, stated_of
-from dpgrain.learn.reading import ridge_of, table, vector
+from dpgrain.learn.reading import ridge_of, table, vector, without_rows
 from dpgrain.learn.rounds import History, lot_of
 from dpgrain.learn.searches import copied_by, require_known_callers
 from dpgrain.learn.summary import coefficients
@@ -536,15 +536,16 @@ class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
             X: (m, d) features.
         """
         check_is_fitted(self)
-        X = validate_data(
-            self,
-            readable(X, self.n_features_in_),
-            accept_sparse="csr",
-            reset=False,
-            dtype=(np.float64, np.float32),
-            ensure_all_finite=False,
-            ensure_min_samples=0,
-        )
+        with without_rows("X", "X must be a table of numbers: one row for each record."):
+            X = validate_data(
+                self,
+                readable(X, self.n_features_in_),
+                accept_sparse="csr",
+                reset=False,
+                dtype=(np.float64, np.float32),
+                ensure_all_finite=False,
+                ensure_min_samples=0,
+            )
         bound = self.parameters_["feature_bound"]
         X = finite(X) if bound is None else bounded(X, bound).astype(np.float64) * bound
         margins: FloatArray = _row_by_row(X, self.coef_) + self.intercept_

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -11,7 +14,7 @@ from sklearn.utils import column_or_1d
 
 from dpgrain._types import FloatArray
 from dpgrain.arrays.blocks import Rows
-from dpgrain.errors import ParameterError
+from dpgrain.errors import DpgrainError, ParameterError, raise_alone
 from dpgrain.gradients.records import RecordBlocks
 from dpgrain.inputs.codes import column
 from dpgrain.inputs.columns import is_text, types_of
@@ -19,6 +22,31 @@ from dpgrain.inputs.numbers import readable
 from dpgrain.learn.ask import Ask
 from dpgrain.learn.bounding import finite
 from dpgrain.learn.given import NOT_AS_MANY
+
+# Beginnings of what scikit-learn says of the shape or the names of features, which quotes no row.
+_OF_SHAPES = ("Expected 2D array", "Found array with", "X has ", "The feature names should match")
+# The rows that scikit-learn quotes where they are one list of numbers.
+_QUOTED = re.compile(r":\narray=.*?\n(?=Reshape)", re.DOTALL)
+
+
+@contextmanager
+def without_rows(name: str, otherwise: str) -> Iterator[None]:
+    """Turn what scikit-learn says of rows into an error that quotes none of them.
+
+    Args:
+        name: the parameter.
+        otherwise: the sentence where it says nothing about shapes or names of features.
+
+    Raises:
+        ParameterError: in place of scikit-learn's errors.
+    """
+    try:
+        yield
+    except DpgrainError:
+        raise
+    except (AttributeError, TypeError, ValueError) as error:
+        told = _QUOTED.sub(". ", str(error))
+        raise_alone(ParameterError(told if told.startswith(_OF_SHAPES) else otherwise, name=name))
 
 
 def ridge_of(ask: Ask, outputs: int, features: int) -> FloatArray:

@@ -292,6 +292,7 @@ class Ledger(ShownLedger):
             ParameterError: if something was charged: it would not be counted.
             DataError: if the ledger cannot be written.
         """
+        promise = _validate.instance(LastingPromise, promise=promise)
         _check_users(self._user, promise.plan)
 
         def noted(page: Page, last: Line) -> Line:
@@ -320,6 +321,7 @@ class Ledger(ShownLedger):
             DataError: if the ledger cannot be written.
         """
         earlier = self._in_force(number)
+        promise = _validate.instance(LastingPromise, promise=promise)
         _check_users(self._user, promise.plan)
         same = ("level", "partition", "window", "relation")
         if any(getattr(earlier, name) != getattr(promise, name) for name in same):
@@ -442,6 +444,7 @@ class Ledger(ShownLedger):
             ParameterError: if no such promise is in force.
         """
         promise = self._in_force(number)
+        region = _validate.instance(Region, region=region)
         return max(1.0 - self._spent(number, promise, promise.reach(region)).share, 0.0)
 
     def left_in_words(self, number: int) -> str:
@@ -490,6 +493,7 @@ class Ledger(ShownLedger):
         Raises:
             DataError: if the receipt is of this ledger, and the line is not there.
         """
+        receipt = _validate.instance(Receipt, receipt=receipt)
         if receipt.ledger != self.id:
             return False
         with self._store.reading() as page:
@@ -533,7 +537,7 @@ class Ledger(ShownLedger):
 
     def _in_force(self, number: int) -> LastingPromise:
         """Return the promise of a line, which must be in force."""
-        promise = self.promises.get(number)
+        promise = self.promises.get(number) if isinstance(number, int) else None
         if promise is None:
             raise ParameterError(
                 f"number must be that of a promise in force, not {_validate.said(number)}."
@@ -543,7 +547,7 @@ class Ledger(ShownLedger):
     def _chain(self, number: int) -> dict[int, LastingPromise]:
         """Return a promise and those that it renews, the latest first, by their lines' numbers."""
         chain: dict[int, LastingPromise] = {}
-        renews: Any = number
+        renews: Any = _validate.integer(minimum=0, number=number)
         with self._store.reading() as page:
             while renews is not None:
                 line = page.line(renews)

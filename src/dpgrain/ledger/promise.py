@@ -201,7 +201,8 @@ class LastingPromise:
         """Return a promise to the same units, with the parameters of :meth:`of`."""
         epsilon = _validate.positive(epsilon=epsilon)
         delta = _validate.delta(allow_zero=True, delta=delta)
-        planned = tuple(replace(planned_guarantee(item), receipts=()) for item in plan)
+        listed = _validate.sequence(plan=plan)
+        planned = tuple(replace(planned_guarantee(item), receipts=()) for item in listed)
         caps = Caps.stated(epsilon, delta, pure, leak, self._loss(planned)).price
         if planned:
             caps = replace(caps, mu=caps.mu * _LESS)

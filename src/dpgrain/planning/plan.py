@@ -99,10 +99,10 @@ class ErrorPlan:
             ParameterError: if no row has this name.
         """
         for row in self.lines:
-            if row.name == name:
+            if isinstance(name, str) and row.name == name:
                 return row.value
         names = ", ".join(repr(row.name) for row in self.lines)
-        raise ParameterError(f"row {name!r} is not in this plan; it has {names}.")
+        raise ParameterError(f"row {_validate.said(name)} is not in this plan; it has {names}.")
 
     def to_dict(self) -> dict[str, Any]:
         """The plan as plain JSON values."""

@@ -119,10 +119,10 @@ class UnitsPlan(ShownPlan):
             ParameterError: if the plan has no such unit.
         """
         for errors in self.units:
-            if errors.unit == level:
+            if isinstance(level, str) and errors.unit == level:
                 return errors
         named = ", ".join(repr(errors.unit) for errors in self.units)
-        raise ParameterError(f"unit {level!r} is not in this plan; it has {named}.")
+        raise ParameterError(f"unit {_validate.said(level)} is not in this plan; it has {named}.")
 
     def rows(self) -> list[tuple[str, ...]]:
         """Return the table: a name, then a number for each unit; the first row names the units."""

@@ -14,7 +14,9 @@ from matplotlib.ticker import (
     StrMethodFormatter,
 )
 
+from dpgrain import _validate
 from dpgrain._wording import printed, shorten
+from dpgrain.errors import ParameterError
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -49,6 +51,20 @@ def new_axes(width: float, height: float) -> Axes:
 
     _, ax = plt.subplots(figsize=(width, height), layout="constrained")
     return ax
+
+
+def axes_for(ax: Any, width: float, height: float) -> Axes:
+    """Return the axes that a caller has passed, or new ones for None.
+
+    Raises:
+        ParameterError: if something else was passed.
+    """
+    if ax is None:
+        return new_axes(width, height)
+    if not hasattr(ax, "spines"):
+        raise ParameterError(f"ax must be axes of matplotlib, not {_validate.said(ax)}.", name="ax")
+    axes: Axes = ax
+    return axes
 
 
 def width_of(ax: Axes) -> float:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Literal
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from dpgrain import __version__
+from dpgrain import __version__, _validate
 from dpgrain._files import check_page, whole_file
 from dpgrain._wording import powers
 from dpgrain.provenance import IN_WORDS
@@ -250,8 +250,8 @@ def write_page(path: str | Path, html: Callable[[], str]) -> Path:
         ParameterError: if its name has the ending of another kind of file.
         DataError: if the file cannot be written; none is left behind then.
     """
+    path = _validate.path(path=path)
     check_page(path)
-    path = Path(path)
     with whole_file(path) as part:
         part.write_text(html(), encoding="utf-8")
     return path

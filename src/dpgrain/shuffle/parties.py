@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dpgrain import _validate
 from dpgrain._later import later
 from dpgrain._types import FloatArray, IntArray
 from dpgrain._wording import shown
@@ -510,6 +511,11 @@ class Analyzer:
         return (ones - expected) * self.encoding.step
 
     def standard_error(self, reports: int) -> float:
-        """Return the standard error of a coordinate, with rounding at its largest."""
+        """Return the standard error of a coordinate, with rounding at its largest.
+
+        Raises:
+            ParameterError: if ``reports`` is not a whole number of at least 0.
+        """
+        reports = _validate.integer(minimum=0, reports=reports)
         variance = reports * (self.noise.law(1).variance + 0.25)
         return math.sqrt(variance) * self.encoding.step

@@ -8,14 +8,21 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpgrain import _validate
-from dpgrain.errors import ParameterError
+from dpgrain.errors import ParameterError, raise_alone
 
 
 def corrupt_messages(messages: ArrayLike | None, dim: int, largest: int) -> NDArray[np.int64]:
     """Return the counts that corrupt devices send, (k, d), and refuse those that a shuffler drops."""
     if messages is None:
         return np.zeros((0, dim), dtype=np.int64)
-    array = np.atleast_2d(np.asarray(messages))
+    try:
+        array = np.atleast_2d(np.asarray(messages))
+    except ValueError:
+        raise_alone(
+            ParameterError(
+                f"corrupt must be whole numbers of shape (devices, {dim}).", name="corrupt"
+            )
+        )
     if array.ndim != 2 or array.shape[1] != dim or array.dtype.kind not in "iu":
         raise ParameterError(
             f"corrupt must be whole numbers of shape (devices, {dim}), not {array.shape} of "
@@ -45,7 +52,10 @@ def here_of(dropped: int | ArrayLike, devices: int, rows: int) -> Here:
             )
         left = devices - int(dropped)
         return Here(left, slice(0, left))
-    lost = np.asarray(dropped)
+    try:
+        lost = np.asarray(dropped)
+    except ValueError:
+        raise_alone(ParameterError(f"dropped must be {devices:,} truths.", name="dropped"))
     if lost.shape != (devices,) or lost.dtype != np.bool_:
         raise ParameterError(
             f"dropped must be a number of devices or {devices:,} truths, "

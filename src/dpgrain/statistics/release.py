@@ -667,7 +667,7 @@ class Histogram(Release):
         Raises:
             ParameterError: if the truth has another length, or γ is negative.
         """
-        p = np.asarray(truth, dtype=np.float64)
+        p = _fields.numbers(truth=truth)
         gamma = _validate.non_negative(gamma=gamma)
         if p.shape != self.estimate.shape:
             raise ParameterError(f"truth must hold {len(self)} numbers, not {p.shape}.")

@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import ArrayLike, NDArray
 
-from dpgrain import _validate
+from dpgrain import _fields, _validate
 from dpgrain._arrow import numbers, texts
 from dpgrain._files import note_read
 from dpgrain._wording import counted
@@ -31,6 +31,8 @@ from dpgrain.partitions import period_of
 
 Missing: TypeAlias = Literal["own", "drop", "error"]
 Period: TypeAlias = Literal["week", "month", "year"]
+# Number of seeds that scikit-learn takes.
+_SEEDS = 2**32
 _MISSING_CHOICES = ("own", "drop", "error")
 _COUNTED_ONCE = {str, int, type(None)}
 # Form of a date in SQL; the year before year 1 is 1 BC.
@@ -95,6 +97,7 @@ class Elements:
         >>> Elements.from_mapping({"tea": "drinks", "rice": "food"}, name="aisles")
         Elements('aisles (#b692de19)')
         """
+        _check_name(name)
         mapping = dict(source) if isinstance(source, Mapping) else _two_columns(source)
         if not mapping:
             raise ParameterError("the mapping from items to cells is empty; give it an item.")
@@ -122,6 +125,7 @@ class Elements:
         'a.org'
         """
         _validate.function(function=function)
+        _check_name(name)
         named = getattr(function, "__name__", "")
         given = f"the function {named}" if named and named != "<lambda>" else "a function"
         mark = _mark(f"{missing} {_identity(function)}")
@@ -179,15 +183,20 @@ class Elements:
         (True, False)
         """
         k = _validate.integer(minimum=1, k=k)
+        _validate.one_of(_MISSING_CHOICES, missing=missing)
+        if random_state is not None:
+            random_state = _validate.integer(minimum=0, random_state=random_state) % _SEEDS
         if isinstance(vectors, Mapping):
-            names, rows = list(vectors), np.asarray(list(vectors.values()), dtype=np.float64)
+            names, rows = list(vectors), _fields.numbers(vectors=list(vectors.values()))
         else:
-            rows = np.asarray(vectors, dtype=np.float64)
-            names = list(items) if items is not None else []
+            rows = _fields.numbers(vectors=vectors)
+            names = [] if items is None else _validate.sequence(items=items)
         if rows.ndim != 2 or len(names) != len(rows):
             raise ParameterError(
                 f"vectors must be one row per item: {len(names)} items, an array {rows.shape}."
             )
+        if not np.isfinite(rows).all():
+            raise ParameterError("vectors must hold finite numbers.", name="vectors")
         if k > len(rows):
             raise ParameterError(f"k must be at most the number of items, {len(rows)}, not {k}.")
         from sklearn.cluster import KMeans
@@ -248,6 +257,12 @@ class Elements:
 
     def __repr__(self) -> str:
         return f"Elements({self.name!r})"
+
+
+def _check_name(name: object) -> None:
+    """Refuse a name of a partition that is no text."""
+    if name is not None and not isinstance(name, str):
+        raise ParameterError(f"name must be a text, not {_validate.said(name)}.", name="name")
 
 
 _identities: WeakKeyDictionary[Callable[[Any], Hashable], str] = WeakKeyDictionary()
@@ -325,7 +340,7 @@ def _arrow_table(source: Any) -> pa.Table:
         return read_file(_validate.path(by=source))
     if hasattr(source, "to_arrow"):
         return source.to_arrow()
-    if type(source).__module__.startswith("pandas"):
+    if type(source).__module__.startswith("pandas") and getattr(source, "ndim", 0) == 2:
         return pa.Table.from_pandas(source, preserve_index=False)
     raise ParameterError(
         "the partition must be a column name, a dict, a table of two columns, a Path of a Parquet "
@@ -357,7 +372,8 @@ def read_file(path: Path) -> pa.Table:
         return pyarrow.parquet.ParquetFile(path).read()
     except (OSError, ValueError, csv.Error, pa.ArrowException) as error:
         raise DataError(
-            f"the file {str(path)!r} cannot be read; check that it exists and is whole Parquet or CSV."
+            f"the file {_validate.said(str(path), 300)} cannot be read; check that it exists and is "
+            "whole Parquet or CSV."
         ) from error
 
 

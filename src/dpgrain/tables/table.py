@@ -308,9 +308,12 @@ class UserTable(Rows):
         >>> read(rows, user="who").check_counts()["most records of one user"]
         2
         """
-        items = (item,) if isinstance(item, str) else tuple(item or ())
-        values = (value,) if isinstance(value, str) else tuple(value)
-        zeros = (zero,) if isinstance(zero, str) else tuple(zero)
+        items = () if item is None else _columns(item=item)
+        values, zeros = _columns(value=value), _columns(zero=zero)
+        if weight is not None:
+            (weight,) = _columns(weight=[weight])
+        if bounds is not None:
+            bounds = _ends(bounds)
         rows = self.with_expressions(items, weight, values, zeros)
         for column in items:
             rows.require_key(column, "item")
@@ -325,6 +328,29 @@ class UserTable(Rows):
         scope = "" if self.scope.everything else f", where: {self.scope}"
         made = "".join(f"; {fact}" for fact in made_in_words(self))
         return f"UserTable(user={self.user!r}, n_users={users}, columns: {columns}{scope}{made})"
+
+
+def _columns(**parameter: Any) -> tuple[str, ...]:
+    """Return the columns that a parameter names: one, or a list of them."""
+    ((name, value),) = parameter.items()
+    listed = [value] if isinstance(value, str) else _validate.sequence(**parameter)
+    texts = tuple(column for column in listed if isinstance(column, str))
+    if len(texts) < len(listed):
+        said = _validate.said(value)
+        raise ParameterError(
+            f"{name} must be a column or a list of columns, not {said}.", name=name
+        )
+    return texts
+
+
+def _ends(bounds: Any) -> tuple[float, float]:
+    """Return the two ends of bounds."""
+    ends = _validate.sequence(bounds=bounds)
+    if len(ends) != 2:
+        said = _validate.said(bounds)
+        raise ParameterError(f"bounds must be two numbers (low, high), not {said}.", name="bounds")
+    low, high = (_validate.real(bounds=end) for end in ends)
+    return low, high
 
 
 @overload

@@ -12,11 +12,11 @@ from dpgrain._wording import rounded_up
 from dpgrain.errors import ParameterError
 from dpgrain.report.axes import (
     ORANGE,
+    axes_for,
     interval_bars,
     label_letters,
     label_rows,
     legend_above,
-    new_axes,
     plain,
     say,
 )
@@ -47,8 +47,7 @@ def plot_beside(release: Release, other: Release, ax: Axes | None = None, *, top
     _check_alike(release, other)
     top = _validate.integer(minimum=1, top=top)
     places = shown(release, top)
-    if ax is None:
-        ax = new_axes(7.0, 1.7 + 0.36 * max(len(places), 2))
+    ax = axes_for(ax, 7.0, 1.7 + 0.36 * max(len(places), 2))
     plain(ax)
     if not len(release):
         return say(ax, "nothing was published")

@@ -11,10 +11,10 @@ from dpgrain.report.axes import (
     BLUE,
     STEPS,
     at_steps,
+    axes_for,
     few_digits,
     fitting,
     grid,
-    new_axes,
     plain,
     say,
 )
@@ -37,7 +37,7 @@ def plot_bounds(release: Histogram, ax: Axes | None = None) -> Axes:
 
     Many different bounds are counted in bins of equal ratio.
     """
-    ax = new_axes(7.0, 2.8) if ax is None else ax
+    ax = axes_for(ax, 7.0, 2.8)
     plain(ax)
     ax.set_xlabel(f"clipping bound ({fitting(measured(release), ax)})")
     ax.set_ylabel("items" if release.statistic.of_items else "groups")

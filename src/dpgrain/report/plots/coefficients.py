@@ -11,11 +11,11 @@ import numpy as np
 from dpgrain.report.axes import (
     BLUE,
     ORANGE,
+    axes_for,
     interval_bars,
     label_letters,
     label_rows,
     legend_above,
-    new_axes,
     plain,
     say,
 )
@@ -39,7 +39,7 @@ def plot_coefficients(
         ax: axes to draw on; new ones by default.
         intervals: whether they have 95% intervals.
     """
-    ax = new_axes(7.0, 1.2 + 0.28 * max(len(rows), 2)) if ax is None else ax
+    ax = axes_for(ax, 7.0, 1.2 + 0.28 * max(len(rows), 2))
     plain(ax)
     if not rows:
         return say(ax, "there are no features")

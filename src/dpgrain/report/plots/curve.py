@@ -17,11 +17,11 @@ from dpgrain.report.axes import (
     INK,
     ORANGE,
     STEPS,
+    axes_for,
     grid,
     in_percent,
     legend_above,
     log_ticks,
-    new_axes,
     plain,
     say,
 )
@@ -94,7 +94,7 @@ def plot_epsilons(
         own: the relation whose values are written beside its points.
         user: the most elements of a user, and relation → the ε of a whole one; drawn as a level.
     """
-    ax = new_axes(7.0, 4.2) if ax is None else ax
+    ax = axes_for(ax, 7.0, 4.2)
     units = list(units)
     curves = {relation: np.array(epsilons[relation], dtype=np.float64) for relation in RELATIONS}
     # The first number of units that has no promise is shown, not the ones after it.

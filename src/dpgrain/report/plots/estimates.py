@@ -14,6 +14,7 @@ from dpgrain.report.axes import (
     INK,
     NARROW,
     ORANGE,
+    axes_for,
     fitting,
     grid,
     in_full,
@@ -22,7 +23,6 @@ from dpgrain.report.axes import (
     label_letters,
     label_rows,
     legend_above,
-    new_axes,
     plain,
     say,
     width_of,
@@ -60,8 +60,8 @@ def plot_estimates(release: Release, ax: Axes | None = None, *, top: int = 30) -
     """
     top = _validate.integer(minimum=1, top=top)
     rows = drawn(release, top)
-    if ax is None:
-        ax = new_axes(7.0, 4.2 if not rows and len(release) > 1 else 1.2 + 0.28 * max(rows, 2))
+    height = 4.2 if not rows and len(release) > 1 else 1.2 + 0.28 * max(rows, 2)
+    ax = axes_for(ax, 7.0, height)
     plain(ax)
     if len(release) and np.isnan(release.estimate).all():
         ax.set_axis_off()

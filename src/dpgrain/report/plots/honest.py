@@ -15,10 +15,10 @@ from dpgrain.report.axes import (
     INK,
     NARROW,
     ORANGE,
+    axes_for,
     grid,
     legend_above,
     log_ticks,
-    new_axes,
     plain,
     say,
     width_of,
@@ -42,7 +42,7 @@ def plot_honest(curve: Sequence[Honest], delta: float, ax: Axes | None = None) -
 
     Where nothing is promised the axes are shaded.
     """
-    ax = new_axes(7.0, 4.2) if ax is None else ax
+    ax = axes_for(ax, 7.0, 4.2)
     plain(ax)
     ax.set_xlabel("honest devices, share of a batch")
     ax.set_ylabel(f"ε at δ = {powers(delta)}")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from dpgrain.report.axes import BLUE, INK, few_digits, fitting, grid, new_axes, plain, say
+from dpgrain.report.axes import BLUE, INK, axes_for, few_digits, fitting, grid, plain, say
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -33,7 +33,7 @@ def plot_measure(history: Evaluated, name: str, ax: Axes | None = None) -> Axes:
         name: the name of the measure.
         ax: axes to draw on; new ones by default.
     """
-    ax = new_axes(7.0, 3.6) if ax is None else ax
+    ax = axes_for(ax, 7.0, 3.6)
     plain(ax)
     steps = np.array(history.evaluated, dtype=np.float64)
     values = np.array(history.measures[name], dtype=np.float64)

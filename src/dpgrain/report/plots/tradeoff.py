@@ -11,7 +11,7 @@ from dpgrain import _validate
 from dpgrain._files import whole_file
 from dpgrain._types import FloatArray
 from dpgrain.errors import ParameterError
-from dpgrain.report.axes import BLUE, GREY, ORANGE, grid, legend_above, new_axes, plain, say
+from dpgrain.report.axes import BLUE, GREY, ORANGE, axes_for, grid, legend_above, plain, say
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -44,7 +44,7 @@ def plot_tradeoff(audit: Audit, ax: Axes | None = None, *, units: int | None = N
         raise ParameterError(
             f"units must be a number with a free bound, not {_validate.said(units)}.", name="units"
         )
-    ax = new_axes(5.0, 4.6) if ax is None else ax
+    ax = axes_for(ax, 5.0, 4.6)
     plain(ax)
     ax.set_xlabel("false alarms")
     ax.set_ylabel("misses")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 from matplotlib.ticker import NullLocator
 
-from dpgrain.report.axes import BLUE, ORANGE, few_digits, grid, legend_above, new_axes, plain, say
+from dpgrain.report.axes import BLUE, ORANGE, axes_for, few_digits, grid, legend_above, plain, say
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -34,7 +34,7 @@ def plot_training(history: Rounds, ax: Axes | None = None) -> Axes:
         history: the rounds of a fit, or the steps of a network.
         ax: axes to draw on; new ones by default.
     """
-    ax = new_axes(7.0, 4.2) if ax is None else ax
+    ax = axes_for(ax, 7.0, 4.2)
     plain(ax)
     norms = history.norms
     rounds = np.arange(1, len(norms) + 1)

@@ -14,10 +14,10 @@ from dpgrain.report.axes import (
     GREY,
     ORANGE,
     at_steps,
+    axes_for,
     few_digits,
     grid,
     legend_above,
-    new_axes,
     plain,
 )
 from dpgrain.units import Level
@@ -49,7 +49,7 @@ def plot_units(plan: UnitsPlan, ax: Axes | None = None) -> Axes:
     The legend says what each unit leaves a whole person at the ε of the plan, which is marked: a small
     error is worth little where nothing of a person is hidden.
     """
-    ax = new_axes(7.0, 4.6) if ax is None else ax
+    ax = axes_for(ax, 7.0, 4.6)
     plain(ax)
     epsilons = plan.epsilon * np.geomspace(1 / _REACH, _REACH, _STEPS)
     plans = [plan.at(float(epsilon)) for epsilon in epsilons]

@@ -14,11 +14,11 @@ from dpgrain.report.axes import (
     GREY,
     INK,
     NARROW,
+    axes_for,
     few_digits,
     fitting,
     grid,
     in_percent,
-    new_axes,
     plain,
     say,
     width_of,
@@ -81,7 +81,7 @@ def plot_used(timeline: Timeline, ax: Axes | None = None) -> Axes:
         timeline: the windows.
         ax: axes to draw on; new ones by default.
     """
-    ax = new_axes(7.0, 3.2) if ax is None else ax
+    ax = axes_for(ax, 7.0, 3.2)
     plain(ax)
     if not timeline.used:
         return say(ax, "nothing was charged yet")
@@ -104,7 +104,7 @@ def plot_timeline(timeline: Timeline, ax: Axes | None = None) -> Axes:
         timeline: the releases.
         ax: axes to draw on; new ones by default.
     """
-    ax = new_axes(7.0, 4.2) if ax is None else ax
+    ax = axes_for(ax, 7.0, 4.2)
     plain(ax)
     if not timeline.read:
         return say(ax, "nothing was released yet")
