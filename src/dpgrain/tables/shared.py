@@ -193,6 +193,12 @@ class SharedTable:
         """Report bad values in rows to the curator: **not private, not to be published**.
 
         See :meth:`UserTable.check`, whose arguments it takes.
+
+        >>> from dpgrain import read
+        >>> mail = pa.table({"sender": ["ann", "bob", None], "receiver": ["bob", "bob", None]})
+        >>> said = read(mail, user=["sender", "receiver"]).check()
+        >>> "1  rows without an owner (left out)" in said
+        True
         """
         return in_words(self.check_counts(item, weight, **asked))
 
