@@ -124,9 +124,9 @@ class Checkpoint:
             DataError: if the file cannot be read, is no checkpoint, or another version has written it.
         """
         # What torch.save writes is a zip file, which has its end where nothing was cut off.
-        if not zipfile.is_zipfile(path):
-            raise _unreadable(path)
         try:
+            if not zipfile.is_zipfile(path):
+                raise _unreadable(path)
             values = torch.load(path, map_location="cpu", weights_only=True)
         except (OSError, RuntimeError, EOFError, pickle.UnpicklingError, *_fields.MISFITS) as error:
             # Bytes that were changed are met at any place of the reader.

@@ -283,13 +283,11 @@ class PrivacyEngine:
         guess of all labels is right, so the journal stays with whoever holds the data. Of several
         processes the first one writes.
         """
-        run = self._begun()
+        run, path = self._begun(), _validate.path(path=path)
         with run.between():
             if run.processes.first:
                 added = {} if extra is None else extra
-                resuming.save(
-                    run, self._plan, self._held, self._source, self._draws, Path(path), added
-                )
+                resuming.save(run, self._plan, self._held, self._source, self._draws, path, added)
 
     @classmethod
     def resume(
@@ -354,7 +352,7 @@ class PrivacyEngine:
         (5, 4.28)
         """
         module, processes = Processes.of(module)
-        path = Path(path)
+        path = _validate.path(path=path)
         checkpoint = processes.told(lambda: Checkpoint.read(path))
         plan = checkpoint.plan
         stated = OWN_UNIT[plan.level] if plan.max_elements is None else User(plan.max_elements)

@@ -73,6 +73,9 @@ def record_losses(loss: Loss, outputs: Any, target: Any) -> Any:
     tensor([0.5514, 0.5514])
     """
 
+    if not callable(loss):
+        raise ParameterError(f"loss must be a function, not {_validate.said(loss)}.", name="loss")
+
     def one(output: Any, wanted: Any) -> Any:
         result = loss(_as_batch(output), _as_batch(wanted))
         if type(result) is not torch.Tensor or result.numel() != 1:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from dpgrain import _validate
 from dpgrain.torch.attention import MultiheadAttention
 from dpgrain.torch.library import torch
 from dpgrain.torch.recurrent import Recurrent
@@ -39,6 +40,7 @@ def through_linear_maps(module: Any) -> Any:
     >>> type(through_linear_maps(layer).self_attn).__module__
     'dpgrain.torch.attention'
     """
+    module = _validate.instance(nn.Module, module=module)
     if type(module) in OPENED:
         return OPENED[type(module)](module)
     # Only PyTorch's own attention takes nested tensors.
