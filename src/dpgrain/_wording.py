@@ -25,6 +25,8 @@ _JOINERS = "\u200c\u200d"
 # Columns that a message lists; the nearest ones to a wrong name, and the share of letters that they
 # have in common with it at least.
 _LISTED, _NEAREST, _LIKENESS = 20, 5, 0.6
+# Letters of a name of a column that are shown, at most: it may be a whole header.
+_LETTERS = 40
 # Numbers, and characters, of a value that are shown, at most.
 _SHOWN_NUMBERS, _SHOWN_CHARACTERS = 4, 60
 
@@ -124,18 +126,20 @@ def named_like(name: str, names: Sequence[str]) -> str:
     'of its 1,000 columns the nearest is amount'
     """
     if len(names) <= _LISTED:
-        return f"it has {', '.join(names)}"
+        return f"it has {_listed(names)}"
     # Who writes capital letters means the same name.
     folded: dict[str, str] = {}
     for each in names:
         folded.setdefault(each.casefold(), each)
     near = get_close_matches(name.casefold(), folded, n=_NEAREST, cutoff=_LIKENESS)
     if not near:
-        return (
-            f"none of its {len(names):,} columns is like it; the first are {', '.join(names[:3])}"
-        )
+        return f"none of its {len(names):,} columns is like it; the first are {_listed(names[:3])}"
     verb = "nearest is" if len(near) == 1 else "nearest are"
-    return f"of its {len(names):,} columns the {verb} {', '.join(folded[each] for each in near)}"
+    return f"of its {len(names):,} columns the {verb} {_listed([folded[each] for each in near])}"
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(shorten(name, _LETTERS) for name in names)
 
 
 def first_repeated(names: Iterable[str]) -> str | None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from dpgrain import _validate
 from dpgrain._later import later
+from dpgrain.errors import ParameterError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -49,6 +50,8 @@ _SPREAD = 1.1
 _TASTE = 0.35
 _FIRST_DAY, _DAYS = "2025-01-01", 365
 _USUAL_DAYS = 14
+# Loans, about, that are made at most.
+_MOST_LOANS = 10**9
 
 
 def loans(readers: int = 3000, *, typical: int = 9, seed: int = 0) -> pa.Table:
@@ -65,7 +68,8 @@ def loans(readers: int = 3000, *, typical: int = 9, seed: int = 0) -> pa.Table:
         than three weeks).
 
     Raises:
-        ParameterError: if a number is no whole number, or below 1 (``seed``: below 0).
+        ParameterError: if a number is no whole number, or below 1 (``seed``: below 0); if there would
+            be more than about 10⁹ loans.
 
     The table is for tutorials and tests. Nothing in it is private, as nobody is in it.
 
@@ -75,6 +79,11 @@ def loans(readers: int = 3000, *, typical: int = 9, seed: int = 0) -> pa.Table:
     """
     readers = _validate.integer(minimum=1, readers=readers)
     typical = _validate.integer(minimum=1, typical=typical)
+    if readers * typical > _MOST_LOANS:
+        raise ParameterError(
+            f"readers times typical must be at most {_MOST_LOANS:,}, not {readers * typical:,}: the "
+            "table is made in memory."
+        )
     generator = np.random.default_rng(_validate.integer(minimum=0, seed=seed))
     counts = np.ceil(generator.lognormal(np.log(typical), _SPREAD, readers)).astype(np.int64)
     reader = np.repeat(np.arange(readers), counts)

@@ -20,7 +20,7 @@ from dpgrain.accounting import (
     calibrate_gaussian,
     calibrate_laplace,
 )
-from dpgrain.errors import ParameterError
+from dpgrain.errors import ParameterError, raise_alone
 from dpgrain.inputs.numbers import cells, numbers, unread
 from dpgrain.noise import RandomState
 from dpgrain.publishing import Charge, Planned, Promise, Query, publishes
@@ -77,7 +77,11 @@ def element_sensitivity(
 
 def _finite(value: ArrayLike) -> FloatArray:
     """A value as the mean counts it: what is not finite counts 0."""
-    array = np.atleast_1d(np.asarray(value, dtype=np.float64))
+    try:
+        array = np.atleast_1d(np.asarray(value, dtype=np.float64))
+    except (TypeError, ValueError, OverflowError):
+        told = f"function must return a number or a vector of numbers, not {_validate.said(value)}."
+        raise_alone(ParameterError(told, name="function"))
     return np.nan_to_num(array, nan=0.0, posinf=0.0, neginf=0.0)
 
 

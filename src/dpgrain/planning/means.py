@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from dpgrain import _validate
 from dpgrain.accounting.calibrate import calibrate_gaussian
+from dpgrain.errors import ParameterError
 from dpgrain.papers.floors import (
     least_error,
     least_error_of_records,
@@ -157,6 +158,8 @@ def _needed(
     error: float, total: float, order: float, floor: Callable[[int], float], reach: int
 ) -> list[Row]:
     """Return the number of vectors that a wanted error takes, with this mechanism and at least."""
+    if not math.isfinite(max(floor(MANY_UNITS), total, order) / error):
+        raise ParameterError(f"error must be larger: no number of vectors is enough for {error:g}.")
     # From some number of units on the floor of the sum no longer grows, and that of the mean is 1/n
     # of it.
     least = math.ceil(floor(MANY_UNITS) / error)
