@@ -183,7 +183,13 @@ def localise(
         raise ParameterError(f"plan must have phases, not be {_validate.said(plan)}.", name="plan")
     solution = _fields.numbers(theta=theta)
     for phase in plan.phases():
-        solver, rounds = solvers(phase)
+        answer: Any = solvers(phase)
+        if not isinstance(answer, tuple) or len(answer) != 2:
+            said = _validate.said(answer)
+            raise ParameterError(
+                f"solvers must return a solver and a number of rounds, not {said}.", name="solvers"
+            )
+        solver, rounds = answer
         pulled = _pulled(oracles(phase), phase.strength, solution)
         solution = run(solver, pulled, solution, rounds)
         if callback is not None:

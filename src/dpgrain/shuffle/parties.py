@@ -495,7 +495,12 @@ class Analyzer:
         )
 
     def estimate_messages(self, messages: ArrayLike, reports: int) -> Estimate:
-        """Estimate the sum from single one-bit messages, given as for :meth:`Bag.of_messages`."""
+        """Estimate the sum from single one-bit messages, given as for :meth:`Bag.of_messages`.
+
+        Raises:
+            ParameterError: if ``reports`` is not a whole number of at least 0.
+        """
+        reports = _validate.integer(minimum=0, reports=reports)
         bag = Bag.of_messages(
             messages,
             reports,

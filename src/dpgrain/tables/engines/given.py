@@ -50,12 +50,8 @@ def source_of(data: Any, *, delimiter: str = ",", memory: int = 10**9, threads: 
         ParameterError: if it is none of these, or nothing that can stand between values.
         DataError: if no such file exists.
     """
-    if not (
-        isinstance(delimiter, str)
-        and len(delimiter) == 1
-        and delimiter.isascii()
-        and delimiter not in '\0\n\r"'
-    ):
+    is_text = isinstance(delimiter, str)
+    if not (is_text and len(delimiter) == 1 and delimiter.isascii() and delimiter not in '\0\n\r"'):
         raise ParameterError(
             f"delimiter must be one ASCII character, and no quote or end of a line, "
             f"not {_validate.said(delimiter)}."
