@@ -53,7 +53,6 @@ FOUND: tuple[tuple[str, str, str], ...] = (
     ("dpgrain.count", "progress", "a frame"),
     ("dpgrain.distribution", "at", "text as objects"),
     ("dpgrain.distribution", "value", "None"),
-    ("dpgrain.histogram", "item", "None"),
     ("dpgrain.mean", "value", "None"),
     ("dpgrain.quantile", "value", "None"),
     ("dpgrain.sum", "value", "None"),

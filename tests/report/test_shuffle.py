@@ -244,8 +244,13 @@ class TestPlan:
         ids=["both", "nobody", "more than all", "bound", "pure"],
     )
     def test_errors_are_a_sentence(self, words: tuple[str, ...], sentence: str) -> None:
+        asked = list(self.ASKED)
+        if words[0] in asked:
+            # An option of one value is stated once.
+            place = asked.index(words[0])
+            del asked[place : place + 2]
         with pytest.raises(dg.ParameterError, match=sentence) as raised:
-            self.run(*self.ASKED, *words)
+            self.run(*asked, *words)
         assert "\n" not in str(raised.value)
 
     def test_a_page_that_cannot_be_written_is_refused(self, tmp_path: Path) -> None:

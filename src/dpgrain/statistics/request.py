@@ -142,8 +142,6 @@ class Request:
         table = table.with_expressions(by, value, getattr(promise.unit, "by", None))
         keys, unit = key_columns(table, by, "item" if statistic.of_items else "by"), promise.unit
         promise, rule = promise.under(noise), clip_rule(clip)
-        if statistic.of_items and not keys:
-            raise ParameterError("item must name at least one column.", name="item")
         if value is None and measure is not None:
             raise ParameterError("value must be a column of numbers, not None.", name="value")
         if value is not None:

@@ -144,6 +144,8 @@ def top(
         max_items=_MAX_ITEMS if max_items is None else max_items,
         indicator=True,
     )
+    if not request.keys:
+        raise ParameterError("item must name at least one column.", name="item")
     if isinstance(unit, Record) and table.user is not None:
         # Users are counted, not records: each pair of user and item is a block, in which any record
         # may tip the balance, and which makes room for no other.
