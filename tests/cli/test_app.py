@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -81,15 +82,24 @@ def test_every_other_command_runs(words: tuple[str, ...], process: Command) -> N
     assert not done.stderr
 
 
+def stated(words: Sequence[str], option: str, value: str) -> list[str]:
+    """The words with this value of an option, which is stated once."""
+    changed = list(words)
+    if option in changed:
+        place = changed.index(option)
+        del changed[place : place + 2]
+    return [*changed, option, value]
+
+
 @pytest.mark.search
 @pytest.mark.parametrize(
     ("options", "code"),
     [(("--user", "nobody"), 1), (("--output", "/no/x.csv"), 1), (("--epsilon", "-1"), 2)],
 )
 def test_an_error_is_one_sentence(
-    options: tuple[str, ...], code: int, visits: Path, process: Command
+    options: tuple[str, str], code: int, visits: Path, process: Command
 ) -> None:
-    done = process("histogram", visits, *RUNS["histogram"], *options)
+    done = process("histogram", visits, *stated(RUNS["histogram"], *options))
     assert done.returncode == code
     assert done.stderr.startswith("Error: ")
     assert len(done.stderr.strip().splitlines()) == 1
@@ -97,7 +107,7 @@ def test_an_error_is_one_sentence(
 
 
 def test_debug_shows_the_traceback(visits: Path, process: Command) -> None:
-    done = process("count", visits, *OF_USERS, "--epsilon", "-1", "--debug")
+    done = process("count", visits, *stated(OF_USERS, "--epsilon", "-1"), "--debug")
     assert done.returncode == 1
     assert "Traceback" in done.stderr
     assert "ParameterError: --epsilon must be finite and above 0, not -1.0." in done.stderr

@@ -167,6 +167,7 @@ FOUND_METHODS: tuple[tuple[str, str, str, str], ...] = (
     ("dpgrain.UserTable", "check", "zero", "1000000000.0"),
     ("dpgrain.UserTable", "check", "bounds", "inf"),
     ("dpgrain.UserTable", "check_counts", "bounds", "range(3)"),
+    ("dpgrain.Elements", "from_period", "missing", "np.array([])"),
     ("dpgrain.Elements", "from_mapping", "name", "a frame"),
     ("dpgrain.Elements", "from_mapping", "source", "a series"),
     ("dpgrain.Elements", "from_mapping", "source", "a long text"),
