@@ -26,7 +26,10 @@ def test_whatever_a_public_function_is_given_there_is_a_result_or_a_sentence(
     if not calls.examples(name):
         assert calls.is_made(name), f"{name} is not called in its docstring: give it an example"
         return
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    (temporary := tmp_path / "temporary").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    # An odd word may be the name of a file, which is written here.
+    monkeypatch.chdir(tmp_path)
     share = 1 - test_readers.SHARE - test_words.SHARE
     each = max(round(inputs * share / len(PUBLIC)), 1)
 
@@ -36,7 +39,7 @@ def test_whatever_a_public_function_is_given_there_is_a_result_or_a_sentence(
         watched(data.draw(calls.calls(name)))
 
     call()
-    assert not left_behind(tmp_path)
+    assert not left_behind(temporary)
 
 
 # Calls that ended in other errors, took a wrong value for a right one, or quoted what they were given.
