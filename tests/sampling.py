@@ -149,6 +149,8 @@ class Search:
 
     def __init__(self, mark: pytest.Mark | None, a_case: float | None) -> None:
         self.cases: dict[str, frozenset[Hashable]] = {}
+        #: Cases that a sample has as well, with pairs of options for triples.
+        self.again: set[str] = set()
         self._mark = mark
         self._a_case = a_case
 
@@ -161,10 +163,14 @@ class Search:
         return spread(self.cases, int(on_each / self._a_case))
 
     def beyond(self, most: int) -> set[str]:
-        """The names of the cases that are neither in the sample nor among so many others."""
+        """The names of the cases that are neither in the sample nor among so many others.
+
+        Of those in the sample that try triples of options in the rest, so many do.
+        """
         sample = self.sample()
         rest = {name: values for name, values in self.cases.items() if name not in sample}
-        return rest.keys() - spread(rest, most) if len(rest) > most else set()
+        again = {name: self.cases[name] for name in sample & self.again}
+        return (rest.keys() - spread(rest, most)) | (again.keys() - spread(again, most))
 
 
 def searches(items: Iterable[pytest.Item]) -> list[Search]:
@@ -176,6 +182,8 @@ def searches(items: Iterable[pytest.Item]) -> list[Search]:
         if isinstance(item, pytest.Function) and (mark is not None or name in listed):
             search = found.setdefault(name, Search(mark, listed.get(name)))
             search.cases[item.nodeid] = _values(item)
+            if "strength" in item.fixturenames:
+                search.again.add(item.nodeid)
     return list(found.values())
 
 
