@@ -25,8 +25,8 @@ _JOINERS = "\u200c\u200d"
 # Columns that a message lists; the nearest ones to a wrong name, and the share of letters that they
 # have in common with it at least.
 _LISTED, _NEAREST, _LIKENESS = 20, 5, 0.6
-# Letters of a name of a column that are shown, at most: it may be a whole header.
-_LETTERS = 40
+#: Letters of a name of a column that are shown, at most: it may be a whole header.
+COLUMN_LETTERS = 40
 # Numbers, and characters, of a value that are shown, at most.
 _SHOWN_NUMBERS, _SHOWN_CHARACTERS = 4, 60
 
@@ -139,7 +139,7 @@ def named_like(name: str, names: Sequence[str]) -> str:
 
 
 def _listed(names: Iterable[str]) -> str:
-    return ", ".join(shorten(name, _LETTERS) for name in names)
+    return ", ".join(shorten(name, COLUMN_LETTERS) for name in names)
 
 
 def first_repeated(names: Iterable[str]) -> str | None:

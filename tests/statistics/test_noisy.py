@@ -22,6 +22,7 @@ from dpgrain.statistics.shrink import shrink
         (lambda: shrink([1.0], [1.0, 2.0]), "std_error must be an array of length 1"),
         (lambda: shrink([[1.0]], [1.0]), "estimate must be an array one-dimensional"),
         (lambda: shrink(["a"], [1.0]), "estimate must be an array of numbers"),
+        (lambda: shrink([10**400], [1.0]), "estimate must be an array of numbers"),
         (lambda: shrink([1.0], [1.0], [0.0]), "prior must be above 0"),
         (lambda: shrink([1.0], [1.0], [math.nan]), "prior must be finite"),
         (lambda: shrink([1.0], [1.0], groups=[0.5]), "groups must be 1 whole numbers"),

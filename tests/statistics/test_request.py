@@ -49,6 +49,7 @@ WRONG: list[Any] = [
             ((-1e308, 1.7e308), "bounds must be finite"),
             (3, "bounds must be two numbers"),
             ((1,), "bounds must be two numbers"),
+            ((0, 10**400), "bounds must be two numbers"),
             ((1, 2, 3), "two numbers"),
             (("a", "b"), "two numbers"),
         ]

@@ -225,7 +225,7 @@ def _taken(values_of_codes: NDArray[Any], codes: NDArray[Any]) -> NDArray[Any]:
 def objects(cells: Any) -> NDArray[Any]:
     """Make an array of cells as they are: a list among them is one cell.
 
-    NumPy would write truths beside text as text, and all text as wide as the widest.
+    NumPy would write booleans beside text as text, and all text as wide as the widest.
 
     Args:
         cells: the cells.

@@ -159,7 +159,7 @@ def minimise(
     """
     try:
         begin = np.asarray(start, dtype=np.float64)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         told = f"start must be a list of numbers, not {_validate.said(start)}."
         raise_alone(ParameterError(told, name="start"))
     there = distributed.RowsThere.of(X, y, users, elements) if lie_elsewhere(X) else None

@@ -329,7 +329,7 @@ def checked_bounds(bounds: Any) -> tuple[float, float] | AutoRange:
         return bounds
     try:
         low, high = (float(bound) for bound in bounds)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         told = f"bounds must be two numbers (low, high), or None, not {_validate.said(bounds)}."
         raise_alone(ParameterError(told, name="bounds"))
     if not (

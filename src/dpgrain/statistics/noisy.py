@@ -23,7 +23,7 @@ def finite_values(name: str, values: Any, size: int | None, *, sign: str = "") -
     """Return finite numbers of the given length, (V,), not negative where ``sign`` is given."""
     try:
         array = np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise_alone(ParameterError(f"{name} must be an array of numbers."))
     if array.ndim != 1 or (size is not None and array.size != size):
         length = "one-dimensional" if size is None else f"of length {size}"

@@ -149,7 +149,7 @@ class Elements:
         '2026-01-05'
         """
         _validate.one_of(get_args(Period), period=period)
-        _validate.one_of(get_args(Missing), missing=missing)
+        _validate.one_of(_MISSING_CHOICES, missing=missing)
 
         def cell(day: Any) -> str:
             return _period_of_text(day, period)

@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 from urllib.parse import unquote
 
 from dpgrain import _validate
-from dpgrain._files import note_read
+from dpgrain._files import is_there, note_read
 from dpgrain.errors import DataError, ParameterError, SchemaError
 
 PARQUET = (".parquet", ".pq")
@@ -62,7 +62,7 @@ class Files:
         known = _different(listed)
         note_read(*known)
         for path in known:
-            if not Path(path).suffix and not Path(path).exists():
+            if not Path(path).suffix and not is_there(Path(path)):
                 raise DataError(f"There is no file or folder {path!r}; check the path.")
             if not path.lower().endswith(PARQUET + CSV):
                 raise ParameterError(

@@ -26,7 +26,7 @@ import pyarrow as pa
 
 from dpgrain import _validate
 from dpgrain._progress import step
-from dpgrain._wording import first_repeated, named_like, shorten
+from dpgrain._wording import COLUMN_LETTERS, first_repeated, named_like, shorten
 from dpgrain.errors import DataError, DpgrainError, ParameterError, SchemaError, raise_alone
 from dpgrain.tables.engines.column_types import (
     TEXT,
@@ -66,8 +66,6 @@ Answer = TypeVar("Answer")
 
 # Marks between columns in the header of a CSV file, where it is no comma.
 _MARKS = (";", "\t", "|")
-# Letters of a column's name that are shown, at most: it may be a whole header.
-_LETTERS = 40
 #: Type of a relation that is a table by its name; a view, a query or a narrowed table has another
 #: one.
 TABLE = "TABLE_RELATION"
@@ -976,7 +974,7 @@ def columns_like(column: str, names: Sequence[str]) -> str:
     "its one column 'who;paid' looks like several: state delimiter=';' in dg.read or --delimiter ';'"
     """
     if len(names) == 1 and (remedy := other_delimiter(names[0])):
-        return f"its one column {shorten(names[0], _LETTERS)!r} looks like several: {remedy}"
+        return f"its one column {shorten(names[0], COLUMN_LETTERS)!r} looks like several: {remedy}"
     return named_like(column, names)
 
 
