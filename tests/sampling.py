@@ -149,7 +149,7 @@ class Search:
 
     def __init__(self, mark: pytest.Mark | None, a_case: float | None) -> None:
         self.cases: dict[str, frozenset[Hashable]] = {}
-        #: Cases that a sample has as well, with pairs of options for triples.
+        #: Cases that try more in the rest than in the sample, for themselves: odd inputs are shared.
         self.again: set[str] = set()
         self._mark = mark
         self._a_case = a_case
@@ -165,7 +165,7 @@ class Search:
     def beyond(self, most: int) -> set[str]:
         """The names of the cases that are neither in the sample nor among so many others.
 
-        Of those in the sample that try triples of options in the rest, so many do.
+        Of those in the sample that try more in the rest, so many do.
         """
         sample = self.sample()
         rest = {name: values for name, values in self.cases.items() if name not in sample}
@@ -182,7 +182,7 @@ def searches(items: Iterable[pytest.Item]) -> list[Search]:
         if isinstance(item, pytest.Function) and (mark is not None or name in listed):
             search = found.setdefault(name, Search(mark, listed.get(name)))
             search.cases[item.nodeid] = _values(item)
-            if "strength" in item.fixturenames:
+            if _tries_more(item) and "inputs" not in item.fixturenames:
                 search.again.add(item.nodeid)
     return list(found.values())
 

@@ -203,10 +203,19 @@ def _conversion(theta: float) -> float:
 
 
 def _smallest(value: Callable[[float], float]) -> float:
-    """Find about where a function of θ > 0 is smallest, first on a grid and then closer."""
+    """Find about where a function of θ > 0 is smallest, first on a grid and then closer.
+
+    Left of that place it falls, right of it it grows, and is infinite or NaN from some θ on.
+    """
     grid = np.geomspace(1e-4, 1e10, 57)
-    best = int(np.argmin([or_worst(value(float(theta))) for theta in grid]))
-    low, high = grid[max(best - 1, 0)], grid[min(best + 1, grid.size - 1)]
+    first, last = 0, grid.size - 1
+    while first < last:
+        middle = (first + last) // 2
+        if value(float(grid[middle + 1])) < value(float(grid[middle])):
+            first = middle + 1
+        else:
+            last = middle
+    low, high = grid[max(first - 1, 0)], grid[min(first + 1, grid.size - 1)]
     golden = (math.sqrt(5) - 1) / 2
     low, high = math.log(low), math.log(high)
     for _ in range(12):
