@@ -23,6 +23,8 @@ _NETWORKS = {"dpgrain.torch.train"}
 _BASES = {"dpgrain.learn.LinearModel"}
 # Rounding of ε between what is calibrated and what its event answers.
 _ROUNDING = 1e-9
+# Requests of which pairs of options meet in an audit, not triples: each fit is calibrated anew.
+_SLOW = {"estimators"}
 # Combinations that are drawn for a value that was refused with all others.
 _TRIES = 300
 
@@ -85,7 +87,8 @@ def test_every_function_that_publishes_is_asked() -> None:
 @pytest.mark.search(seconds=15)
 @pytest.mark.parametrize("name", PUBLISHERS)
 def test_what_is_told_is_what_was_asked(name: str, strength: int | None) -> None:
-    assert not _wrong(PUBLISHERS[name], strength or 4)
+    fewer = 2 if strength and name in _SLOW else strength
+    assert not _wrong(PUBLISHERS[name], fewer or 4)
 
 
 def test_a_promise_for_another_relation_is_seen() -> None:
