@@ -163,14 +163,13 @@ class Search:
         return spread(self.cases, int(on_each / self._a_case))
 
     def beyond(self, most: int) -> set[str]:
-        """The names of the cases that are neither in the sample nor among so many others.
+        """The names of the cases that are not among so many beside the sample.
 
-        Of those in the sample that try more in the rest, so many do.
+        Where the sample has all of them, so many of those are left that try more in the rest.
         """
         sample = self.sample()
-        rest = {name: values for name, values in self.cases.items() if name not in sample}
-        again = {name: self.cases[name] for name in sample & self.again}
-        return (rest.keys() - spread(rest, most)) | (again.keys() - spread(again, most))
+        rest, again = self.cases.keys() - sample, sample & self.again
+        return (rest | again) - spread({name: self.cases[name] for name in rest or again}, most)
 
 
 def searches(items: Iterable[pytest.Item]) -> list[Search]:

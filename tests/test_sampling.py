@@ -50,6 +50,10 @@ def test_elsewhere(): pass
 
 def test_loop(some_of): pass
 
+@pytest.mark.search
+@pytest.mark.parametrize("number", range(4))
+def test_loops(some_of, number): pass
+
 @given(st.integers())
 @examples(50)
 def test_random(number): pass
@@ -106,6 +110,10 @@ def test_an_audit_runs_so_many_cases_more(searches: Path) -> None:
     product = {name for name in most if "test_product" in name}
     assert len(product) == 2
     assert not product & sample
+    # Of those that are all in the sample, and try more here, so many are run again.
+    again = {name for name in most if "test_loops" in name}
+    assert len(again) == 2
+    assert again < sample & rest
     # What is no product of cases is left whole.
     assert {name for name in rest if "test_random" in name} <= most
 
@@ -159,9 +167,10 @@ def test_sample_and_rest_are_everything(searches: Path) -> None:
     everything = _collected(searches, "--search=all")
     at = "tests/test_it.py::"
     # Of random searches and loops both parts try examples, of slow tests neither.
-    assert sample & rest == {f"{at}test_random", f"{at}test_loop"}
+    loops = {f"{at}test_loops[{number}]" for number in range(4)}
+    assert sample & rest == {f"{at}test_random", f"{at}test_loop", *loops}
     assert sample | rest == everything
-    assert len(everything) == 16 + 1 + 1 + 9 + 3 + 2 * (5 + 1) + 2
+    assert len(everything) == 16 + 1 + 1 + 9 + 3 + 2 * (5 + 1) + 2 + 4
     assert {f"{at}test_expensive", f"{at}test_elsewhere"} <= rest - sample
     # As many cases as fit in a second, or in the seconds of the mark. Each class has a sample of its
     # own, and the case that is not slow is the one to keep.
