@@ -40,8 +40,8 @@ _ON_EACH = 0.7
 # Seconds of all cases of a test together from which on it is listed.
 _LISTED = 0.4
 
-# Of examples the sample tries one in this many, and no fewer than are worth a start.
-_ONE_IN = 5
+# Of examples and of turns of a loop a part tries one in this many, and no fewer than are worth a start.
+_ONE_IN: dict[str, int] = {"sample": 5, "rest": 2, "all": 1}
 _FEWEST_EXAMPLES = 15
 _FEWEST_TURNS = 4
 
@@ -61,10 +61,9 @@ def load(part: Part) -> None:
 
 
 def examples(most: int) -> settings:
-    """Hypothesis tries at most this many examples in an audit, and fewer in a sample."""
-    if settings.get_current_profile_name() == "sample":
-        most = min(most, max(most // _ONE_IN, _FEWEST_EXAMPLES))
-    return settings(max_examples=most)
+    """Hypothesis tries at most this many examples where everything runs, and fewer in a part."""
+    few = most // _ONE_IN[settings.get_current_profile_name()]
+    return settings(max_examples=min(most, max(few, _FEWEST_EXAMPLES)))
 
 
 def shortened(name: str, part: Part) -> Callable[[Iterable[Any]], list[Any]]:
@@ -73,8 +72,8 @@ def shortened(name: str, part: Part) -> Callable[[Iterable[Any]], list[Any]]:
 
     def some(turns: Iterable[Any]) -> list[Any]:
         every = list(turns)
-        few = max(len(every) // _ONE_IN, _FEWEST_TURNS)
-        if part != "sample" or len(every) <= few:
+        few = max(len(every) // _ONE_IN[part], _FEWEST_TURNS)
+        if len(every) <= few:
             return every
         return [every[i] for i in sorted(draw.sample(range(len(every)), few))]
 
