@@ -45,44 +45,43 @@ class DatedSource(OverSource):
             return self.source.attach(connection, used)
         needed = None if used is None else {*used, self.of} - {self.column}
         time, counted = quoted(self.of), "ticks"
-        while counted.casefold() in map(str.casefold, self.columns()):
+        taken = {name.casefold() for name in self.columns()}
+        while taken & {counted, f"known {counted}"}:
             counted += "'"
-        shown = quoted(counted)
-        local = f"make_timestamp({local_time(shown, self.zone)})::DATE"
+        shown, known = quoted(counted), quoted(f"known {counted}")
+        local = f"make_timestamp({local_time(shown, known, self.zone)})::DATE"
         day = f"CASE WHEN isfinite({time}) THEN {local} ELSE {time}::DATE END"
         ticks = f"CASE WHEN isfinite({time}) THEN epoch_us({time}) END"
+        rows = f"(SELECT *, {ticks} AS {shown} FROM {self.source.attach(connection, needed)})"
         return (
-            f"(SELECT * EXCLUDE ({shown}), {day} AS {quoted(self.column)} FROM "
-            f"(SELECT *, {ticks} AS {shown} FROM {self.source.attach(connection, needed)}))"
+            f"(SELECT * EXCLUDE ({shown}, {known}), {day} AS {quoted(self.column)} FROM "
+            f"(SELECT *, {in_known_years(shown)} AS {known} FROM {rows}))"
         )
 
 
-def local_time(ticks: str, zone: str) -> str:
-    """Return the SQL of what clocks of a zone show, in microseconds since 1970.
+def in_known_years(ticks: str) -> str:
+    """Return the SQL of a time with the same offset, in the years whose changes are listed.
 
     Args:
-        ticks: the SQL of a time, in microseconds since 1970; it must not be missing.
-        zone: the zone; empty for times without a zone.
+        ticks: the SQL of a time, in microseconds since 1970.
     """
-    return f"greatest(least({ticks}, {_LAST}), {_FIRST}) + {_ahead(ticks, zone)}"
+    again = f"{RULE_BEGINS} + ({ticks} - {RULE_BEGINS}) % {RULE_LASTS}"
+    return f"CASE WHEN {ticks} < {RULE_BEGINS} THEN {ticks} ELSE {again} END"
 
 
-def _ahead(ticks: str, zone: str) -> str:
-    """Return the SQL of how many microseconds clocks of a zone are ahead at a moment.
+def local_time(ticks: str, known: str, zone: str) -> str:
+    """Return the SQL of what clocks of a zone show, in microseconds since 1970.
 
     The changes of the zone are a tree of comparisons, which is as deep as their number has digits. So
     no calendar but this process's is asked: an engine's own may know other laws.
+
+    Args:
+        ticks: the SQL of a time, in microseconds since 1970; it must not be missing.
+        known: a column of what :func:`in_known_years` is of it; each comparison would plan it anew.
+        zone: the zone; empty for times without a zone.
     """
-    if zone in ("", "UTC"):
-        return "0"
-    known = offsets(zone)
-    # From the second century on the changes come again, and so do the places among them.
-    rule = [each for each in known if each[0] >= RULE_BEGINS]
-    before = [each for each in known if each[0] < RULE_BEGINS]
-    rule = [(RULE_BEGINS, before[-1][1]), *rule]
-    again = f"({RULE_BEGINS} + ({ticks} - {RULE_BEGINS}) % {RULE_LASTS})"
-    stated = f"WHEN {ticks} < {RULE_BEGINS} THEN {_tree(ticks, before)}"
-    return f"CASE {stated} ELSE {_tree(again, rule)} END"
+    ahead = "0" if zone in ("", "UTC") else _tree(known, offsets(zone))
+    return f"greatest(least({ticks}, {_LAST}), {_FIRST}) + {ahead}"
 
 
 def _tree(ticks: str, known: Sequence[tuple[int, int]]) -> str:

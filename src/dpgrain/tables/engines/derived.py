@@ -10,7 +10,7 @@ import duckdb
 
 from dpgrain.errors import SchemaError
 from dpgrain.tables.engines.column_types import TIMES, TRUTH
-from dpgrain.tables.engines.dated import local_time
+from dpgrain.tables.engines.dated import in_known_years, local_time
 from dpgrain.tables.engines.functions import Reading, clock
 from dpgrain.tables.engines.sources import OverSource, Source, TypedSource
 from dpgrain.tables.engines.sql import quoted
@@ -117,11 +117,15 @@ class Derived:
     def _timed(self, rows: str) -> str:
         """Return the SQL of rows with their times also as microseconds, and as clocks show these."""
         for time, zone in self._shown:
-            ticks = quoted(clock(time, ""))
-            local = f"CASE WHEN {ticks} IS NOT NULL THEN {local_time(ticks, zone)} END"
-            if not zone:
+            name, ticks = quoted(clock(time, zone)), quoted(clock(time, ""))
+            if zone:
+                known = quoted(f"\x1f{clock(time, zone)}")
+                local = f"CASE WHEN {ticks} IS NOT NULL THEN {local_time(ticks, known, zone)} END"
+                rows = f"(SELECT *, {in_known_years(ticks)} AS {known} FROM {rows})"
+                rows = f"(SELECT * EXCLUDE ({known}), {local} AS {name} FROM {rows})"
+            else:
                 local = f"CASE WHEN isfinite({quoted(time)}) THEN epoch_us({quoted(time)}) END"
-            rows = f"(SELECT *, {local} AS {quoted(clock(time, zone))} FROM {rows})"
+                rows = f"(SELECT *, {local} AS {name} FROM {rows})"
         return rows
 
     @property
