@@ -175,6 +175,8 @@ def spark(pyspark_and_java: None) -> Iterator[Any]:
     from pyspark.sql import SparkSession
 
     settings = {
+        # A session lives for a minute, in which Java's second compiler takes more than it saves.
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.memory": "1g",
