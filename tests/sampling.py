@@ -66,6 +66,11 @@ def examples(most: int) -> settings:
     return settings(max_examples=min(most, max(few, _FEWEST_EXAMPLES)))
 
 
+def sparse(many: int) -> int:
+    """Return the number of cases for each that an audit tries; 1 elsewhere."""
+    return many if settings.get_current_profile_name() == "rest" else 1
+
+
 def shortened(name: str, part: Part) -> Callable[[Iterable[Any]], list[Any]]:
     """How a test of this name shortens its loops: it draws some turns, and keeps their order."""
     draw = random.Random(name)

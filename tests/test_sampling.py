@@ -9,7 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.sampling import SECONDS, seconds, shortened, spread
+from hypothesis import settings
+from tests.sampling import PARTS, SECONDS, load, seconds, shortened, sparse, spread
 
 CASES = {
     f"{word}-{number}-{last}": frozenset({("word", word), ("number", number), ("last", last)})
@@ -133,6 +134,17 @@ def test_a_loop_is_whole_where_everything_runs() -> None:
     assert some("abc") == ["a", "b", "c"]
     assert len(shortened("a test", "rest")(range(100))) == 50
     assert shortened("a test", "all")(range(100)) == list(range(100))
+
+
+def test_an_audit_alone_is_sparse() -> None:
+    now, found = settings.get_current_profile_name(), {}
+    try:
+        for part in PARTS:
+            load(part)
+            found[part] = sparse(7)
+    finally:
+        settings.load_profile(now)
+    assert found == {"sample": 1, "rest": 7, "all": 1}
 
 
 def _collected(folder: Path, *options: str) -> set[str]:

@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from tests.conftest import Command, shown
+from tests.sampling import sparse
 from tests.tables.engines.databases import Database, database, missing
 
 import dpgrain as dg
@@ -44,6 +45,8 @@ def server() -> Iterator[Database]:
 class TestOnPostgres(EngineContract):
     """Engines are asked for the same rows in a table of the server's, and as an Arrow table."""
 
+    one_in = sparse(7)
+    one_release_in = sparse(2)
     server: ClassVar[Database]
     kept: ClassVar[dict[Any, str]] = {}
 

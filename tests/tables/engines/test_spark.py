@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 from tests.conftest import Command
 from tests.refusals import refuses
+from tests.sampling import sparse
 from tests.tables.engines.cluster import Cluster
 
 import dpgrain as dg
@@ -40,7 +41,9 @@ from dpgrain.units import Element, User
 class TestSpark(EngineContract):
     engine = "spark"
     users = 12
-    one_in = 7
+    # The next class tries all of them.
+    one_in = 19
+    one_release_in = 2
 
 
 @pytest.mark.slow
@@ -56,7 +59,10 @@ class TestInOneProcess(EngineContract):
 
     engine = Cluster()
     users = 12
-    one_in = 3
+    one_in = sparse(7)
+    one_release_in = sparse(2)
+    # Those that Spark itself is not asked for in an audit.
+    first_release = sparse(2) - 1
 
 
 def test_executors_get_no_noise_no_budget_and_no_ledger() -> None:
