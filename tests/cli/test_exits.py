@@ -57,11 +57,13 @@ def count(process: Command, folder: Path, *more: str) -> subprocess.CompletedPro
     return process("count", table, *COUNT, "--ledger", place, *more)
 
 
-def test_a_run_ends_with_0_and_is_refused_with_3(folder: Path, process: Command) -> None:
+def test_a_run_ends_with_0_and_is_refused_with_3(
+    folder: Path, process: Command, command: Command
+) -> None:
     done = run(process, folder)
     assert (done.returncode, done.stderr) == (0, "")
     for more, told in (((), "is there already"), (("--again",), "does not hold this release")):
-        refused = run(process, folder, *more)
+        refused = run(command, folder, *more)
         assert refused.returncode == 3
         assert told in refused.stderr
         assert "stays charged" not in refused.stderr

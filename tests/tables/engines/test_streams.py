@@ -153,7 +153,7 @@ def test_what_is_put_aside_is_private_and_goes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    table = dg.read(Once(rows_of(40_000)).stream, user="who")
+    table = dg.read(Once(rows_of(40_000), 5000).stream, user="who")
     dg.histogram(table, "item", **PROMISE)
     (folder,) = tmp_path.iterdir()
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
