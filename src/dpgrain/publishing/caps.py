@@ -14,6 +14,9 @@ from dpgrain.publishing.prices import SUMMING, Price
 
 # Largest share of δ for the delta mass of events, unless the caller states another.
 _LEAK_SHARE = 0.1
+# Share of M that may be lost beside a plan that is composed numerically, which takes long and is less
+# accurate than this.
+_CLOSE = 1e-7
 
 
 @dataclass(frozen=True)
@@ -64,7 +67,8 @@ class Caps:
             )
         high = gaussian_mu(epsilon, delta) if delta > 0 else 0.0
         if not holds(high):
-            high = bisect(lambda mu: not holds(mu), 0.0, high)[0] if delta > 0 else 0.0
+            close = _CLOSE if planned.pairs else 0.0
+            high = bisect(lambda mu: not holds(mu), 0.0, high, close)[0] if delta > 0 else 0.0
         return _rounded_down(pure, high, leak, planned)
 
     @staticmethod

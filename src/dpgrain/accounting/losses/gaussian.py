@@ -103,11 +103,20 @@ def gaussian_deltas(epsilon: float, mus: NDArray[np.float64]) -> NDArray[np.floa
     return np.where(mus > 0, np.clip(deltas, _LEAST_FLOAT, 1.0), 0.0)
 
 
-def bisect(holds: Callable[[float], bool], low: float, high: float) -> tuple[float, float]:
-    """Narrow (low, high), where ``holds`` is false at low and true at high, to neighbours."""
+def bisect(
+    holds: Callable[[float], bool], low: float, high: float, within: float = 0.0
+) -> tuple[float, float]:
+    """Narrow (low, high), where ``holds`` is false at low and true at high, to neighbours.
+
+    Args:
+        holds: the property.
+        low: where it does not hold, at least 0.
+        high: where it holds.
+        within: the share of ``high`` by which they may lie apart, where the property takes long.
+    """
     for _ in range(200):
         middle = math.sqrt(low * high) if low > 0 and high / low > 4 else (low + high) / 2
-        if not low < middle < high:
+        if not low < middle < high or high - low <= within * high:
             break
         if holds(middle):
             high = middle

@@ -32,6 +32,8 @@ class Law:
         """Return the law with its largest losses, of mass at most ``tail``, moved to infinity."""
         above = np.cumsum(self.mass[::-1])[::-1]
         size = max(int(np.searchsorted(-above, -tail)), 1)
+        if size >= self.values.size:
+            return self
         rest = float(above[size]) if size < above.size else 0.0
         return Law(self.values[:size], self.mass[:size], self.infinite + rest)
 

@@ -144,6 +144,7 @@ class Mixtures(Pair):
         """Return the mass of P to the right of a place, rounded up."""
         return float(sum(w * ndtr(m - place) for w, m in self.p)) * (1 + FUNCTION_ROUNDING)
 
+    @lru_cache(maxsize=4096)  # noqa: B019 - a pair is a few numbers.
     def log_moment(self, theta: float) -> float:
         return self.log_moment_beyond(theta, -math.inf)
 
