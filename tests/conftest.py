@@ -11,7 +11,7 @@ import subprocess
 import sys
 import traceback
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -93,8 +93,8 @@ def draws(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.fixture
-def some_of(request: pytest.FixtureRequest) -> Callable[[Iterable[Any]], list[Any]]:
-    """Shorten a loop inside a search: a fifth of its turns in a sample, half of them in its rest."""
+def some_of(request: pytest.FixtureRequest) -> sampling.Some:
+    """Shorten a loop inside a search: some of its turns in a sample, half or a number in an audit."""
     return sampling.shortened(request.node.nodeid, _part(request.config))
 
 

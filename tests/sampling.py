@@ -18,7 +18,7 @@ import random
 from collections import Counter, defaultdict
 from collections.abc import Callable, Generator, Hashable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import pytest
@@ -71,16 +71,29 @@ def sparse(many: int) -> int:
     return many if settings.get_current_profile_name() == "rest" else 1
 
 
-def shortened(name: str, part: Part) -> Callable[[Iterable[Any]], list[Any]]:
-    """How a test of this name shortens its loops: it draws some turns, and keeps their order."""
+class Some(Protocol):
+    """What shortens a loop."""
+
+    def __call__(self, turns: Iterable[Any], audit: int | None = None) -> list[Any]:
+        """Draw some turns of a loop, in their order; in an audit at most so many, or half of them."""
+
+
+def shortened(name: str, part: Part) -> Some:
+    """How a test of this name shortens its loops.
+
+    An audit has other turns than the sample, as far as there are.
+    """
     draw = random.Random(name)
 
-    def some(turns: Iterable[Any]) -> list[Any]:
+    def some(turns: Iterable[Any], audit: int | None = None) -> list[Any]:
         every = list(turns)
-        few = max(len(every) // _ONE_IN[part], _FEWEST_TURNS)
-        if len(every) <= few:
-            return every
-        return [every[i] for i in sorted(draw.sample(range(len(every)), few))]
+        sample, many = (max(len(every) // _ONE_IN[of], _FEWEST_TURNS) for of in ("sample", part))
+        order = draw.sample(range(len(every)), len(every))
+        if part != "sample":
+            order = order[sample:] + order[:sample]
+        if part == "rest" and audit is not None:
+            many = audit
+        return [every[i] for i in sorted(order[:many])]
 
     return some
 

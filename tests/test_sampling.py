@@ -147,6 +147,21 @@ def test_an_audit_alone_is_sparse() -> None:
     assert found == {"sample": 1, "rest": 7, "all": 1}
 
 
+def test_an_audit_draws_other_turns_of_a_long_loop_than_the_sample() -> None:
+    sample = shortened("a test", "sample")(range(100), 30)
+    audit = shortened("a test", "rest")(range(100), 30)
+    assert (len(sample), len(audit)) == (20, 30)
+    assert audit == sorted(audit)
+    assert not set(audit) & set(sample)
+    assert shortened("a test", "rest")(range(100), 30) == audit
+    # Where there are too few others, some of the sample's are tried again.
+    most = shortened("a test", "rest")(range(100), 90)
+    assert len(most) == len(set(most)) == 90
+    assert set(range(100)) - set(sample) < set(most)
+    assert shortened("a test", "rest")(range(30), 30) == list(range(30))
+    assert shortened("a test", "all")(range(100), 30) == list(range(100))
+
+
 def _collected(folder: Path, *options: str) -> set[str]:
     words = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider"]
     words += ["--rootdir", str(folder), "-c", str(folder / "pytest.ini"), *options]
