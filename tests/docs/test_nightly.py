@@ -9,6 +9,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -27,8 +28,78 @@ PAGE = (ROOT / "docs" / "nightly.md").read_text(encoding="utf-8")
 DAY = "2026-03-01"
 
 
+# A process that has loaded what commands need forks one for each command that is asked of it: it has
+# the words, folder, environment and open files of who asks. It ends with the socket.
+SERVER = """
+import importlib, os, pkgutil, socket, sys, traceback
+import duckdb, jinja2, matplotlib.backends.backend_svg, matplotlib.figure, pyarrow.csv
+import pyarrow.dataset, pyarrow.parquet, pydantic, rich.console, rich.markdown, scipy.stats
+import dpgrain
+
+for module in pkgutil.walk_packages(dpgrain.__path__, "dpgrain."):
+    if not module.name.endswith("__main__") and "torch" not in module.name:
+        importlib.import_module(module.name)
+from dpgrain.cli import main
+
+def command(words, folder, environment, files):
+    for place, file in enumerate(files):
+        os.dup2(file, place)
+    sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w"), open(2, "w")
+    os.chdir(folder)
+    os.environ.clear()
+    os.environ.update(environment)
+    sys.argv = ["dpgrain", *words]
+    code = 70
+    try:
+        main()
+    except SystemExit as ended:
+        code = int(ended.code or 0)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+listens = socket.socket(socket.AF_UNIX)
+listens.bind(sys.argv[1])
+listens.listen()
+print("ready", flush=True)
+while True:
+    asks, _ = listens.accept()
+    text, files, _, _ = socket.recv_fds(asks, 1 << 20, 3)
+    child = os.fork()
+    if child == 0:
+        command(*eval(text), files)
+    for file in files:
+        os.close(file)
+    asks.sendall(bytes([os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) & 255]))
+    asks.close()
+"""
+ASK = """#!{python} -ISE
+import os, socket, sys
+asks = socket.socket(socket.AF_UNIX)
+asks.connect({place!r})
+text = repr((sys.argv[1:], os.getcwd(), dict(os.environ))).encode()
+socket.send_fds(asks, [text], [0, 1, 2])
+sys.exit(asks.recv(1)[0])
+"""
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The program ``dpgrain``, without the second in which each process loads it."""
+    place = str(tmp_path_factory.mktemp("program") / "socket")
+    words = [sys.executable, "-W", "ignore", "-c", SERVER, place]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        assert server.stdout.readline() == "ready\n"
+        yield ASK.format(python=sys.executable, place=place)
+        server.kill()
+
+
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(program: str, tmp_path: Path) -> Path:
     """A folder with all that a night needs, and the ledger of the page."""
     for file in NIGHTLY.iterdir():
         shutil.copy(file, tmp_path / file.name)
@@ -38,11 +109,11 @@ def folder(tmp_path: Path) -> Path:
                      "day": rng.choice([DAY, "2026-03-02"], 9000)})  # fmt: skip
     ds.write_dataset(rows, tmp_path / "visits", format="parquet", partitioning=["day"],
                      partitioning_flavor="hive")  # fmt: skip
-    program = tmp_path / "dpgrain"
-    program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -W ignore -m dpgrain "$@"\n')
-    program.chmod(0o755)
+    (tmp_path / "dpgrain").write_text(program)
+    (tmp_path / "dpgrain").chmod(0o755)
     (made,) = re.findall(r"^dpgrain ledger init(?:.*\\\n)*.*$", PAGE, re.M)
-    assert run(tmp_path, made).returncode == 0
+    done = run(tmp_path, made)
+    assert done.returncode == 0, done.stderr
     return tmp_path
 
 
