@@ -14,6 +14,8 @@ SOURCE = Path(dg.__file__).parents[1]
 DOOR = "dpgrain._shown"
 
 Graph = dict[str, set[str]]
+# Expressions, which are most of a tree, hold none.
+_MAY_HOLD_IMPORTS = (ast.stmt, ast.excepthandler, ast.match_case)
 
 
 def modules_of(source: Path) -> dict[str, Path]:
@@ -34,6 +36,8 @@ def tree_of(path: Path) -> ast.Module:
 def imports_in(node: ast.AST) -> Iterator[ast.Import | ast.ImportFrom]:
     """All imports that may run, those inside functions as well; not those for types only."""
     for child in ast.iter_child_nodes(node):
+        if not isinstance(child, _MAY_HOLD_IMPORTS):
+            continue
         if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
             continue
         if isinstance(child, ast.Import | ast.ImportFrom):
