@@ -213,6 +213,10 @@ def only(unit: tuple[int | None, ...]) -> Region:
     )
 
 
+# What each unit lies in, and no other.
+ALONE = {unit: only(unit) for unit in UNITS}
+
+
 @examples(200)
 @example(
     [
@@ -229,8 +233,7 @@ def test_every_unit_of_a_region_is_charged(charged: list[Region]) -> None:
         for region in charged:
             accounts.charge(page, promise, Charged(1, price, region))
         one = Units.of(price, promise.caps)
-        for unit in UNITS:
-            here = only(unit)
+        for unit, here in ALONE.items():
             met = [region for region in charged if region.meets(here)]
             spent = accounts.spent(page, promise, 1, here)
             assert spent.mu >= len(met) * one.mu, f"{unit} was in {len(met)} regions"

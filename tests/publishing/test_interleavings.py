@@ -128,7 +128,7 @@ def test_two_threads_come_one_after_the_other(
     known = [outcome(pair, names, turned=turned) for turned in (False, True)]
     with dg.budget(1.0, 1e-6, plan=[PLANNED]) as alone:
         seams = pair.lines(lambda: DEEDS[first](alone))
-    for seam in some_of(seams):
+    for seam in some_of(seams, 60):
         found = outcome(pair, names, seam)
         assert found in known, f"{names} came neither in this order nor in the other: {seam}"
         assert found[2][1] <= MU * (1 + 1e-9)
