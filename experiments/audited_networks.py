@@ -10,7 +10,21 @@ from typing import Any
 
 import numpy as np
 import torch
-from audited_runs import DELTA, UNITS, Array, Case, of_units, whose
+from audited_runs import (
+    DELTA,
+    DRAWN,
+    DRAWN_ROUNDS,
+    LARGE_DELTA,
+    RATE,
+    UNITS,
+    Array,
+    Case,
+    drawn_mean,
+    drawn_scores,
+    of_units,
+    whose,
+)
+from ways_of_audit import WholeRuns
 
 import dpgrain as dg
 from dpgrain.auditing import Canaries
@@ -26,6 +40,8 @@ def networks() -> Iterator[Case]:
     adaptive = {"max_grad_norm": dg.torch.AdaptiveNorm()}
     yield from of_units("torch.train", partial(trained, adaptive), "adaptive norm", ("user",))
     yield from of_units("torch.PrivacyEngine", looped)
+    way = WholeRuns(drawn_training, LARGE_DELTA, times=5)
+    yield Case("torch.PrivacyEngine", "user", "a fifth drawn", way)
     if find_spec("transformers") is not None and find_spec("datasets") is not None:
         yield from of_units("torch.Trainer", fine_tuned)
 
@@ -82,6 +98,33 @@ def looped(unit: str, rows: Canaries, epsilon: float) -> tuple[Array, Guarantee]
         module(inputs).mean().backward()
         optimizer.step()
     return moved(made, start), engine.guarantee
+
+
+def drawn_training(epsilon: float, runs: int) -> tuple[Array, Array, Guarantee]:
+    """Train with the gradients of drawn users, who have a weight alone, in a loop of one's own."""
+    promised = []
+
+    def published(vectors: Array) -> Array:
+        made = torch.nn.Linear(DRAWN, 1, bias=False)
+        optimizer = torch.optim.SGD(made.parameters(), lr=1.0)
+        records = torch.utils.data.TensorDataset(torch.tensor(vectors, dtype=torch.float32))
+        engine = dg.torch.PrivacyEngine(unit=dg.User())
+        module, optimizer, loader = engine.make_private(
+            module=made, optimizer=optimizer, dataset=records, n_users=DRAWN,
+            users=np.arange(DRAWN), target_epsilon=epsilon, target_delta=DELTA, steps=DRAWN_ROUNDS,
+            sampling_rate=RATE, max_grad_norm=1.0,
+        )  # fmt: skip
+        weights = [made.weight.detach().double().numpy().ravel().copy()]
+        for (inputs,) in loader:
+            optimizer.zero_grad()
+            module(inputs).mean().backward()
+            optimizer.step()
+            weights.append(made.weight.detach().double().numpy().ravel().copy())
+        promised.append(engine.guarantee)
+        return -np.diff(weights, axis=0)
+
+    found = drawn_scores(published, drawn_mean(epsilon, 1), runs)
+    return *found, promised[0]
 
 
 class Scored(torch.nn.Module):  # type: ignore[misc, unused-ignore]

@@ -17,7 +17,7 @@ import argparse
 import sys
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib.util import find_spec
 from typing import Any, TypeAlias
@@ -333,26 +333,96 @@ def numbered(epsilon: float, runs: int) -> tuple[Array, Array, Guarantee]:
     return one, other, protocol.guarantee
 
 
-def drawn(epsilon: float, runs: int) -> tuple[Array, Array, Guarantee]:
-    """Ask a fifth of all users for their vectors in each of six rounds; each has a coordinate alone.
+# Users of whom a fifth is drawn for each of six rounds, and each has a coordinate alone.
+DRAWN, RATE, DRAWN_ROUNDS = 1000, 0.2, 6
 
-    The score is the logarithm of the ratio of the likelihoods of what is published.
-    """
-    users, rate = 1000, 0.2
-    mean = ClippedMean.calibrate(
-        epsilon=epsilon, delta=DELTA, n_users=users, rounds=6, sampling_rate=rate, unit=dg.User()
+
+def drawn_mean(epsilon: float, bands: int) -> ClippedMean:
+    """Return the mean of users who are drawn, with noise of so many bands."""
+    return ClippedMean.calibrate(
+        epsilon=epsilon, delta=DELTA, n_users=DRAWN, rounds=DRAWN_ROUNDS, sampling_rate=RATE,
+        unit=dg.User(), bands=bands,
+    )  # fmt: skip
+
+
+def drawn(bands: int, epsilon: float, runs: int) -> tuple[Array, Array, Guarantee]:
+    """Ask drawn users for their vectors."""
+    mean = drawn_mean(epsilon, bands)
+
+    def published(vectors: Array) -> Array:
+        run = mean.start(SystemSource(), np.arange(DRAWN))
+        return np.array([run.estimate(Vectors(vectors)) for _ in range(mean.rounds)])
+
+    return *drawn_scores(published, mean, runs), Guarantee(
+        "user", "", "zero_out", DELTA, mean.event
     )
+
+
+def drawn_scores(
+    published: Callable[[Array], Array], mean: ClippedMean, runs: int
+) -> tuple[Array, Array]:
+    """Return scores of users who are there and of users who are not, of many runs.
+
+    A score is the logarithm of the ratio of the likelihoods of all that is published. Of several bands,
+    a user has one part of the rounds, and nobody knows which.
+
+    Args:
+        published: a function of the (users, users) vectors, which returns the (rounds, users) means.
+        mean: what is public of them.
+        runs: the number of scores.
+    """
+    column = np.array(mean.matrix.column)
     found = []
     for length in (1e3, 0.0):
         scores = []
-        for _ in range(-(-runs // users)):
-            run = mean.start(SystemSource(), np.arange(users))
-            vectors = Vectors(length * np.eye(users))
-            sums = np.array([run.estimate(vectors) for _ in range(mean.rounds)]) * mean.divisor
-            ratio = (sums / mean.clip - 0.5) / mean.noise_multiplier**2
-            scores.append(np.log1p(rate * np.expm1(ratio)).sum(axis=0))
+        for _ in range(-(-runs // DRAWN)):
+            sums = published(length * np.eye(DRAWN)) * mean.divisor / mean.clip
+            # Without its correlation, the noise of each round is independent of that of others.
+            fresh = np.array([
+                sum(weight * sums[place - back] for back, weight in enumerate(column[: place + 1]))
+                for place in range(mean.rounds)
+            ])  # fmt: skip
+            by_round = np.array([
+                log_ratio(fresh[place : place + mean.bands], column, mean)
+                for place in range(mean.rounds)
+            ])  # fmt: skip
+            parts = [by_round[part :: mean.bands].sum(axis=0) for part in range(mean.bands)]
+            scores.append(np.logaddexp.reduce(parts) - np.log(mean.bands))
         found.append(np.concatenate(scores)[:runs])
-    return found[0], found[1], Guarantee("user", "", "zero_out", DELTA, mean.event)
+    return found[0], found[1]
+
+
+def log_ratio(fresh: Array, column: Array, mean: ClippedMean) -> Array:
+    """Return (users,) logarithms of the ratios of one round, in which a user of the part may be drawn.
+
+    Args:
+        fresh: (rounds, users) sums on which the round has an effect, as multiples of the bound.
+        column: (bands,) the effect.
+        mean: what is public.
+    """
+    effect = column[: len(fresh)]
+    ratio = (effect @ fresh - effect @ effect / 2) / mean.noise_multiplier**2
+    rate = min(mean.bands * mean.sampling_rate, 1.0)
+    return np.asarray(np.log1p(rate * np.expm1(ratio)))
+
+
+def drawn_descent(epsilon: float, runs: int) -> tuple[Array, Array, Guarantee]:
+    """Minimise a loss by the gradients of drawn users."""
+
+    def query(X: Array) -> Query[Any]:
+        return learn.minimise.query(
+            Towards(), X, np.zeros(DRAWN), np.zeros(DRAWN), epsilon=epsilon, delta=DELTA,
+            unit=dg.User(), n_users=DRAWN, users=np.arange(DRAWN), solver=STEPS, clip=1.0,
+            rounds=DRAWN_ROUNDS, sampling="pairs", sampling_rate=RATE,
+        )  # fmt: skip
+
+    guarantee = query(np.eye(DRAWN)).plan.guarantee
+
+    def published(vectors: Array) -> Array:
+        with Charge(guarantee, SystemSource()) as charge:
+            return np.array(query(vectors).run(charge).history.gradients)
+
+    return *drawn_scores(published, drawn_mean(epsilon, 1), runs), guarantee
 
 
 def agreed(method: str, epsilon: float, runs: int) -> tuple[Array, Array, Guarantee]:
@@ -369,6 +439,30 @@ def agreed(method: str, epsilon: float, runs: int) -> tuple[Array, Array, Guaran
     ]  # fmt: skip
     one, other = (
         run_often(query, lambda found: np.nan_to_num(found.value[0], nan=-4.0), runs)
+        for query in queries
+    )
+    return one, other, queries[0].plan.guarantee
+
+
+def descended(recipe: papers.Recipe, epsilon: float, runs: int) -> tuple[Array, Array, Guarantee]:
+    """Minimise by a recipe of users who agree: of a hundred all but one are at 0.
+
+    The score is the mean of the first round, and the least that there can be where none is found.
+    """
+    queries = [
+        learn.minimise.query(
+            Towards(), np.append(np.zeros((99, 1)), [[end]], axis=0), np.zeros(100), np.zeros(1),
+            solver=recipe, unit=dg.User(), n_users=100, users=np.arange(100), epsilon=epsilon,
+            delta=DELTA,
+        )
+        for end in (1.0, 0.0)
+    ]  # fmt: skip
+    one, other = (
+        run_often(
+            query,
+            lambda found: next((float(row[0]) for row in found.history.gradients), -1.0),
+            runs,
+        )
         for query in queries
     )
     return one, other, queries[0].plan.guarantee
@@ -419,7 +513,14 @@ def cases() -> Iterator[Case]:
             method,
             WholeRuns(partial(agreed, method), LARGE_DELTA, times=2),
         )
-    yield Case("ClippedMean", "user", "a fifth drawn", WholeRuns(drawn, LARGE_DELTA, times=20))
+    for recipe in AGREEING:
+        times = 0.25 if isinstance(recipe, papers.PhasedErmSco) else 1
+        way = WholeRuns(partial(descended, recipe), LARGE_DELTA, times)
+        yield Case("minimise", "user", type(recipe).__name__, way)
+    for bands, options in ((1, "a fifth drawn"), (2, "a fifth drawn, 2 bands")):
+        way = WholeRuns(partial(drawn, bands), LARGE_DELTA, times=20)
+        yield Case("ClippedMean", "user", options, way)
+    yield Case("minimise", "user", "a fifth drawn", WholeRuns(drawn_descent, LARGE_DELTA, times=20))
     for kind in (shuffle.VectorSum, shuffle.PoissonSum, shuffle.BlindSum):
         yield from of_units(kind.__name__, partial(summed, kind), units=("user",))
     yield Case("ScalarSum", "user", "", WholeRuns(numbered, LARGE_DELTA, times=4))
@@ -434,8 +535,8 @@ def cases() -> Iterator[Case]:
     yield from on_rows("r2", r2, "", 1.0, 0.0)
     yield Case("typical_records", "user", "", OnNeighbours(typical))
     for noise, delta in (("gaussian", LARGE_DELTA), ("laplace", 0.0)):
-        way = OnNeighbours(partial(released, noise), delta, "replace")
-        yield Case("release_mean", "element", noise, way)
+        drawn_on = OnNeighbours(partial(released, noise), delta, "replace")
+        yield Case("release_mean", "element", noise, drawn_on)
     if find_spec("torch") is not None:
         from audited_networks import networks
 
@@ -480,6 +581,17 @@ RECIPES: tuple[papers.Recipe, ...] = (
     papers.ShuffleRestarts(KNOWN, rounds=1),
     papers.PanPrivateAgd(KNOWN, rounds=1),
     papers.PanPrivateConcentrated(KNOWN, rounds=1),
+)
+# What recipes know that need users who agree.
+AGREED = papers.Known(
+    lipschitz=1.0, distance=1.0, records=1, smoothness=1.0, strength=0.1, radius=0.1
+)
+AGREEING: tuple[papers.Recipe, ...] = (
+    papers.WinsorizedErm(AGREED, rounds=1),
+    papers.PhasedErmSco(replace(AGREED, smoothness=0.01, strength=0.0), count=1),
+    papers.UserLevelSgd(AGREED, rounds=1, smoothing="none"),
+    papers.UserLevelAgd(AGREED, rounds=1),
+    papers.UserLevelSgdStronglyConvex(AGREED, rounds=1, count=1),
 )
 
 

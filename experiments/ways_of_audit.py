@@ -183,20 +183,20 @@ class WholeRuns:
             many without it, and the promise. Scores are larger where the unit is there.
         delta: the δ at which ε is bounded. A promise holds at every δ, and at a large one few runs
             come near to what it claims.
-        times: how many times as many runs are made as of other mechanisms, where they are cheap.
+        times: how many times as many runs are made as of other mechanisms: more where they are cheap.
         relation: how the neighbours differ.
     """
 
     scores: Callable[[float, int], tuple[Array, Array, Guarantee]]
     delta: float = 0.0
-    times: int = 1
+    times: float = 1
     relation: Relation = "zero_out"
     said = "runs"
     tries = 1
 
     def line(self, epsilon: float, size: Size) -> tuple[float, Line]:
         """Return what the scores show."""
-        one, other, guarantee = self.scores(epsilon, self.times * size.runs)
+        one, other, guarantee = self.scores(epsilon, round(self.times * size.runs))
         free = free_epsilon(one, other, self.delta, 1 - size.confidence)
         claim = guarantee.epsilon(self.delta, relation=self.relation)
         return self.delta, Line(1, self.relation, claim, Bound(free), Bound(None))
