@@ -6,7 +6,7 @@ import pickle
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import duckdb
 import numpy as np
@@ -98,8 +98,8 @@ class Canaries(People):
     folder: Path = field(default_factory=Path)
     breaks: bool = False
 
-    @staticmethod
-    def some(*how: Any, **more: Any) -> Canaries:
+    @classmethod
+    def some(cls, *how: Any, **more: Any) -> Self:
         """Some people, and how their tables are given."""
         plain = People.of(0)
         users = np.array([f"{CANARY}-{user}" for user in plain.users])
@@ -107,7 +107,7 @@ class Canaries(People):
         items, X = plain.items.astype("U30"), plain.X.copy()
         items[_SECRET] = [f"{CANARY} {i}" for i in range(3)]
         X[_SECRET] = [[NUMBER, -NUMBER], [np.nan, NUMBER], [NUMBER, np.inf]]
-        return Canaries(users, items, cells, X, *how, **more)
+        return cls(users, items, cells, X, *how, **more)
 
     def read(self, rows: pa.Table, **options: Any) -> dg.UserTable:
         if self.breaks and self.form in BROKEN:

@@ -80,9 +80,9 @@ class Case:
                 return other
         return {**asked, "unit": dg.User()}
 
-    def publish(self, folder: Path) -> Any:
-        """Publish under watch; None where nothing is published."""
-        publisher = self.publisher(folder)
+    def publish(self, folder: Path, publisher: Publisher | None = None) -> Any:
+        """Publish under watch, by a publisher of other rows if one is given; None if nothing is."""
+        publisher = publisher or self.publisher(folder)
 
         def act() -> Any:
             with _ending(self.ends, folder):
@@ -124,10 +124,10 @@ def cases(strength: int | None) -> list[Case]:
     return [Case(**each) for each in found]
 
 
-def faults_of(case: Case, folder: Path) -> Iterator[str]:
-    """Where something that rows hold turns up."""
+def faults_of(case: Case, folder: Path, publisher: Publisher | None = None) -> Iterator[str]:
+    """Where something that rows hold turns up, of a publisher of other rows if one is given."""
     try:
-        result = case.publish(folder)
+        result = case.publish(folder, publisher)
     except Fault as fault:
         yield str(fault)
         return
@@ -168,6 +168,38 @@ def test_nothing_of_a_row_stands_in_pages_plots_and_files(
 ) -> None:
     result = Case(name).publish(tmp_path)
     assert not [what for what, told in handed_on(result, tmp_path, pages=True) if quotes(told)]
+
+
+# -- on a cluster --
+
+
+@dataclass(frozen=True, eq=False)
+class OnSpark(Canaries):
+    """People in a frame of Spark, of whose names a query of the caller's may make an error.
+
+    Args:
+        session: Spark's session.
+    """
+
+    session: Any = None
+
+    def read(self, rows: pa.Table, **options: Any) -> dg.UserTable:
+        frame = self.session.createDataFrame(rows)
+        held = frame.where("CAST(who AS BIGINT) > 0") if self.breaks else frame
+        table: dg.UserTable = dg.read(held, rows="as given", **options)
+        return table
+
+
+@pytest.mark.search(seconds=0)
+@pytest.mark.parametrize("ends", _ENDS)
+@pytest.mark.parametrize("name", ["dpgrain.count", "dpgrain.mean", "dpgrain.top"])
+def test_nothing_of_a_row_is_said_by_spark(
+    name: str, ends: str, spark: Any, tmp_path: Path, temporary: Path
+) -> None:
+    rows = OnSpark.some(breaks=ends == "cannot be read", session=spark)
+    case = Case(name, "Spark", "spark", ends)
+    faults = list(faults_of(case, tmp_path, publishers(rows)[name]))
+    assert not faults, "\n".join(faults)
 
 
 # -- functions of the caller's that fail, and quote what they were given --

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextvars
 import glob
+import logging
 import math
 import os
 import re
@@ -26,17 +27,18 @@ import pyarrow as pa
 
 from dpgrain._later import later
 from dpgrain._progress import step
-from dpgrain.errors import DataError, DpgrainError, ParameterError, SchemaError
+from dpgrain.errors import DataError, DpgrainError, ParameterError, SchemaError, raise_alone
 from dpgrain.tables.engines.spark_tasks import OTHER_VERSION, Task
 
 if TYPE_CHECKING:
     from py4j import protocol as py4j
-    from pyspark import errors, sql
+    from pyspark import errors, logger, sql
     from pyspark.sql import functions
     from pyspark.sql.pandas import types
 else:
     sql, functions = later("pyspark.sql"), later("pyspark.sql.functions")
     errors, types = later("pyspark.errors"), later("pyspark.sql.pandas.types")
+    logger = later("pyspark.logger")
     py4j = later("py4j.protocol")
 
 Answer = TypeVar("Answer")
@@ -49,18 +51,61 @@ _PARTS_BY_SIZE = "spark.sql.optimizer.canChangeCachedPlanOutputPartitioning"
 _LOST = "executors are lost"
 #: Seconds without a running task after which tasks that ran count as lost with their executors.
 LOST_SECONDS = 300.0
+# Loggers of errors with their rows, and of all messages between Python and Java.
+_OF_ERRORS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+_OF_MESSAGES = ("py4j.clientserver", "py4j.java_gateway")
+# Whether the library is asking Spark, in this thread.
+_asking: contextvars.ContextVar[bool] = contextvars.ContextVar("asking", default=False)
 # Seconds between polls of a session's progress, unless it is one of Spark Connect.
 _POLL_SECONDS = 0.5
 
 
+class _Unheard(logging.Filter):
+    """Drop what is logged while the library asks Spark."""
+
+    def filter(self, record: logging.LogRecord) -> bool:  # noqa: ARG002 - as filters are called
+        """Return whether to keep a record."""
+        return not _asking.get()
+
+
+_UNHEARD = _Unheard()
+
+
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Keep silent that Spark does not support a version of pandas, which is not used here."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings(
-            "ignore", "PySpark does not yet fully support pandas", FutureWarning
-        )
-        yield
+    """Ask Spark with its Python loggers silent, as the errors that they print may quote rows.
+
+    A warning that Spark does not support a version of pandas, which is not used here, is left out, too.
+    """
+    for name in _OF_ERRORS:
+        logger.PySparkLogger.getLogger(name).addFilter(_UNHEARD)
+    for name in _OF_MESSAGES:
+        logging.getLogger(name).addFilter(_UNHEARD)
+    before = _asking.set(True)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings(
+                "ignore", "PySpark does not yet fully support pandas", FutureWarning
+            )
+            yield
+    finally:
+        _asking.reset(before)
+
+
+@contextmanager
+def planning() -> Iterator[None]:
+    """Make a frame for which nothing is computed yet.
+
+    Spark computes some of it nevertheless, of rows in the driver's memory.
+
+    Raises:
+        DataError: if Spark fails; its own text may quote rows and is not shown.
+    """
+    with quiet():
+        try:
+            yield
+        except (errors.PySparkException, py4j.Py4JError) as error:
+            raise_alone(_failed("The frame", str(error)))
 
 
 def is_session(value: Any) -> bool:
@@ -173,19 +218,19 @@ class Session:
 
     def select(self, frame: sql.DataFrame, columns: list[str]) -> sql.DataFrame:
         """Return columns of a frame, called c0, c1 and so on."""
-        with quiet():
+        with planning():
             return frame.select(
                 [functions.col(_quoted(name)).alias(f"c{i}") for i, name in enumerate(columns)]
             )
 
     def together(self, first: sql.DataFrame, second: sql.DataFrame) -> sql.DataFrame:
         """Return the rows of two frames of the same columns."""
-        with quiet():
+        with planning():
             return first.union(second)
 
     def by_user(self, frame: sql.DataFrame, column: str) -> sql.DataFrame:
         """Bring all rows of a user into one partition; rows without a user are left out."""
-        with quiet():
+        with planning():
             user = functions.col(column)
             return frame.where(user.isNotNull()).repartition(user)
 
@@ -195,7 +240,7 @@ class Session:
         def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             return task(iter(batches))
 
-        with quiet(), self._interpreter():
+        with planning(), self._interpreter():
             return frame.mapInArrow(run, types.from_arrow_schema(schema))
 
     def keep(self, frame: sql.DataFrame) -> sql.DataFrame:
@@ -204,7 +249,7 @@ class Session:
         Without this option Spark keeps as many parts as ``spark.sql.shuffle.partitions`` says,
         however small they are; and the cost of a part beside its rows is that of a million rows.
         """
-        with quiet(), self._setting(_PARTS_BY_SIZE, "true"):
+        with planning(), self._setting(_PARTS_BY_SIZE, "true"):
             return frame.persist()
 
     @contextmanager
@@ -265,7 +310,7 @@ class Session:
             except DpgrainError:
                 raise
             except (errors.PySparkException, py4j.Py4JError, pa.ArrowException, OSError) as error:
-                raise _failed(name, _LOST if lost.is_set() else str(error)) from None
+                raise_alone(_failed(name, _LOST if lost.is_set() else str(error)))
 
     @contextmanager
     def _tagged(self) -> Iterator[Callable[[], object]]:
