@@ -6,10 +6,10 @@ import contextlib
 import random
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +18,7 @@ from tests.claims.canaries import BROKEN, FORMS, Canaries, handed_on
 from tests.claims.publishers import PUBLISHERS, publishers
 from tests.conftest import shown
 from tests.fuzz.watch import CANARY, Fault, left_behind, quotes, watched
+from tests.tables.engines.databases import database, missing
 
 import dpgrain as dg
 from dpgrain.accounting import Laplace
@@ -170,34 +171,62 @@ def test_nothing_of_a_row_stands_in_pages_plots_and_files(
     assert not [what for what, told in handed_on(result, tmp_path, pages=True) if quotes(told)]
 
 
-# -- on a cluster --
+# -- on a cluster, and in a database --
+
+# Given rows and whether they cannot be read to their end, what dg.read is called with.
+Sources: TypeAlias = Callable[[pa.Table, bool], dict[str, Any]]
 
 
 @dataclass(frozen=True, eq=False)
-class OnSpark(Canaries):
-    """People in a frame of Spark, of whose names a query of the caller's may make an error.
+class Elsewhere(Canaries):
+    """People whose rows another program holds, which says which of them ends a query.
 
     Args:
-        session: Spark's session.
+        source_of: the rows as that program holds them.
     """
 
-    session: Any = None
+    source_of: Sources = field(kw_only=True)
 
     def read(self, rows: pa.Table, **options: Any) -> dg.UserTable:
-        frame = self.session.createDataFrame(rows)
-        held = frame.where("CAST(who AS BIGINT) > 0") if self.breaks else frame
-        table: dg.UserTable = dg.read(held, rows="as given", **options)
+        table: dg.UserTable = dg.read(**self.source_of(rows, self.breaks), **options)
         return table
+
+
+@pytest.fixture(scope="module", params=["Spark", "PostgreSQL"])
+def source_of(request: pytest.FixtureRequest) -> Iterator[Sources]:
+    """Where rows are held, if that program is there."""
+    fails = "CAST(who AS BIGINT) > 0"
+    if request.param == "Spark":
+        spark = request.getfixturevalue("spark")
+
+        def framed(rows: pa.Table, breaks: bool) -> dict[str, Any]:
+            frame = spark.createDataFrame(rows)
+            return {"source": frame.where(fails) if breaks else frame, "rows": "as given"}
+
+        yield framed
+        return
+    if missing():
+        pytest.skip(missing())
+    with database() as server:
+
+        def kept(rows: pa.Table, breaks: bool) -> dict[str, Any]:
+            name = server.holding(rows)
+            if not breaks:
+                return {"source": server.address, "table": name}
+            query = f"SELECT * FROM {name} WHERE {fails}"
+            return {"source": server.address, "query": query, "rows": "as given"}
+
+        yield kept
 
 
 @pytest.mark.search(seconds=0)
 @pytest.mark.parametrize("ends", _ENDS)
 @pytest.mark.parametrize("name", ["dpgrain.count", "dpgrain.mean", "dpgrain.top"])
-def test_nothing_of_a_row_is_said_by_spark(
-    name: str, ends: str, spark: Any, tmp_path: Path, temporary: Path
+def test_nothing_of_a_row_is_said_by_spark_or_a_database(
+    name: str, ends: str, source_of: Sources, tmp_path: Path, temporary: Path
 ) -> None:
-    rows = OnSpark.some(breaks=ends == "cannot be read", session=spark)
-    case = Case(name, "Spark", "spark", ends)
+    rows = Elsewhere.some(breaks=ends == "cannot be read", source_of=source_of)
+    case = Case(name, "elsewhere", "another", ends)
     faults = list(faults_of(case, tmp_path, publishers(rows)[name]))
     assert not faults, "\n".join(faults)
 
