@@ -46,7 +46,7 @@ def said(value: object, most: int = _SHOWN_CHARACTERS) -> str:
 
 
 def _may_hold_rows(value: object) -> bool:
-    """Whether a value is an array, a frame or a table, has one in it, or is long.
+    """Whether a value is an array, a frame, a table or a list of records, has one in it, or is long.
 
     Whoever passes rows in the place of something else must not read one of them in a message or log.
     """
@@ -55,7 +55,8 @@ def _may_hold_rows(value: object) -> bool:
     if isinstance(value, Mapping):
         return len(value) > _SHOWN_CHARACTERS or any(map(_may_hold_rows, value.values()))
     if isinstance(value, Sequence | Set):
-        return len(value) > _SHOWN_CHARACTERS or any(map(_may_hold_rows, value))
+        of_records = bool(value) and all(isinstance(part, Mapping) for part in value)
+        return len(value) > _SHOWN_CHARACTERS or of_records or any(map(_may_hold_rows, value))
     return bool(getattr(value, "shape", ())) or hasattr(value, "__arrow_c_stream__")
 
 

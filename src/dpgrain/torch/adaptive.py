@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpgrain import _validate
+from dpgrain import _fields, _validate
 from dpgrain._types import FloatArray
 from dpgrain.errors import ParameterError
 
@@ -74,11 +74,15 @@ class AdaptiveNorm:
         Args:
             lengths: (blocks,) norms of gradients ÷ the bound.
 
+        Raises:
+            ParameterError: if norms are no numbers.
+
         Within half an octave of the bound the count changes gradually, so that rounding moves it by as
         little as it moves the norm.
         """
+        norms = _fields.numbers(lengths=lengths)
         with np.errstate(all="ignore"):
-            below = np.clip(0.5 - np.log2(lengths), 0.0, 1.0)
+            below = np.clip(0.5 - np.log2(norms), 0.0, 1.0)
         # The logarithm of 0 is −∞: the gradient of such a block is shorter than any bound.
         return np.asarray((below - self.quantile) / self._largest)
 
@@ -88,9 +92,12 @@ class AdaptiveNorm:
         Args:
             bound: that of this step.
             share: the noisy sum of counts ÷ the public number of blocks in a step.
+
+        Raises:
+            ParameterError: if the bound is not above 0, or one of both is no number.
         """
-        excess = min(max(share * self._largest, -1.0), 1.0)
-        moved = bound * math.exp(-self.rate * excess)
+        excess = min(max(_validate.real(share=share) * self._largest, -1.0), 1.0)
+        moved = _validate.positive(bound=bound) * math.exp(-self.rate * excess)
         return min(max(moved, SMALLEST_BOUND), LARGEST_BOUND)
 
     @property

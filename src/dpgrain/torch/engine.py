@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal, NoReturn, cast
 
 from dpgrain import _validate
 from dpgrain.arrays.blocks import Unread, unit_of
@@ -175,7 +175,7 @@ class PrivacyEngine:
         module, processes = Processes.of(module)
         check_dataset(dataset)
         _check_optimizer(module, optimizer)
-        _check_loop(loss_reduction, max_rows)
+        _check_loop(loss_reduction, max_rows, collate_fn)
         numbers = Numbers(
             n_users,
             steps,
@@ -205,7 +205,7 @@ class PrivacyEngine:
         run = Run(
             module,
             optimizer,
-            apart=tuple(records_apart),
+            apart=_types(records_apart),
             loss_reduction=loss_reduction,
             processes=processes,
             private=self._random_state is None,
@@ -283,10 +283,9 @@ class PrivacyEngine:
         guess of all labels is right, so the journal stays with whoever holds the data. Of several
         processes the first one writes.
         """
-        run, path = self._begun(), _validate.path(path=path)
+        run, path, added = self._begun(), _validate.path(path=path), _validate.mapping(extra=extra)
         with run.between():
             if run.processes.first:
-                added = {} if extra is None else extra
                 resuming.save(run, self._plan, self._held, self._source, self._draws, path, added)
 
     @classmethod
@@ -361,7 +360,7 @@ class PrivacyEngine:
         source, engine._extra = resuming.source_of(checkpoint), checkpoint.extra
         check_dataset(dataset)
         _check_optimizer(module, optimizer)
-        _check_loop(plan.loss_reduction, max_rows)
+        _check_loop(plan.loss_reduction, max_rows, collate_fn)
         # Of a promise whose noise is known nothing but the unit, the relation and δ is used.
         promise = Promise(unit, 1.0, plan.guarantee.delta, plan.guarantee.relation)
         asked = Asked(promise, plan.mean, plan.rule)
@@ -374,7 +373,7 @@ class PrivacyEngine:
         run = Run(
             module,
             optimizer,
-            apart=tuple(records_apart),
+            apart=_types(records_apart),
             loss_reduction=plan.loss_reduction,
             processes=processes,
             private=source.private,
@@ -488,13 +487,25 @@ def check_dataset(dataset: Any) -> None:
             "accounted for may choose who is in a batch.",
             name="dataset",
         )
-    iterable = isinstance(dataset, torch.utils.data.IterableDataset)
-    if iterable or not (hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")):
+    if not _has_places(dataset):
         raise ParameterError(
             f"dataset must give records by place, with __getitem__ and __len__, not be a "
             f"{type(dataset).__name__}.",
             name="dataset",
         )
+
+
+def _has_places(dataset: Any) -> bool:
+    """Return whether records are given by place, and are counted."""
+    iterable = isinstance(dataset, torch.utils.data.IterableDataset)
+    if iterable or not hasattr(dataset, "__getitem__"):
+        return False
+    try:
+        len(dataset)
+    except TypeError:
+        # It has no length; such as an array without axes.
+        return False
+    return True
 
 
 def _check_optimizer(module: Any, optimizer: Any) -> None:
@@ -527,14 +538,24 @@ def _check_optimizer(module: Any, optimizer: Any) -> None:
         )
 
 
-def _check_loop(loss_reduction: str, max_rows: int | None) -> None:
-    """Refuse what no loop has."""
+def _check_loop(loss_reduction: str, max_rows: int | None, collate_fn: object) -> None:
+    """Refuse what no loop has, such as batches without a record."""
     check_precise()
     _validate.one_of(("mean", "sum"), loss_reduction=loss_reduction)
-    _check_rows(max_rows)
-
-
-def _check_rows(max_rows: int | None) -> None:
-    """Refuse batches without a record."""
     if max_rows is not None:
         _validate.integer(minimum=1, max_rows=max_rows)
+    if collate_fn is not None:
+        _validate.function(collate_fn=collate_fn)
+
+
+def _types(records_apart: object) -> tuple[type, ...]:
+    """Return types of layers, as stated; refuse what is none."""
+    types = tuple(_validate.sequence(records_apart=records_apart))
+    for kind in types:
+        if not (isinstance(kind, type) and issubclass(kind, torch.nn.Module)):
+            raise ParameterError(
+                "records_apart must be a list of types of layers, such as [MyLayer], not of "
+                f"{_validate.said(kind)}.",
+                name="records_apart",
+            )
+    return cast("tuple[type, ...]", types)

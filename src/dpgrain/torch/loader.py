@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from dpgrain import _validate
 from dpgrain.torch.batches import Batch, Blocks
 from dpgrain.torch.library import torch
 from dpgrain.torch.run import Run
@@ -23,6 +24,9 @@ class PrivateLoader:
         max_rows: the most rows of a batch; None for any number.
         collate: makes a batch of a list of records; or None where none of them can be read, which is
             not handed out, and adds nothing.
+
+    Raises:
+        ParameterError: if there is no run, or there are no blocks.
 
     To iterate is to make the steps that are left: there is one batch for each step, or several where
     ``max_rows`` divides it (the optimizer then steps at the last). A draw without any record is not
@@ -56,7 +60,9 @@ class PrivateLoader:
         max_rows: int | None,
         collate: Callable[[list[Any]], Any] | None,
     ) -> None:
-        self._run, self._dataset, self._blocks, self._draws = run, dataset, blocks, draws
+        self._run = _validate.instance(Run, run=run)
+        self._blocks = _validate.instance(Blocks, blocks=blocks)
+        self._dataset, self._draws = dataset, draws
         self._max_rows = max_rows
         self._collate = collate
         self._pending: deque[Batch] = deque()

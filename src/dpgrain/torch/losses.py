@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, TypeAlias
 
+from torch.utils._pytree import tree_leaves
+
 from dpgrain import _validate
 from dpgrain.errors import ParameterError
 from dpgrain.torch.library import torch
 from dpgrain.torch.outputs import LEFT_OUT, is_rows, plain_rows, within_classes
+
+__all__ = ["causal_lm", "classification", "masked_lm", "seq2seq"]
 
 functional = torch.nn.functional
 
@@ -73,23 +77,50 @@ def record_losses(loss: Loss, outputs: Any, target: Any) -> Any:
     tensor([0.5514, 0.5514])
     """
 
-    if not callable(loss):
-        raise ParameterError(f"loss must be a function, not {_validate.said(loss)}.", name="loss")
+    _validate.function(loss=loss)
 
     def one(output: Any, wanted: Any) -> Any:
-        result = loss(_as_batch(output), _as_batch(wanted))
-        if type(result) is not torch.Tensor or result.numel() != 1:
-            what = tuple(result.shape) if type(result) is torch.Tensor else type(result).__name__
+        try:
+            result = loss(_as_batch(output), _as_batch(wanted))
+        except TypeError as error:
             raise ParameterError(
-                f"loss must return one number for a batch of one record, not {what}; sum or average "
-                "what it has of a record, and take all of it as outputs and target.",
+                "loss must take outputs and a target, of one record each; it raises a TypeError.",
+                name="loss",
+            ) from error
+        if type(result) is not torch.Tensor or result.numel() != 1:
+            raise ParameterError(
+                f"loss must return one number for a batch of one record, not {_kind(result)}; sum or "
+                "average what it has of a record, and take all of it as outputs and target.",
                 name="loss",
             )
         return result.reshape(())
 
+    _check_rows(outputs=outputs, target=target)
     of, (outputs, target) = plain_rows((outputs, target))
     losses = torch.func.vmap(one, randomness="different")(outputs, target)
     return losses if of is None else of.output(losses, "rows")
+
+
+def _check_rows(**given: Any) -> None:
+    """Refuse outputs and a target that do not all have a row for each of some records."""
+    parts = [(name, part) for name, found in given.items() for part in _leaves(name, found)]
+    tensors = (part for _, part in parts if isinstance(part, torch.Tensor) and part.dim())
+    records = next(map(len, tensors), 0)
+    for name, part in parts:
+        if not records or not is_rows(part, records) or part.layout is not torch.strided:
+            raise ParameterError(
+                f"{name} must be dense tensors with a row for each record, as outputs and target both "
+                f"have, not {_kind(part)}.",
+                name=name,
+            )
+
+
+def _leaves(name: str, found: Any) -> list[Any]:
+    """Return what is in outputs, or in a target; itself where it holds nothing."""
+    try:
+        return tree_leaves(found) or [found]
+    except RecursionError as error:
+        raise ParameterError(f"{name} must be tensors, not a list in itself.", name=name) from error
 
 
 def causal_lm(outputs: Any, labels: Any, *, reduction: OfTokens = "mean") -> Any:
@@ -193,20 +224,18 @@ def classification(outputs: Any, labels: Any) -> Any:
 
 def _logits_of(outputs: Any, labels: Any, *, dims: int) -> Any:
     """Return what a model says of each record, in single precision at least."""
-    logits = outputs["logits"] if isinstance(outputs, Mapping) else outputs
+    logits = outputs.get("logits") if isinstance(outputs, Mapping) else outputs
     logits = getattr(logits, "logits", logits)
     if not isinstance(logits, torch.Tensor) or logits.dim() != dims:
-        what = tuple(logits.shape) if isinstance(logits, torch.Tensor) else type(logits).__name__
         words = "(records, classes)" if dims == 2 else "(records, tokens, words)"
         raise ParameterError(
-            f"outputs must be logits {words}, or hold them, not {what}.", name="outputs"
+            f"outputs must be logits {words}, or hold them, not {_kind(logits)}.", name="outputs"
         )
     alike = isinstance(labels, torch.Tensor) and is_rows(labels, len(logits))
     if not alike or (dims == 3 and labels.shape != logits.shape[:2]):
-        what = tuple(labels.shape) if isinstance(labels, torch.Tensor) else type(labels).__name__
         raise ParameterError(
-            f"labels must have a row for each record of outputs, {tuple(logits.shape)}, not {what}: "
-            "records that are packed into one sequence have no loss of their own.",
+            f"labels must have a row for each record of outputs, {tuple(logits.shape)}, not "
+            f"{_kind(labels)}: records that are packed into one sequence have no loss of their own.",
             name="labels",
         )
     return logits if logits.dtype == torch.float64 else logits.float()
@@ -231,6 +260,11 @@ def _as_batch(record: Any) -> Any:
     if isinstance(record, tuple | list):
         return tuple(_as_batch(part) for part in record)
     return record.unsqueeze(0)
+
+
+def _kind(part: Any) -> str:
+    """Return the shape of a tensor, and of anything else the type."""
+    return str(tuple(part.shape)) if isinstance(part, torch.Tensor) else type(part).__name__
 
 
 def _kinds(batch: Any) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
+from dpgrain import _validate
+from dpgrain._fields import MISFITS
 from dpgrain.errors import ParameterError
 from dpgrain.torch.library import torch
 from dpgrain.torch.run import Run
@@ -14,6 +16,9 @@ class PrivateOptimizer(torch.optim.Optimizer):
 
     Args:
         run: the run whose steps it makes.
+
+    Raises:
+        ParameterError: if it is no run.
 
     Learning rates, momentum and weight decay are those of the caller's optimizer, and schedulers take
     this one in its place.
@@ -33,7 +38,8 @@ class PrivateOptimizer(torch.optim.Optimizer):
     """
 
     def __init__(self, run: Run) -> None:
-        self._run, self._own = run, run.optimizer
+        self._run = _validate.instance(Run, run=run)
+        self._own = run.optimizer
 
     @property
     def param_groups(self) -> Any:
@@ -78,8 +84,22 @@ class PrivateOptimizer(torch.optim.Optimizer):
         return self._own.state_dict()
 
     def load_state_dict(self, state_dict: Any) -> None:
-        """Load the state of the caller's optimizer."""
-        self._own.load_state_dict(state_dict)
+        """Load the state of the caller's optimizer.
+
+        Args:
+            state_dict: the state.
+
+        Raises:
+            ParameterError: if it is that of an optimizer with other groups of parameters, or none.
+        """
+        try:
+            self._own.load_state_dict(state_dict)
+        except MISFITS as error:
+            raise ParameterError(
+                "state_dict must be what state_dict() of an optimizer with the same groups of "
+                "parameters has returned.",
+                name="state_dict",
+            ) from error
 
     def add_param_group(self, param_group: Any) -> NoReturn:  # noqa: ARG002 - as PyTorch has it
         """Refuse another group, with gradients that would not be clipped.

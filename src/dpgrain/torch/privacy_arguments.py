@@ -97,6 +97,8 @@ class PrivacyArguments:
                 "one of target_epsilon, noise_multiplier and share must be given.",
                 name="target_epsilon",
             )
+        for name in ("pad_to_max_length", "eval_is_public"):
+            _validate.truth(**{name: getattr(self, name)})
         self._check_columns()
         if self.max_length is not None:
             _validate.integer(minimum=1, max_length=self.max_length)
@@ -108,6 +110,9 @@ class PrivacyArguments:
     def _check_columns(self) -> None:
         """Refuse columns, a unit and sampling that do not go together."""
         _validate.one_of(("pairs", "users", "records"), sampling=self.sampling)
+        for name in ("users_column", "elements_column"):
+            if getattr(self, name) is not None:
+                _validate.instance(str, **{name: getattr(self, name)})
         level = unit_level(self.unit, "record" if self.users_column is None else "user")
         kept = self.unit.max_elements if isinstance(self.unit, User) else None
         of_cells = level == "element" or kept is not None
@@ -140,9 +145,13 @@ class PrivacyArguments:
         Args:
             blocks: the number of blocks that a step draws on average where no rate is stated.
 
+        Raises:
+            ParameterError: if it is no whole number above 0.
+
         >>> PrivacyArguments(n_users=100, target_epsilon=1.0).rate(20)
         0.2
         """
+        blocks = _validate.integer(minimum=1, blocks=blocks)
         if self.sampling_rate is not None:
             return self.sampling_rate
         return min(1.0, blocks / (self.n_users * self.elements_per_user))

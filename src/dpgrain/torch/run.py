@@ -150,7 +150,8 @@ class Run:
         named = isinstance(example, Mapping)
         given = () if named else example if isinstance(example, tuple) else (example,)
         inputs = (given, dict(example) if named else {})
-        records = max((len(t) for t in tree_leaves(inputs) if hasattr(t, "__len__")), default=0)
+        tensors = (t for t in tree_leaves(inputs) if isinstance(t, torch.Tensor) and t.dim())
+        records = max(map(len, tensors), default=0)
         if records < 2:
             raise ParameterError(
                 "example must hold tensors of two made-up records at least, their first dimension.",

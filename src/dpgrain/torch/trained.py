@@ -8,8 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from dpgrain import _fields, _validate
 from dpgrain._shown import ShownTraining
 from dpgrain._types import FloatArray
+from dpgrain.errors import ParameterError
 from dpgrain.means import ClippedMean
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
@@ -28,6 +30,9 @@ class TrainingHistory:
         evaluated: (evaluations,) the number of steps after which the network was evaluated.
         measures: the name of each measure, with its value at each evaluation.
 
+    Raises:
+        ParameterError: if they are no numbers.
+
     >>> history = TrainingHistory(
     ...     np.array([9.0, 6.0, 3.0]), noise_norm=2.0, evaluated=(1, 3), measures={"loss": (0.7, 0.4)})
     >>> history.last, history.ratio
@@ -38,6 +43,19 @@ class TrainingHistory:
     noise_norm: float
     evaluated: tuple[int, ...] = ()
     measures: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        _validate.real(noise_norm=self.noise_norm)
+        measures = _validate.mapping(measures=self.measures)
+        checked = {
+            "norms": _series(norms=self.norms),
+            "evaluated": tuple(_series(evaluated=self.evaluated).astype(int).tolist()),
+            "measures": {
+                name: tuple(_series(measures=values).tolist()) for name, values in measures.items()
+            },
+        }
+        for name, value in checked.items():
+            object.__setattr__(self, name, value)
 
     @property
     def last(self) -> dict[str, float]:
@@ -53,6 +71,18 @@ class TrainingHistory:
         return float(np.median(last)) / self.noise_norm
 
 
+def _series(**parameter: Any) -> FloatArray:
+    """Return numbers of steps or evaluations, which lie along one axis."""
+    numbers = _fields.numbers(**parameter)
+    if numbers.ndim != 1:
+        ((name, _),) = parameter.items()
+        raise ParameterError(
+            f"{name} must have one number each, along one axis, not the shape {numbers.shape}.",
+            name=name,
+        )
+    return numbers
+
+
 @dataclass(frozen=True)
 class Training(ShownTraining):
     """A privately trained network; :func:`dpgrain.torch.train` makes it.
@@ -65,6 +95,9 @@ class Training(ShownTraining):
         settings: what was asked, as names and values in words.
         seconds: how long the steps took. It is for the curator alone, and on no page: steps take
             longer where larger blocks are drawn, which nothing hides.
+
+    Raises:
+        ParameterError: if one is of another type.
 
     >>> import torch
     >>> from dpgrain.torch import train
@@ -82,6 +115,14 @@ class Training(ShownTraining):
     mean: ClippedMean
     settings: tuple[tuple[str, str], ...]
     seconds: float
+
+    def __post_init__(self) -> None:
+        if isinstance(self.module, type) or not hasattr(self.module, "parameters"):
+            raise ParameterError(
+                f"module must be a torch.nn.Module, not {_validate.said(self.module)}.",
+                name="module",
+            )
+        _fields.check(self)
 
     @property
     def weights(self) -> int:

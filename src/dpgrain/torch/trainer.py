@@ -11,12 +11,14 @@ import copy
 import inspect
 import math
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from dpgrain import _validate
-from dpgrain.errors import DataError, ParameterError
+from dpgrain._fields import MISFITS
+from dpgrain.errors import DataError, DpgrainError, ParameterError
 from dpgrain.means.of_users import MeanOfUsers, mean_of_users
 from dpgrain.noise import RandomState
 from dpgrain.publishing.guarantee import Guarantee
@@ -113,6 +115,8 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
             raise ParameterError(
                 f"privacy must be PrivacyArguments, not {type(privacy).__name__}.", name="privacy"
             )
+        if model is not None or others.get("model_init") is None:
+            _validate.instance(torch.nn.Module, model=model)
         if others.get("compute_loss_func") is not None:
             raise ParameterError(
                 "compute_loss_func must be left out, which makes one number of a batch: state the loss "
@@ -120,6 +124,7 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
                 name="compute_loss_func",
             )
         args = transformers.TrainingArguments() if args is None else copy.copy(args)
+        _validate.instance(transformers.TrainingArguments, args=args)
         _check(args)
         self.privacy = privacy
         self._blocks = (
@@ -186,26 +191,34 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
             follow from records.
 
         Raises:
-            ParameterError: if this trainer was trained before, or the run is refused by
-                :class:`PrivacyEngine`.
+            ParameterError: if this trainer was trained before, no folder is stated, or the run is
+                refused by :class:`PrivacyEngine`.
+            DataError: if the checkpoint has no run beside it.
         """
         if self._engine is not None:
             raise ParameterError("a trainer has one run: make another Trainer for another.")
-        if resume_from_checkpoint is True:
-            last = transformers.trainer_utils.get_last_checkpoint(self.args.output_dir)
-            resume_from_checkpoint = last
-        if resume_from_checkpoint:
-            self._from = _private_file(Path(resume_from_checkpoint))
+        folder = self._folder(resume_from_checkpoint)
+        if folder is not None:
+            self._from = _private_file(Path(folder))
         if self._caches is not None:
             self.model.config.use_cache = False
         try:
-            result = super().train(resume_from_checkpoint=resume_from_checkpoint or None, **others)
+            result = super().train(resume_from_checkpoint=folder, **others)
         finally:
             if self._caches is not None:
                 self.model.config.use_cache = self._caches
             if self._loader is not None:
                 self._loader.abandon()
         return result._replace(training_loss=math.nan, metrics={})
+
+    def _folder(self, stated: Any) -> str | None:
+        """Return the folder of the checkpoint to go on from; None where the run begins."""
+        if stated is True:
+            last: str | None = transformers.trainer_utils.get_last_checkpoint(self.args.output_dir)
+            return last
+        if stated is None or stated is False or (isinstance(stated, str) and not stated):
+            return None
+        return str(_validate.path(resume_from_checkpoint=stated))
 
     def create_optimizer(self, *args: Any, **others: Any) -> Any:
         """Make their optimizer, and charge the run, or go on with it."""
@@ -303,10 +316,11 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
             **named: as they have it.
 
         Raises:
-            ParameterError: if they are not stated to be public.
+            ParameterError: if they are not stated to be public, or cannot be evaluated.
         """
         self._check_public(eval_dataset, "eval_dataset")
-        return super().evaluate(eval_dataset, *others, **named)
+        with _measured("eval_dataset"):
+            return super().evaluate(eval_dataset, *others, **named)
 
     def release_loss(
         self,
@@ -388,10 +402,11 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
             **named: as they have it.
 
         Raises:
-            ParameterError: if they are not stated to be public.
+            ParameterError: if they are not stated to be public, or cannot be predicted.
         """
         self._check_public(test_dataset, "test_dataset")
-        return super().predict(test_dataset, *others, **named)
+        with _measured("test_dataset"):
+            return super().predict(test_dataset, *others, **named)
 
     def hyperparameter_search(self, *_others: Any, **_named: Any) -> Any:
         """Refuse a search whose runs are not billed.
@@ -411,7 +426,12 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
             output_dir: the folder; by default that of the arguments.
             *others: as they have it.
             **named: as they have it.
+
+        Raises:
+            ParameterError: if it is no path.
         """
+        if output_dir is not None:
+            output_dir = str(_validate.path(output_dir=output_dir))
         super().save_model(output_dir, *others, **named)
         if self._engine is not None and self.args.should_save:
             write_promise(Path(output_dir or self.args.output_dir), self.guarantee)
@@ -693,6 +713,25 @@ def _loss_of(model: Any, privacy: PrivacyArguments) -> Any:
             name="loss",
         )
     return loss
+
+
+@contextmanager
+def _measured(name: str) -> Iterator[None]:
+    """Refuse public records that cannot be measured.
+
+    Args:
+        name: the parameter that has them.
+    """
+    try:
+        yield
+    except (DpgrainError, torch.OutOfMemoryError):
+        raise
+    except (RuntimeError, *MISFITS) as error:
+        raise ParameterError(
+            f"{name} must hold records that the model, data_collator and compute_metrics take, of "
+            f"which one raises a {type(error).__name__}.",
+            name=name,
+        ) from error
 
 
 def _private_file(checkpoint: Path) -> Path:

@@ -152,11 +152,13 @@ def train(
         elements_per_user=elements_per_user
     )
     rate = _rate(blocks) if sampling_rate is None else sampling_rate
+    if progress is not None:
+        _validate.truth(progress=progress)
     interval = max(1, rounds // _EVALUATIONS) if every is None else every
     _check_evaluation(evaluate, interval)
     optimizer = _adam(module) if optimizer is None else optimizer
     _try(module, loss, dataset, example, options.get("collate_fn"))
-    rule = Weighted(_POWER) if average is None else average
+    rule = _rule(average)
     observer = Observer(module, rule, evaluate, interval)
     asked: dict[str, Any] = {
         "n_users": n_users,
@@ -355,6 +357,19 @@ def _check_module(module: Any) -> None:
         )
 
 
+def _rule(average: Average | None) -> Average:
+    """Return how weights are averaged; refuse what is no rule."""
+    if average is None:
+        return Weighted(_POWER)
+    if isinstance(average, type) or not callable(getattr(average, "weight", None)):
+        raise ParameterError(
+            "average must be a rule of dpgrain.optimize, such as Last() or Uniform(), not "
+            f"{_validate.said(average)}.",
+            name="average",
+        )
+    return average
+
+
 def _adam(module: Any) -> Any:
     """Return the default optimizer."""
     return torch.optim.Adam([p for p in module.parameters() if p.requires_grad], lr=_LEARNING_RATE)
@@ -379,22 +394,25 @@ def _try(
             "a tuple.",
             name="dataset",
         )
+    if collate is not None:
+        _validate.function(collate_fn=collate)
     record = _made_up(dataset) if example is None else example
     if record is None:
         return
     collate = torch.utils.data.default_collate if collate is None else collate
-    inputs, target = inputs_and_target(moved(collate([record]), module))
+    inputs: tuple[Any, ...] = ()
     try:
+        inputs, target = inputs_and_target(moved(collate([record]), module))
         with evaluating(module):
             outputs = module(*(torch.zeros_like(part) for part in inputs))
             record_losses(loss, outputs, torch.zeros_like(target))
     except ParameterError:
         raise
     except Exception as error:
+        why = shorten(" ".join(str(error).split()), _ERROR_LETTERS).rstrip(".")
         raise ParameterError(
             "module and loss must take a record of the data set; on zeros in the shape of one, "
-            f"there is a {type(error).__name__}: {shorten(str(error), _ERROR_LETTERS)}"
-            f"{_other_type(inputs, module)}",
+            f"there is a {type(error).__name__}: {why}{_other_type(inputs, module)}.",
             name="loss",
         ) from error
 
