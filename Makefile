@@ -28,7 +28,7 @@ test: $(VENV)/.dev
 NETWORKS = networks images last_layer writers language fine_tuning audited_networks
 test-torch: $(VENV)/.dev
 	$(BIN)/pip install --quiet --disable-pip-version-check 'torch==2.13.0' --editable '.[transformers]'
-	$(BIN)/pytest -n auto tests/torch $(NETWORKS:%=tests/experiments/test_%.py)
+	$(BIN)/pytest -n auto tests/torch tests/fuzz/test_calls_of_torch.py $(NETWORKS:%=tests/experiments/test_%.py)
 	$(BIN)/pytest -q --doctest-modules src/dpgrain/torch
 	$(BIN)/pytest -q tests/docs/test_pages.py -k 'networks or language' --search=all
 

@@ -6,28 +6,42 @@ public function is called here without a line of its own.
 
 from __future__ import annotations
 
+import contextlib
 import doctest
 import inspect
 import math
 import sys
+import tempfile
 import warnings
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
 from fractions import Fraction
-from functools import cache, partial
+from functools import cache, partial, wraps
 from importlib import import_module
+from pathlib import Path
 from types import CodeType, FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sklearn.base import BaseEstimator
 from tests.fuzz.shown import SHOWN
-from tests.fuzz.watch import CANARY, OwnError
+from tests.fuzz.watch import CANARY, OwnError, left_behind, watched
+
+from dpgrain._later import later
+from dpgrain.errors import DpgrainError
+
+if TYPE_CHECKING:
+    from tests.fuzz import networks
+else:
+    networks = later("tests.fuzz.networks")
 
 #: The packages whose names are public.
 ROOMS = (
@@ -35,6 +49,8 @@ ROOMS = (
     *(f"dpgrain.{room}" for room in ("accounting", "learn", "means", "noise", "optimize")),
     *(f"dpgrain.{room}" for room in ("papers", "planning", "shuffle", "datasets")),
 )
+#: The packages whose names are public where PyTorch is installed.
+NETWORKS = ("dpgrain.torch", "dpgrain.torch.losses")
 
 
 class Odd:
@@ -130,6 +146,26 @@ _AMOUNTS = frozenset(
 _SMALL = ("None", "True", "0", "1", "-1", "0.5", "nan", "'a'", "[1]", "2", "7")
 
 
+def _is_of_networks(name: str) -> bool:
+    """Whether a public name is one of networks, which change what they are given."""
+    return name.startswith(NETWORKS)
+
+
+def odd_for(name: str) -> Mapping[str, Any]:
+    """The odd values that are given to something public, by their names."""
+    return {**ODD, **networks.ODD} if _is_of_networks(name) else ODD
+
+
+def _shown_for(name: str) -> Mapping[str, Callable[[], object]]:
+    """What calls methods that no docstring shows, by the class that has them."""
+    return networks.SHOWN if _is_of_networks(name) else SHOWN
+
+
+def _is_amount(name: str, parameter: str) -> bool:
+    """Whether a parameter of something public states how much work is asked for."""
+    return parameter in (networks.AMOUNTS if _is_of_networks(name) else _AMOUNTS)
+
+
 @dataclass(frozen=True)
 class Target:
     """Something that is called: a public function or class, or a method of such a class.
@@ -149,10 +185,39 @@ class Target:
 
 @dataclass(frozen=True)
 class Example:
-    """A valid call in a docstring: arguments by their parameters, of a method with its instance."""
+    """A valid call in a docstring: arguments by their parameters, of a method with its instance.
+
+    Args:
+        target: what is called.
+        arguments: the arguments, which the call may have changed since.
+        shown: what calls it.
+        number: how many calls of it were made there before.
+    """
 
     target: Target
     arguments: Mapping[str, Any]
+    shown: Callable[[], object]
+    number: int
+
+    def anew(self, whose: Any) -> Mapping[str, Any]:
+        """Return the arguments as they were before the call: what is shown is run up to it again.
+
+        Args:
+            whose: the public thing.
+        """
+        recorder = _Recorder(whose, [self.target], until=self.number)
+        recorder.run(self.shown)
+        found = recorder.found[self.target.name]
+        assert len(found) == self.number + 1, "it is called otherwise the second time"
+        return found[-1].arguments
+
+
+def _nothing() -> None:
+    """Show nothing."""
+
+
+class _Reached(KeyboardInterrupt):  # What runs docstrings ends at no other error.
+    """The call that an example is made for is about to begin."""
 
 
 def _is_kind(value: Any) -> bool:
@@ -165,10 +230,10 @@ def _is_kind(value: Any) -> bool:
 
 
 @cache
-def public() -> dict[str, Any]:
+def public(rooms: tuple[str, ...] = ROOMS) -> dict[str, Any]:
     """What is public and can be called, by the name under which it is found first."""
     found: dict[str, Any] = {}
-    for room in ROOMS:
+    for room in rooms:
         package = import_module(room)
         for name in package.__all__:
             value = getattr(package, name)
@@ -179,6 +244,12 @@ def public() -> dict[str, Any]:
     return {
         name: value for name, value in found.items() if name not in _BASES and _targets(name, value)
     }
+
+
+def _value(name: str) -> Any:
+    """What is public under a name."""
+    room, _, last = name.rpartition(".")
+    return getattr(import_module(room), last)
 
 
 def _target(name: str, value: Any, own: str = "") -> Target | None:
@@ -272,6 +343,7 @@ _CALLED = ("__call__", "__contains__", "__getitem__")
 _LONG: Mapping[str, frozenset[str]] = {
     "Audit": frozenset({"plot"}),
     "FileAudit": frozenset({"__getitem__"}),
+    "torch.Training": frozenset({"plot", "report"}),
 }
 # Methods that the library asks of its own objects, with what it has checked, by the beginning of the
 # names of classes that have them: those of events, losses, means, solvers, domains and recipes, and
@@ -333,6 +405,10 @@ _WITHIN: Mapping[str, frozenset[str]] = {
     },
     "planning.RecurrentPlan": frozenset({"heading"}),
     "Releases": frozenset({"__getitem__"}),
+    "torch.PrivacyEngine": frozenset({"begin"}),
+    "torch.Trainer": frozenset(
+        {"create_optimizer", "floating_point_ops", "log", "num_examples", "training_step"}
+    ),
     "shuffle.": frozenset(
         {
             *(
@@ -353,21 +429,40 @@ _WITHIN: Mapping[str, frozenset[str]] = {
 _SHOWN_BY = {"dpgrain.learn.Band": "dpgrain.learn.Auc"}
 # Bases of public classes, of which there are no instances of their own.
 _BASES = ("dpgrain.learn.LinearModel", "dpgrain.means.Central")
+# Warnings of hypothesis about tests that share a folder, or draw slowly.
+_SHARED = (HealthCheck.function_scoped_fixture, HealthCheck.too_slow)
 # Examples of one target that are kept.
 _MOST = 4
+# Packages that call methods of the library's by themselves, which no example shows.
+_CALLERS = "transformers"
 
 
 class _Recorder:
     """Notes the arguments of calls while the examples of docstrings run."""
 
-    def __init__(self, value: Any, targets: Sequence[Target]) -> None:
+    def __init__(self, value: Any, targets: Sequence[Target], until: int | None = None) -> None:
         self.value = value
         self.found: dict[str, list[Example]] = {}
-        self._of = {target.code: target for target in reversed(targets) if target.code}
+        self._of: dict[CodeType, list[Target]] = defaultdict(list)
+        for target in targets:
+            if target.code:
+                self._of[target.code].append(target)
+        self._names = {target.name for target in targets if target.code}
+        self._until = until
+        self._shown: Callable[[], object] = _nothing
+        self._is_short = False
+        self._calls: Counter[str] = Counter()
 
     def __call__(self, frame: FrameType, event: str, _: Any) -> None:
-        target = self._of.get(frame.f_code) if event == "call" else None
-        if target is None or len(self.found.get(target.name, ())) == _MOST:
+        if event == "call":
+            for target in self._of.get(frame.f_code, ()):
+                self._note(target, frame)
+
+    def _note(self, target: Target, frame: FrameType) -> None:
+        """Note a call of a target, if few are known."""
+        if self._until is None and len(self.found.get(target.name, ())) == _MOST:
+            return
+        if str(frame.f_back and frame.f_back.f_globals.get("__name__")).startswith(_CALLERS):
             return
         values = inspect.getargvalues(frame)
         given = {name: values.locals[name] for name in values.args}
@@ -383,13 +478,26 @@ class _Recorder:
                 return
             del given["self"]
         given.pop("cls", None)
-        self.found.setdefault(target.name, []).append(Example(target, given))
+        number = self._calls[target.name]
+        self._calls[target.name] += 1
+        example = Example(target, given, self._shown, number)
+        self.found.setdefault(target.name, []).append(example)
+        if number == self._until or (self._is_short and self.found.keys() == self._names):
+            raise _Reached
 
-    def run(self, example: Callable[[], object]) -> None:
-        """Run an example."""
+    def run(self, example: Callable[[], object], *, is_short: bool = False) -> None:
+        """Run an example.
+
+        Args:
+            example: what calls the targets.
+            is_short: True if it ends as soon as each has been called.
+        """
+        self._shown, self._is_short = example, is_short
+        self._calls.clear()
         sys.setprofile(self)
         try:
-            example()
+            with contextlib.suppress(_Reached):
+                example()
         finally:
             sys.setprofile(None)
 
@@ -402,11 +510,12 @@ def _docstring(shown: Any) -> None:
 
 
 @cache
-def _shows() -> Mapping[CodeType, str]:
+def _shows(rooms: tuple[str, ...]) -> Mapping[CodeType, str]:
     """The first class that has a method, which must show it: others inherit it."""
     of: dict[CodeType, str] = {}
-    for name in dict.fromkeys([*SHOWN, *public()]):
-        for target in _targets(name, public()[name]):
+    known = public(rooms)
+    for name in dict.fromkeys([*(name for name in SHOWN if name in known), *known]):
+        for target in _targets(name, known[name]):
             if target.name and target.code:
                 of.setdefault(target.code, name)
     return of
@@ -415,32 +524,33 @@ def _shows() -> Mapping[CodeType, str]:
 def not_shown(name: str) -> list[str]:
     """The methods of a class that neither a docstring nor ``SHOWN`` calls, and no other class has."""
     found = {example.target.name for example in examples(name)}
+    shows = _shows(NETWORKS if _is_of_networks(name) else ROOMS)
     return [
         target.name
-        for target in _targets(name, public()[name])
-        if target.code and _shows().get(target.code) == name and target.name not in found
+        for target in _targets(name, _value(name))
+        if target.code and shows.get(target.code) == name and target.name not in found
     ]
 
 
 @cache
 def examples(name: str) -> tuple[Example, ...]:
     """The calls of a public thing and of its methods in its docstrings."""
-    value = public()[name]
+    value, shown = _value(name), _shown_for(name)
     targets = _targets(name, value)
     recorder, documented = _Recorder(value, targets), [value]
     documented += [getattr(value, target.name) for target in targets if target.name]
     if name in _SHOWN_BY:
-        documented.append(public()[_SHOWN_BY[name]])
+        documented.append(_value(_SHOWN_BY[name]))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        if name in SHOWN:
-            recorder.run(SHOWN[name])
+        if name in shown:
+            recorder.run(shown[name], is_short=_is_of_networks(name))
         for each in documented:
-            recorder.run(partial(_docstring, each))
+            recorder.run(partial(_docstring, each), is_short=_is_of_networks(name))
     is_bare = isinstance(value, type) and not inspect.isfunction(getattr(value, "__init__"))  # noqa: B009
     if is_bare and any(not target.name for target in targets):
         # Nothing is given to what is made of nothing.
-        recorder.found[""] = [Example(Target("", None, ()), {})]
+        recorder.found[""] = [Example(Target("", None, ()), {}, _nothing, 0)]
     return tuple(example for found in recorder.found.values() for example in found)
 
 
@@ -451,6 +561,23 @@ def _as_it_was(whose: Any) -> Any:
     copy = object.__new__(type(whose))
     vars(copy).update(vars(whose))
     return copy
+
+
+def _owned(value: Any) -> Any:
+    """A function that is passed, whose errors are the caller's own; anything else as it is."""
+    if not inspect.isfunction(value):
+        return value
+
+    @wraps(value)
+    def owned(*args: Any, **named: Any) -> Any:
+        try:
+            return value(*args, **named)
+        except DpgrainError:
+            raise
+        except Exception as error:
+            raise OwnError from error
+
+    return owned
 
 
 @dataclass(frozen=True)
@@ -469,17 +596,19 @@ class Call:
 
     def __call__(self) -> Any:
         """Make the call, and let what comes out say what it is."""
-        example = examples(self.name)[self.example]
-        given = dict(example.arguments)
+        example, call = examples(self.name)[self.example], _value(self.name)
+        given = dict(example.anew(call) if _is_of_networks(self.name) else example.arguments)
         for name, odd in self.changed.items():
             if odd is None:
                 given.pop(name, None)
             else:
-                given[name] = ODD[odd]
-        call = public()[self.name]
+                given[name] = odd_for(self.name)[odd]
         if example.target.name:
             whose = _as_it_was(given.pop(example.target.own)) if example.target.own else call
             call = getattr(whose, example.target.name)
+        if _is_of_networks(self.name):
+            functions = {name: _owned(given[name]) for name in given if name not in self.changed}
+            given |= functions
         more = [given.pop(name) for name in list(given) if name.startswith("*")]
         rest = [each for part in more if isinstance(part, list | tuple) for each in part]
         ahead = [
@@ -500,15 +629,56 @@ def calls(draw: st.DrawFn, name: str) -> Call:
     """Calls of something public, and of its methods, with one to three odd arguments."""
     shown = examples(name)
     number = draw(st.integers(0, len(shown) - 1))
-    parts = shown[number].target.parameters
+    target, given = shown[number].target, shown[number].arguments
+    parts = target.parameters
     names = [
         part.name for part in parts if part.kind not in (part.VAR_KEYWORD, part.VAR_POSITIONAL)
     ]
     needed = {part.name: part.default is part.empty for part in parts}
+    # What is passed by names of the caller's own, or on to others.
+    more = [each for each in given if each not in needed and not each.startswith("*")]
+    names += [each for each in more if each != target.own]
     changed: dict[str, str | None] = {}
     if names:
         for each in draw(st.lists(st.sampled_from(names), min_size=1, max_size=3, unique=True)):
-            odd = _SMALL if each in _AMOUNTS else tuple(ODD)
-            leave_out = () if needed[each] else (None,)
+            is_amount = _is_amount(name, each)
+            odd = _SMALL if is_amount else tuple(odd_for(name))
+            is_needed = needed.get(each) or (is_amount and _is_of_networks(name))
+            leave_out = () if is_needed else (None,)
             changed[each] = draw(st.sampled_from((*leave_out, *odd)))
     return Call(name, number, changed)
+
+
+def answers_or_refuses(
+    name: str, each: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Give something public odd arguments.
+
+    Args:
+        name: its name.
+        each: how often.
+        tmp_path: an empty folder.
+        monkeypatch: what puts things back.
+    """
+    lacking = not_shown(name)
+    assert not lacking, f"{name}: {lacking} are not called in docstrings; see tests/fuzz/shown.py"
+    if not examples(name):
+        assert is_made(name), f"{name} is not called in its docstring: give it an example"
+        return
+    (temporary := tmp_path / "temporary").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    # An odd word may be the name of a file, which is written here.
+    monkeypatch.chdir(tmp_path)
+
+    @settings(max_examples=each, suppress_health_check=_SHARED, database=None)
+    @given(st.data())
+    def call(data: st.DataObject) -> None:
+        watched(data.draw(calls(name)))
+
+    call()
+    assert not left_behind(temporary)
+
+
+def first(name: str, method: str) -> int:
+    """The number of the first example of a public thing, or of a method."""
+    return [example.target.name for example in examples(name)].index(method)

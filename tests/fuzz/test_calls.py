@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from tests.fuzz import calls, test_readers, test_words
-from tests.fuzz.watch import left_behind, watched
+from tests.fuzz.watch import watched
 
 PUBLIC = calls.public()
-# Warnings of hypothesis about tests that share a folder, or draw slowly.
-_SHARED = (HealthCheck.function_scoped_fixture, HealthCheck.too_slow)
 
 
 @pytest.mark.search(seconds=100)
@@ -21,25 +16,9 @@ _SHARED = (HealthCheck.function_scoped_fixture, HealthCheck.too_slow)
 def test_whatever_a_public_function_is_given_there_is_a_result_or_a_sentence(
     name: str, inputs: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lacking = calls.not_shown(name)
-    assert not lacking, f"{name}: {lacking} are not called in docstrings; see tests/fuzz/shown.py"
-    if not calls.examples(name):
-        assert calls.is_made(name), f"{name} is not called in its docstring: give it an example"
-        return
-    (temporary := tmp_path / "temporary").mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
-    # An odd word may be the name of a file, which is written here.
-    monkeypatch.chdir(tmp_path)
     share = 1 - test_readers.SHARE - test_words.SHARE
     each = max(round(inputs * share / len(PUBLIC)), 1)
-
-    @settings(max_examples=each, suppress_health_check=_SHARED, database=None)
-    @given(st.data())
-    def call(data: st.DataObject) -> None:
-        watched(data.draw(calls.calls(name)))
-
-    call()
-    assert not left_behind(temporary)
+    calls.answers_or_refuses(name, each, tmp_path, monkeypatch)
 
 
 # Calls that ended in other errors, took a wrong value for a right one, or quoted what they were given.
@@ -145,12 +124,7 @@ def test_what_was_found_is_refused(
     name: str, parameter: str, odd: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert watched(calls.Call(name, _first(name, ""), {parameter: odd})) is None
-
-
-def _first(name: str, method: str) -> int:
-    """The number of the first example of a public thing, or of a method."""
-    return [example.target.name for example in calls.examples(name)].index(method)
+    assert watched(calls.Call(name, calls.first(name, ""), {parameter: odd})) is None
 
 
 # Methods of tables, ledgers and releases.
@@ -217,4 +191,4 @@ def test_what_methods_were_found_to_do_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert watched(calls.Call(name, _first(name, method), {parameter: odd})) is None
+    assert watched(calls.Call(name, calls.first(name, method), {parameter: odd})) is None

@@ -1,53 +1,98 @@
-"""Calls of the room of networks that ended in errors of Python are refused in a sentence."""
+"""Whatever the room of networks is given, it answers, or refuses in a sentence, and quotes no row.
+
+``make test-torch`` runs this file: it needs PyTorch and Hugging Face's libraries.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, cast
 
 import pytest
+from tests.fuzz import calls, networks
 from tests.fuzz.watch import watched
-from tests.torch.library import torch
-from tests.torch.test_checkpoint import saved
 
-# isort: split
-from dpgrain.torch import PrivacyEngine, record_losses, through_linear_maps, train
-
-_ROWS, _NO_FUNCTION = torch.zeros(4, 2), cast(Any, 10**30)
-_NET: Mapping[str, Any] = {
-    "module": torch.nn.Linear(2, 1),
-    "dataset": torch.utils.data.TensorDataset(_ROWS, _ROWS[:, :1]),
-}
+PUBLIC = calls.public(calls.NETWORKS)
+# Of all odd inputs, a public name of networks gets one in this many.
+_ONE_IN = 50
 
 
-def _trained(**odd: Any) -> Any:
-    return train(
-        loss=torch.nn.functional.mse_loss,
-        optimizer=torch.optim.SGD(_NET["module"].parameters(), lr=0.1),
-        **_NET,
-        epsilon=1.0,
-        delta=1e-6,
-        n_users=4,
-        **odd,
-    )
+@pytest.mark.search(seconds=100)
+@pytest.mark.parametrize("name", PUBLIC)
+def test_whatever_networks_are_given_there_is_a_result_or_a_sentence(
+    name: str, inputs: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls.answers_or_refuses(name, max(inputs // _ONE_IN, 1), tmp_path, monkeypatch)
 
 
-def _resumed(path: Any) -> Any:
-    optimizer = torch.optim.SGD(_NET["module"].parameters(), lr=0.1)
-    return PrivacyEngine.resume(path, optimizer=optimizer, **_NET)
+def test_what_is_shown_is_public() -> None:
+    assert networks.SHOWN.keys() <= PUBLIC.keys()
 
 
-FOUND: Mapping[str, Callable[[Path], Any]] = {
-    "no module": lambda _: through_linear_maps(False),
-    "no loss": lambda _: record_losses(_NO_FUNCTION, _ROWS, _ROWS),
-    "a number as a checkpoint": lambda _: _trained(checkpoint=3.5),
-    "a number to resume": lambda _: _resumed(3.5),
-    "a name that is not UTF-8": lambda _: _resumed("\ud800"),
-    "a number to save": lambda folder: saved(folder / "last.pt").save(3.5),
-}
+# Calls that ended in other errors, took a wrong value for a right one, or quoted what they were given.
+FOUND: tuple[tuple[str, str, str, str], ...] = (
+    ("AdaptiveNorm", "counts", "lengths", "None"),
+    ("AdaptiveNorm", "counts", "lengths", "a complex tensor"),
+    ("AdaptiveNorm", "next", "bound", "None"),
+    ("AdaptiveNorm", "next", "bound", "a tensor of places"),
+    ("AdaptiveNorm", "next", "share", "np.array([])"),
+    ("PrivacyArguments", "", "pad_to_max_length", "a series"),
+    ("PrivacyArguments", "", "eval_is_public", "'a'"),
+    ("PrivacyArguments", "", "users_column", "(1, 0)"),
+    ("PrivacyArguments", "rate", "blocks", "None"),
+    ("PrivacyEngine", "make_private", "collate_fn", "a matrix"),
+    ("PrivacyEngine", "make_private", "dataset", "np.array(0.5)"),
+    ("PrivacyEngine", "make_private", "example", "np.array(0.5)"),
+    ("PrivacyEngine", "make_private", "records_apart", "types"),
+    ("PrivacyEngine", "resume", "path", "'\\ud800'"),
+    ("PrivacyEngine", "resume", "path", "3.7"),
+    ("PrivacyEngine", "resume", "records_apart", "0.5"),
+    ("PrivacyEngine", "resume", "records_apart", "{'a': 1}"),
+    ("PrivacyEngine", "save", "extra", "a sampler"),
+    ("PrivacyEngine", "save", "path", "3.7"),
+    ("PrivateLoader", "", "run", "None"),
+    ("PrivateOptimizer", "", "run", "None"),
+    ("PrivateOptimizer", "load_state_dict", "state_dict", "None"),
+    ("PrivateOptimizer", "load_state_dict", "state_dict", "many names"),
+    ("Trainer", "", "args", "b'x'"),
+    ("Trainer", "", "model", "None"),
+    ("Trainer", "evaluate", "eval_dataset", "a frame"),
+    ("Trainer", "predict", "test_dataset", "an average"),
+    ("Trainer", "save_model", "output_dir", "an average"),
+    ("Trainer", "train", "resume_from_checkpoint", "a matrix"),
+    ("Trainer", "train", "resume_from_checkpoint", "an odd object"),
+    ("Training", "", "history", "a network that mixes"),
+    ("Training", "", "mean", "'a'"),
+    ("Training", "", "module", "None"),
+    ("TrainingHistory", "", "evaluated", "text as objects"),
+    ("TrainingHistory", "", "measures", "[[]]"),
+    ("losses.causal_lm", "", "outputs", "{}"),
+    ("losses.classification", "", "outputs", "{1: [2]}"),
+    ("record_losses", "", "loss", "1000000000000000000000000000000"),
+    ("record_losses", "", "loss", "a network of nothing"),
+    ("record_losses", "", "outputs", "()"),
+    ("record_losses", "", "outputs", "None"),
+    ("record_losses", "", "outputs", "a sparse tensor"),
+    ("record_losses", "", "target", "[[]]"),
+    ("record_losses", "", "target", "a list in itself"),
+    ("through_linear_maps", "", "module", "False"),
+    ("through_linear_maps", "", "module", "texts"),
+    ("train", "", "average", "an optimizer"),
+    ("train", "", "checkpoint", "3.7"),
+    ("train", "", "collate_fn", "a matrix"),
+    ("train", "", "example", "np.float32(0.5)"),
+    ("train", "", "progress", "ones"),
+)
 
 
-@pytest.mark.parametrize("what", FOUND)
-def test_what_was_found_is_refused(what: str, tmp_path: Path) -> None:
-    assert watched(lambda: FOUND[what](tmp_path)) is None
+@pytest.mark.parametrize(("name", "method", "parameter", "odd"), FOUND)
+def test_what_was_found_is_refused(
+    name: str,
+    method: str,
+    parameter: str,
+    odd: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    name = f"dpgrain.torch.{name}"
+    assert watched(calls.Call(name, calls.first(name, method), {parameter: odd})) is None
