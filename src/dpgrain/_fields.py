@@ -88,7 +88,7 @@ def _checked(name: str, kind: Any, value: Any) -> Any:
 def _tuple(name: str, kind: Any, value: Any) -> tuple[Any, ...]:
     if isinstance(value, np.ndarray) and value.ndim == 1 and value.dtype.kind != "O":
         value = tuple(value)
-    if not isinstance(value, tuple | list):
+    if not isinstance(value, tuple | list) or _validate.are_records(value):
         raise _validate.wrong(name, f"must be a list, not {_validate.said(value)}.")
     return tuple(_checked(name, kind, part) for part in value)
 

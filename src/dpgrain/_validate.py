@@ -55,9 +55,23 @@ def _may_hold_rows(value: object) -> bool:
     if isinstance(value, Mapping):
         return len(value) > _SHOWN_CHARACTERS or any(map(_may_hold_rows, value.values()))
     if isinstance(value, Sequence | Set):
-        of_records = bool(value) and all(isinstance(part, Mapping) for part in value)
-        return len(value) > _SHOWN_CHARACTERS or of_records or any(map(_may_hold_rows, value))
+        long = len(value) > _SHOWN_CHARACTERS or are_records(value)
+        return long or any(map(_may_hold_rows, value))
     return bool(getattr(value, "shape", ())) or hasattr(value, "__arrow_c_stream__")
+
+
+def are_records(value: object) -> bool:
+    """Whether a value is a list of records by name, which are rows.
+
+    Args:
+        value: the value.
+
+    >>> are_records([{"who": "ann"}]), are_records([]), are_records([1, {}])
+    (True, False, False)
+    """
+    if not isinstance(value, Sequence | Set) or not value:
+        return False
+    return all(isinstance(part, Mapping) for part in value)
 
 
 def is_written(text: str) -> bool:

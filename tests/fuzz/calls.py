@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
 from fractions import Fraction
-from functools import cache, partial, wraps
+from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
 from types import CodeType, FrameType
@@ -565,10 +565,9 @@ def _as_it_was(whose: Any) -> Any:
 
 def _owned(value: Any) -> Any:
     """A function that is passed, whose errors are the caller's own; anything else as it is."""
-    if not inspect.isfunction(value):
+    if not callable(value) or isinstance(value, type):
         return value
 
-    @wraps(value)
     def owned(*args: Any, **named: Any) -> Any:
         try:
             return value(*args, **named)
@@ -607,8 +606,7 @@ class Call:
             whose = _as_it_was(given.pop(example.target.own)) if example.target.own else call
             call = getattr(whose, example.target.name)
         if _is_of_networks(self.name):
-            functions = {name: _owned(given[name]) for name in given if name not in self.changed}
-            given |= functions
+            given |= {name: _owned(given[name]) for name in given if name in networks.FUNCTIONS}
         more = [given.pop(name) for name in list(given) if name.startswith("*")]
         rest = [each for part in more if isinstance(part, list | tuple) for each in part]
         ahead = [
@@ -643,7 +641,7 @@ def calls(draw: st.DrawFn, name: str) -> Call:
         for each in draw(st.lists(st.sampled_from(names), min_size=1, max_size=3, unique=True)):
             is_amount = _is_amount(name, each)
             odd = _SMALL if is_amount else tuple(odd_for(name))
-            is_needed = needed.get(each) or (is_amount and _is_of_networks(name))
+            is_needed = needed.get(each, True) or (is_amount and _is_of_networks(name))
             leave_out = () if is_needed else (None,)
             changed[each] = draw(st.sampled_from((*leave_out, *odd)))
     return Call(name, number, changed)

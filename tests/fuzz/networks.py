@@ -19,8 +19,11 @@ import dpgrain as dg
 from dpgrain.optimize import Uniform
 from dpgrain.torch import AdaptiveNorm, PrivacyEngine, Trainer, Training, losses, train
 
-#: Parameters that state how much work is asked for: any number is right, and many take long.
-AMOUNTS = frozenset({"steps", "bands"})
+#: Parameters that state how much work is asked for: any number is right, and many take long. So do
+#: billions of blocks, for whose rates noise is found slowly.
+AMOUNTS = frozenset({"steps", "bands", "elements_per_user"})
+#: Parameters that are functions of the caller's, whose own errors come through.
+FUNCTIONS = frozenset({"loss", "evaluate", "collate_fn"})
 _PEOPLE = 12
 
 

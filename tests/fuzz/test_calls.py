@@ -131,6 +131,7 @@ def test_what_was_found_is_refused(
 FOUND_METHODS: tuple[tuple[str, str, str, str], ...] = (
     ("dpgrain.UserTable", "where", "columns", "np.array(0.5)"),
     ("dpgrain.UserTable", "derive", "columns", "a frame"),
+    ("dpgrain.SharedTable", "with_cells", "by", "a frame"),
     ("dpgrain.UserTable", "per_user", "by", "3.7"),
     ("dpgrain.UserTable", "join", "columns", "an odd object"),
     ("dpgrain.UserTable", "with_cells", "by", "a long text"),

@@ -262,6 +262,20 @@ def test_a_reduction_is_a_mean_or_a_sum() -> None:
         causal_lm(torch.zeros(2, 3, 4), torch.zeros(2, 3).long(), reduction="none")  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("kind", [torch.uint8, torch.int16, torch.int32])
+def test_whole_numbers_of_any_kind_are_labels(kind: Any) -> None:
+    logits, labels = torch.randn(2, 3, 4), torch.tensor([[1, 3, 0], [2, 9, 1]])
+    assert torch.equal(causal_lm(logits, labels.to(kind)), causal_lm(logits, labels))
+    one, other = labels[0], labels[0].to(kind)
+    assert torch.equal(classification(logits[0], other), classification(logits[0], one))
+
+
+def test_labels_of_words_and_classes_are_whole_numbers() -> None:
+    for loss, logits in ((masked_lm, torch.zeros(2, 2, 3)), (classification, torch.zeros(2, 3))):
+        with refuses("labels", "torch.float32"):
+            loss(logits, torch.zeros(logits.shape[:-1]))
+
+
 def test_labels_that_are_none_are_left_out() -> None:
     torch.manual_seed(1)
     logits = torch.randn(2, 3, 5)

@@ -24,7 +24,7 @@ from dpgrain import _fields, _validate
 from dpgrain._arrow import numbers, texts
 from dpgrain._files import note_read
 from dpgrain._wording import counted
-from dpgrain.errors import DataError, ParameterError, SchemaError
+from dpgrain.errors import DataError, ParameterError, SchemaError, raise_alone
 from dpgrain.inputs.calls import silent
 from dpgrain.inputs.labels import exact, key, written
 from dpgrain.partitions import period_of
@@ -342,7 +342,13 @@ def _arrow_table(source: Any) -> pa.Table:
     if hasattr(source, "to_arrow"):
         return source.to_arrow()
     if type(source).__module__.startswith("pandas") and getattr(source, "ndim", 0) == 2:
-        return pa.Table.from_pandas(source, preserve_index=False)
+        try:
+            return pa.Table.from_pandas(source, preserve_index=False)
+        except pa.ArrowException:
+            # What Arrow says quotes a cell.
+            raise_alone(
+                ParameterError("the partition must be a frame whose columns have one type each.")
+            )
     raise ParameterError(
         "the partition must be a column name, a dict, a table of two columns, a Path of a Parquet "
         f"or CSV file, a function or Elements, not {type(source).__name__}."

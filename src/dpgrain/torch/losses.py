@@ -80,13 +80,7 @@ def record_losses(loss: Loss, outputs: Any, target: Any) -> Any:
     _validate.function(loss=loss)
 
     def one(output: Any, wanted: Any) -> Any:
-        try:
-            result = loss(_as_batch(output), _as_batch(wanted))
-        except TypeError as error:
-            raise ParameterError(
-                "loss must take outputs and a target, of one record each; it raises a TypeError.",
-                name="loss",
-            ) from error
+        result = loss(_as_batch(output), _as_batch(wanted))
         if type(result) is not torch.Tensor or result.numel() != 1:
             raise ParameterError(
                 f"loss must return one number for a batch of one record, not {_kind(result)}; sum or "
@@ -207,31 +201,35 @@ def classification(outputs: Any, labels: Any) -> Any:
     tensor([0.6931])
     """
     logits = _logits_of(outputs, labels, dims=2)
-    if labels.is_floating_point() and labels.dim() == 2:
+    if labels.is_floating_point() and labels.shape == logits.shape:
         labels = labels.nan_to_num(0.0).clamp(0, 1)
         each = functional.binary_cross_entropy_with_logits(logits, labels, reduction="none")
         return each.mean(1)
-    if labels.is_floating_point() or labels.dim() != 1:
+    if labels.dim() != 1:
         raise ParameterError(
             "labels must be (records,) whole numbers, or (records, classes) real ones, not "
             f"{tuple(labels.shape)} of {labels.dtype}.",
             name="labels",
         )
+    _check_whole(labels)
     return functional.cross_entropy(
-        logits, within_classes(labels, logits.shape[1]), ignore_index=LEFT_OUT, reduction="none"
+        logits,
+        within_classes(labels.long(), logits.shape[1]),
+        ignore_index=LEFT_OUT,
+        reduction="none",
     )
 
 
 def _logits_of(outputs: Any, labels: Any, *, dims: int) -> Any:
     """Return what a model says of each record, in single precision at least."""
-    logits = outputs.get("logits") if isinstance(outputs, Mapping) else outputs
+    logits: Any = outputs.get("logits") if isinstance(outputs, Mapping) else outputs
     logits = getattr(logits, "logits", logits)
-    if not isinstance(logits, torch.Tensor) or logits.dim() != dims:
+    if not _is_real(logits) or logits.dim() != dims:
         words = "(records, classes)" if dims == 2 else "(records, tokens, words)"
         raise ParameterError(
             f"outputs must be logits {words}, or hold them, not {_kind(logits)}.", name="outputs"
         )
-    alike = isinstance(labels, torch.Tensor) and is_rows(labels, len(logits))
+    alike = _is_real(labels) and is_rows(labels, len(logits))
     if not alike or (dims == 3 and labels.shape != logits.shape[:2]):
         raise ParameterError(
             f"labels must have a row for each record of outputs, {tuple(logits.shape)}, not "
@@ -241,10 +239,26 @@ def _logits_of(outputs: Any, labels: Any, *, dims: int) -> Any:
     return logits if logits.dtype == torch.float64 else logits.float()
 
 
+def _is_real(tensor: Any) -> bool:
+    """Return whether something is a dense tensor of real or whole numbers."""
+    dense = isinstance(tensor, torch.Tensor) and tensor.layout is torch.strided
+    return dense and not tensor.is_complex()
+
+
+def _check_whole(labels: Any) -> None:
+    """Refuse labels of classes or words that are no whole numbers."""
+    if labels.is_floating_point():
+        raise ParameterError(
+            f"labels must be whole numbers, not of {labels.dtype}: make them .long().",
+            name="labels",
+        )
+
+
 def _of_tokens(logits: Any, labels: Any, reduction: OfTokens) -> Any:
     """Return the loss of each record from those of its own tokens."""
     _validate.one_of(("mean", "sum"), reduction=reduction)
-    labels = within_classes(labels, logits.shape[2])
+    _check_whole(labels)
+    labels = within_classes(labels.long(), logits.shape[2])
     each = functional.cross_entropy(
         logits.transpose(1, 2), labels, ignore_index=LEFT_OUT, reduction="none"
     )
