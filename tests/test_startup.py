@@ -114,6 +114,14 @@ PACKAGES = (
 )
 
 
+@pytest.mark.parametrize("name", ["train", "Trainer", "losses", "losses.causal_lm"])
+def test_without_pytorch_each_public_name_says_how_to_get_it(name: str) -> None:
+    code = "import sys; sys.modules['torch'] = None; import dpgrain; "
+    code += f"exec('try: dpgrain.torch.{name}\\nexcept ImportError as error: print(error)')"
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert said.stdout.strip() == "dpgrain.torch needs PyTorch: pip install 'dpgrain[torch]'."
+
+
 @pytest.mark.parametrize("package", PACKAGES)
 def test_a_face_has_every_public_name_and_no_module_hides_one(package: str) -> None:
     # Every module first, in a fresh process: an import binds it in its package, under its name.

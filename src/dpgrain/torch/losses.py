@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, TypeAlias
 
-from torch.utils._pytree import tree_leaves
-
 from dpgrain import _validate
 from dpgrain.errors import ParameterError
 from dpgrain.torch.library import torch
@@ -112,7 +110,7 @@ def _check_rows(**given: Any) -> None:
 def _leaves(name: str, found: Any) -> list[Any]:
     """Return what is in outputs, or in a target; itself where it holds nothing."""
     try:
-        return tree_leaves(found) or [found]
+        return torch.utils._pytree.tree_leaves(found) or [found]
     except RecursionError as error:
         raise ParameterError(f"{name} must be tensors, not a list in itself.", name=name) from error
 
