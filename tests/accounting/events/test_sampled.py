@@ -257,6 +257,19 @@ def test_users_are_not_billed_as_pairs() -> None:
 
 
 @pytest.mark.search
+@pytest.mark.parametrize("sampling", ["pairs", "users"])
+@pytest.mark.parametrize("relation", sampling_rates.RELATIONS)
+def test_who_is_hardly_ever_drawn_is_hidden_by_delta(sampling: Any, relation: Relation) -> None:
+    """With noise so small that all is shown of who is drawn, a δ above the chance of it hides them."""
+    event = SampledGaussian(0.0016, 4.8e-8, 10, sampling=sampling)
+    for k in (1, 2):
+        chance = -math.expm1(10 * k * math.log1p(-4.8e-8))
+        assert event.epsilon(1.001 * chance, relation=relation, units=k, max_elements=2) == 0
+    one: dict[str, Any] = {"relation": relation, "max_elements": 1}
+    assert event.epsilon(0.4 * chance, **one) > 1e4
+    assert 0.4 * chance < event.delta(1.0, **one) <= 0.501 * chance
+
+
 @pytest.mark.parametrize(
     ("rate", "sd", "rounds", "held", "delta"),
     [

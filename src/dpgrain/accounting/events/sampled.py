@@ -27,6 +27,8 @@ from dpgrain.units import Level
 _NEGLIGIBLE_WEIGHT = 1e-60
 # Changed blocks beyond which the loss is bounded without a grid.
 _MOST_BLOCKS = 2000
+# Chance of a draw up to which it is a bound of its own: δ is hardly ever larger.
+_SELDOM = 1e-4
 # A bound on the relative rounding of a probability.
 _RELATIVE_ROUNDING = 2.0**-40
 
@@ -103,7 +105,8 @@ class SampledGaussian(Event):
         changed, exchanged = self._changed(asked)
         if self.sampling == "users" and self.level != "user":
             if asked.level != "user":
-                return self._together(asked, changed, distance, rounds, exchanged=exchanged)
+                together = self._together(asked, changed, distance, rounds, exchanged=exchanged)
+                return self._or_undrawn(together, asked.units, rounds)
             # Users are drawn one by one, each with all elements, as if they were blocks of this size.
             size = distance / asked.units / (2 if exchanged else 1)
             return self._independent(size, asked.units, rounds, exchanged=exchanged)
@@ -126,14 +129,16 @@ class SampledGaussian(Event):
             return far.or_else(Loss.of(Moved(seen, stays if exchanged else 0.0)))
         if changed == 1:
             one = drawn(self.sampling_rate, shift, -shift if exchanged else 0.0)
-            return Loss(pairs=((one, rounds),))
+            return self._or_undrawn(Loss(pairs=((one, rounds),)), 1, rounds)
         weights = binomial_weights(changed, self.sampling_rate)
         heavy = [(w, j) for j, w in enumerate(weights) if w >= _NEGLIGIBLE_WEIGHT]
         light = [w for w in weights if w < _NEGLIGIBLE_WEIGHT]
         dropped = rounds * (math.fsum(light) * (1 + _RELATIVE_ROUNDING) + len(light) * 5e-324)
         p = tuple((w, j * shift) for w, j in heavy)
         q = tuple((w, -j * shift) for w, j in heavy) if exchanged else ((1.0, 0.0),)
-        return Loss(pairs=((Mixtures(p, q), rounds),), leak=dropped)
+        return self._or_undrawn(
+            Loss(pairs=((Mixtures(p, q), rounds),), leak=dropped), changed, rounds
+        )
 
     def _together(
         self, asked: Asked, changed: int, moved: float, rounds: int, *, exchanged: bool
@@ -173,9 +178,20 @@ class SampledGaussian(Event):
         A sampled run costs no more than one without sampling, and nothing is shown in runs in which
         nobody concerned is drawn.
         """
+        return Loss(mu=math.sqrt(rounds) * moved).or_else(self._undrawn(drawn, rounds))
+
+    def _or_undrawn(self, loss: Loss, drawn: int, rounds: int) -> Loss:
+        """Return a loss, bounded by the chance that anybody concerned is drawn, where that is rare.
+
+        Composed on a grid, what happens that rarely and then shows all looks far dearer than it is.
+        """
+        seldom = rounds * drawn * self.sampling_rate <= _SELDOM
+        return loss.or_else(self._undrawn(drawn, rounds)) if seldom else loss
+
+    def _undrawn(self, drawn: int, rounds: int) -> Loss:
+        """Give away all of the runs in which anybody concerned is drawn."""
         chance = -math.expm1(rounds * drawn * math.log1p(-self.sampling_rate))
-        sampled = Loss(leak=min(chance * (1 + _RELATIVE_ROUNDING), 1.0))
-        return Loss(mu=math.sqrt(rounds) * moved).or_else(sampled)
+        return Loss(leak=min(chance * (1 + _RELATIVE_ROUNDING), 1.0))
 
     def _changed(self, asked: Asked) -> tuple[int, bool]:
         """Return how many blocks change, and whether they become other blocks instead of nothing."""
