@@ -457,14 +457,14 @@ def descended(recipe: papers.Recipe, epsilon: float, runs: int) -> tuple[Array, 
         )
         for end in (1.0, 0.0)
     ]  # fmt: skip
-    one, other = (
-        run_often(
-            query,
-            lambda found: next((float(row[0]) for row in found.history.gradients), -1.0),
-            runs,
-        )
-        for query in queries
-    )
+
+    def first(found: Any) -> float:
+        return next((float(row[0]) for row in found.history.gradients), -1.0)
+
+    with warnings.catch_warnings():
+        # That a run ends where users do not agree is a part of the score.
+        warnings.simplefilter("ignore", dg.EndedWarning)
+        one, other = (run_often(query, first, runs) for query in queries)
     return one, other, queries[0].plan.guarantee
 
 
