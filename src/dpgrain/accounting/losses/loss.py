@@ -164,7 +164,9 @@ class Loss:
             return 0.0, self
         best, smallest = self, math.inf
         # Closed forms come first, so that what a quick look finds far above them is not composed.
-        for loss in sorted(self._alternatives, key=lambda loss: bool(loss.pairs) and not loss._closed):
+        for loss in sorted(
+            self._alternatives, key=lambda loss: bool(loss.pairs) and not loss._closed
+        ):
             rest = _left(delta, loss.leak)
             if smallest == 0 or loss._hopeless(rest, smallest):
                 continue
