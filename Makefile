@@ -43,8 +43,8 @@ oldest:
 # More of each search, spread evenly over its cases, and more random examples; and the programs that
 # stand beside the package.
 audit: $(VENV)/.dev
-	$(BIN)/pytest -n auto --search=rest --most=1
-	$(BIN)/pytest -n auto $(BESIDE:%=tests/%)
+	$(BIN)/pytest -n auto --dist worksteal --search=rest --most=1
+	$(BIN)/pytest -n auto --dist worksteal $(BESIDE:%=tests/%)
 
 # All of both, the long statistical and scale tests, and the browser test (needs chromium).
 test-all: $(VENV)/.dev

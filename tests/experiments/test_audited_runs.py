@@ -93,7 +93,7 @@ def test_each_function_that_publishes_is_audited() -> None:
     assert asked <= {case.query for case in CASES.values()}
 
 
-@pytest.mark.search
+@pytest.mark.search(seconds=12)
 @pytest.mark.parametrize("name", [*CASES])
 def test_claims_are_kept(name: str) -> None:
     _, line = CASES[name].way.line(runs.EPSILON, SMALL)
@@ -101,7 +101,7 @@ def test_claims_are_kept(name: str) -> None:
     assert line.claim == pytest.approx(runs.EPSILON, rel=0.01) or line.claim < runs.EPSILON
 
 
-@pytest.mark.search
+@pytest.mark.search(seconds=12)
 @pytest.mark.usefixtures("halved")
 @pytest.mark.parametrize("name", KEPT)
 def test_half_of_the_noise_is_refuted(name: str) -> None:
