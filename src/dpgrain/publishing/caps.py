@@ -14,8 +14,7 @@ from dpgrain.publishing.prices import SUMMING, Price
 
 # Largest share of δ for the delta mass of events, unless the caller states another.
 _LEAK_SHARE = 0.1
-# Share of M that may be lost beside a plan that is composed numerically, which takes long and is less
-# accurate than this.
+# Share of M that may be lost beside a plan of pairs: to compose them takes long, and is less accurate.
 _CLOSE = 1e-7
 
 

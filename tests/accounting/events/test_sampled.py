@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Literal
+import random
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import pytest
@@ -12,7 +13,8 @@ from tests import oracle
 from tests.accounting.losses import sampling_rates
 
 from dpgrain.accounting import Participation, SampledGaussian
-from dpgrain.units import Element, Record, Relation, Unit, User
+from dpgrain.errors import ParameterError
+from dpgrain.units import Element, Level, Record, Relation, Unit, User
 
 Array = NDArray[np.float64]
 
@@ -256,7 +258,84 @@ def test_users_are_not_billed_as_pairs() -> None:
     assert least <= users.epsilon(1e-5, max_elements=31) <= users.epsilon(1e-5)
 
 
+def test_the_best_bound_at_a_large_delta_is_the_one_that_shows_least() -> None:
+    """The chance of a draw is below δ, and what is shown of it under much noise is far less."""
+    loss = SampledGaussian(10.0, 1e-9, 10).loss()
+    assert loss.best_at(1e-7).delta(0.0) == loss.delta(0.0) < 2e-10
+
+
+# Rows of people as (user, element, value), and the blocks that are drawn, by whose they are.
+Rows: TypeAlias = list[tuple[int, int, int]]
+UNITS: dict[Level, Unit] = {"record": Record(), "element": Element(), "user": User()}
+
+
+def blocks_of(rows: Rows, level: Level, kept: int | None) -> set[tuple[Any, ...]]:
+    """Each block with its user and what is in it; of a user's elements the first so many are kept."""
+    if level == "record":
+        return set(rows)
+    held: dict[tuple[int, ...], list[int]] = {}
+    for user, element, value in sorted(rows):
+        owned = {other for who, other, _ in rows if who == user}
+        if kept is None or element in sorted(owned)[:kept]:
+            at = (user, element) if level == "element" else (user,)
+            held.setdefault(at, []).append(value)
+    return {(*at, *values) for at, values in held.items()}
+
+
+def neighbours_of(
+    asked: Level, relation: Relation, k: int, draw: random.Random
+) -> tuple[Rows, Rows]:
+    """Rows of a few people with three elements, and rows that differ in k units of one person."""
+    rows = [(user, element, 3 * user + element) for user in range(3) for element in range(3)]
+    if asked == "user":
+        changed = [row for row in rows if row[0] < k]
+    else:
+        changed = [(0, element, element) for element in draw.sample(range(3), k)]
+    rest = [row for row in rows if row not in changed]
+    moved = draw.random() < 0.5 and asked == "record"
+    others = [
+        (who, draw.randrange(3) if moved else at, 50 + 3 * who + at) for who, at, _ in changed
+    ]
+    return rows, rest + (others if relation == "replace" else [])
+
+
 @pytest.mark.search
+@pytest.mark.parametrize("sampling", ["pairs", "users"])
+@pytest.mark.parametrize("blocks", ["shared", "disjoint"])
+@pytest.mark.parametrize("level", [*UNITS])
+@pytest.mark.parametrize("kept", [None, 2])
+@pytest.mark.parametrize("relation", sampling_rates.RELATIONS)
+@pytest.mark.parametrize("asked", [*UNITS])
+@pytest.mark.parametrize("k", [1, 2])
+def test_delta_is_not_below_the_chance_that_any_block_that_differs_is_drawn(
+    sampling: Any,
+    blocks: Any,
+    level: Level,
+    kept: int | None,
+    relation: Relation,
+    asked: Level,
+    k: int,
+) -> None:
+    """Noise is so small that a draw of such a block shows, and draws are so rare that δ hides it."""
+    rate, rounds, draw = 1e-6, 3, random.Random(0)
+    try:
+        event = SampledGaussian(0.05, rate, rounds, sampling, blocks, level, max_elements=kept)
+        delta = event.delta(
+            5.0, relation=relation, unit=UNITS[asked], units=k, max_elements=kept or 3
+        )
+    except ParameterError:
+        return
+    most = 0
+    for _ in range(40):
+        left, right = neighbours_of(asked, relation, k, draw)
+        one, two = (blocks_of(rows, level, kept) for rows in (left, right))
+        gone, new = one - two, two - one
+        # Each block is drawn on its own, and one that becomes another is drawn with it in law.
+        apart = max(len(gone), len(new))
+        most = max(most, apart if sampling == "pairs" else len({user for user, *_ in gone | new}))
+    assert delta >= -math.expm1(rounds * most * math.log1p(-rate)) * (1 - 1e-6)
+
+
 @pytest.mark.parametrize("sampling", ["pairs", "users"])
 @pytest.mark.parametrize("relation", sampling_rates.RELATIONS)
 def test_who_is_hardly_ever_drawn_is_hidden_by_delta(sampling: Any, relation: Relation) -> None:
@@ -270,6 +349,7 @@ def test_who_is_hardly_ever_drawn_is_hidden_by_delta(sampling: Any, relation: Re
     assert 0.4 * chance < event.delta(1.0, **one) <= 0.501 * chance
 
 
+@pytest.mark.search
 @pytest.mark.parametrize(
     ("rate", "sd", "rounds", "held", "delta"),
     [

@@ -205,7 +205,8 @@ def _conversion(theta: float) -> float:
 def _smallest(value: Callable[[float], float]) -> float:
     """Find about where a function of θ > 0 is smallest, first on a grid and then closer.
 
-    Left of that place it falls, right of it it grows, and is infinite or NaN from some θ on.
+    The function falls up to that place and grows from there on, to infinity or NaN. Each θ gives a
+    bound, so that a place that is missed costs accuracy alone.
     """
     grid = np.geomspace(1e-4, 1e10, 57)
     first, last = 0, grid.size - 1

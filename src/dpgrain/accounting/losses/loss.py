@@ -165,7 +165,7 @@ class Loss:
         best, smallest = self, math.inf
         # Closed forms come first, so that what a quick look finds far above them is not composed.
         for loss in sorted(
-            self._alternatives, key=lambda loss: bool(loss.pairs) and not loss._closed
+            self._alternatives, key=lambda loss: bool(loss.pairs) and loss._closed is None
         ):
             rest = _left(delta, loss.leak)
             if smallest == 0 or loss._hopeless(rest, smallest):
@@ -181,7 +181,11 @@ class Loss:
         Args:
             delta: the δ at which the bound is chosen; the bound holds everywhere.
         """
-        return replace(self._best(delta)[1], others=())
+        epsilon, best = self._best(delta)
+        if epsilon == 0:
+            # Several bounds may give 0 at this δ; the best of them gives it at the smallest one.
+            best = min(self._alternatives, key=lambda loss: loss._delta(0.0))
+        return replace(best, others=())
 
     def _hopeless(self, rest: float, known: float) -> bool:
         """Return whether even a quick bound, seldom twice the answer, is far above a known ε."""
