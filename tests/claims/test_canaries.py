@@ -82,9 +82,9 @@ class Case:
                 return other
         return {**asked, "unit": dg.User()}
 
-    def publish(self, folder: Path, publisher: Publisher | None = None) -> Any:
-        """Publish under watch, by a publisher of other rows if one is given; None if nothing is."""
-        publisher = publisher or self.publisher(folder)
+    def publish(self, folder: Path) -> Any:
+        """Publish under watch; None where nothing is published."""
+        publisher = self.publisher(folder)
 
         def act() -> Any:
             with _ending(self.ends, folder):
@@ -126,10 +126,10 @@ def cases(strength: int | None) -> list[Case]:
     return [Case(**each) for each in found]
 
 
-def faults_of(case: Case, folder: Path, publisher: Publisher | None = None) -> Iterator[str]:
-    """Where something that rows hold turns up, of a publisher of other rows if one is given."""
+def faults_of(case: Case, folder: Path) -> Iterator[str]:
+    """Where something that rows hold turns up."""
     try:
-        result = case.publish(folder, publisher)
+        result = case.publish(folder)
     except Fault as fault:
         yield str(fault)
         return
@@ -193,6 +193,23 @@ class Elsewhere(Canaries):
         return table
 
 
+@dataclass(frozen=True)
+class CaseElsewhere(Case):
+    """One release of rows that another program holds.
+
+    Args:
+        source_of: the rows as that program holds them.
+    """
+
+    source_of: Sources = field(kw_only=True, repr=False)
+
+    def publisher(self, folder: Path) -> Publisher:
+        """The function, with the rows."""
+        del folder
+        breaks = self.ends == "cannot be read"
+        return publishers(Elsewhere.some(breaks=breaks, source_of=self.source_of))[self.name]
+
+
 @pytest.fixture(scope="module", params=["Spark", "PostgreSQL"])
 def source_of(request: pytest.FixtureRequest) -> Iterator[Sources]:
     """Where rows are held, if that program is there."""
@@ -226,9 +243,7 @@ def source_of(request: pytest.FixtureRequest) -> Iterator[Sources]:
 def test_nothing_of_a_row_is_said_by_spark_or_a_database(
     name: str, ends: str, source_of: Sources, tmp_path: Path, temporary: Path
 ) -> None:
-    rows = Elsewhere.some(breaks=ends == "cannot be read", source_of=source_of)
-    case = Case(name, "elsewhere", "another", ends)
-    faults = list(faults_of(case, tmp_path, publishers(rows)[name]))
+    faults = list(faults_of(CaseElsewhere(name, ends=ends, source_of=source_of), tmp_path))
     assert not faults, "\n".join(faults)
 
 

@@ -665,8 +665,6 @@ def answers_or_refuses(
         return
     (temporary := tmp_path / "temporary").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(temporary))
-    # An odd word may be the name of a file, which is written here.
-    monkeypatch.chdir(tmp_path)
 
     @settings(max_examples=each, suppress_health_check=_SHARED, database=None)
     @given(st.data())
@@ -675,6 +673,18 @@ def answers_or_refuses(
 
     call()
     assert not left_behind(temporary)
+
+
+def found(name: str, method: str, parameter: str, odd: str) -> Any:
+    """Make a call of a list of those that were found; return its result, or None if it is refused.
+
+    Args:
+        name: the name of something public.
+        method: a method of it, or nothing.
+        parameter: what is odd of the first call that is shown.
+        odd: the odd value, by its name.
+    """
+    return watched(Call(name, first(name, method), {parameter: odd}))
 
 
 def first(name: str, method: str) -> int:

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 from tests.fuzz import calls, test_readers, test_words
-from tests.fuzz.watch import watched
 
 PUBLIC = calls.public()
 
@@ -120,11 +119,8 @@ FOUND: tuple[tuple[str, str, str], ...] = (
 
 
 @pytest.mark.parametrize(("name", "parameter", "odd"), FOUND)
-def test_what_was_found_is_refused(
-    name: str, parameter: str, odd: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert watched(calls.Call(name, calls.first(name, ""), {parameter: odd})) is None
+def test_what_was_found_is_refused(name: str, parameter: str, odd: str) -> None:
+    assert calls.found(name, "", parameter, odd) is None
 
 
 # Methods of tables, ledgers and releases.
@@ -184,12 +180,6 @@ FOUND_METHODS: tuple[tuple[str, str, str, str], ...] = (
 
 @pytest.mark.parametrize(("name", "method", "parameter", "odd"), FOUND_METHODS)
 def test_what_methods_were_found_to_do_is_refused(
-    name: str,
-    method: str,
-    parameter: str,
-    odd: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    name: str, method: str, parameter: str, odd: str
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert watched(calls.Call(name, calls.first(name, method), {parameter: odd})) is None
+    assert calls.found(name, method, parameter, odd) is None

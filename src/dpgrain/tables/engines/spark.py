@@ -42,7 +42,7 @@ from dpgrain.tables.engines.sources import (
     Source,
     TypedSource,
 )
-from dpgrain.tables.engines.spark_session import Session, is_frame, quiet
+from dpgrain.tables.engines.spark_session import Session, is_frame, planning
 from dpgrain.tables.engines.spark_source import SparkSource
 from dpgrain.tables.engines.spark_tasks import (
     KEYS,
@@ -111,7 +111,7 @@ class Spark:
     def _distinct(self, rows: Rows, keys: Sequence[str], value: str | None = None) -> Groups:
         step("looking for groups")
         used = [*keys, *([] if value is None else [value])]
-        with quiet():
+        with planning():
             asked = self._asked(rows, used, Distinct(tuple(keys), value)).distinct()
         result = self._session.collect(asked, self._name)
         return Groups.of(keys, [whole(column) for column in result.columns])
@@ -185,7 +185,7 @@ class Spark:
         """
         size = int(np.prod(shape))
         if count_of_slices(size) > _FEW_SLICES:
-            with quiet():
+            with planning():
                 frame = self._session.map(frame.repartition("slice"), AddSlices(), SUMS)
         result = Slices()
         for batch in self._session.collect(frame, self._name).to_batches():

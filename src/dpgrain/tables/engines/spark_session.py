@@ -19,6 +19,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -68,7 +69,14 @@ class _Unheard(logging.Filter):
         return not _asking.get()
 
 
-_UNHEARD = _Unheard()
+@cache
+def _filter_loggers() -> None:
+    """Have the loggers that may quote rows drop what is logged while the library asks Spark."""
+    unheard = _Unheard()
+    for name in _OF_ERRORS:
+        logger.PySparkLogger.getLogger(name).addFilter(unheard)
+    for name in _OF_MESSAGES:
+        logging.getLogger(name).addFilter(unheard)
 
 
 @contextmanager
@@ -77,10 +85,7 @@ def quiet() -> Iterator[None]:
 
     A warning that Spark does not support a version of pandas, which is not used here, is left out, too.
     """
-    for name in _OF_ERRORS:
-        logger.PySparkLogger.getLogger(name).addFilter(_UNHEARD)
-    for name in _OF_MESSAGES:
-        logging.getLogger(name).addFilter(_UNHEARD)
+    _filter_loggers()
     before = _asking.set(True)
     try:
         with warnings.catch_warnings():

@@ -1,0 +1,13 @@
+"""A folder of its own for each test, as an odd word may be the name of a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Work where files of any name may be written."""
+    monkeypatch.chdir(tmp_path)
