@@ -92,6 +92,14 @@ def draws(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
         monkeypatch.setattr(SystemSource, "words", sampling.same_draws(request.node.nodeid))
 
 
+@pytest.fixture(autouse=True)
+def figures() -> Iterator[None]:
+    """Close what a test has drawn, as matplotlib keeps each figure and warns of many."""
+    yield
+    if (pyplot := sys.modules.get("matplotlib.pyplot")) is not None:
+        pyplot.close("all")
+
+
 @pytest.fixture
 def some_of(request: pytest.FixtureRequest) -> sampling.Some:
     """Shorten a loop inside a search: some of its turns in a sample, half or a number in an audit."""
