@@ -533,17 +533,17 @@ _OF_TORCH = (Reader("checkpoints", _checkpoints, _read_checkpoint, ".pt", share=
 READERS: dict[str, Reader] = {
     reader.name: reader
     for reader in (
-        Reader("csv", _csv, _read_csv, ".csv", share=0.4),
+        Reader("csv", _csv, _read_csv, ".csv", share=0.2),
         Reader(
             "rows of csv",
             _bodies,
             _read_csv,
             ".csv",
-            share=0.4,
+            share=0.2,
             always=True,
             finish=lambda body: b"who,item,x,day\n" + body,
         ),
-        Reader("packed csv", _csv, _read_csv, ".csv.gz", share=0.2, finish=gzip.compress),
+        Reader("packed csv", _csv, _read_csv, ".csv.gz", share=0.1, finish=gzip.compress),
         Reader("parquet", _parquet, _read_parquet, ".parquet", share=0.5),
         Reader(
             "events",

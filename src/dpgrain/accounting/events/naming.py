@@ -81,16 +81,11 @@ class Selection(Event):
         if blocks > 1 and (may_pile_up or several_people):
             # k blocks may pile up on one item. The worst case is k/√t each on t items, and at most k·t
             # items have a smallest holder with t items.
-            piled = (
-                last * self._passes(blocks / math.sqrt(first))
-                for first, last in _stretches(self.max_items)
-            )
-            return min(blocks * max(piled), 1.0)
+            first, last = _stretch_ends(self.max_items)
+            passes = ndtr((blocks / np.sqrt(first) - self.threshold) / self.noise_multiplier)
+            return min(blocks * float((last * passes).max()), 1.0)
         single = selection_leak(self.threshold, self.noise_multiplier, self.max_items)
         return -math.expm1(blocks * math.log1p(-single)) if single < 1 else 1.0
-
-    def _passes(self, value: float) -> float:
-        return float(ndtr((value - self.threshold) / self.noise_multiplier))
 
 
 @dataclass(frozen=True)
@@ -182,7 +177,7 @@ class AdaptiveSelection(Event):
             # Vectors that pile up have norm at most the number of users, on this many items.
             several = _Passing.of(self.threshold, self.noise_multiplier, float(asked.units))
             return or_worst(several.most(float(asked.units * self.max_items)), 1.0)
-        first, last = np.array(_stretches(self.max_items), dtype=np.float64).T
+        first, last = _stretch_ends(self.max_items)
         with np.errstate(all="ignore"):
             goes_on = ndtr((1 / np.sqrt(first) - self.floor) / self.first_noise_multiplier)
         # It grows with the number of items that go on, and is concave in it.
@@ -278,7 +273,7 @@ def selection_leak(threshold: float, noise_multiplier: float, max_items: int) ->
     threshold = _validate.positive(threshold=threshold)
     noise_multiplier = _validate.positive(noise_multiplier=noise_multiplier)
     max_items = _validate.integer(minimum=1, max_items=max_items)
-    first, last = np.array(_stretches(max_items), dtype=np.float64).T
+    first, last = _stretch_ends(max_items)
     # Each count is smaller when there are more items: the first number of a stretch bounds its counts,
     # and the last one bounds how many there are.
     with np.errstate(all="ignore"):
@@ -295,6 +290,14 @@ def _stretches(most: int) -> tuple[tuple[int, int], ...]:
         stretches.append((first, last))
         first = last + 1
     return tuple(stretches)
+
+
+@lru_cache(maxsize=16)
+def _stretch_ends(most: int) -> tuple[FloatArray, FloatArray]:
+    """Return the first numbers of all stretches, and the last ones, which a search asks for often."""
+    first, last = np.array(_stretches(most), dtype=np.float64).T
+    first.flags.writeable = last.flags.writeable = False
+    return first, last
 
 
 @dataclass(frozen=True)
