@@ -170,13 +170,13 @@ def _one_of(event: Event) -> tuple[Event, int]:
 
 
 def _by_curve(loss: Loss) -> bool:
-    return bool(loss.pairs or loss.renyi) or (math.isinf(loss.pure) and math.isfinite(loss.rho))
+    return bool(loss.pairs or loss.renyi) or loss.concentrated > 0
 
 
 def _closed_prices(loss: Loss) -> Iterable[Price]:
     """Yield the prices by closed forms of each known bound on a loss."""
     for bound in (loss, *loss.others):
-        if bound.pairs or bound.renyi or not math.isfinite(bound.pure):
+        if _by_curve(bound) or not math.isfinite(bound.pure):
             continue
         yield Price(mu=math.hypot(bound.mu, pure_mu(bound.pure)), leak=bound.leak)
         if bound.pure > 0:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from scipy.special import ndtr
 
 from dpgrain.accounting import (
     RDP,
@@ -18,6 +19,7 @@ from dpgrain.accounting import (
     Event,
     Gaussian,
     PureDP,
+    SampledGaussian,
     gaussian_delta,
 )
 from dpgrain.accounting.losses.curves import Group
@@ -136,13 +138,97 @@ def test_no_chain_of_gaussians_exceeds_what_is_known_of_their_divergences(
         assert all(order * (steps * mu) ** 2 / 2 <= most * (1 + 1e-9) for order, most in loss.renyi)
         for at in EPSILONS:
             assert gaussian_delta(at, steps * mu) <= loss.delta(at) + 1e-12
-    assert events[0].loss(units, asked, unit).rho == pytest.approx((steps * mu) ** 2 / 2)
+    assert events[0].loss(units, asked, unit).concentrated == pytest.approx((steps * mu) ** 2 / 2)
 
 
 def divergence(one: Array, other: Array, order: float) -> float:
     """The Rényi divergence of two laws on a few points."""
     logs = order * np.log(one) + (1 - order) * np.log(other)
     return float(np.logaddexp.reduce(logs) / (order - 1))
+
+
+def on_points(*means: tuple[float, float]) -> Array:
+    """A mixture ((weight, mean), …) of unit Gaussians, put together on 400 points."""
+    ends = np.concatenate([[-np.inf], np.linspace(-8.0, 12.0, 399), [np.inf]])
+    mass: Array = sum(weight * np.diff(ndtr(ends - mean)) for weight, mean in means)
+    return mass
+
+
+def odds(epsilon: float) -> tuple[Array, Array]:
+    """The two laws of randomised response."""
+    told = np.array([math.exp(epsilon), 1.0]) / (1 + math.exp(epsilon))
+    return told, told[::-1]
+
+
+# Mechanisms of one person, each with two laws of neighbours on few points.
+BESIDE: dict[str, tuple[Event, tuple[Array, Array]]] = {
+    "pure": (PureDP(0.7), odds(0.7)),
+    "much pure": (PureDP(3.0), odds(3.0)),
+    "gaussian": (
+        Gaussian(2.0, Contribution("user")),
+        (on_points((1.0, 0.5)), on_points((1.0, 0.0))),
+    ),
+    "sampled": (
+        SampledGaussian(0.5, 0.1, level="user", sampling="users"),
+        (on_points((0.1, 2.0), (0.9, 0.0)), on_points((1.0, 0.0))),
+    ),
+    "zcdp": (ZCDP(0.02), (on_points((1.0, 0.2)), on_points((1.0, 0.0)))),
+    "leaking": (
+        ApproximateDP(0.2, 1e-3),
+        (
+            np.array([1e-3, *(1 - 1e-3) * odds(0.2)[0], 0.0]),
+            np.array([0.0, *(1 - 1e-3) * odds(0.2)[1], 1e-3]),
+        ),
+    ),
+}
+
+
+def in_bins(one: Array, other: Array) -> list[Array]:
+    """Two laws after outcomes of about the same odds are put together, which hides a little."""
+    loss = np.log(np.maximum(one, 1e-300)) - np.log(np.maximum(other, 1e-300))
+    bins = np.digitize(loss, np.linspace(-20.0, 20.0, 2000))
+    return [np.bincount(bins, law).astype(np.float64) for law in (one, other)]
+
+
+def zcdp_of(one: Array, other: Array) -> float:
+    """The least ρ of two laws on a few points, as near as a thousand orders tell."""
+    orders = 1 + np.geomspace(1e-3, 1e3, 1000)
+    both = ((one, other), (other, one))
+    return 1.001 * max(divergence(*pair, float(at)) / float(at) for at in orders for pair in both)
+
+
+@pytest.mark.proof("search", "ZCDP")
+@pytest.mark.search
+@pytest.mark.parametrize(
+    "names", [names for n in range(4) for names in itertools.combinations(BESIDE, n)], ids=str
+)
+def test_no_law_costs_more_beside_others_than_its_zcdp_allows(names: tuple[str, ...]) -> None:
+    rng, tightest = np.random.default_rng(len(names)), 0.0
+    for scale in (0.3, 2.0):
+        mine = rng.dirichlet(np.full(3, 2.0), 2) + 0.02
+        mine[1] = mine[0] * np.exp(scale * rng.normal(size=3))
+        mine /= mine.sum(axis=1, keepdims=True)
+        event: Event = ZCDP(zcdp_of(*mine), count=1)
+        laws = [mine]
+        for name in names:
+            event = event + BESIDE[name][0]
+            laws.append(np.stack(BESIDE[name][1]))
+        for one, other in ((0, 1), (1, 0)):
+            # The outcomes of all but the last two laws, each with its chance under both neighbours.
+            chances = [np.ones(1), np.ones(1)]
+            for law in laws:
+                chances = [
+                    np.multiply.outer(held, law[at]).ravel()
+                    for held, at in zip(chances, (one, other), strict=True)
+                ]
+                if chances[0].size > 2_000:
+                    chances = in_bins(*chances)
+            for at in EPSILONS:
+                found = float(np.maximum(chances[0] - math.exp(at) * chances[1], 0.0).sum())
+                claimed = event.delta(at)
+                assert found <= claimed * (1 + 1e-9) + 1e-12
+                tightest = max(tightest, found / claimed)
+    assert tightest > 0.05
 
 
 @pytest.mark.proof("search", "RDP")

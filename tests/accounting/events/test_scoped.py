@@ -82,6 +82,7 @@ EVENTS: dict[str, Event] = {
     "sampled": SampledGaussian(2.0, 0.05, 20),
     "sampled wholly": SampledGaussian(3.0, 0.1, 9, sampling="users"),
     "two": Gaussian(5.0) + PureDP(0.05, level="element"),
+    "zcdp": ZCDP(0.01, "element"),
 }
 # Which days each event is of, out of six, as (first, end).
 LAYOUTS: dict[str, list[tuple[int, int]]] = {
@@ -150,6 +151,7 @@ def within(mine: Loss, charged: Loss) -> bool:
         and mine.pure <= charged.pure * little
         and mine.leak <= charged.leak * little
         and mine.rho <= charged.rho * little
+        and mine.concentrated <= charged.concentrated * little
         and all(pairs[kind] >= count for kind, count in kinds_of_pairs(mine).items())
     )
 

@@ -124,8 +124,7 @@ class ZCDP(Event):
 
     def cost(self, asked: Asked) -> Loss:
         steps = asked.steps(self.level, self.relation)
-        rho = self.count * steps * steps * self.rho
-        return Loss(pure=math.inf, rho=rho)
+        return Loss(concentrated=product_up(self.count, steps, steps, self.rho))
 
 
 @dataclass(frozen=True)

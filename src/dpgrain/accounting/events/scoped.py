@@ -233,6 +233,7 @@ def _worst(
         min(largest(lambda loss: loss.leak), 1.0),
         largest(lambda loss: loss.rho),
         _pairs([of[-1] for of in losses], places, slots),
+        concentrated=largest(lambda loss: loss.concentrated),
     )
 
 

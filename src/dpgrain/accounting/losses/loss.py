@@ -22,7 +22,13 @@ from dpgrain.accounting.losses.pairs import (
     Response,
 )
 from dpgrain.accounting.losses.rounding import fails_closed, hypot_up, or_worst, product_up, sum_up
-from dpgrain.accounting.losses.zcdp import renyi_delta, renyi_epsilon, zcdp_delta, zcdp_epsilon
+from dpgrain.accounting.losses.zcdp import (
+    Concentrated,
+    renyi_delta,
+    renyi_epsilon,
+    zcdp_delta,
+    zcdp_epsilon,
+)
 
 if TYPE_CHECKING:
     from dpgrain.accounting.losses import compose
@@ -49,14 +55,16 @@ class Loss:
         rho: the zCDP of the pure part, where it is known to be less than pure²/2; parts add.
         pairs: ((dominating pair, count), …), which are composed numerically.
         renyi: ((order, value), …) of a part of which only Rényi divergences are known; parts add.
+        concentrated: the ρ of a part of which only its zCDP is known; parts add.
         others: other bounds on the same loss; at each ε or δ the smallest counts.
 
     Without pairs the curve is the lower of two that hold: δ(ε) ≤ δ_G(ε − pure; mu) + leak, which is
     exact where only one part is present (for ``pure`` alone it is that of randomised response, the
-    worst ε₀-DP mechanism), and that of (mu²/2 + rho)-zCDP, plus leak, which is less for many pure
-    parts. With pairs it is that of all parts convolved: an upper bound, within about 3e-4 of the
-    exact ε. All hold under adaptive composition. Proofs: docs/theory, "Composition" and "Losses on
-    a grid".
+    worst ε₀-DP mechanism), and that of (mu²/2 + rho + concentrated)-zCDP, plus leak, which is less
+    for many pure parts. Beside a part of which only its zCDP is known, the first is the curve of
+    (mu²/2 + concentrated)-zCDP at ε − pure. With pairs it is that of all parts convolved: an upper
+    bound, within about 3e-4 of the exact ε. All hold under adaptive composition. Proofs: docs/theory,
+    "Composition" and "Losses on a grid".
 
     >>> (Loss(mu=3.0) + Loss(mu=4.0)).mu
     5.0
@@ -71,11 +79,12 @@ class Loss:
     rho: float = math.inf
     pairs: Counted = ()
     renyi: tuple[tuple[float, float], ...] = ()
+    concentrated: float = 0.0
     others: tuple[Loss, ...] = ()
 
     def __post_init__(self) -> None:
         # A NaN counts as infinite, or as given away.
-        for name in ("mu", "pure", "rho"):
+        for name in ("mu", "pure", "rho", "concentrated"):
             object.__setattr__(self, name, or_worst(getattr(self, name)))
         object.__setattr__(self, "leak", or_worst(self.leak, 1.0))
         renyi = tuple((order, or_worst(value)) for order, value in self.renyi)
@@ -116,6 +125,7 @@ class Loss:
             product_up(count, self.rho),
             tuple((pair, count * times) for pair, times in self.pairs),
             tuple((order, product_up(count, value)) for order, value in self.renyi),
+            product_up(count, self.concentrated),
         )
 
     @property
@@ -134,6 +144,7 @@ class Loss:
             # The pairs are sorted, so that the order of events does not matter.
             tuple(sorted(counts.items(), key=repr)),
             _added(self.renyi, other.renyi),
+            sum_up(self.concentrated, other.concentrated),
         )
 
     def delta(self, epsilon: float) -> float:
@@ -225,7 +236,7 @@ class Loss:
     @fails_closed(math.inf)
     def _finite_renyi(self, order: float) -> float:
         """Return the divergence of all but what is given away."""
-        divergence = _at(self.renyi, order) + order * self.mu * self.mu / 2
+        divergence = _at(self.renyi, order) + order * (self.mu * self.mu / 2 + self.concentrated)
         divergence += min(order * self.rho, self.pure) if self.pure > 0 else 0.0
         for pair, count in self.pairs:
             moment = max(pair.log_moment(order - 1), pair.swapped.log_moment(order - 1))
@@ -277,7 +288,8 @@ class Loss:
     @property
     def _by_renyi(self) -> bool:
         """True if Rényi divergences give bounds that the pairs do not."""
-        return bool(self.renyi) or (bool(self.pairs) and self.rho < self.pure * self.pure / 2)
+        less = self.rho < self.pure * self.pure / 2 or self.concentrated > 0
+        return bool(self.renyi) or (bool(self.pairs) and less)
 
     @property
     def _orders(self) -> tuple[tuple[float, float], ...]:
@@ -288,7 +300,7 @@ class Loss:
     @property
     def _closed(self) -> Invertible | None:
         """The closed form of the curve, or None unless there is one pair and it has one."""
-        if len(self.pairs) == 1 and self.pure == 0 and not self.renyi:
+        if len(self.pairs) == 1 and self.pure == self.concentrated == 0 and not self.renyi:
             (pair, count), *_ = self.pairs
             return pair.curve(count, self.mu)
         return None
@@ -299,6 +311,8 @@ class Loss:
             parts.append((Mixtures(((1.0, self.mu),), ((1.0, 0.0),)), 1))
         if 0 < self.pure <= LARGEST_SHIFT:
             parts.append((Response(self.pure), 1))
+        if self.concentrated > 0:
+            parts.append((FromCurve(Concentrated(self.concentrated)), 1))
         return _Composed(
             tuple(parts),
             self.mu if self.mu > LARGEST_SHIFT else 0.0,
@@ -307,16 +321,19 @@ class Loss:
 
     @property
     def _zcdp(self) -> float:
-        return self.mu * self.mu / 2 + self.rho
+        return self.mu * self.mu / 2 + self.rho + self.concentrated
 
     @property
     def _concentrates(self) -> bool:
         """True if the zCDP curve may be the lower one; for a single part the direct curve is exact."""
         alone = not self.pairs and not self.renyi
-        return alone and self.pure > 0 and (self.mu > 0 or self.rho < self.pure * self.pure / 2)
+        several = self.mu > 0 or self.concentrated > 0
+        return alone and self.pure > 0 and (several or self.rho < self.pure * self.pure / 2)
 
     def _direct_delta(self, epsilon: float) -> float:
-        """Return δ of the direct curve, δ_G(ε − pure; mu), without the delta mass."""
+        """Return δ of the direct curve at ε − pure, without the delta mass."""
+        if self.concentrated > 0:
+            return zcdp_delta(_left(epsilon, self.pure), self.mu * self.mu / 2 + self.concentrated)
         if self.mu == 0:
             return self._pure_delta(epsilon)
         if self.pure == math.inf:
@@ -327,6 +344,9 @@ class Loss:
         """Return the smallest ε ≥ 0 at which the direct curve is at most ``rest``."""
         if self.pure == math.inf:
             return math.inf
+        if self.concentrated > 0:
+            zcdp = self.mu * self.mu / 2 + self.concentrated
+            return sum_up(self.pure, zcdp_epsilon(rest, zcdp))
         if self._direct_delta(0.0) <= rest:
             return 0.0
         if self.mu > 0:

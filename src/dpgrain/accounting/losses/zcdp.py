@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from dpgrain.accounting.losses.gaussian import bisect
 
@@ -61,6 +62,29 @@ def zcdp_epsilon(delta: float, rho: float) -> float:
     t = bisect(enough, 0.0, _doubled(enough))[1]
     terms = ((1 + t) * rho, -math.log1p(1 / t), target / t, -math.log1p(t) / t)
     return max(sum(terms) + _EPSILON_ROUNDING * sum(map(abs, terms)), 0.0)
+
+
+@dataclass(frozen=True)
+class Concentrated:
+    """The curve of a mechanism of which only its zCDP is known.
+
+    Args:
+        rho: its ρ, above 0.
+    """
+
+    rho: float
+
+    def delta(self, epsilon: float) -> float:
+        """Return δ at ε, rounded up."""
+        return zcdp_delta(epsilon, self.rho)
+
+    def epsilon(self, delta: float) -> float:
+        """Return the smallest ε ≥ 0 at δ, rounded up."""
+        return zcdp_epsilon(delta, self.rho)
+
+    def bounds(self, delta: float) -> tuple[float, float]:
+        """Return 0, since nothing is known from below, and the smallest ε at δ."""
+        return 0.0, self.epsilon(delta)
 
 
 def renyi_delta(epsilon: float, orders: Sequence[tuple[float, float]]) -> float:
