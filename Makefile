@@ -41,9 +41,9 @@ oldest:
 	.venv-oldest/bin/pytest -n auto tests/torch -k 'trainer or families or losses or columns'
 
 # More of each search, spread evenly over its cases, and more random examples; and the programs that
-# stand beside the package.
+# stand beside the package. `make docs` runs all tests of the pages.
 audit: $(VENV)/.dev
-	$(BIN)/pytest -n auto --dist worksteal --search=rest --most=1
+	$(BIN)/pytest -n auto --dist worksteal --search=rest --most=1 --ignore=tests/docs
 	$(BIN)/pytest -n auto --dist worksteal $(BESIDE:%=tests/%)
 
 # All of both, the long statistical and scale tests, and the browser test (needs chromium).

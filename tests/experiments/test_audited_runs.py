@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from scipy import stats
 from tests.claims.publishers import NAMES
+from tests.sampling import sparse
 
 from dpgrain.auditing import scores
 from dpgrain.gradients import linear, records
@@ -112,7 +113,7 @@ def test_half_of_the_noise_is_refuted(name: str) -> None:
 
 @pytest.mark.search
 def test_runs_that_cost_twice_as_much_are_refuted() -> None:
-    one, other, _ = runs.kept(2 * runs.EPSILON, 8000)
+    one, other, _ = runs.kept(2 * runs.EPSILON, 8000 // sparse(2))
     claim = runs.kept(runs.EPSILON, 1)[2].epsilon()
     assert ways.free_epsilon(one, other, 0.0, 1e-3) > claim
 
