@@ -174,7 +174,7 @@ def _remove(*files: Path) -> None:
 
 def guarantee_beside(output: Path) -> Path:
     """Return the file with the guarantee of an output, beside that output."""
-    return output.with_name(f"{output.name}.guarantee.json")
+    return output.parent / f"{output.name}.guarantee.json"
 
 
 def promise_beside(path: Path) -> dict[str, Any] | None:

@@ -12,6 +12,8 @@ import time
 from contextvars import ContextVar, Token
 from types import TracebackType
 
+from dpgrain import _validate
+
 _PATIENCE_SECONDS, _REDRAW_SECONDS = 2.0, 0.1
 
 _in_force: ContextVar[Progress | None] = ContextVar("_in_force", default=None)
@@ -35,6 +37,8 @@ class Progress:
     """
 
     def __init__(self, stages: int, show: bool | None = None) -> None:
+        if show is not None:
+            _validate.truth(progress=show)
         self._stages, self._done, self._text, self._step = stages, 0, "", ""
         self._wanted = sys.stderr.isatty() or _in_notebook() if show is None else show
         self._patience = _PATIENCE_SECONDS if show is None else 0.0

@@ -157,6 +157,22 @@ def sequence(**parameter: object) -> list[object]:
         raise wrong(name, f"must be a list, not {said(value)}.") from None
 
 
+def integers(*, minimum: int, **parameter: object) -> list[int]:
+    """Return the parameter as a list, or raise unless it is a list of whole numbers ≥ minimum.
+
+    What is wrong in a list is not quoted by itself, as the list may be a column of rows.
+    """
+    name, value = _only(parameter)
+    listed = sequence(**parameter)
+    whole = [int(one) for one in listed if not isinstance(one, bool) and isinstance(one, Integral)]
+    if len(whole) < len(listed) or not all(minimum <= one <= _LARGEST_INTEGER for one in whole):
+        raise wrong(
+            name,
+            f"must be whole numbers of at least {minimum}, and at most 10^18, not {said(value)}.",
+        )
+    return whole
+
+
 def path(**parameter: object) -> Path:
     """Return the parameter as a path, or raise unless it is the path of a file or folder."""
     name, value = _only(parameter)

@@ -641,7 +641,9 @@ def calls(draw: st.DrawFn, name: str) -> Call:
         for each in draw(st.lists(st.sampled_from(names), min_size=1, max_size=3, unique=True)):
             is_amount = _is_amount(name, each)
             odd = _SMALL if is_amount else tuple(odd_for(name))
-            is_needed = needed.get(each, True) or (is_amount and _is_of_networks(name))
+            # A minute is the default of what takes as long as is asked.
+            lasts = is_amount and (_is_of_networks(name) or each == "seconds")
+            is_needed = needed.get(each, True) or lasts
             leave_out = () if is_needed else (None,)
             changed[each] = draw(st.sampled_from((*leave_out, *odd)))
     return Call(name, number, changed)

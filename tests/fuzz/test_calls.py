@@ -113,6 +113,27 @@ FOUND: tuple[tuple[str, str, str], ...] = (
     ("dpgrain.planning.plan_counts", "select", "-0.0"),
     ("dpgrain.planning.plan_counts", "unit", "a table"),
     ("dpgrain.planning.plan_shuffle", "noise", "(0, 1)"),
+    ("dpgrain.audit", "units", "text as objects"),
+    ("dpgrain.audit_training", "canaries", "2147483648"),
+    ("dpgrain.elements_per_user", "edges", "text as objects"),
+    ("dpgrain.learn.minimise", "sampling_rate", "1e-320"),
+    ("dpgrain.means.ClippedMean", "bands", "np.array([])"),
+    ("dpgrain.optimize.Affine", "A", "1e-320"),
+    ("dpgrain.optimize.run", "oracle", "a class"),
+    ("dpgrain.papers.element_sensitivity", "blocks", "text as objects"),
+    ("dpgrain.papers.gradient_mapping", "size", "1e-320"),
+    ("dpgrain.papers.least_error", "signed", "np.array([])"),
+    ("dpgrain.planning.plan_bands", "epsilon", "1e-320"),
+    ("dpgrain.planning.plan_gradient", "epsilon", "1e+308"),
+    ("dpgrain.planning.plan_mean", "epsilon", "1e+308"),
+    ("dpgrain.planning.plan_recurrent", "every", "text as objects"),
+    ("dpgrain.planning.plan_select", "epsilon", "9223372036854775808"),
+    ("dpgrain.planning.plan_units", "records", "Fraction(1, 3)"),
+    ("dpgrain.read", "source_env", "True"),
+    ("dpgrain.select", "score", "a series"),
+    ("dpgrain.select", "data", "np.float64(nan)"),
+    ("dpgrain.select", "candidates", "a frame"),
+    ("dpgrain.select", "candidates", "np.array(0.5)"),
     # A list in itself ended the process.
     ("dpgrain.noise.SeededSource", "seed", "a list in itself"),
 )
@@ -129,7 +150,9 @@ FOUND_METHODS: tuple[tuple[str, str, str, str], ...] = (
     ("dpgrain.UserTable", "derive", "columns", "a frame"),
     ("dpgrain.SharedTable", "with_cells", "by", "a frame"),
     ("dpgrain.UserTable", "per_user", "by", "3.7"),
+    ("dpgrain.UserTable", "check", "bounds", "a series"),
     ("dpgrain.UserTable", "join", "columns", "an odd object"),
+    ("dpgrain.UserTable", "where", "year", "np.array(0.5)"),
     ("dpgrain.UserTable", "with_cells", "by", "a long text"),
     ("dpgrain.Ledger", "charge", "again", "a series"),
     ("dpgrain.Ledger", "charge", "mark", "[None, 1]"),
@@ -151,12 +174,15 @@ FOUND_METHODS: tuple[tuple[str, str, str, str], ...] = (
     ("dpgrain.Guarantee", "report", "path", "a long text"),
     ("dpgrain.Guarantee", "report", "path", "1e-320"),
     ("dpgrain.Histogram", "plot", "ax", "a matrix"),
+    ("dpgrain.Histogram", "consistent", "total", "a list in itself"),
     ("dpgrain.Histogram", "order_loss", "truth", "a class"),
     ("dpgrain.Histogram", "save", "path", "'\\x00'"),
     ("dpgrain.Histogram", "save", "path", "text as objects"),
     ("dpgrain.LastingPromise", "renewed", "plan", "1e+308"),
     ("dpgrain.Ledger", "add", "promise", "('a', 'b')"),
     ("dpgrain.Ledger", "create", "promises", "a class"),
+    ("dpgrain.Ledger", "create", "promises", "np.array(0.5)"),
+    ("dpgrain.PlannedReleases", "run", "progress", "np.array([])"),
     ("dpgrain.Ledger", "fullest", "number", "a frame"),
     ("dpgrain.Ledger", "holds", "receipt", "{'a': 1}"),
     ("dpgrain.Ledger", "left", "region", "many names"),
@@ -183,3 +209,17 @@ def test_what_methods_were_found_to_do_is_refused(
     name: str, method: str, parameter: str, odd: str
 ) -> None:
     assert calls.found(name, method, parameter, odd) is None
+
+
+# Calls that ended in other errors, or warned, and work.
+WORKS: tuple[tuple[str, str, str, str], ...] = (
+    ("dpgrain.SharedTable", "where", "item", "datetime.date(2025, 1, 1)"),
+    ("dpgrain.papers.least_error", "", "epsilon", "1e-320"),
+    ("dpgrain.papers.typical_records", "", "largest", "np.int8(3)"),
+    ("dpgrain.shuffle.BlindAnalyzer", "estimate", "reports", "np.int8(3)"),
+)
+
+
+@pytest.mark.parametrize(("name", "method", "parameter", "odd"), WORKS)
+def test_what_was_found_to_end_works(name: str, method: str, parameter: str, odd: str) -> None:
+    assert calls.found(name, method, parameter, odd) is not None

@@ -96,7 +96,7 @@ def audit(
     runs = _validate.integer(minimum=1, runs=runs)
     confidence = _validate.fraction(confidence=confidence)
     _validate.one_of(("made up", "curator"), rows=rows)
-    asked = [_validate.integer(minimum=1, units=count) for count in _validate.sequence(units=units)]
+    asked = _validate.integers(minimum=1, units=units)
     if not asked:
         raise ParameterError("units must name a number of units, such as (1, 2, 4).", name="units")
     table = table_of(query)

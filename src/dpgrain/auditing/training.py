@@ -25,6 +25,8 @@ _SHARES = (1.0, 0.3, 0.1, 0.03)
 # each, of which more than half must show it.
 _FACTORS = (1.05, 1.1, 1.2, 1.5, 2.0, 3.0, 4.0, 8.0, 16.0)
 _TRIES = 5
+# Canaries, at most, as each has an axis of its own.
+_MOST_CANARIES = 1_000_000
 # Length of a canary's gradient, which a clipping bound is below.
 _LENGTH = 1e3
 
@@ -104,6 +106,10 @@ def audit_training(
             name="train",
         )
     canaries = _validate.integer(minimum=2, canaries=canaries)
+    if canaries > _MOST_CANARIES:
+        raise ParameterError(
+            f"canaries must be at most a million, not {canaries:,}.", name="canaries"
+        )
     records = _validate.integer(minimum=1, records=records)
     elements = _validate.integer(minimum=1, elements=elements)
     confidence = _validate.fraction(confidence=confidence)

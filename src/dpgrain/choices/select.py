@@ -169,6 +169,7 @@ def select(
             "unit must be User() without max_elements: a user's mean loss is bounded as it is."
         )
     _validate.one_of(METHODS, method=method)
+    _validate.truth(score=score)
     lower, bound = _range(lower, bound)
     count = _count_of(candidates)
     if method == "repeat":
@@ -311,7 +312,10 @@ def _range(lower: Any, bound: float) -> tuple[float, float]:
 
 def _records(records: tuple[Any, ...]) -> int:
     """Return the number of records."""
-    if not all(hasattr(part, "shape") or isinstance(part, Sized) for part in records):
+    if not all(
+        len(part.shape) > 0 if hasattr(part, "shape") else isinstance(part, Sized)
+        for part in records
+    ):
         raise ParameterError("data must hold something for each record.")
     sizes = {part.shape[0] if hasattr(part, "shape") else len(part) for part in records}
     if len(sizes) != 1:
@@ -526,8 +530,10 @@ def _parts_of(level: Level, n_users: int | None, score: bool) -> Contribution:
 
 def _count_of(candidates: Any) -> int:
     """Check the candidates, and return their number."""
-    named = isinstance(candidates, Mapping)
-    if named or not (hasattr(candidates, "__getitem__") and hasattr(candidates, "__len__")):
+    # Frames and series are read by names, not by places, and an array without axes has none.
+    named = isinstance(candidates, Mapping) or hasattr(candidates, "iloc")
+    listed = hasattr(candidates, "__getitem__") and hasattr(candidates, "__len__")
+    if named or not listed or not len(getattr(candidates, "shape", (1,))):
         raise ParameterError(
             f"candidates must be a sequence, whose order is public, not {type(candidates).__name__}."
         )

@@ -113,8 +113,11 @@ class Ledger(ShownLedger):
         """
         if not isinstance(name, str) or not name.strip():
             raise ParameterError(f"name must be a text, not {_validate.said(name)}.")
-        listed = list(promises) if isinstance(promises, Iterable) else []
-        if not listed or not all(isinstance(one, LastingPromise) for one in listed):
+        # An array without axes says that it can be listed, and cannot.
+        is_listed = isinstance(promises, Iterable) and getattr(promises, "ndim", 1) > 0
+        given = list(promises) if is_listed else []
+        listed = [one for one in given if isinstance(one, LastingPromise)]
+        if not listed or len(listed) < len(given):
             raise ParameterError(
                 "promises must be a list of LastingPromise, such as "
                 "[LastingPromise.of(Element('day'), 1.0, 1e-6)]."

@@ -82,6 +82,8 @@ class ClippedMean(Central):
 
     def __post_init__(self) -> None:
         _validate.plain(self)
+        # Making the event checks the rest.
+        _ = self.event
         if _validate.truth(exact=self.exact) and self.bands != 1:
             raise ParameterError(
                 f"exact must be False with bands = {self.bands}: banded noise is no whole number."
@@ -90,8 +92,11 @@ class ClippedMean(Central):
         _validate.integer(minimum=1, n_users=self.n_users)
         _validate.positive(blocks_per_user=self.blocks_per_user)
         _validate.noise(noise_multiplier=self.noise_multiplier)
-        # Making the event checks the rest.
-        _ = self.event
+        if not self.divisor >= 1e-100:
+            raise ParameterError(
+                "sampling_rate, n_users and blocks_per_user must be larger: their product, by which "
+                f"sums are divided, is {self.divisor:g}."
+            )
 
     @staticmethod
     def calibrate(
@@ -344,7 +349,7 @@ def _event(
     kept: int | None,
 ) -> SampledGaussian | BandedGaussian:
     """Return the event of all rounds of a clipped mean."""
-    if bands == 1:
+    if _validate.integer(minimum=1, bands=bands) == 1:
         return SampledGaussian(
             noise_multiplier, rate, rounds, sampling, "shared", level, max_elements=kept
         )

@@ -146,8 +146,9 @@ class Affine:
 
     def __init__(self, A: ArrayLike, b: ArrayLike | Sequence[float]) -> None:  # noqa: N803
         matrix, right = np.atleast_2d(_fields.numbers(A=A)), np.atleast_1d(_fields.numbers(b=b))
-        if not (np.abs(matrix).max(initial=0) <= 1e100 and np.abs(right).max(initial=0) <= 1e100):
-            raise ParameterError("A and b must lie between -1e100 and 1e100.")
+        sizes = np.abs(np.append(matrix.ravel(), right.ravel()))
+        if not ((sizes == 0) | ((sizes >= 1e-100) & (sizes <= 1e100))).all():
+            raise ParameterError("A and b must be 0, or between 1e-100 and 1e100 in size; rescale.")
         if matrix.ndim != 2 or right.shape != (len(matrix),):
             raise ParameterError(
                 f"A and b must be (c, p) and (c,), not {np.shape(A)} and {np.shape(b)}."

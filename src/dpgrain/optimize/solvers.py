@@ -78,7 +78,7 @@ def run(
     state = solver.init(begin)
     for _ in range(rounds):
         try:
-            gradient = oracle(solver.point(state))
+            gradient = _fields.numbers(oracle=oracle(solver.point(state)))
         except RunEnded:
             break
         state = solver.step(state, gradient)

@@ -60,7 +60,11 @@ def element_sensitivity(
     """
     _validate.function(function=function)
     _validate.one_of(("l2", "l1"), norm=norm)
-    listed = [_validate.sequence(blocks=values) for values in _validate.sequence(blocks=blocks)]
+    cells = _validate.sequence(blocks=blocks)
+    if any(isinstance(values, str | bytes) for values in cells):
+        told = _validate.said(blocks)
+        raise ParameterError(f"blocks must be a list of values for each cell, not {told}.")
+    listed = [_validate.sequence(blocks=values) for values in cells]
     if not listed or any(len(values) == 0 for values in listed):
         raise ParameterError("blocks must name at least one cell and one value for each.")
     order = 1 if norm == "l1" else 2

@@ -34,8 +34,10 @@ def gradient_mapping(
     >>> gradient_mapping(np.array([1.0, 0.0]), np.array([-3.0, 2.0]), 0.5, Box(-1.0, 1.0)).tolist()
     [0.0, 2.0]
     """
-    size = _validate.positive(size=size)
+    size = _validate.scale(size=size)
     theta, gradient = _fields.numbers(theta=theta), _fields.numbers(gradient=gradient)
+    if not all((np.abs(part) <= 1e100).all() for part in (theta, gradient)):
+        raise ParameterError("theta and gradient must lie between -1e100 and 1e100.")
     if theta.shape != gradient.shape or not callable(getattr(domain, "project", None)):
         raise ParameterError(
             "theta and gradient must be as long, and domain one of dpgrain.optimize."

@@ -82,7 +82,7 @@ def typical_records(
             f"not {_validate.said(epsilon)}: beyond that nothing is left, "
             "or nothing is private."
         )
-    if _validate.integer(minimum=1, largest=largest) > 2**40:
+    if (largest := _validate.integer(minimum=1, largest=largest)) > 2**40:
         raise ParameterError(f"largest must be at most 2^40, not {_validate.said(largest)}.")
     whose = Unread.of_all(users, User())
     n = None if n_users is None else _validate.integer(minimum=1, n_users=n_users)

@@ -147,7 +147,13 @@ def checked_promise(
 ) -> tuple[float, float]:
     """Check a promise, and return its ε and δ."""
     _validate.one_of(RELATIONS, relation=relation)
-    return _validate.positive(epsilon=epsilon), _validate.delta(allow_zero=allow_zero, delta=delta)
+    if not 1e-6 <= _validate.positive(epsilon=epsilon) <= 1e6:
+        raise _validate.wrong(
+            "epsilon",
+            f"must lie between 1e-6 and 1e6, not {_validate.said(epsilon)}: beyond that nothing is "
+            "left, or nothing is private.",
+        )
+    return float(epsilon), _validate.delta(allow_zero=allow_zero, delta=delta)
 
 
 def blocks_of(unit: Unit, coordinates: Literal["signed", "nonnegative"]) -> Contribution:

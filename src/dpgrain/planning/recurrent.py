@@ -209,8 +209,8 @@ def plan_recurrent(
     if within is not None:
         within = _at_most(periods, within=_validate.integer(minimum=1, within=within))
     person = _Person(counting, periods, returns)
-    stated = [1, min(7, periods), periods] if every is None else _validate.sequence(every=every)
-    lengths = sorted({_validate.integer(minimum=1, every=length) for length in stated})
+    stated = [1, min(7, periods), periods] if every is None else every
+    lengths = sorted(set(_validate.integers(minimum=1, every=stated)))
     for length in lengths:
         _at_most(periods, every=length)
     schedules = tuple(

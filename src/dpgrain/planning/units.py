@@ -207,15 +207,15 @@ def plan_units(
     epsilon, delta = checked_promise(epsilon, delta, relation)
     n_users = _validate.integer(minimum=1, n_users=n_users)
     cells = _validate.integer(minimum=1, cells=cells)
-    if not 1 <= _validate.positive(elements=elements) <= cells:
+    if not 1 <= (elements := _validate.positive(elements=elements)) <= cells:
         raise ParameterError(
             f"elements must lie between 1 and the number of cells, {cells:,}, not {elements:g}."
         )
-    if not elements <= _validate.positive(records=records) <= 1e9:
+    if not elements <= (records := _validate.positive(records=records)) <= 1e9:
         raise ParameterError(
             f"records must lie between elements ({elements:g}) and 1e9, not {records:g}."
         )
-    if not 1 <= _validate.positive(skew=skew) <= 1e6:
+    if not 1 <= (skew := _validate.positive(skew=skew)) <= 1e6:
         raise ParameterError(f"skew must lie between 1 and 1e6, not {skew:g}.")
     data = _Data(n_users * elements / cells, records / elements, elements, skew)
     units = tuple(

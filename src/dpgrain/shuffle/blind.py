@@ -177,7 +177,7 @@ class BlindAnalyzer:
         Raises:
             ParameterError: if ``reports`` is not a number of devices of one batch.
         """
-        if _validate.integer(minimum=1, reports=reports) > self.plain.size:
+        if (reports := _validate.integer(minimum=1, reports=reports)) > self.plain.size:
             raise ParameterError(
                 f"reports must be at most the {self.plain.size:,} devices of a batch, "
                 f"not {_validate.said(reports)}."

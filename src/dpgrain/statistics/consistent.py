@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from dpgrain import _fields
 from dpgrain._types import FloatArray, IntArray
 from dpgrain.errors import ParameterError
 from dpgrain.statistics.noisy import finite_values, group_codes, values_and_sds
@@ -39,7 +40,9 @@ def consistent(estimate: Any, std_error: Any, total: Any = None, groups: Any = N
     if total is None:
         goal = np.maximum(np.bincount(group, x, minlength=1), 0.0)
     else:
-        goal = finite_values("total", np.atleast_1d(np.asarray(total)), None, sign="total")
+        goal = finite_values(
+            "total", np.atleast_1d(_fields.numbers(total=total)), None, sign="total"
+        )
     if group.size and group.max() >= goal.size:
         raise ParameterError(
             f"total must have one number for each group, so {group.max() + 1}, not {goal.size}."

@@ -263,9 +263,7 @@ def _element_column(by: str | None, unit: Any) -> str:
 
 
 def _checked_edges(edges: Any) -> list[int]:
-    if isinstance(edges, str) or not hasattr(edges, "__iter__"):
-        raise ParameterError(f"edges must be a list of whole numbers, not {_validate.said(edges)}.")
-    limits = [_validate.integer(minimum=1, edges=edge) for edge in edges]
+    limits = _validate.integers(minimum=1, edges=edges)
     if not limits or any(b <= a for a, b in itertools.pairwise(limits)):
         raise ParameterError(
             f"edges must be increasing whole numbers, not {_validate.said(edges)}."

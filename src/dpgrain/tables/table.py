@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from numbers import Real
 from typing import Any, Literal, cast, overload
 
 from dpgrain import _validate
@@ -346,7 +347,8 @@ def _columns(**parameter: Any) -> tuple[str, ...]:
 def _ends(bounds: Any) -> tuple[float, float]:
     """Return the two ends of bounds."""
     ends = _validate.sequence(bounds=bounds)
-    if len(ends) != 2:
+    if len(ends) != 2 or not all(isinstance(end, Real) for end in ends):
+        # What is wrong is not quoted by itself, as it may be a column of rows.
         said = _validate.said(bounds)
         raise ParameterError(f"bounds must be two numbers (low, high), not {said}.", name="bounds")
     low, high = (_validate.real(bounds=end) for end in ends)

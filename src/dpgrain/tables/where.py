@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from dpgrain import _validate
-from dpgrain.errors import ParameterError
+from dpgrain.errors import CareWarning, ParameterError
 from dpgrain.regions import EVERYTHING, Among, Axis, Region, Side, Span, microseconds
 from dpgrain.tables.engines.column_types import DAY, MOMENT, TIMES
 from dpgrain.zones import midnight
@@ -143,6 +143,7 @@ def _warn_of_periods(column: str, labels: Sequence[int | str]) -> None:
                 f"where takes {label!r} as text, which {column!r} must equal; if the column holds "
                 f"days or times, state its type, as types={{{column!r}: 'DATE'}} in dg.read or --type "
                 f"{column}=date.",
+                CareWarning,
                 stacklevel=5,
             )
 
@@ -182,7 +183,7 @@ def _parts(value: Any) -> list[Any]:
     """Return what a column may hold, one by one: a list means any of them."""
     if isinstance(value, str | bytes | tuple | date) or not hasattr(value, "__iter__"):
         return [value]
-    parts = value.tolist() if isinstance(value, np.ndarray) else list(value)
+    parts = np.atleast_1d(value).tolist() if isinstance(value, np.ndarray) else list(value)
     if not parts:
         raise ParameterError("the region holds nothing: where has an empty list; name a value.")
     return parts

@@ -307,6 +307,7 @@ def neighbours_of(
 @pytest.mark.parametrize("relation", sampling_rates.RELATIONS)
 @pytest.mark.parametrize("asked", [*UNITS])
 @pytest.mark.parametrize("k", [1, 2])
+@pytest.mark.parametrize("rate", [1e-6, 5e-3])
 def test_delta_is_not_below_the_chance_that_any_block_that_differs_is_drawn(
     sampling: Any,
     blocks: Any,
@@ -315,9 +316,10 @@ def test_delta_is_not_below_the_chance_that_any_block_that_differs_is_drawn(
     relation: Relation,
     asked: Level,
     k: int,
+    rate: float,
 ) -> None:
     """Noise is so small that a draw of such a block shows, and draws are so rare that δ hides it."""
-    rate, rounds, draw = 1e-6, 3, random.Random(0)
+    rounds, draw = 3, random.Random(0)
     try:
         event = SampledGaussian(0.05, rate, rounds, sampling, blocks, level, max_elements=kept)
         delta = event.delta(
@@ -338,11 +340,14 @@ def test_delta_is_not_below_the_chance_that_any_block_that_differs_is_drawn(
 
 @pytest.mark.parametrize("sampling", ["pairs", "users"])
 @pytest.mark.parametrize("relation", sampling_rates.RELATIONS)
-def test_who_is_hardly_ever_drawn_is_hidden_by_delta(sampling: Any, relation: Relation) -> None:
+@pytest.mark.parametrize("rate", [4.8e-8, 1e-4])
+def test_who_is_hardly_ever_drawn_is_hidden_by_delta(
+    sampling: Any, relation: Relation, rate: float
+) -> None:
     """With noise so small that all is shown of who is drawn, a δ above the chance of it hides them."""
-    event = SampledGaussian(0.0016, 4.8e-8, 10, sampling=sampling)
+    event = SampledGaussian(0.0016, rate, 10, sampling=sampling)
     for k in (1, 2):
-        chance = -math.expm1(10 * k * math.log1p(-4.8e-8))
+        chance = -math.expm1(10 * k * math.log1p(-rate))
         assert event.epsilon(1.001 * chance, relation=relation, units=k, max_elements=2) == 0
     one: dict[str, Any] = {"relation": relation, "max_elements": 1}
     assert event.epsilon(0.4 * chance, **one) > 1e4

@@ -28,7 +28,7 @@ _NEGLIGIBLE_WEIGHT = 1e-60
 # Changed blocks beyond which the loss is bounded without a grid.
 _MOST_BLOCKS = 2000
 # Chance of a draw up to which it is a bound of its own: δ is hardly ever larger.
-_SELDOM = 1e-4
+_SELDOM = 0.05
 # A bound on the relative rounding of a probability.
 _RELATIVE_ROUNDING = 2.0**-40
 

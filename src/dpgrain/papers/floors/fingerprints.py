@@ -45,12 +45,14 @@ def _boxes(epsilon: float, n: int, records: int, dimension: int) -> FloatArray:
 
 def fingerprints_floor(epsilon: float, delta: float, n: int, dimension: int, steps: int) -> float:
     """Return the floor of n clipped vectors with many coordinates, in groups of equal copies."""
-    most = min(n, MOST_COPIES, 2 + math.ceil(8 / (steps * epsilon)))
+    most = min(n, 2 + math.ceil(min(8 / (steps * epsilon), MOST_COPIES)))
     copies = np.unique(np.rint(np.geomspace(1, most, SIZES)))[:, None]
     people = np.floor(np.geomspace(1, n, SIZES)[None, :] / copies)
     # Where groups are larger than n there are no people; these drop out at the end.
     spread = np.sqrt(2 * dimension / (3 * np.maximum(people, 1)))
-    slope = people * np.sinh(np.minimum(steps * copies * epsilon, 700.0))
+    # Where ε is so large that nothing is private, the floor is 0.
+    with np.errstate(over="ignore"):
+        slope = np.maximum(people, 1) * np.sinh(steps * copies * epsilon)
     left = dimension / 3 - 8 * dimension * people * delta_of_steps(epsilon, delta, steps * copies)
     left = np.maximum(left, 0.0)
     # The error is the root of a² + slope·a = left, written without cancellation.

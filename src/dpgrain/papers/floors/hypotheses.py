@@ -83,8 +83,9 @@ def least_excess_of_choice(
 def _told_from_fair(records: int, gaps: FloatArray) -> FloatArray:
     """Return the total variation between records of chance ½ − gap and as many fair ones."""
     low = np.maximum(0.5 - gaps, 1e-300)
-    # From this number of ones on, fair records are the likelier.
-    ones = np.ceil(records * np.log1p(2 * gaps) / np.log((0.5 + gaps) / low))
+    # From about this number of ones on, fair records are the likelier; any number gives a floor.
+    odds = np.log1p(2 * gaps) - np.log1p(-np.minimum(2 * gaps, 1 - 1e-16))
+    ones = np.ceil(records * np.log1p(2 * gaps) / odds)
     ones = np.clip(ones, 1, records)
     told = betainc(ones, records - ones + 1, 0.5) - betainc(ones, records - ones + 1, low)
     # Pinsker's inequality bounds it where gaps are next to nothing.

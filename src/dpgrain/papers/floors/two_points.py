@@ -8,11 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpgrain import _validate
+from dpgrain.errors import ParameterError
 from dpgrain.units import Relation
 
 # Group sizes, up to the largest, that are tried; every one of them gives a valid floor.
 SIZES = 240
 MOST_COPIES = 4096
+# Holders of an item that are counted one by one, at most.
+_MOST_HOLDERS = 10_000_000
 
 
 def least_holders(epsilon: float, delta: float, chance: float = 0.5) -> int:
@@ -24,7 +27,8 @@ def least_holders(epsilon: float, delta: float, chance: float = 0.5) -> int:
         chance: the probability of being named.
 
     Raises:
-        ParameterError: if a parameter is out of range.
+        ParameterError: if a parameter is out of range, or ε and δ are so small that there would have
+            to be more than ten million holders.
 
     Source: the optimal rule of Desfontaines, Voss, Gipson & Mandayam 2022, π_c =
     min(e^ε π_{c−1} + δ, 1 − e^{−ε}(1 − π_{c−1} − δ), 1).
@@ -35,6 +39,13 @@ def least_holders(epsilon: float, delta: float, chance: float = 0.5) -> int:
     epsilon = _validate.positive(epsilon=epsilon)
     delta = _validate.delta(allow_zero=False, delta=delta)
     chance = _validate.fraction(chance=chance)
+    # Without the second half of the rule, which names no more, so many add up to the chance.
+    steps = math.log1p(math.expm1(min(epsilon, 700.0)) * (chance / delta)) / epsilon
+    if steps > _MOST_HOLDERS:
+        raise ParameterError(
+            f"epsilon = {epsilon:g} and delta = {delta:g} are so small that more than ten million "
+            "holders would be needed; choose larger ones."
+        )
     named, holders = 0.0, 0
     while named < chance:
         # Where ε is next to nothing, only δ adds up.
@@ -58,7 +69,7 @@ def delta_of_steps(epsilon: float, delta: float, steps: NDArray[np.float64]) -> 
 def two_points_floor(epsilon: float, delta: float, n: int, apart: float) -> float:
     """Return the floor of n clipped vectors, each of which moves a sum by ``apart``."""
     # If the data sets are more than a few ε apart, their outputs share next to nothing.
-    most = min(n, MOST_COPIES, 2 + math.ceil(8 / epsilon))
+    most = min(n, 2 + math.ceil(min(8 / epsilon, MOST_COPIES)))
     steps = np.unique(np.rint(np.geomspace(1, most, SIZES)))
     shared = 2 * (1 - delta_of_steps(epsilon, delta, steps))
     shared /= np.exp(np.minimum(steps * min(epsilon, 700.0), 700.0)) + 1

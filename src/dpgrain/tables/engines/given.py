@@ -186,6 +186,12 @@ def opened(source: Any, source_env: str | None, table: str | None, query: str | 
             raise ParameterError(
                 "source_env takes the place of source; state one of them.", name="source_env"
             )
+        if not isinstance(source_env, str):
+            raise ParameterError(
+                "source_env must be the name of a variable of the environment, not "
+                f"{_validate.said(source_env)}.",
+                name="source_env",
+            )
         source = _in_environment(source_env)
     elif isinstance(source, str) and source.startswith(POSTGRES):
         source = Address(source)
