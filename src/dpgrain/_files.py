@@ -342,6 +342,8 @@ def check_outputs(
 
 def _known(path: Path) -> set[_Known]:
     """Return what a file is known by: its path, and its device and number where there is one."""
+    if "\0" in str(path):
+        raise DataError(f"{str(path)!r} is no name of a file.")
     known: set[_Known] = {path.resolve()}
     with suppress(OSError):
         result = path.stat()

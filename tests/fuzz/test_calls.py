@@ -129,6 +129,7 @@ FOUND: tuple[tuple[str, str, str], ...] = (
     ("dpgrain.planning.plan_recurrent", "every", "text as objects"),
     ("dpgrain.planning.plan_select", "epsilon", "9223372036854775808"),
     ("dpgrain.planning.plan_units", "records", "Fraction(1, 3)"),
+    ("dpgrain.read", "decimal", "np.array([])"),
     ("dpgrain.read", "source_env", "True"),
     ("dpgrain.select", "score", "a series"),
     ("dpgrain.select", "data", "np.float64(nan)"),

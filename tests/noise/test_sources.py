@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import re
 from typing import Any
 
 import numpy as np
@@ -44,6 +45,21 @@ def test_a_seeded_source_goes_on_where_it_stood(kind: str) -> None:
     source.words(701)
     again = SeededSource.at(source.state())
     np.testing.assert_array_equal(source.words(1000), again.words(1000))
+
+
+@pytest.mark.parametrize(
+    ("kind", "place", "first", "end"), [("MT19937", "pos", 0, 624), ("Philox", "buffer_pos", 0, 4)]
+)
+def test_a_state_beyond_what_was_drawn_ahead_is_refused(
+    kind: str, place: str, first: int, end: int
+) -> None:
+    """NumPy takes it, and reads the memory that lies there, or ends the process."""
+    written = SeededSource(np.random.Generator(getattr(np.random, kind)(3))).state()
+    for inside in (first, end):
+        SeededSource.at(re.sub(rf'"{place}": \d+', f'"{place}": {inside}', written)).words(3)
+    for beyond in (first - 1, end + 1, 241_459_437, -(2**31)):
+        with refuses("state"):
+            SeededSource.at(re.sub(rf'"{place}": \d+', f'"{place}": {beyond}', written))
 
 
 STATE = '{"bit_generator": "MT19937", "state": {"key": %s, "pos": %s}}'

@@ -350,3 +350,10 @@ def test_a_file_joins_tables(tmp_path: Path) -> None:
     path.write_text(told.replace('unit = "user"', 'unit = "record"'), encoding="utf-8")
     with pytest.raises(dg.ParameterError, match="user"):
         dg.plan_releases(path)
+
+
+def test_a_source_that_no_file_can_be_called_is_refused(tmp_path: Path) -> None:
+    text = cases.TABLE + cases.BUDGET + cases.releases("share = 1.0", ["count"])
+    path = cases.written(tmp_path, text.replace("visits.parquet", "visits\\u0000.parquet"))
+    with pytest.raises(dg.DataError, match="is no name of a file"):
+        dg.plan_releases(path)

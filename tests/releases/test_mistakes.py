@@ -37,6 +37,14 @@ def test_all_are_told_once_and_in_order() -> None:
     ]
 
 
+def test_a_long_name_is_cut() -> None:
+    mistakes = Mistakes(Path("releases.toml"))
+    mistakes.add(f"[release.{'9' * 5000}]", "clip must be above 0.")
+    with pytest.raises(ParameterError, match=r"\[release\.9+… clip must be above 0\.$") as told:
+        mistakes.tell()
+    assert len(str(told.value)) < 300
+
+
 def test_the_error_is_of_the_file_unless_only_a_table_or_its_columns_are_wrong() -> None:
     kinds = (SchemaError("by is text."), DataError("it is gone."), ParameterError("clip is 0."))
     for last, error in enumerate(kinds):

@@ -22,6 +22,8 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
+from tests.conftest import shown
+from tests.fuzz.watch import CANARY
 from tests.refusals import refuses
 
 import dpgrain as dg
@@ -297,6 +299,7 @@ def a_file(folder: Path, name: str, content: bytes) -> Path:
         ("rows.xlsx", {}, dg.ParameterError, "must end in .parquet, .csv"),
         ("nowhere.parquet", {}, dg.DataError, "'nowhere.parquet' does not exist; check the path"),
         ("none*.csv", {}, dg.DataError, "does not exist"),
+        ("visits\0.parquet", {}, dg.DataError, "does not exist"),
         ("nowhere/lake", {}, dg.DataError, "no file or folder 'nowhere/lake'; check the path"),
     ],
 )  # fmt: skip
@@ -330,6 +333,15 @@ def test_wrong_files(
     with pytest.raises(dg.DpgrainError, match=words) as caught:
         dg.read(path, **options)
     assert_one_sentence(caught.value)
+
+
+def test_a_first_line_that_is_no_text_is_not_held_by_the_error(tmp_path: Path) -> None:
+    """Of a file without a header the first line is a row."""
+    # The name does not stand in this line, which a traceback shows.
+    path = a_file(tmp_path, "a.csv", CANARY.encode() + b",17 May,\xff\n")
+    with pytest.raises(dg.DataError, match="is it UTF-8 text") as caught:
+        dg.read(path)
+    assert CANARY not in shown(caught.value)
 
 
 def assert_one_sentence(error: BaseException) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from numbers import Integral
 from typing import Any, Protocol, TypeAlias
 
@@ -107,9 +108,21 @@ class SeededSource:
             values = json.loads(state)
             bits = _GENERATORS[values["bit_generator"]]()
             bits.state = values
+            _check_place(bits.state)
         except _fields.MISFITS as error:
             raise ParameterError("state must be what SeededSource.state has returned.") from error
         return SeededSource(np.random.Generator(bits))
+
+
+def _check_place(state: Mapping[str, Any]) -> None:
+    """Raise unless a generator stands inside what it has drawn ahead, as NumPy reads beyond its end."""
+    drawn = {
+        "MT19937": (state["state"].get("pos", 0), 624),
+        "Philox": (state.get("buffer_pos", 0), 4),
+    }
+    place, end = drawn.get(state["bit_generator"], (0, 0))
+    if not 0 <= place <= end:
+        raise ValueError
 
 
 def given(source: Source | None) -> Source:

@@ -9,12 +9,14 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from dpgrain._validate import said
-from dpgrain._wording import counted
+from dpgrain._wording import counted, shorten
 from dpgrain.errors import DataError, DpgrainError, ParameterError, SchemaError
 from dpgrain.releases.spelling import spelled_in_file
 
 # Names at least as alike as this are offered as what was meant.
 _ALIKE = 0.6
+# Letters of the name of a table of the file, at most.
+_LONGEST_PLACE = 80
 
 
 @dataclass
@@ -47,7 +49,7 @@ class Mistakes:
             kind: the error that it is.
         """
         self.kinds.add(kind)
-        line = f"{place} {sentence}".strip()
+        line = f"{shorten(place, _LONGEST_PLACE)} {sentence}".strip()
         if line not in self.lines:
             self.lines.append(line)
 

@@ -25,7 +25,23 @@ ZONE = "Europe/Paris"
 UTC = dt.UTC
 INTEGERS = [0, 1, -1, 7, 2**31, 2**63 - 1, -(2**63), 10**18, None]
 REALS = [0.0, -0.0, 1.5, -2.5, 0.5, 1e308, -1e308, 1e-320, math.nan, math.inf, -math.inf, None]
-TEXTS = ["", "er", "ER", "Äö", "a b ", "  x", "75011", "2025-01-01", None]
+TEXTS = ["", "er", "ER", "Äö", "a b ", "  x", "75011", "2025-01-01", "{0}", None]
+# Texts that mean something in SQL, or in a template of it, as expressions write them.
+ODD = [
+    "'{0}'",
+    "'{1}'",
+    "'{}'",
+    "'{'",
+    "'{{0}}'",
+    '"it\'s"',
+    "'%s'",
+    "'$1'",
+    "'?'",
+    "'--'",
+    "'/*'",
+    "'\\'",
+    "';'",
+]
 DAYS: list[Any] = [
     dt.date(2025, 1, 1),
     dt.date(2024, 12, 30),
@@ -256,7 +272,10 @@ def real(rng: np.random.Generator, depth: int) -> str:
 def truth(rng: np.random.Generator, depth: int) -> str:
     """A random condition."""
     if depth == 0:
-        return str(rng.choice(["b", "known(x)", "known(s)", "s = 'er'", "d >= '2025-01-01'"]))
+        plain = ["b", "known(x)", "known(s)", "s = 'er'", "d >= '2025-01-01'"]
+        return str(
+            rng.choice([*plain, f"s != {rng.choice(ODD)}", f"s in ('er', {rng.choice(ODD)})"])
+        )
     sign = rng.choice(["=", "!=", "<", "<=", ">", ">="])
     return str(
         rng.choice(
@@ -277,15 +296,17 @@ def truth(rng: np.random.Generator, depth: int) -> str:
 def label(rng: np.random.Generator, depth: int) -> str:
     """A random text."""
     if depth == 0:
-        return str(rng.choice(["s", "'er'", "lower(s)", "prefix(s, 2)", "trim(s)"]))
+        return str(
+            rng.choice(["s", "'er'", "lower(s)", "prefix(s, 2)", "trim(s)", rng.choice(ODD)])
+        )
     return str(
         rng.choice(
             [
                 f"lower({label(rng, depth - 1)})",
                 f"prefix({label(rng, depth - 1)}, 3)",
                 f"bins({real(rng, depth - 1)}, 0, 1.5, 1000)",
-                f"if({truth(rng, depth - 1)}, {label(rng, depth - 1)}, 'other')",
-                f"coalesce({label(rng, depth - 1)}, 'none')",
+                f"if({truth(rng, depth - 1)}, {label(rng, depth - 1)}, {rng.choice(ODD)})",
+                f"coalesce({label(rng, depth - 1)}, {rng.choice(ODD)})",
             ]
         )
     )
@@ -451,3 +472,18 @@ def test_a_call_with_a_text_in_braces() -> None:
     made = Derived.of_text("s = '{0}'", KINDS)
     assert by_duckdb("s = '{0}'", pa.table({"s": ["{0}", "x"]})) == [True, False]
     assert made.text == str(Call("=", (Column("s"), Constant("{0}"))))
+
+
+@pytest.mark.parametrize("odd", ODD)
+def test_a_text_is_never_read_as_sql(odd: str) -> None:
+    """A condition once stood in a template, whose places its texts could hold."""
+    table = pa.table({"s": ["{0}", "x", "'"]})
+    for text in (
+        f"if(s = {odd} or s = '{{0}}', {odd}, ' || (SELECT max(s) FROM rows_of) || ')",
+        f"if(s != {odd}, ' || (SELECT max(s) FROM rows_of) || ', {odd})",
+        f"coalesce(if(s = {odd}, s, {odd}), ' = s or s = ')",
+        f"prefix(lower(if(s in ('{{1}}', {odd}), s, ' || s || ')), 40)",
+    ):
+        node = parsed(text)
+        expected = [by_python(node, row) for row in table.to_pylist()]
+        assert by_duckdb(text, table) == expected, text

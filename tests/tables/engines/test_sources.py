@@ -331,7 +331,7 @@ def test_lines_that_are_dropped_are_told_to_the_curator(types: Any, tmp_path: Pa
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"decimal": ";"}, "decimal must be '.' or ',', not ';'"),
+        ({"decimal": ";"}, "decimal must be one of '.', ',', not ';'"),
         ({"types": {"nothing": "DOUBLE"}}, "types names column 'nothing', which"),
         ({"types": {"x": "number"}}, "'x' the type 'number'; give an SQL type"),
         ({"types": {"y": "DATE"}}, "'y' the type 'DATE', but it has type DOUBLE already"),

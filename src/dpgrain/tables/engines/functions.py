@@ -415,24 +415,39 @@ def _if(reading: Reading, node: Call, parts: list[Typed]) -> Typed:
     if len(parts) != 3:
         raise reading.wrong("'if' is of a condition and two values, as if(amount > 0, 'in', 'out')")
     reading.require(node, parts[:1], (TRUTH,))
-    return _one_of(reading, node, parts[1:], f"CASE WHEN {parts[0].sql} THEN {{0}} ELSE {{1}} END")
+    condition = parts[0].sql
+
+    def chosen(one: str, other: str) -> str:
+        return f"CASE WHEN {condition} THEN {one} ELSE {other} END"
+
+    return _one_of(reading, node, parts[1:], chosen)
 
 
 def _coalesce(reading: Reading, node: Call, parts: list[Typed]) -> Typed:
     if len(parts) != 2 or parts[1].constant is None:
         raise reading.wrong("'coalesce' is of a value and a constant, as coalesce(kind, 'other')")
-    return _one_of(reading, node, parts, "coalesce({0}, {1})")
+    return _one_of(reading, node, parts, "coalesce({}, {})".format)
 
 
-def _one_of(reading: Reading, node: Call, parts: list[Typed], sql: str) -> Typed:
-    """Return one of two values of a type."""
+def _one_of(
+    reading: Reading, node: Call, parts: list[Typed], sql: Callable[[str, str], str]
+) -> Typed:
+    """Return one of two values of a type.
+
+    Args:
+        reading: where they are read.
+        node: the call.
+        parts: the two values.
+        sql: makes the SQL of theirs. It is a function, as texts of the caller's in a template could
+            hold places of it, and what fills them would be read as SQL.
+    """
     one, other = _alike(reading, node, parts)
     kinds = {part.kind for part in parts}
     kind = REAL if kinds == set(_NUMBERS) else DAY if DAY in kinds else parts[0].kind
     values = None
     if all(part.values is not None for part in parts):
         values = tuple(dict.fromkeys(value for part in parts for value in part.values or ()))
-    return Typed(kind, sql.format(one, other), values=values)
+    return Typed(kind, sql(one, other), values=values)
 
 
 def _known(reading: Reading, node: Call, parts: list[Typed]) -> Typed:

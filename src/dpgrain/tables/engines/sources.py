@@ -766,10 +766,7 @@ def typed(
         SchemaError: if it has no such column, or one that is not text.
         ParameterError: if a type is unknown, or the decimal mark or the form of days is.
     """
-    if decimal not in (".", ","):
-        raise ParameterError(
-            f"decimal must be '.' or ',', not {_validate.said(decimal)}.", name="decimal"
-        )
+    _validate.one_of((".", ","), decimal=decimal)
     _validate.one_of(tuple(DATES), dates=dates)
     types = _validate.mapping(types=types)
     if not types:
@@ -950,8 +947,9 @@ def _csv_header(path: str, delimiter: str) -> list[str]:
         # Only the first line is judged: what stands behind it is somebody's.
         line = _first_line(path)
         header = next(csv.reader([line.decode()], delimiter=delimiter), [])
-    except (OSError, UnicodeError, csv.Error) as error:
-        raise DataError(f"The file {path!r} cannot be read; is it UTF-8 text?") from error
+    except (OSError, UnicodeError, csv.Error):
+        # An error of decoding holds the line, which is a row where a file has no header.
+        raise_alone(DataError(f"The file {path!r} cannot be read; is it UTF-8 text?"))
     splitter = Splitter(delimiter)
     if splitter.ends(line + b"\n")[0] < 0 or splitter.odd:
         remedy = "put quotes around whole names, and double those inside"
