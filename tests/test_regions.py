@@ -186,6 +186,20 @@ def test_moments_are_counted_in_utc() -> None:
     assert microseconds(plain) - microseconds(ahead) == 2 * 3600 * 10**6
 
 
+def test_labels_are_a_list_of_texts_that_can_be_written() -> None:
+    for wrong, word in ((-1, "list"), ("ab", "list"), (("\ud800",), "UTF-8"), ((0.5,), "whole")):
+        with refuses("labels", word):
+            Among(wrong)  # type: ignore[arg-type]
+
+
+def test_ends_beyond_calendars_are_written() -> None:
+    side = Side("at", Span("time", 5, 10**40))
+    assert (
+        str(Region((side,))) == "at from 1970-01-01 00:00:00.000005 to 9999-12-31 23:59:59.999999"
+    )
+    assert "0001-01-01" in str(Region((Side("at", Span("date", -(10**40), 0)),)))
+
+
 def test_too_many_classes_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dpgrain.regions._MOST_ATOMS", 3)
     with refuses("regions", "3"):

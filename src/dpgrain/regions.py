@@ -26,6 +26,8 @@ Axis: TypeAlias = Literal["whole", "date", "time", "instant"]
 _EPOCH = datetime(1970, 1, 1)
 #: The microseconds of a day.
 DAY = 24 * 60 * 60 * 10**6
+# Microseconds since 1970 of the first moment of the year 1, and of that after the year 9999.
+_FIRST, _END = -62_135_596_800_000_000, 253_402_300_800_000_000
 # Type of a column, unless a side says another.
 _USUAL = {
     "whole": "BIGINT",
@@ -107,10 +109,7 @@ class Among:
 
     def __post_init__(self) -> None:
         _validate.truth(but=self.but)
-        labels = {
-            label if isinstance(label, str) else _whole_number("labels", label)
-            for label in self.labels
-        }
+        labels = {_label(label) for label in _validate.sequence(labels=self.labels)}
         ordered = sorted(labels, key=lambda label: (isinstance(label, str), label))
         object.__setattr__(self, "labels", tuple(ordered))
 
@@ -138,6 +137,17 @@ class Among:
         """Return the labels that another set lacks, in at most one part."""
         left = self.both(Among(other.labels, but=not other.but))
         return (left,) if left else ()
+
+
+def _label(value: Any) -> int | str:
+    """Return a label: a text that can be written, or a whole number."""
+    if not isinstance(value, str):
+        return _whole_number("labels", value)
+    if not _validate.is_written(value):
+        raise ParameterError(
+            f"labels must be text that UTF-8 can hold, not {_validate.said(value)}.", name="labels"
+        )
+    return value
 
 
 def _whole_number(name: str, value: Any) -> int:
@@ -529,7 +539,7 @@ def _ends_in_words(span: Span) -> tuple[str, str]:
     def shown(value: int) -> str:
         if span.axis == "whole":
             return str(value)
-        time = _EPOCH + timedelta(microseconds=value)
+        time = _EPOCH + timedelta(microseconds=min(max(value, _FIRST), _END - 1))
         return time.date().isoformat() if daily else time.isoformat(" ")
 
     first = "" if span.low is None else shown(span.low)

@@ -98,6 +98,15 @@ def test_a_seed_is_not_written(tmp_path: Path) -> None:
     assert not load(path).guarantee_.private
 
 
+def test_a_classifier_without_classes_is_damaged(tmp_path: Path) -> None:
+    few = learn.LogisticRegression(classes=[0, 1], rounds=2)
+    path = models.save(few.fit(ROWS, np.arange(len(ROWS)) % 2), tmp_path / "model.json")
+    # The classes are a parameter, too, which is no list here.
+    _change(path, classes=None)
+    with pytest.raises(ParameterError, match="is damaged"):
+        load(path)
+
+
 def _change(path: Path, **values: Any) -> None:
     path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
 
@@ -124,6 +133,7 @@ def _change(path: Path, **values: Any) -> None:
             {"parameters": {**learn.LinearRegression().get_params(), "feature_bound": "x"}},
             "damaged",
         ),
+        ({"tuned": {"feature_bound": 1e-320}}, "is damaged"),
     ],
     ids=lambda v: str(v)[:40],
 )

@@ -60,6 +60,9 @@ def test_caps_that_keep_no_promise_are_refused() -> None:
     values = {**cases.USERS.to_dict(), "caps": {"pure": 0.0, "mu": 0.3, "leak": 1e-7}}
     with refuses("caps", "promise"):
         LastingPromise.from_dict(values)
+    less = {**cases.USERS.to_dict(), "caps": {"pure": -1e30, "mu": 0.2, "leak": 1e-7}}
+    with refuses("pure", "at least 0"):
+        LastingPromise.from_dict(less)
 
 
 @pytest.mark.parametrize(

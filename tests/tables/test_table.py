@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import gzip
+import io
 import logging
 import subprocess
 import sys
@@ -311,6 +312,16 @@ def test_wrong_parameters(
     assert_one_sentence(caught.value)
 
 
+def _parquet_of(column: str) -> bytes:
+    held = io.BytesIO()
+    pq.write_table(pa.table({column: [1, 2]}), held)
+    return held.getvalue()
+
+
+# A file of one column, whose name has a byte that no UTF-8 text has once it is replaced.
+NAMED = _parquet_of("named")
+
+
 @pytest.mark.parametrize(
     ("name", "content", "options", "words"),
     [
@@ -324,6 +335,7 @@ def test_wrong_parameters(
         ("A.CSV.GZ", gzip.compress(b"who,word\n", mtime=0), {"user": "what"}, "it has who, word"),
         ("a.parquet", b"", {}, "cannot be read"),
         ("a.parquet", b"PAR1 this is no parquet", {}, "cannot be read"),
+        ("a.parquet", NAMED.replace(b"named", b"n\xe5med"), {}, "a column that is no UTF-8 text"),
     ],
 )
 def test_wrong_files(

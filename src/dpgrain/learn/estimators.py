@@ -417,7 +417,10 @@ def load(path: str | Path) -> LinearModel:
     described = read(path)
     kind = vars(sys.modules[__name__])[described.estimator]
     try:
-        model: LinearModel = kind(**described.parameters)
-        return model.restored(described)
+        model: LinearModel = kind(**described.parameters).restored(described)
+        if hasattr(model, "decision_function"):
+            # A classifier has classes, or cannot predict.
+            _ = model.classes_
+        return model
     except MISFITS as error:
         raise damaged(path) from error

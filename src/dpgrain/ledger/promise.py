@@ -74,6 +74,8 @@ class LastingPromise:
         _fields.check(self)
         _validate.positive(epsilon=self.epsilon)
         _validate.delta(allow_zero=True, delta=self.delta)
+        for name, cap in asdict(self.caps).items():
+            _validate.non_negative(**{name: cap})
         if (self.level == "element") != (self.partition is not None):
             raise ParameterError(
                 f"partition must be given for elements and for nothing else, not for {self.level}s."

@@ -63,7 +63,7 @@ def schema_of(path: str) -> Hashable | None:
     """
     try:
         footer = pq.read_metadata(path)
-    except (pa.ArrowException, OSError):
+    except (pa.ArrowException, OSError, UnicodeError):
         return None
     # Its first line names the object, which differs from file to file.
     columns = str(footer.schema).partition("\n")[2]

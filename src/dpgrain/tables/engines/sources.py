@@ -613,10 +613,15 @@ def _footer(path: str) -> dict[str, str]:
     """Return column name → type of a Parquet file.
 
     Raises:
-        SchemaError: if names are alike.
+        SchemaError: if names are alike, or one is no text.
     """
-    with schema_reader() as connection:
-        kinds = described(connection, _parquet([path]))
+    try:
+        with schema_reader() as connection:
+            kinds = described(connection, _parquet([path]))
+    except (RuntimeError, UnicodeError):
+        raise_alone(
+            SchemaError(f"The file {path!r} names a column that is no UTF-8 text; rename it.")
+        )
     if any(_RENAMED.search(name) for name in kinds):
         # DuckDB renames the second of two names that it holds to be one.
         require_names(names_of(path), f"The file {path!r}")
