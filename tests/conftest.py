@@ -102,7 +102,7 @@ def figures() -> Iterator[None]:
 
 @pytest.fixture
 def some_of(request: pytest.FixtureRequest) -> sampling.Some:
-    """Shorten a loop inside a search: some of its turns in a sample, half or a number in an audit."""
+    """Shorten a loop inside a search: a fifth of its turns in a sample, a third in an audit."""
     return sampling.shortened(request.node.nodeid, _part(request.config))
 
 

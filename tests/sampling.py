@@ -41,7 +41,7 @@ _ON_EACH = 0.7
 _LISTED = 0.4
 
 # Of examples and of turns of a loop a part tries one in this many, and no fewer than are worth a start.
-_ONE_IN: dict[str, int] = {"sample": 5, "rest": 2, "all": 1}
+_ONE_IN: dict[str, int] = {"sample": 5, "rest": 3, "all": 1}
 _FEWEST_EXAMPLES = 15
 _FEWEST_TURNS = 4
 
@@ -75,7 +75,7 @@ class Some(Protocol):
     """What shortens a loop."""
 
     def __call__(self, turns: Iterable[Any], audit: int | None = None) -> list[Any]:
-        """Draw some turns of a loop, in their order; in an audit at most so many, or half of them."""
+        """Draw some turns of a loop, in their order; in an audit at most so many, or a third."""
 
 
 def shortened(name: str, part: Part) -> Some:
