@@ -481,6 +481,9 @@ def test_a_text_is_never_read_as_sql(odd: str) -> None:
     for text in (
         f"if(s = {odd} or s = '{{0}}', {odd}, ' || (SELECT max(s) FROM rows_of) || ')",
         f"if(s != {odd}, ' || (SELECT max(s) FROM rows_of) || ', {odd})",
+        # This one has told how many rows there are.
+        f"if(s = '{{0}}', ') THEN s END) || (SELECT count(*)::VARCHAR FROM rows_of) || "
+        f"TRY(CASE WHEN (1 = 1 or s = ', {odd})",
         f"coalesce(if(s = {odd}, s, {odd}), ' = s or s = ')",
         f"prefix(lower(if(s in ('{{1}}', {odd}), s, ' || s || ')), 40)",
     ):
