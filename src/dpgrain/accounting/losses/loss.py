@@ -106,9 +106,12 @@ class Loss:
             return self._plus(other)
         sums = [one._plus(two) for one in mine for two in theirs]
         if len(sums) > _MOST_ALTERNATIVES:
-            # Every sum is a bound, so we may keep those of the alternatives at the same place only.
+            # Every sum is a bound, so we may keep some: those of the alternatives at the same place,
+            # and those that give the least away.
             longest = max(len(mine), len(theirs))
-            sums = [mine[i % len(mine)]._plus(theirs[i % len(theirs)]) for i in range(longest)]
+            same = [mine[i % len(mine)]._plus(theirs[i % len(theirs)]) for i in range(longest)]
+            room = max(_MOST_ALTERNATIVES - longest, 0)
+            sums = same + sorted(sums, key=lambda loss: loss.leak)[:room]
         first, *rest = dict.fromkeys(sums)
         return replace(first, others=tuple(rest))
 
@@ -149,7 +152,12 @@ class Loss:
 
     def delta(self, epsilon: float) -> float:
         """The smallest δ at ε in this bound."""
-        return min(loss._delta(epsilon) for loss in self._alternatives)
+        smallest = 1.0
+        for loss in sorted(self._alternatives, key=lambda loss: loss.leak):
+            # No bound is below what it gives away, so that a larger leak need not be composed.
+            if loss.leak < smallest:
+                smallest = min(smallest, loss._delta(epsilon))
+        return smallest
 
     def epsilon(self, delta: float) -> float:
         """The smallest ε ≥ 0 that this bound gives at δ; infinite if there is none."""
@@ -236,7 +244,7 @@ class Loss:
     @fails_closed(math.inf)
     def _finite_renyi(self, order: float) -> float:
         """Return the divergence of all but what is given away."""
-        divergence = _at(self.renyi, order) + order * (self.mu * self.mu / 2 + self.concentrated)
+        divergence = _at(self.renyi, order) + order * self._zcdp_beside
         divergence += min(order * self.rho, self.pure) if self.pure > 0 else 0.0
         for pair, count in self.pairs:
             moment = max(pair.log_moment(order - 1), pair.swapped.log_moment(order - 1))
@@ -321,7 +329,12 @@ class Loss:
 
     @property
     def _zcdp(self) -> float:
-        return self.mu * self.mu / 2 + self.rho + self.concentrated
+        return self.rho + self._zcdp_beside
+
+    @property
+    def _zcdp_beside(self) -> float:
+        """The zCDP of all but the pure part."""
+        return self.mu * self.mu / 2 + self.concentrated
 
     @property
     def _concentrates(self) -> bool:
@@ -333,7 +346,7 @@ class Loss:
     def _direct_delta(self, epsilon: float) -> float:
         """Return δ of the direct curve at ε − pure, without the delta mass."""
         if self.concentrated > 0:
-            return zcdp_delta(_left(epsilon, self.pure), self.mu * self.mu / 2 + self.concentrated)
+            return zcdp_delta(_left(epsilon, self.pure), self._zcdp_beside)
         if self.mu == 0:
             return self._pure_delta(epsilon)
         if self.pure == math.inf:
@@ -345,8 +358,7 @@ class Loss:
         if self.pure == math.inf:
             return math.inf
         if self.concentrated > 0:
-            zcdp = self.mu * self.mu / 2 + self.concentrated
-            return sum_up(self.pure, zcdp_epsilon(rest, zcdp))
+            return sum_up(self.pure, zcdp_epsilon(rest, self._zcdp_beside))
         if self._direct_delta(0.0) <= rest:
             return 0.0
         if self.mu > 0:
