@@ -279,7 +279,7 @@ class _Bare(torch.nn.Module):
 
     def forward(self, x: Any) -> Any:
         """Return what comes out of the layer."""
-        return self.layer.forward(x)
+        return type(self.layer).forward(self.layer, x)
 
 
 RULES: Mapping[type, Rule] = {

@@ -115,7 +115,7 @@ class PrivateLoader:
                 # Nothing in it can be read, and its step is made as others are.
                 self._run.pass_over()
                 continue
-            yield records
+            yield self._run.handed(records)
 
     @property
     def published(self) -> Mapping[str, Any]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
@@ -19,7 +18,6 @@ from torch.utils._pytree import tree_leaves, tree_map
 from dpgrain.errors import ParameterError
 from dpgrain.torch.library import torch
 from dpgrain.torch.precision import half_mean, is_half
-from dpgrain.torch.shared import Copies, plain
 
 functional = torch.nn.functional
 
@@ -44,7 +42,9 @@ class Pass:
     Args:
         records: the number of records of the batch.
         reduction: how the loop's loss adds up the losses of records.
-        around: what a backward pass runs inside of, since layers may be called again in it.
+        around: what runs a backward pass, since layers may be called again in it.
+        is_tracked: True if the loader has handed out the batch, so that it is known which tensors have
+            rows of its records; all tensors with as many rows have them otherwise.
 
     Attributes:
         is_running: True while the backward pass runs: layers take gradients then, and at no other time.
@@ -52,7 +52,8 @@ class Pass:
 
     records: int
     reduction: Reduction
-    around: Callable[[], AbstractContextManager[None]] = nullcontext
+    around: Callable[[Any], None] = lambda total: total.backward()
+    is_tracked: bool = False
     is_running: bool = False
     _was_run: bool = False
 
@@ -71,8 +72,7 @@ class Pass:
             )
         self._was_run = self.is_running = True
         try:
-            with self.around():
-                total.backward()
+            self.around(total)
         finally:
             self.is_running = False
 
@@ -105,24 +105,14 @@ class Pass:
         made.origin = Origin(self, form, why, made._version, _node_of(made), total)
         return made
 
-    def returned(self, out: Any) -> Any:
-        """Return what a network has returned, with outputs in place of tensors.
+    def shared(self, tensor: Any) -> Output:
+        """Return a tensor that the network has returned, and that was not computed from records.
 
         Args:
-            out: tensors, in tuples, mappings and objects with attributes.
+            tensor: the tensor.
         """
-
-        def known(tensor: Any) -> Output:
-            shared, tensor = isinstance(tensor, Copies), plain(tensor)
-            if is_rows(tensor, self.records) and not shared:
-                return self.output(tensor, "rows")
-            why = (
-                f"the module itself has made {_shape(tensor)} of all {self.records} records, as "
-                "models do that are called with labels"
-            )
-            return self.output(tensor, "neither", why)
-
-        return mapped(known, out)
+        why = f"the module has returned {_shape(tensor)} that it has not computed from records"
+        return self.output(tensor, "neither", why)
 
 
 Form: TypeAlias = Literal["rows", "sum", "mean", "neither"]
@@ -161,6 +151,25 @@ class Output(torch.Tensor):
 
     origin: Origin | None = None
 
+    def check_handed(self, of: Pass | None) -> None:
+        """Refuse an input of a network that is not the batch that the loader has handed out last.
+
+        Args:
+            of: the pass of this batch.
+
+        Raises:
+            ParameterError: if records were mixed in it, or it is of another batch.
+        """
+        origin = _origin_of(self)
+        if origin.form == "rows" and origin.of is of:
+            return
+        why = origin.why if origin.form == "neither" else "it is of another batch, or adds records up"
+        raise ParameterError(
+            f"module must be called with the rows of the batch that the loader hands out ({why}): change "
+            "each record by functions of PyTorch that keep records apart, or in the data set.",
+            name="module",
+        )
+
     def __format__(self, spec: str) -> str:
         """Write a number as PyTorch does."""
         with torch._C.DisableTorchFunctionSubclass():
@@ -193,6 +202,18 @@ class Output(torch.Tensor):
                 except _MixesError as error:
                     why = f"{_name(func)}() {error}"
             return _everywhere(func(*args, **kwargs), lambda t: of.output(t, "neither", why))
+
+
+def plain(tensor: Any) -> Any:
+    """Return a tensor without what is known of it.
+
+    Args:
+        tensor: anything.
+    """
+    if isinstance(tensor, Output):
+        with torch._C.DisableTorchFunctionSubclass():
+            return tensor.as_subclass(torch.Tensor)
+    return tensor
 
 
 class _MixesError(Exception):
@@ -292,8 +313,11 @@ def plain_rows(found: Any) -> tuple[Pass | None, Any]:
             raise _refused(origin.why or "records were added up before")
         if origin.of is not origins[0].of:
             raise _refused("outputs of several batches are put together")
-    plain = _everywhere(found, lambda t: t.as_subclass(torch.Tensor))
-    return (origins[0].of if origins else None), plain
+    of = origins[0].of if origins else None
+    unknown = [t for t in _tensors(found) if t.dim() and not isinstance(t, Output)]
+    if of is not None and of.is_tracked and unknown:
+        raise _refused(f"{_shape(unknown[0])} is not known to have a row for each record of the batch")
+    return of, _everywhere(found, lambda t: t.as_subclass(torch.Tensor))
 
 
 # -- what is looked at in a call --
@@ -391,15 +415,29 @@ def _check_reads(func: Any, args: Any, kwargs: Mapping[str, Any]) -> None:
 Rule: TypeAlias = Callable[[Pass, Any, Any, Any], Any]
 
 
-def _check_beside(result: Any, tensors: list[Any]) -> None:
+def _check_beside(of: Pass, result: Any, tensors: list[Any]) -> None:
     """Refuse tensors whose rows are not those of the records that a result has in its rows."""
     if not isinstance(result, torch.Tensor):
         raise _MixesError("returns no tensor with a row for each record")
     for tensor in tensors:
-        if tensor.dim() != result.dim() or not is_rows(tensor, len(result)):
+        if not (_is_beside(of, tensor, result) or _is_one_for_all(of, tensor, result)):
             raise _MixesError(
-                f"puts {_shape(tensor)} beside {_shape(result)}, which is no row for each record"
+                f"puts {_shape(tensor)} beside {_shape(result)}, which is no row for each record of the "
+                "batch"
             )
+
+
+def _is_beside(of: Pass, tensor: Any, like: Any) -> bool:
+    """Return whether a tensor has the rows of the records of another one."""
+    known = isinstance(tensor, Output) or not of.is_tracked
+    return known and tensor.dim() == like.dim() and is_rows(tensor, len(like))
+
+
+def _is_one_for_all(of: Pass, tensor: Any, like: Any) -> bool:
+    """Return whether a tensor was made without the batch, and is the same for each record."""
+    if isinstance(tensor, Output) or not of.is_tracked:
+        return False
+    return tensor.dim() < like.dim() or (tensor.dim() == like.dim() and tensor.shape[0] == 1)
 
 
 def _check_constant(tensor: Any) -> None:
@@ -428,7 +466,7 @@ def _by_entry(of: Pass, func: Any, args: Any, kwargs: Any) -> Any:
     if any(_origin_of(t).form != "rows" for t in tensors if isinstance(t, Output)):
         raise _MixesError("comes after records were added up: do it to each record's loss before")
     result = func(*args, **kwargs)
-    _check_beside(result, tensors)
+    _check_beside(of, result, tensors)
     return of.output(result, "rows")
 
 
@@ -534,13 +572,13 @@ def _gathered(of: Pass, func: Any, args: Any, kwargs: Any) -> Any:
     if len(args) != 3 or kwargs or 0 in _dims(args[1], x):
         raise _MixesError("goes over records: write x.gather(1, places)")
     result = func(*args)
-    _check_beside(result, [x, args[2]])
+    _check_beside(of, result, [x, args[2]])
     return of.output(result, "rows")
 
 
 def _loss(of: Pass, func: Any, args: Any, kwargs: Any) -> Any:
     """Apply a loss of PyTorch's, entry by entry, and add it up as it is asked."""
-    return _lost(of, func, args, kwargs, lambda each: _check_beside(each, _tensors(args)))
+    return _lost(of, func, args, kwargs, lambda each: _check_beside(of, each, _tensors(args)))
 
 
 def _loss_of_classes(of: Pass, func: Any, args: Any, kwargs: Any) -> Any:
@@ -551,7 +589,8 @@ def _loss_of_classes(of: Pass, func: Any, args: Any, kwargs: Any) -> Any:
     that is −100 all the same adds 0 then, and counts.
     """
     x, target = _first(args), args[1]
-    if x.dim() < 2 or not is_rows(target, len(x)):
+    known = isinstance(target, Output) or not of.is_tracked
+    if x.dim() < 2 or not known or not is_rows(target, len(x)):
         raise _MixesError("must have outputs (records, classes, …), and a target for each record")
     by_label = target.dim() == x.dim() - 1
     if by_label:

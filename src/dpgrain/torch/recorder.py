@@ -8,29 +8,22 @@ the same came by a way that nobody recorded, and is refused.
 
 from __future__ import annotations
 
+import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import count, product
-from typing import Any, Protocol
+from typing import Any
 
-from torch.utils._pytree import (
-    keystr,
-    tree_flatten,
-    tree_flatten_with_path,
-    tree_leaves,
-    tree_map,
-    tree_unflatten,
-)
+from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from dpgrain._wording import shorten
 from dpgrain.errors import ParameterError
 from dpgrain.torch import labelled
-from dpgrain.torch.layers import TAKE_HALVES, Rule, own_parameters, rule_of, within_table
+from dpgrain.torch.apart import Apart, again, each_record
+from dpgrain.torch.layers import RULES, TAKE_HALVES, Rule, own_parameters, rule_of, within_table
 from dpgrain.torch.layout import Layout
 from dpgrain.torch.library import torch
-from dpgrain.torch.outputs import Pass, Reduction, alone, is_rows, mapped
-from dpgrain.torch.owners import Owner, copies_of, kept, read
+from dpgrain.torch.outputs import Output, Pass, Reduction, alone, mapped, plain
 from dpgrain.torch.precision import (
     half_mean,
     halves_inputs,
@@ -38,17 +31,25 @@ from dpgrain.torch.precision import (
     whole_products,
 )
 from dpgrain.torch.randomness import randomness_from
-from dpgrain.torch.shared import Copies, Rows, copies_as, plain, rows_as
-from dpgrain.torch.structure import arguments_of, form_of, kept_of, structure_of
-from dpgrain.torch.trial import (
-    FEW_RECORDS,
-    Seen,
-    check_apart,
-    made_up,
-    probe_of,
-    rows_of,
-)
-from dpgrain.torch.uses import Uses, add_use, single
+from dpgrain.torch.structure import form_of, kept_of, structure_of
+from dpgrain.torch.trial import check_same, made_up, repeated
+from dpgrain.torch.uses import Kept, Lookup, Outer, Use, Uses, add_use, single
+
+functional = torch.nn.functional
+# Numbers of records for which a network is tried, at most.
+_MOST_SIZES = 16
+# Dimensions of the inputs of layers that run on the rows of all records at once, by type; the others
+# have theirs in `_dims_of`.
+_DIMS: Mapping[type, int] = {
+    torch.nn.Linear: 2,
+    torch.nn.Embedding: 2,
+    torch.nn.EmbeddingBag: 2,
+    torch.nn.GroupNorm: 2,
+    torch.nn.PReLU: 2,
+    torch.nn.InstanceNorm1d: 3,
+    torch.nn.InstanceNorm2d: 4,
+    torch.nn.InstanceNorm3d: 5,
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,51 +96,11 @@ class Call:
                 add_use(self.uses, parameter, uses[name])
 
 
-class Held(Protocol):
-    """A layer with its trained parameters."""
-
-    layer: Any
-    parameters: Mapping[str, Any]
-
-
-@dataclass(eq=False)
-class _Layer:
-    """A layer with a rule.
-
-    Args:
-        layer: the layer.
-        parameters: its trained parameters, by name.
-    """
-
-    layer: Any
-    parameters: Mapping[str, Any]
-
-
-@dataclass(eq=False)
-class Look:
-    """The input and the gradient of one call of one layer, as seen in a trial.
-
-    Args:
-        name: the name of the layer in the module.
-        x: what went in.
-        gradient: (records, …) the gradient by what came out, of no entries until one arrives.
-    """
-
-    name: str
-    x: Any
-    gradient: Any
-
-    def arrive(self, _x: Any, gradient: Any) -> None:
-        """Keep the gradient."""
-        arrived = gradient.detach().reshape(len(self.x), -1)
-        self.gradient = self.gradient + arrived if self.gradient.numel() else arrived
-
-
 class _Tap(torch.autograd.Function):
     """The identity, whose backward pass hands the gradient to a call."""
 
     @staticmethod
-    def forward(ctx: Any, out: Any, _anchor: Any, x: Any, call: Call | Look) -> Any:
+    def forward(ctx: Any, out: Any, _anchor: Any, x: Any, call: Call) -> Any:
         """Return what came out of a layer, which now asks for a gradient."""
         ctx.call = call
         ctx.save_for_backward(x)
@@ -149,7 +110,7 @@ class _Tap(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Any) -> Any:
         """Hand the gradient to the call, and on to the layer's own input."""
         (gradient,) = gradients
-        call: Call | Look = ctx.call
+        call: Call = ctx.call
         try:
             (x,) = ctx.saved_tensors
         except RuntimeError as error:
@@ -159,7 +120,8 @@ class _Tap(torch.autograd.Function):
                 "go of it (retain_graph=True keeps it).",
                 name="module",
             ) from error
-        call.arrive(x, gradient)
+        with torch._C.DisableTorchFunction():
+            call.arrive(x, gradient)
         return gradient if ctx.needs_input_grad[0] else None, None, None, None
 
 
@@ -167,17 +129,42 @@ class _Lift(torch.autograd.Function):
     """Copies of a parameter for each record, whose gradients are handed to a call."""
 
     @staticmethod
-    def forward(ctx: Any, parameter: Any, _anchor: Any, records: int, call: Call | Look) -> Any:
+    def forward(ctx: Any, copies: Any, _anchor: Any, call: Call) -> Any:
         """Return the copies, which take no room and ask for a gradient."""
         ctx.call = call
-        return copies_of(parameter, records)
+        return copies.detach()
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
         """Hand the gradients of copies to the call, and none to the parameter."""
         (gradient,) = gradients
-        ctx.call.arrive(gradient, gradient)
-        return None, None, None, None
+        with torch._C.DisableTorchFunction():
+            ctx.call.arrive(gradient, gradient)
+        return None, None, None
+
+
+class _CallOf:
+    """The call of a module that is recorded; copies of the module are ordinary ones.
+
+    Args:
+        module: the module.
+        call: what is called in place of the module.
+    """
+
+    def __init__(self, module: Any, call: Callable[..., Any]) -> None:
+        self._module, self._call = module, call
+
+    def __call__(self, *inputs: Any, **keywords: Any) -> Any:
+        return self._call(*inputs, **keywords)
+
+    def __reduce__(self) -> Any:
+        # Copies and pickles are made by this.
+        return _ordinary_call, (self._module,)
+
+
+def _ordinary_call(module: Any) -> Any:
+    """Return the call of a module as PyTorch has it."""
+    return types.MethodType(type(module)._call_impl, module)
 
 
 class _Hook:
@@ -204,8 +191,23 @@ def _nothing(*_inputs: Any, **_keywords: Any) -> None:
     """Do nothing, as the hooks of copies do."""
 
 
+@dataclass(frozen=True, eq=False)
+class _Inputs:
+    """Inputs of a network, as plain tensors.
+
+    Args:
+        inputs: positional and named inputs.
+        are_rows: whether each of their leaves has a row for each record.
+        of: the pass of the batch that the loader has handed out; None if nothing is known of the inputs.
+    """
+
+    inputs: Any
+    are_rows: tuple[bool, ...]
+    of: Pass | None
+
+
 class Recorder:
-    """The hooks on one module, for recording the calls of one forward pass.
+    """The record of the uses of parameters in a pass of one module over a batch.
 
     Args:
         module: the module.
@@ -218,7 +220,7 @@ class Recorder:
         uses: what blocks add to each parameter, after a backward pass of the loss.
 
     Raises:
-        ParameterError: if a layer mixes records, or nothing is known about its parameters.
+        ParameterError: if a layer mixes records by definition.
     """
 
     def __init__(
@@ -231,31 +233,28 @@ class Recorder:
     ) -> None:
         self.module, self.begin = module, begin
         self.uses: Uses = {}
+        self._reduction = reduction
         self._pass = Pass(0, reduction)
+        self._handed: Pass | None = None
         self._layout = Layout(())
-        self._recording = False
-        self._looks: list[Look] | None = None
-        self._anchors: list[Any] = []
+        self._apart: Apart | None = None
+        # Whether the module runs, and whether uses are recorded then.
+        self._is_inside = self._is_trial = self._makes_again = False
+        # The structure of the module that was tried, the numbers of records, and what failed to be rows.
         self._tried: Any = None
-        self._example: Any = None, 0
-        self._before: Mapping[str, _State] = {}
+        self._sizes: set[int] = set()
+        self._mixed: set[int] = set()
+        self._example: tuple[Any, Any, int] | None = None
         self._is_settled = False
-        self._forms: dict[Any, list[Any]] = {}
-        self._kept: Mapping[tuple[str, str], Any] = {}
         self._compared: set[bool] = set()
         found = list(_parts("", module, apart))
         self._layers = {layer: (name, rule) for name, layer, rule in found if rule is not None}
-        self._owners = [Owner(name, layer) for name, layer, rule in found if rule is None]
-        # The module itself is in its forward function already when hooks put copies into it.
-        self._around = [owner for owner in self._owners if owner.layer is module]
-        self._inside = [owner for owner in self._owners if owner.layer is not module]
-        self._own = {id(p) for p in module.parameters() if p.requires_grad}
-        # Inputs of the module that have a row for each record, by where they are.
-        self._given: set[str] | None = None
-        # Labels of the batch that is read, of which the loss of each record is made.
-        self._labels: Any = None
-        self._is_shared = bool(self._owners)
-        self._knows = self._again = False
+        self._owners = [layer for _, layer, rule in found if rule is None]
+        self._trained = {id(p): (p, n) for n, p in module.named_parameters() if p.requires_grad}
+        # Parameters, by id, that a rule takes care of while their layer runs.
+        self.frozen: dict[int, Any] = {}
+        self._put: list[Any] = []
+        self._anchors: list[Any] = []
         self._hooks: list[Any] = []
         self.hook()
 
@@ -267,25 +266,24 @@ class Recorder:
     @property
     def entries(self) -> int:
         """The number of entries of parameters of which each record of a batch has a copy."""
-        return sum(owner.entries for owner in self._owners)
+        copied = [o for o in self._owners if not isinstance(o, torch.nn.Linear | torch.nn.Embedding)]
+        return sum(p.numel() for owner in copied for p in own_parameters(owner).values())
 
     def hook(self) -> None:
-        """Put on the hooks that are there from the start."""
-        module, enter = self.module, _Hook(self._enter)
-        self._hooks = [module.register_forward_pre_hook(enter, with_kwargs=True)]
-        for part in module.modules():
+        """Let calls of the module be recorded."""
+        self.module.__dict__["_call_impl"] = _CallOf(self.module, self._called)
+        for part in self.module.modules():
             if isinstance(part, torch.nn.Embedding | torch.nn.EmbeddingBag):
                 inside = part.register_forward_pre_hook(_Hook(self._inside_table))
                 self._hooks.append(inside)
-            if part is not module:
-                seen = part.register_forward_pre_hook(_Hook(self._seen), with_kwargs=True)
-                self._hooks.append(seen)
-        for layer, (name, rule) in self._layers.items():
-            self._hooks += self._hooks_of(layer, name, rule)
-        self._hooks.append(module.register_forward_hook(_Hook(self._leave), always_call=True))
+        for layer, (name, _rule) in self._layers.items():
+            if layer is not self.module:
+                alone = layer.register_forward_pre_hook(_Hook(self._alone(layer, name)))
+                self._hooks.append(alone)
 
     def remove(self) -> None:
-        """Take the hooks off: the module is an ordinary one again."""
+        """Make the module an ordinary one again."""
+        self.module.__dict__.pop("_call_impl", None)
         for hook in self._hooks:
             hook.remove()
         self._hooks = []
@@ -293,6 +291,22 @@ class Recorder:
     def clear(self) -> None:
         """Forget the last pass."""
         self.uses = {}
+
+    def handed(self, batch: Any, records: int) -> Any:
+        """Return a batch for the loop, whose tensors are known to have a row for each record.
+
+        Args:
+            batch: tensors, in tuples, lists, mappings and objects with attributes.
+            records: the number of records.
+        """
+        of = self._handed = Pass(records, self._reduction, self._in_backward, is_tracked=True)
+        why = "collate_fn has made a tensor that has no row for each record"
+
+        def known(tensor: Any) -> Any:
+            has_rows = tensor.dim() > 0 and len(tensor) == records
+            return of.output(tensor, "rows") if has_rows else of.output(tensor, "neither", why)
+
+        return mapped(known, batch)
 
     def try_on(self, inputs: Any, records: int) -> None:
         """Run the module on made-up records, and refuse it if it is seen to mix them.
@@ -304,38 +318,164 @@ class Recorder:
         Raises:
             ParameterError: if it mixes records, or does what a pass over a batch may not do.
         """
-        self._given = self._with_rows(inputs, records)
-        check_apart(self._looked_at, inputs, records, half=halves_inputs())
-        self._example = inputs, records
-        self._tried = structure_of(self.module, inputs)
+        leaves, _ = tree_flatten(inputs)
+        # Made-up records are public: their shapes tell which inputs have a row for each.
+        are_rows = tuple(
+            isinstance(leaf, torch.Tensor) and leaf.dim() > 0 and len(leaf) == records for leaf in leaves
+        )
+        self._example = inputs, are_rows, records
+        self._tried, self._sizes, self._mixed = structure_of(self.module, inputs), {records}, set()
+        self._try(_Inputs(inputs, are_rows, None), records)
 
-    def _try_again(self, inputs: Any, rows: int) -> None:
-        """Try the module before its first batch, and before each one for which it was changed."""
-        if self._tried is not None and structure_of(self.module, inputs) == self._tried:
+    def _called(self, *inputs: Any, **keywords: Any) -> Any:
+        """Call the module; in training, read a batch."""
+        call = _ordinary_call(self.module)
+        if self._is_inside:
+            return call(*inputs, **keywords)
+        if not (self.module.training and torch.is_grad_enabled()):
+            inputs, keywords = mapped(plain, (inputs, keywords))
+            return call(*inputs, **keywords)
+        _check_plain_pass()
+        if halves_inputs() and self._reduction == "mean":
+            raise half_mean("the module is called under torch.autocast")
+        layout = self.begin()
+        given = self._opened((inputs, keywords), layout.rows)
+        given, labels = self._without_labels(given)
+        self._try_if_new(given, layout.rows)
+        of = Pass(layout.rows, self._reduction, self._in_backward) if given.of is None else given.of
+        self._layout, self.uses, self._pass = layout, {}, of
+        self._makes_again, self._anchors = False, []
+        with self._checked():
+            out = self._run(given, layout.rows)
+        if labels is not None:
+            known = labels if given.of is None else of.output(labels, "rows")
+            out = labelled.with_loss(self.module, out, known)
+        return out
+
+    def _opened(self, inputs: Any, records: int) -> _Inputs:
+        """Return inputs as plain tensors, and which of them have a row for each record."""
+        leaves, form = tree_flatten(inputs)
+        known = [leaf for leaf in leaves if isinstance(leaf, Output)]
+        for leaf in known:
+            leaf.check_handed(self._handed)
+        are_rows = tuple(
+            isinstance(leaf, Output) if known else isinstance(leaf, torch.Tensor) and leaf.dim() > 0
+            for leaf in leaves
+        )
+        for leaf, has_rows in zip(leaves, are_rows, strict=True):
+            if has_rows and len(leaf) != records:
+                raise ParameterError(
+                    f"module must be called with a row for each of the {records} records of the batch, "
+                    f"not with a tensor of shape {tuple(leaf.shape)}; pass the batch that the loader "
+                    "hands out.",
+                    name="module",
+                )
+        if not any(are_rows):
+            raise ParameterError(
+                f"module must be called with the rows of the {records} records of the batch that the "
+                "loader hands out.",
+                name="module",
+            )
+        return _Inputs(
+            tree_unflatten([plain(leaf) for leaf in leaves], form),
+            are_rows,
+            self._handed if known else None,
+        )
+
+    def _without_labels(self, given: _Inputs) -> tuple[_Inputs, Any]:
+        """Return inputs without labels of which losses are made, and the labels."""
+        inputs, keywords = given.inputs
+        marks, form = tree_flatten(given.inputs)
+        where = tree_unflatten(list(given.are_rows), form)
+        assert len(marks) == len(given.are_rows)  # noqa: S101 - a leaf for each
+        without, labels = labelled.apart(self.module, keywords)
+        if labels is None:
+            return given, None
+        # What is made of labels has rows as they have.
+        named = {name: where[1].get(name, True) for name in without}
+        are_rows, _ = tree_flatten((where[0], named))
+        return _Inputs((inputs, without), tuple(are_rows), given.of), labels
+
+    def _run(self, given: _Inputs, records: int) -> Any:
+        """Run the module on each record, and return outputs of the pass."""
+        of = self._pass
+        with self._inside():
+            out, rows, self._apart = self._each(given, records)
+        mixed = {place for place, row in enumerate(rows) if row is not None and self._is_mixed(place, row)}
+        whole: list[Any] = []
+        if mixed:
+            # They are for logs only, so they may be what the network makes of all records.
+            with torch.no_grad(), self._inside(is_trial=True):
+                inputs, keywords = given.inputs
+                mapped(whole.append, _ordinary_call(self.module)(*inputs, **keywords))
+        place = iter(range(len(rows)))
+
+        def known(tensor: Any) -> Any:
+            at = next(place)
+            if rows[at] is None:
+                return of.shared(tensor)
+            if at in mixed:
+                why = "the module has made it of all records of the batch"
+                return of.output(whole[at], "neither", why)
+            return of.output(tensor.flatten(0, 1), "rows")
+
+        return mapped(known, out)
+
+    def _is_mixed(self, place: int, row: Any) -> bool:
+        """Return whether an output is not rows of records; one number of all is not."""
+        return place in self._mixed or row.dim() < 2
+
+    def _each(self, given: _Inputs, records: int) -> Any:
+        """Run the module with each record as a batch of one."""
+        try:
+            call = _ordinary_call(self.module)
+            return each_record(call, given.inputs, given.are_rows, records, self)
+        except ParameterError:
+            raise
+        except Exception as error:
+            where = _where(self.module, error)
+            what = f" ({shorten(str(error), 200)})" if self._is_trial else ""
+            raise ParameterError(
+                f"module must compute each record by functions that torch.func.vmap takes, and {where} "
+                f"does not: {type(error).__name__}{what}; write it without branches on values, NumPy "
+                "and changes in place of what all records share.",
+                name="module",
+            ) from error
+
+    # -- trials --
+
+    def _try_if_new(self, given: _Inputs, records: int) -> None:
+        """Try the module before its first batch, when it has changed, and for new numbers of records."""
+        structure = structure_of(self.module, given.inputs)
+        if structure != self._tried:
+            self._sizes, self._mixed = set(), set()
+        if records in self._sizes or len(self._sizes) >= _MOST_SIZES:
             return
-        self._given = self._with_rows(inputs, rows)
-        example, records = self._example
-        if example and form_of(self.module, example) == form_of(self.module, inputs):
-            check_apart(self._looked_at, example, records, half=halves_inputs())
-        else:
-            self._try_on_shapes(inputs, rows)
-        self._tried = structure_of(self.module, inputs)
+        # A record on its own cannot be mixed with others; what is set up at first tells of nobody.
+        if records > 1 or not self._is_settled:
+            self._try_on_shapes(given, records)
+        self._sizes.add(records)
+        self._tried = structure_of(self.module, given.inputs)
 
-    def _try_on_shapes(self, inputs: Any, rows: int) -> None:
-        """Try the module on a few made-up records in the shapes of a batch; on as many, if need be."""
+    def _try_on_shapes(self, given: _Inputs, records: int) -> None:
+        """Try the module on made-up records in the shapes of a batch, or on those of the example."""
+        if self._example is not None:
+            inputs, are_rows, few = self._example
+            if are_rows == given.are_rows and form_of(self.module, inputs) == form_of(
+                self.module, given.inputs
+            ):
+                made = repeated(inputs, are_rows, few, records)
+                self._try(_Inputs(made, are_rows, None), records)
+                return
         # Whole numbers may be places of tables, or mark what is seen.
         parts = self.module.modules()
         tables = [part.num_embeddings for part in parts if hasattr(part, "num_embeddings")]
         # A table of one row would make all made-up records alike, of which nothing is seen.
         tables = [size for size in tables if size > 1]
-        # What is no record must not be as long as there are records.
-        leaves = [leaf for leaf in tree_leaves(inputs) if isinstance(leaf, torch.Tensor)]
-        others = {len(leaf) for leaf in leaves if leaf.dim() and not is_rows(leaf, rows)}
-        few = next(number for number in count(FEW_RECORDS) if number not in others)
-        for whole, records in product((min(tables, default=2), 2), (few, rows)):
+        for whole in (min(tables, default=2), 2):
             try:
-                made = made_up(inputs, rows, records, whole)
-                check_apart(self._looked_at, made, records, half=halves_inputs())
+                made = made_up(given.inputs, whole)
+                self._try(_Inputs(made, given.are_rows, None), records)
             except ParameterError:
                 raise
             except Exception as error:
@@ -349,144 +489,54 @@ class Recorder:
             name="example",
         ) from failed
 
-    def _looked_at(
-        self, inputs: Any, records: int, *, seed: int = 0, training: bool = True
-    ) -> Seen:
-        """Return what layers are seen to read and get back when the module is run.
+    def _try(self, given: _Inputs, records: int) -> None:
+        """Compare what the module makes of made-up records one by one and together."""
+        inputs, keywords = given.inputs
+        self._layout = Layout((1,) * records)
 
-        Products are not shortened: kernels for other numbers of records shorten other ones.
-        """
-        given, keywords = inputs
-        self._layout, self._looks, self._anchors = Layout((1,) * records), [], []
+        def together(training: bool) -> tuple[list[Any], bool]:
+            with self._mode(training) as has_drawn:
+                found = _leaves(_ordinary_call(self.module)(*inputs, **keywords))
+                return found, has_drawn()
+
+        def each(training: bool) -> list[Any]:
+            with self._mode(training):
+                out, rows, _ = self._each(given, records)
+                found = zip(_leaves(out), rows, strict=True)
+                return [t if row is None else (row,) for t, row in found]
+
+        with (
+            self._checked(is_trial=True),
+            self._inside(is_trial=True),
+            torch.no_grad(),
+            whole_products(),
+        ):
+            self._mixed |= check_same(together, each, half=halves_inputs())
+
+    @contextmanager
+    def _mode(self, training: bool) -> Iterator[Callable[[], bool]]:
+        """Run the module as it is, or in evaluation mode, from the same seed."""
         modes = {part: part.training for part in self.module.modules()}
         try:
-            with randomness_from(seed) as has_drawn, torch.enable_grad(), whole_products():
-                _ = self.module if training else self.module.eval()
-                out = rows_of(_plain(self.module(*given, **keywords)), records)
-                named = self.module.named_parameters()
-                trained = [(n, p) for n, p in named if p.requires_grad and id(p) in self._own]
-                with self._in_backward():
-                    asked = [*self._anchors, *(p for _, p in trained)]
-                    found = torch.autograd.grad(probe_of(out), asked, allow_unused=True)
-                _check_own(trained, found[len(self._anchors) :])
-                draws = has_drawn()
-            looks = [(look.name, look.x, look.gradient) for look in self._looks]
-            return Seen(looks, [tensor.detach() for tensor in out], draws)
+            if not training:
+                self.module.eval()
+            with randomness_from(0) as has_drawn:
+                yield has_drawn
         finally:
-            self._looks = None
             for part, mode in modes.items():
                 part.training = mode
 
-    def _enter(self, module: Any, inputs: Any, keywords: Any) -> Any:
-        if self._looks is None:
-            if not (module.training and torch.is_grad_enabled()):
-                return None
-            _check_plain_pass()
-            if halves_inputs() and self._pass.reduction == "mean":
-                raise half_mean("the module is called under torch.autocast")
-            keywords, labels = labelled.apart(module, keywords)
-            layout = self.begin()
-            # One record alone cannot be mixed with others.
-            if layout.rows > 1:
-                self._try_again((inputs, keywords), layout.rows)
-            elif not self._is_settled:
-                self._looked_at(made_up((inputs, keywords), 1, 1), 1)
-            self._layout, self.uses = layout, {}
-            self._pass = Pass(layout.rows, self._pass.reduction, self._in_backward)
-            self._knows = self._is_shared or self._tried is None
-        else:
-            keywords, labels = labelled.apart(module, keywords)
-            self._knows = True
-        self._recording, self._forms, self._labels = True, {}, labels
-        # Contents are compared in the first pass over made-up records, and in the first over a batch.
-        is_trial = self._looks is not None
-        self._before = _states_of(module, contents=is_trial not in self._compared)
-        self._compared.add(is_trial)
-        self._kept = kept_of(module)
-        self._put_on()
-        return self._marked(inputs, keywords) if self._knows else (inputs, keywords)
-
-    def _with_rows(self, inputs: Any, records: int) -> set[str]:
-        """Return which inputs have a row for each record, by where they are."""
-        named, _ = tree_flatten_with_path(arguments_of(self.module, inputs))
-        return {keystr(path) for path, leaf in named if is_rows(leaf, records)}
-
-    def _marked(self, inputs: Any, keywords: Any) -> Any:
-        """Return inputs, of which those with a row for each record are known as such."""
-        where = self._with_rows((inputs, keywords), self.records)
-        if self._given is not None:
-            if missing := sorted(self._given - where):
-                raise ParameterError(
-                    f"module was called with {missing[0]} without a row for each of the "
-                    f"{self.records} records of the batch, which it had before.",
-                    name="module",
-                )
-            # What is as long as this batch by chance has no rows of records.
-            where = self._given
-        named, _ = tree_flatten_with_path(arguments_of(self.module, (inputs, keywords)))
-        rows = {id(leaf) for path, leaf in named if keystr(path) in where}
-        return tree_map(
-            lambda leaf: rows_as(leaf) if id(leaf) in rows else leaf, (inputs, keywords)
-        )
-
-    def _put_on(self) -> None:
-        for owner in self._around:
-            owner.hold_copies(self, again=self._again)
-        for owner in self._inside:
-            owner.put_on(self)
-
-    def _take_off(self) -> None:
-        for owner in self._owners:
-            owner.take_off()
-
     @contextmanager
-    def _in_backward(self) -> Iterator[None]:
-        """Let layers be called again as they were, by a backward pass that has kept no activations."""
-        self._again = True
-        self._put_on()
-        try:
-            yield
-        finally:
-            self._again = False
-            self._take_off()
-
-    def _seen(self, part: Any, inputs: Any, keywords: Any) -> Any:
-        """Keep what is known of a part's inputs, which it is called with again in a backward pass.
-
-        Activation checkpointing keeps the inputs as tensors of which nothing is known.
-        """
-        if not self._knows or not (self._recording or self._again):
-            return None
-        leaves, form = tree_flatten((inputs, keywords))
-        if self._recording:
-            self._forms.setdefault(part, []).append([_form(leaf) for leaf in leaves])
-            return None
-        forms = self._forms.get(part, [])
-        if any(other != forms[0] for other in forms) or not forms or len(forms[0]) != len(leaves):
-            return None
-        known = (
-            rebuilt(leaf, self.records) for rebuilt, leaf in zip(forms[0], leaves, strict=True)
-        )
-        return tree_unflatten(list(known), form)
-
-    def _inside_table(self, part: Any, inputs: Any) -> Any:
-        """Let a table be read at a place of its own by a record that asks for none of them."""
-        if not (self._recording or self._again) or not inputs:
-            return None
-        return within_table(part, inputs[0]), *inputs[1:]
-
-    def _leave(self, module: Any, _inputs: Any, output: Any) -> Any:
-        if not self._recording:
-            return None
-        self._recording = False
-        self._take_off()
-        before, self._before = self._before, {}
-        if output is None:
-            self._labels = None
-            return None  # The module has raised.
+    def _checked(self, *, is_trial: bool = False) -> Iterator[None]:
+        """Refuse a module that keeps what records were."""
+        module = self.module
+        # Contents are compared in the first pass over made-up records, and in the first over a batch.
+        before = _states_of(module, contents=is_trial not in self._compared)
+        self._compared.add(is_trial)
+        kept = kept_of(module)
+        yield
         now = _states_of(module)
         changed = [name for name in now if name not in before or before[name].differs(now[name])]
-        kept, self._kept = self._kept, {}
         # What a module sets up when it is first called, on made-up records, tells of nobody; a number
         # or a word that it changes then may follow from how long the first records are.
         settled, self._is_settled = self._is_settled, True
@@ -501,128 +551,303 @@ class Recorder:
                 "what records were, outside of any promise.",
                 name="module",
             )
-        if self._looks is not None:
-            return output
-        returned, labels = self._pass.returned(output), self._labels
-        self._labels = None
-        return returned if labels is None else labelled.with_loss(module, returned, labels)
 
-    def lifted(self, owner: Owner, name: str, parameter: Any) -> Any:
+    @contextmanager
+    def _inside(self, *, is_trial: bool = False) -> Iterator[None]:
+        """Let layers with a rule be recorded while the module runs."""
+        for part in self.module.modules():
+            hooks = (part._backward_hooks, part._backward_pre_hooks)
+            if any(hooks) or _has_global_hooks():
+                raise ParameterError(
+                    "module must have no backward hooks, which may change gradients of all records "
+                    "together: take them off.",
+                    name="module",
+                )
+        before = self._is_inside, self._is_trial
+        self._is_inside, self._is_trial = True, is_trial
+        self._put_on()
+        try:
+            yield
+        finally:
+            self._take_off()
+            self._is_inside, self._is_trial = before
+
+    def _put_on(self) -> None:
+        for layer, (name, rule) in self._layers.items():
+            # A forward function of its own is run as any other function.
+            if "forward" not in vars(layer):
+                layer.__dict__["forward"] = _Forward(self, layer, name, rule)
+                self._put.append(layer)
+
+    def _take_off(self) -> None:
+        for layer in self._put:
+            layer.__dict__.pop("forward", None)
+        self._put = []
+
+    def _in_backward(self, total: Any) -> None:
+        """Run a backward pass; layers are called again in one that has kept no activations."""
+        if not self._makes_again or self._apart is None:
+            total.backward()
+            return
+        anchors = list(self._anchors)
+        with self._inside():
+            again(
+                self._apart,
+                self.records,
+                # PyTorch lets no other backward pass run inside of vmap.
+                lambda: torch.autograd.grad(total, anchors, allow_unused=True),
+            )
+
+    # -- what the pass asks --
+
+    def name_of(self, parameter: Any) -> str | None:
+        """Return the name of a trained parameter; None for any other tensor.
+
+        Args:
+            parameter: a tensor.
+        """
+        found = self._trained.get(id(parameter))
+        return None if found is None or found[0] is not parameter else found[1]
+
+    def copies(self, parameter: Any, records: int) -> Any:
         """Return (records, …) the copies of a parameter, whose gradients are recorded.
 
         Args:
-            owner: the module that holds it.
-            name: its name there.
             parameter: the parameter.
+            records: the number of records.
         """
-        full = f"{owner.name}.{name}" if owner.name else name
-        empty = torch.zeros(self.records, 0, device=parameter.device)
-        call, anchor = self._call(full, owner, kept(name), self._layout, empty)
-        return _Lift.apply(parameter, anchor, self.records, call)
+        own = parameter.detach().expand(records, *parameter.shape)
+        if not self._records_uses:
+            return own
+        name = self._trained[id(parameter)][1]
+        call, anchor = self._call(name, None, {name: parameter}, _kept(name), own)
+        return _Lift.apply(own, anchor, call)
 
-    def tapped(self, owner: Owner, rule: Rule, x: Any, out: Any) -> Any:
-        """Return what came out of a function, whose gradient is recorded by a rule.
+    def linear(self, weight: Any, x: Any) -> Any:
+        """Return (records, …) the linear map of rows.
 
         Args:
-            owner: the module that calls the function.
-            rule: how parameters are used.
-            x: (records, …) what went in.
-            out: (records, …) what came out.
+            weight: the trained weight.
+            x: (records, …) what it is applied to.
         """
-        call, anchor = self._call(owner.name, owner, rule, self._layout, x)
-        return _Tap.apply(out, anchor, x, call)
+        name = self._trained[id(weight)][1]
 
-    def compare(self, owner: Owner, args: Any, kwargs: Mapping[str, Any]) -> None:
-        """Refuse a module that does something else for records one by one, in a trial.
+        def uses(_layer: Any, x: Any, b: Any, layout: Layout) -> Mapping[str, Use]:
+            x, b = (t.reshape(len(t), -1, t.shape[-1]) for t in (x, b))
+            return {name: Outer.of(layout, x, b)}
+
+        return self._tapped(
+            name, None, {name: weight}, uses, x, functional.linear(x, weight.detach())
+        )
+
+    def embedding(self, weight: Any, x: Any, padding: int | None) -> Any:
+        """Return (records, …) rows of a table.
 
         Args:
-            owner: the module.
-            args: positional inputs.
-            kwargs: named inputs.
+            weight: the trained table.
+            x: (records, …) the places.
+            padding: the place whose row is not trained.
         """
-        if self._looks is not None and not self._again:
-            owner.check_same(args, kwargs, self.records)
+        name = self._trained[id(weight)][1]
+
+        def uses(_layer: Any, x: Any, b: Any, layout: Layout) -> Mapping[str, Use]:
+            x, b = x.reshape(len(x), -1), b.reshape(len(x), -1, b.shape[-1])
+            if padding is not None:
+                b = b.masked_fill((x == padding)[..., None], 0)
+            return {name: Lookup(layout, x, b, len(weight))}
+
+        return self._tapped(
+            name, None, {name: weight}, uses, x, functional.embedding(x, weight.detach())
+        )
+
+    def made_again(self) -> None:
+        """Note that activations are computed again in the backward pass."""
+        self._makes_again = True
+
+    @property
+    def _records_uses(self) -> bool:
+        return not self._is_trial and torch.is_grad_enabled()
+
+    def _tapped(
+        self, name: str, layer: Any, parameters: Mapping[str, Any], rule: Rule, x: Any, out: Any
+    ) -> Any:
+        """Return what came out of a layer, whose gradient is recorded by a rule.
+
+        Args:
+            name: the name of the layer in the module.
+            layer: the layer.
+            parameters: its trained parameters, by the names that the rule gives them.
+            rule: how they are used.
+            x: (rows, …) what went in.
+            out: (rows, …) what came out.
+        """
+        if not self._records_uses:
+            return out
+        call, anchor = self._call(name, layer, parameters, rule, x.detach())
+        return _Tap.apply(out, anchor, x.detach(), call)
 
     def _call(
-        self, name: str, held: Held, rule: Rule, layout: Layout, x: Any
-    ) -> tuple[Call | Look, Any]:
+        self, name: str, layer: Any, parameters: Mapping[str, Any], rule: Rule, x: Any
+    ) -> tuple[Call, Any]:
         """Return where a gradient is left, and what makes PyTorch ask for it."""
         anchor = torch.zeros((), device=x.device, requires_grad=True)
-        if self._looks is None:
-            of, uses = self._pass, self.uses
-            return Call(name, held.layer, held.parameters, rule, layout, uses, of), anchor
-        seen = x.detach().reshape(self.records, -1).clone()
-        look = Look(name, seen, seen.new_zeros(self.records, 0))
-        if not self._again:
-            self._looks.append(look)
-            self._anchors.append(anchor)
-        return look, anchor
+        self._anchors.append(anchor)
+        layout = self._layout.times(len(x) // self.records)
+        return Call(name, layer, parameters, rule, layout, self.uses, self._pass), anchor
 
-    def _hooks_of(self, layer: Any, name: str, rule: Rule) -> list[Any]:
-        """Hook one layer: its parameters ask for no gradient while it runs, and its call is kept."""
-        held = _Layer(layer, {n: p for n, p in layer.named_parameters() if p.requires_grad})
-        opened: list[Any] = []
+    def _inside_table(self, part: Any, inputs: Any) -> Any:
+        """Let a table be read at a place of its own by a record that asks for none of them."""
+        if not self._is_inside or not inputs:
+            return None
+        return within_table(part, inputs[0]), *inputs[1:]
 
-        def before(_layer: Any, inputs: Any, keywords: Any) -> Any:
-            if not (self._recording or self._again):
-                self._refuse_alone(layer, name)
-                return None
-            if len(inputs) != 1 or keywords or not isinstance(inputs[0], torch.Tensor):
+    def _alone(self, layer: Any, name: str) -> Callable[..., None]:
+        """Return a hook that refuses a call of a layer on its own."""
+
+        def check(*_given: Any) -> None:
+            if not self._is_inside and layer.training and torch.is_grad_enabled():
                 raise ParameterError(
-                    f"layer {name!r} must be called with one tensor.", name="module"
-                )
-            x, form = self._read(name, inputs[0])
-            opened.append(form)
-            for parameter in held.parameters.values():
-                parameter.requires_grad_(False)
-            return (x,), {}
-
-        def after(_layer: Any, inputs: Any, _keywords: Any, out: Any) -> Any:
-            if not opened:
-                return None
-            form = opened.pop()
-            for parameter in held.parameters.values():
-                parameter.requires_grad_(True)
-            if out is None:
-                return None  # The layer has raised.
-            x = inputs[0].detach()
-            if not isinstance(out, torch.Tensor) or len(out) != len(x):
-                raise ParameterError(
-                    f"layer {name!r} must return one tensor, with a row for each record.",
+                    f"layer {name!r} was called by itself; call the whole module, or evaluate it under "
+                    "torch.no_grad().",
                     name="module",
                 )
-            layout = self._layout.times(len(x) // self.records)
-            call, anchor = self._call(name, held, rule, layout, x)
-            return form(_Tap.apply(out, anchor, x, call))
 
-        return [
-            layer.register_forward_pre_hook(_Hook(before), with_kwargs=True),
-            layer.register_forward_hook(_Hook(after), with_kwargs=True, always_call=True),
-        ]
+        return check
 
-    def _read(self, name: str, x: Any) -> tuple[Any, Any]:
-        """Return what a layer reads, with rows for each record, and the form of what comes out."""
-        given, form = read(x, self.records) if self._knows and x.dim() else (x, _as_it_is)
-        rows = len(given) if given.dim() else 0
-        if rows == 0 or rows % self.records or (rows != self.records and not self._knows):
+
+class _Forward:
+    """The forward function of a layer with a rule, in a pass.
+
+    Args:
+        recorder: the recorder.
+        layer: the layer.
+        name: its name in the module.
+        rule: how its parameters are used.
+    """
+
+    def __init__(self, recorder: Recorder, layer: Any, name: str, rule: Rule) -> None:
+        self._recorder, self._layer, self._name, self._rule = recorder, layer, name, rule
+        self._parameters = {n: p for n, p in layer.named_parameters() if p.requires_grad}
+
+    def __call__(self, *inputs: Any, **keywords: Any) -> Any:
+        """Return what comes out of the layer, whose gradient is recorded."""
+        if len(inputs) != 1 or keywords or not isinstance(inputs[0], torch.Tensor):
             raise ParameterError(
-                f"layer {name!r} was called with a tensor of shape {tuple(x.shape)}, whose first "
-                f"dimension must be the {self.records} records of the batch: positions and tokens "
-                "come after it.",
+                f"layer {self._name!r} must be called with one tensor.", name="module"
+            )
+        of = _current()
+        layer, (x,) = self._layer, inputs
+        if of is None:
+            # The module runs on all made-up records together.
+            return type(layer).forward(layer, x)
+        if _dims_of(layer) is not None:
+            return of.at_once(self._on_rows, x)
+        with self._frozen():
+            out = type(layer).forward(layer, x)
+        if not isinstance(out, torch.Tensor) or out.dim() == 0 or out.shape[:1] != x.shape[:1]:
+            raise ParameterError(
+                f"layer {self._name!r} must return one tensor, with a row for each record.",
                 name="module",
             )
-        self._is_shared = (
-            self._is_shared or form not in (rows_as, _as_it_is) or rows != self.records
+        return of.at_once(self._tap, x, out)
+
+    def _on_rows(self, x: Any) -> Any:
+        """Run the layer on (records, …) the inputs of all records at once."""
+        rows, sizes = _flat(x, _dims_of(self._layer))
+        asked = list(self._parameters.values())
+        for parameter in asked:
+            parameter.requires_grad_(False)
+        try:
+            out = type(self._layer).forward(self._layer, rows)
+        finally:
+            for parameter in asked:
+                parameter.requires_grad_(True)
+        return _folded(self._tapped(rows, out), sizes)
+
+    def _tap(self, x: Any, out: Any) -> Any:
+        """Record the gradient by (records, …) what came out."""
+        x, sizes = _flat(x, 2)
+        return _folded(self._tapped(x, _flat(out, 2)[0] if sizes else out), sizes)
+
+    def _tapped(self, x: Any, out: Any) -> Any:
+        return self._recorder._tapped(
+            self._name, self._layer, self._parameters, self._rule, x, out
         )
-        return given, form
 
-    def _refuse_alone(self, layer: Any, name: str) -> None:
-        if layer.training and torch.is_grad_enabled() and layer is not self.module:
-            raise ParameterError(
-                f"layer {name!r} was called by itself; call the whole module, or evaluate it under "
-                "torch.no_grad().",
-                name="module",
-            )
+    @contextmanager
+    def _frozen(self) -> Iterator[None]:
+        """Let functions read parameters that ask for no gradient, which the rule makes."""
+        before, recorder = self._recorder.frozen, self._recorder
+        recorder.frozen = {id(p): p.detach() for p in self._parameters.values()}
+        try:
+            yield
+        finally:
+            recorder.frozen = before
+
+
+def _dims_of(layer: Any) -> int | None:
+    """Return how many dimensions rows have that a layer of PyTorch's reads; None for other layers."""
+    kind = type(layer)
+    if kind not in RULES or not kind.__module__.startswith("torch.nn."):
+        return None
+    if kind in (torch.nn.LayerNorm, torch.nn.RMSNorm):
+        return len(layer.normalized_shape) + 1
+    return _DIMS[kind] if kind in _DIMS else len(layer.kernel_size) + 2
+
+
+def _flat(x: Any, dims: int | None) -> tuple[Any, Any]:
+    """Return (records, rows, …) as rows of one dimension, if a record has rows, and what undoes it."""
+    if dims is not None and x.dim() > dims:
+        return x.flatten(0, 1), x.shape[:2]
+    return x, None
+
+
+def _folded(rows: Any, sizes: Any) -> Any:
+    return rows if sizes is None else rows.unflatten(0, sizes)
+
+
+def _kept(name: str) -> Rule:
+    """Return the rule of copies of a parameter, whose gradients are those of records."""
+
+    def uses(_layer: Any, _x: Any, b: Any, layout: Layout) -> Mapping[str, Use]:
+        return {name: Kept(layout, layout.per_block(b))}
+
+    return uses
+
+
+def _leaves(out: Any) -> list[Any]:
+    """Return the tensors that a network has returned."""
+    found: list[Any] = []
+
+    def keep(tensor: Any) -> Any:
+        found.append(tensor)
+        return tensor
+
+    mapped(keep, out)
+    return found
+
+
+def _where(module: Any, error: BaseException) -> str:
+    """Return words for the innermost layer in which an error was raised."""
+    names = {id(part): name for name, part in module.named_modules()}
+    words, trace = "module", error.__traceback__
+    while trace is not None:
+        part = trace.tb_frame.f_locals.get("self")
+        if id(part) in names:
+            words = f"{type(part).__name__} ({names[id(part)]!r})"
+        trace = trace.tb_next
+    return words
+
+
+def _current() -> Apart | None:
+    """Return the pass in which a network runs now."""
+    modes = torch.overrides._get_current_function_mode_stack()
+    return next((mode for mode in reversed(modes) if isinstance(mode, Apart)), None)
+
+
+def _has_global_hooks() -> bool:
+    hooks = torch.nn.modules.module
+    return bool(hooks._global_backward_hooks or hooks._global_backward_pre_hooks)
 
 
 def _parts(name: str, module: Any, apart: tuple[type, ...]) -> Iterator[tuple[str, Any, Any]]:
@@ -637,52 +862,6 @@ def _parts(name: str, module: Any, apart: tuple[type, ...]) -> Iterator[tuple[st
         yield from _parts(f"{name}.{child_name}" if name else child_name, child, apart)
 
 
-def _check_own(trained: Sequence[tuple[str, Any]], gradients: Sequence[Any]) -> None:
-    """Refuse a parameter that is read by another module than the one that holds it."""
-    for (name, _), gradient in zip(trained, gradients, strict=True):
-        if gradient is not None:
-            raise ParameterError(
-                f"module reads parameter {name!r} elsewhere than in the layer that holds it, so that "
-                "its gradient is a sum over records: call the layer, or freeze the parameter.",
-                name="module",
-            )
-
-
-@dataclass(frozen=True)
-class _Form:
-    """The form of an input: rows, copies of one row, or neither.
-
-    Args:
-        kind: the type of tensor; None of what is no tensor.
-        times: how often copies repeat their one row; None where they do not.
-        needs_gradient: whether copies ask for a gradient.
-    """
-
-    kind: type | None
-    times: int | None = None
-    needs_gradient: bool = False
-
-    def __call__(self, leaf: Any, records: int) -> Any:
-        """Return an input with the same knowledge, where it has been lost."""
-        if not isinstance(leaf, torch.Tensor) or isinstance(leaf, Rows | Copies):
-            return leaf
-        if self.kind is Rows:
-            return rows_as(leaf)
-        if self.kind is Copies:
-            once = leaf if self.times is None else leaf[:1]
-            copies = copies_of(once, records).requires_grad_(self.needs_gradient)
-            return copies_as(copies, times=self.times)
-        return leaf
-
-
-def _form(leaf: Any) -> _Form:
-    """Return the form of an input."""
-    if isinstance(leaf, Copies):
-        times = len(leaf) if leaf.repeated else None
-        return _Form(Copies, times, leaf.copies.requires_grad)
-    return _Form(type(leaf) if isinstance(leaf, torch.Tensor) else None)
-
-
 def _is_word(held: Any) -> bool:
     """Return whether what a module holds is a number or a word, as :func:`kept_of` has it."""
     return isinstance(held, tuple) and held[0] in (bool, int, float, str)
@@ -690,15 +869,6 @@ def _is_word(held: Any) -> bool:
 
 def _said(layer: str, attribute: str) -> str:
     return f"attribute {attribute!r}" + (f" of layer {layer!r}" if layer else "")
-
-
-def _as_it_is(out: Any) -> Any:
-    return out
-
-
-def _plain(out: Any) -> Any:
-    """Return what a module has returned, with plain tensors."""
-    return mapped(plain, out)
 
 
 def _check_plain_pass() -> None:

@@ -175,6 +175,15 @@ class Run:
         self._batch, self._was_read, self._inside = batch, False, True
         self.forget_gradients()
 
+    def handed(self, records: Any) -> Any:
+        """Return a batch for the loop, whose tensors are known to be of its records.
+
+        Args:
+            records: the batch that :meth:`begin` has begun.
+        """
+        assert self._batch is not None  # noqa: S101 - it was begun
+        return self._recorder.handed(records, self._batch.layout.rows)
+
     def begin_randomness(self) -> None:
         """Let what is drawn for a record, such as dropout, follow from nothing that anybody knows.
 

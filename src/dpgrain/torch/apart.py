@@ -1,0 +1,437 @@
+"""A pass over a batch in which each record is a batch of one.
+
+The whole network runs under ``torch.func.vmap``: it reads one record, whose first dimension is 1, and
+PyTorch does the same for all records at once. Whatever the network computes from a record therefore
+depends on that record only, whatever its tensors' sizes and values are. A tensor belongs to a record if
+it was computed from the record, and is shared by all records otherwise.
+
+Layers and functions of PyTorch that treat each row separately run on the rows of all records together,
+because they are faster that way. Trained parameters that the network reads outside such a layer are
+replaced by one copy for each record, so that each copy's gradient comes from its record only.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_flatten, tree_unflatten
+
+from dpgrain.errors import ParameterError
+from dpgrain.torch.library import torch
+from dpgrain.torch.outputs import Output, mapped
+
+functional = torch.nn.functional
+# Attribute of tensors computed from records: the pass that they belong to.
+_PASS = "_dpgrain_pass"
+# Functions that read a tensor's shape, type or place, and nothing of its contents.
+_ABOUT = frozenset(
+    """
+    shape dtype device layout ndim requires_grad is_leaf is_cuda is_sparse is_meta is_quantized size dim
+    numel nelement stride is_floating_point is_complex is_contiguous __len__ element_size get_device
+    names is_mps is_cpu is_xpu __hash__
+    """.split()
+)
+# Functions that draw random numbers; a single number is drawn once for all records.
+_DRAWS = frozenset(
+    getattr(torch, name) for name in ("rand", "randn", "randint", "normal", "empty") if hasattr(torch, name)
+)
+# Modules of transformers that skip a mask if no token is masked, unless a network is being traced.
+_MASKS = frozenset(
+    ("transformers.utils.import_utils", "transformers.masking_utils", "transformers.modeling_attn_mask_utils")
+)
+
+
+class Recording(Protocol):
+    """The record of how parameters are used in a pass."""
+
+    frozen: dict[int, Any]
+
+    def name_of(self, parameter: Any) -> str | None:
+        """Return the name of a trained parameter; None for any other tensor."""
+
+    def copies(self, parameter: Any, records: int) -> Any:
+        """Return (records, …) the copies of a parameter."""
+
+    def linear(self, weight: Any, x: Any) -> Any:
+        """Return (records, …) the linear map of rows."""
+
+    def embedding(self, weight: Any, x: Any, padding: int | None) -> Any:
+        """Return (records, …) rows of a table."""
+
+    def made_again(self) -> None:
+        """Note that activations are computed again in the backward pass."""
+
+
+class Apart(TorchFunctionMode):
+    """The functions that a network calls in a pass over a batch.
+
+    Args:
+        each: a tensor of which each record has one.
+        records: the number of records.
+        recording: what records uses of parameters.
+    """
+
+    def __init__(self, each: Any, records: int, recording: Recording) -> None:
+        super().__init__()
+        self._each, self._records, self._recording = each, records, recording
+        self._copies: dict[int, Any] = {}
+        self._saves_all = _hooks_on_saved()
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Call a function of PyTorch for one record.
+
+        Raises:
+            ParameterError: if it gets a tensor of another pass, or one from the loader that is not an
+                input of the network, or changes gradients.
+        """
+        kwargs = {} if kwargs is None else kwargs
+        name = getattr(func, "__name__", "")
+        if name == "__get__":
+            name = getattr(getattr(func, "__self__", None), "__name__", "")
+        if name in _ABOUT:
+            return func(*args, **kwargs)
+        if not self._saves_all and _hooks_on_saved():
+            self._recording.made_again()
+        if func is functional.linear or func is functional.embedding:
+            weight = args[1] if len(args) > 1 else kwargs.get("weight")
+            if id(weight) not in self._recording.frozen and self._recording.name_of(weight):
+                quick = self._linear if func is functional.linear else self._embedding
+                return self.known(quick(*args, **kwargs))
+        given = tuple(self._checked(arg) for arg in args)
+        named = {key: self._checked(arg) for key, arg in kwargs.items()}
+        _check_gradients(func, name, given)
+        if func is torch.Tensor.requires_grad_ and is_of_record(given[0]):
+            return given[0]
+        if func in _DRAWS and _is_one_number(func, given, named):
+            return self._for_all(func, given, named)
+        if func is functional.scaled_dot_product_attention:
+            return self.known(self._attention(*given, **named))
+        return self.known(func(*given, **named))
+
+    def known(self, found: Any) -> Any:
+        """Return what a function has returned, with its tensors known to be of this pass.
+
+        Args:
+            found: the tensors, alone or in a tuple or list.
+        """
+        if isinstance(found, torch.Tensor):
+            if is_of_record(found):
+                setattr(found, _PASS, self)
+        elif isinstance(found, tuple | list):
+            for part in found:
+                self.known(part)
+        return found
+
+    def check(self, tensor: Any) -> None:
+        """Reject a tensor that was not computed from a record in this pass, or is shared.
+
+        Args:
+            tensor: the tensor.
+        """
+        if is_of_record(tensor):
+            if getattr(tensor, _PASS, None) is not self:
+                raise ParameterError(
+                    "module must compute a record's numbers by functions of PyTorch from this record, "
+                    "not by a torch.autograd.Function or torch.func transform of its own, or from a "
+                    "tensor kept from an earlier call: such a tensor may mix records.",
+                    name="module",
+                )
+        elif isinstance(tensor, Output):
+            raise ParameterError(
+                "module must read a batch as its input only, not a tensor of a batch that it holds, "
+                "which has rows of all records: pass the tensor to the module.",
+                name="module",
+            )
+
+    def at_once(self, function: Callable[..., Any], *tensors: Any) -> Any:
+        """Call a function of the rows of all records, outside of vmap.
+
+        Args:
+            function: the function, from (records, …) tensors to one such tensor, which treats records
+                separately.
+            tensors: what it is called with, of one record.
+        """
+        for tensor in tensors:
+            self.check(tensor)
+        with torch._C.DisableTorchFunction():
+            return self.known(_AtOnce.apply(function, self._each, *tensors))
+
+    def _checked(self, arg: Any) -> Any:
+        """Return an argument of a function, with a copy in place of a trained parameter."""
+        if isinstance(arg, torch.Tensor):
+            self.check(arg)
+            recording = self._recording
+            if recording.name_of(arg) is None:
+                return arg
+            frozen = recording.frozen.get(id(arg))
+            return self._copy(arg) if frozen is None else frozen
+        if type(arg) is list or type(arg) is tuple:
+            return type(arg)(self._checked(part) for part in arg)
+        return arg
+
+    def _copy(self, parameter: Any) -> Any:
+        """Return a record's copy of a parameter."""
+        if id(parameter) not in self._copies:
+            records, recording = self._records, self._recording
+            self._copies[id(parameter)] = self.at_once(lambda: recording.copies(parameter, records))
+        return self._copies[id(parameter)]
+
+    def _linear(self, input: Any, weight: Any, bias: Any = None) -> Any:  # noqa: A002 - as PyTorch has it
+        """Apply a linear map with a trained weight."""
+        recording = self._recording
+        out = self.at_once(lambda x: recording.linear(weight, x), input)
+        return out if bias is None else out + self._checked(bias)
+
+    def _embedding(
+        self,
+        input: Any,  # noqa: A002 - as PyTorch has it
+        weight: Any,
+        padding_idx: int | None = None,
+        max_norm: float | None = None,
+        norm_type: float = 2.0,  # noqa: ARG002 - as PyTorch has it
+        scale_grad_by_freq: bool = False,
+        sparse: bool = False,  # noqa: ARG002 - as PyTorch has it
+    ) -> Any:
+        """Look up rows of a trained table."""
+        if max_norm is not None or scale_grad_by_freq:
+            raise ParameterError(
+                "module must call embedding without max_norm and scale_grad_by_freq, which depend on "
+                "all records of a batch.",
+                name="module",
+            )
+        recording = self._recording
+        return self.at_once(lambda x: recording.embedding(weight, x, padding_idx), input)
+
+    def _attention(self, *args: Any, **kwargs: Any) -> Any:
+        """Attend within each record; four dimensions, as PyTorch's fast kernels need, at once."""
+        attend = functional.scaled_dot_product_attention
+        names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
+        given = {**dict(zip(names, args, strict=False)), **kwargs}
+        masks = [] if given.get("attn_mask") is None else [given["attn_mask"]]
+        parts = [given["query"], given["key"], given["value"], *masks]
+        first = {part.shape[0] for part in parts[:3] if part.dim() == 4}
+        if any(part.dim() != 4 for part in parts[:3]) or len(first) > 1:
+            return attend(**given)
+        rows = first.pop()
+        if masks:
+            mask = masks[0]
+            mask = mask[(None,) * (4 - mask.dim())]
+            mask = mask.expand(rows, -1, -1, -1) if is_of_record(mask) else mask
+            parts[3:] = [self.known(mask)]
+        others = {n: v for n, v in given.items() if n not in ("query", "key", "value", "attn_mask")}
+        if masks and not is_of_record(parts[3]) and parts[3].shape[0] != 1:
+            return attend(**given)
+        shared = parts.pop() if masks and not is_of_record(parts[3]) else None
+
+        def real(*rows_of: Any) -> Any:
+            flat = [t.flatten(0, 1) for t in rows_of]
+            mask = flat[3] if len(flat) == 4 else shared
+            out = attend(*flat[:3], attn_mask=mask, **others)
+            return out.unflatten(0, rows_of[0].shape[:2])
+
+        return self.at_once(real, *parts)
+
+    def _for_all(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Call a function once for all records, outside of vmap."""
+        found: list[Any] = []
+
+        def real() -> Any:
+            found.append(func(*args, **kwargs))
+            return torch.zeros(self._records)
+
+        self.at_once(real)
+        return found[0]
+
+
+class _AtOnce(torch.autograd.Function):
+    """A function of the rows of all records, called from where each record is on its own."""
+
+    @staticmethod
+    def forward(*_given: Any) -> Any:
+        """Refuse what is never asked, since each record has something of its own."""
+        raise NotImplementedError
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        """Keep nothing: PyTorch's own functions, called for all records, have their own gradients."""
+
+    @staticmethod
+    def backward(_ctx: Any, *_gradients: Any) -> Any:
+        """Refuse what is never asked."""
+        raise NotImplementedError
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, function: Any, _each: Any, *tensors: Any) -> tuple[Any, int]:
+        """Call the function with the rows of all records."""
+        rows = [
+            tensor.expand(info.batch_size, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
+            for tensor, dim in zip(tensors, in_dims[2:], strict=True)
+        ]
+        if any(is_of_record(tensor) for tensor in rows):
+            raise ParameterError(
+                "module must not call a layer inside of torch.vmap: call it on all positions at once.",
+                name="module",
+            )
+        return function(*rows), 0
+
+
+def each_record(
+    call: Callable[..., Any],
+    inputs: Any,
+    are_rows: Sequence[bool],
+    records: int,
+    recording: Recording,
+) -> tuple[Any, list[Any], Apart]:
+    """Call a network with each record as a batch of one.
+
+    Args:
+        call: the network.
+        inputs: positional and named inputs.
+        are_rows: whether each of their leaves has a row for each record; all records share the others.
+        records: the number of records.
+        recording: what records uses of parameters.
+
+    Returns:
+        what the network returns, with (records, …) plain tensors in place of those of a record; which
+        leaves are of records, in order; and the pass.
+    """
+    leaves, form = tree_flatten(inputs)
+    own = [leaf for leaf, is_rows in zip(leaves, are_rows, strict=True) if is_rows]
+    found: dict[int, Any] = {}
+    out: Any = None
+    of: Any = None
+
+    def one(each: Any, rows: Any) -> list[Any]:
+        nonlocal out, of
+        of = Apart(each, records, recording)
+        each_row = iter(rows)
+        filled = [
+            of.known(next(each_row).unsqueeze(0)) if is_rows else leaf
+            for leaf, is_rows in zip(leaves, are_rows, strict=True)
+        ]
+        given, named = tree_unflatten(filled, form)
+        with of, _no_skipped_masks():
+            out = call(*given, **named)
+
+        def keep(tensor: Any) -> Any:
+            of.check(tensor)
+            if is_of_record(tensor):
+                found.setdefault(id(tensor), (tensor, len(found)))
+            return tensor
+
+        mapped(keep, out)
+        return [tensor for tensor, _ in found.values()]
+
+    device = own[0].device
+    with _quietly():
+        made = torch.func.vmap(one, randomness="different")(torch.zeros(records, device=device), own)
+    are: list[Any] = []
+
+    def rows(tensor: Any) -> Any:
+        _, place = found.get(id(tensor), (None, None))
+        are.append(None if place is None else made[place])
+        return tensor if place is None else made[place]
+
+    return mapped(rows, out), are, of
+
+
+def again(of: Apart, records: int, call: Callable[[], Any]) -> None:
+    """Call a function inside of a pass that is over, such as a backward pass that calls layers again.
+
+    Args:
+        of: the pass.
+        records: the number of records.
+        call: the function.
+    """
+
+    def one(each: Any) -> Any:
+        with of, _no_skipped_masks():
+            call()
+        return each
+
+    with _quietly():
+        torch.func.vmap(one, randomness="different")(torch.zeros(records))
+
+
+def is_of_record(tensor: Any) -> bool:
+    """Return whether a tensor was computed from a record, inside of a pass.
+
+    Args:
+        tensor: a tensor.
+    """
+    return bool(torch._C._functorch.is_batchedtensor(tensor))
+
+
+def _hooks_on_saved() -> bool:
+    return torch._C._autograd._top_saved_tensors_default_hooks(False) is not None
+
+
+def _check_gradients(func: Any, name: str, args: Sequence[Any]) -> None:
+    """Reject functions that change gradients, of all records at once, on their way back."""
+    changes = "hook" in name or name in ("grad_fn", "retain_grad")
+    if changes and any(isinstance(arg, torch.Tensor) and is_of_record(arg) for arg in args):
+        raise ParameterError(
+            f"module must not call {name}(), which may change gradients of all records together: leave "
+            "it out.",
+            name="module",
+        )
+    if name == "custom_function_call":
+        kind = args[0]
+        if not kind.generate_vmap_rule or "vmap" in vars(kind):
+            raise ParameterError(
+                f"module must not use {kind.__name__}, a torch.autograd.Function with a rule of its own "
+                "for batches, which may mix records: write it with functions of PyTorch.",
+                name="module",
+            )
+
+
+def _is_one_number(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Return whether a function draws a single number, without tensors."""
+    if any(isinstance(arg, torch.Tensor) for arg in args):
+        return False
+    if "size" in kwargs:
+        size = kwargs["size"]
+    elif func in (torch.randint, torch.normal):
+        size = args[-1]
+    else:
+        size = args[0] if len(args) == 1 else args
+    return size in ((), [], 1, (1,), [1])
+
+
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """Let functions be slow that vmap has no rule for, without a warning."""
+    torch._C._functorch._set_vmap_fallback_warning_enabled(False)
+    try:
+        yield
+    finally:
+        torch._C._functorch._set_vmap_fallback_warning_enabled(True)
+
+
+_inside = threading.local()
+_is_tracing = torch.jit.is_tracing
+
+
+def _is_tracing_or_inside() -> bool:
+    """Return whether a network is traced; models that skip masks by values must not do so in a pass."""
+    if getattr(_inside, "passes", 0) and sys._getframe(1).f_globals.get("__name__") in _MASKS:
+        return True
+    return bool(_is_tracing())
+
+
+torch.jit.is_tracing = _is_tracing_or_inside
+
+
+@contextmanager
+def _no_skipped_masks() -> Iterator[None]:
+    """Let transformers make masks whatever is masked in the records of a batch."""
+    _inside.passes = getattr(_inside, "passes", 0) + 1
+    try:
+        yield
+    finally:
+        _inside.passes -= 1
