@@ -340,20 +340,24 @@ def each_record(
     return mapped(rows, out), are, of
 
 
-def again(of: Apart, records: int, call: Callable[[], Any]) -> None:
-    """Call a function inside of a pass that is over, such as a backward pass that calls layers again.
+def again(of: Apart, records: int, total: Any) -> None:
+    """Run a backward pass that calls layers again, inside of the pass in which they were called.
 
     Args:
-        of: the pass.
+        of: the pass, which is over.
         records: the number of records.
-        call: the function.
+        total: the sum of the losses of records.
     """
 
     def one(each: Any) -> Any:
         with of, _no_skipped_masks():
-            call()
+            # Tensor.backward is refused inside of vmap, as it would be one for each record.
+            torch.autograd.graph._engine_run_backward(
+                (total,), (ones,), False, False, (), allow_unreachable=True, accumulate_grad=True
+            )
         return each
 
+    ones = torch.ones_like(total)
     with _quietly():
         torch.func.vmap(one, randomness="different")(torch.zeros(records))
 

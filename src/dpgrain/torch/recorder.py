@@ -254,7 +254,6 @@ class Recorder:
         # Parameters, by id, that a rule takes care of while their layer runs.
         self.frozen: dict[int, Any] = {}
         self._put: list[Any] = []
-        self._anchors: list[Any] = []
         self._hooks: list[Any] = []
         self.hook()
 
@@ -344,7 +343,7 @@ class Recorder:
         self._try_if_new(given, layout.rows)
         of = Pass(layout.rows, self._reduction, self._in_backward) if given.of is None else given.of
         self._layout, self.uses, self._pass = layout, {}, of
-        self._makes_again, self._anchors = False, []
+        self._makes_again = False
         with self._checked():
             out = self._run(given, layout.rows)
         if labels is not None:
@@ -589,14 +588,8 @@ class Recorder:
         if not self._makes_again or self._apart is None:
             total.backward()
             return
-        anchors = list(self._anchors)
         with self._inside():
-            again(
-                self._apart,
-                self.records,
-                # PyTorch lets no other backward pass run inside of vmap.
-                lambda: torch.autograd.grad(total, anchors, allow_unused=True),
-            )
+            again(self._apart, self.records, total)
 
     # -- what the pass asks --
 
@@ -691,7 +684,6 @@ class Recorder:
     ) -> tuple[Call, Any]:
         """Return where a gradient is left, and what makes PyTorch ask for it."""
         anchor = torch.zeros((), device=x.device, requires_grad=True)
-        self._anchors.append(anchor)
         layout = self._layout.times(len(x) // self.records)
         return Call(name, layer, parameters, rule, layout, self.uses, self._pass), anchor
 
