@@ -156,10 +156,9 @@ class Apart(TorchFunctionMode):
                 separately.
             tensors: what it is called with, of one record.
         """
-        for tensor in tensors:
-            self.check(tensor)
+        given = [self._checked(tensor) for tensor in tensors]
         with torch._C.DisableTorchFunction():
-            return self.known(_AtOnce.apply(function, self._each, *tensors))
+            return self.known(_AtOnce.apply(function, self._each, *given))
 
     def _checked(self, arg: Any) -> Any:
         """Return an argument of a function, with a copy in place of a trained parameter."""

@@ -643,7 +643,7 @@ _ENTRIES = """
     log2 log10 sqrt rsqrt square pow reciprocal sigmoid tanh sin cos erf relu relu6 gelu silu mish elu
     selu celu softplus softsign logsigmoid leaky_relu hardtanh hardsigmoid hardswish tanhshrink clamp
     clip clamp_min clamp_max maximum minimum fmax fmin where masked_fill nan_to_num sign float double
-    half bfloat16 to type clone detach contiguous cpu cuda eq ne lt le gt ge logical_not logical_and
+    half bfloat16 long int bool to type clone detach contiguous cpu cuda eq ne lt le gt ge logical_not logical_and
     logical_or __sub__ __rsub__ __mul__ __rmul__ __truediv__ __rtruediv__ __div__ __rdiv__ __pow__
     __rpow__ __neg__ __pos__ __abs__ __eq__ __ne__ __lt__ __le__ __gt__ __ge__ __invert__ __and__ __or__
 """

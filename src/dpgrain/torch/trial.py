@@ -18,6 +18,8 @@ from dpgrain.errors import ParameterError
 from dpgrain.torch.library import torch
 from dpgrain.torch.precision import is_half
 
+#: The number of records that are made up where a batch does not say how many.
+FEW_RECORDS = 4
 # Numbers of the same record may differ by this share of the largest, from rounding.
 _ROUNDING: Mapping[Any, float] = {torch.float64: 1e-9, torch.float32: 1e-4}
 _ROUNDING_IN_HALF = 0.05
