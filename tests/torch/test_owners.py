@@ -15,9 +15,7 @@ from dpgrain.torch.clipping import clipped_sums
 from dpgrain.torch.engine import PrivacyEngine
 from dpgrain.torch.layers import rule_of
 from dpgrain.torch.layout import Layout
-from dpgrain.torch.owners import Owner, read, shared
 from dpgrain.torch.recorder import Recorder
-from dpgrain.torch.shared import Copies, rows_as
 
 nn, functional = torch.nn, torch.nn.functional
 WIDTH, LENGTH, TOKENS = 6, 4, 11
@@ -226,11 +224,11 @@ class Noting(Halved):
 @pytest.mark.parametrize(
     ("layer", "words"),
     [
-        (Halved(), ("Halved", "one by one")),
-        (Centred(), ("Centred", "one by one")),
+        (Halved(), ("mixes records",)),
+        (Centred(), ("mixes records",)),
         (Branching(), ("Branching", "vmap")),
         (Running(), ("buffer",)),
-        (Keeping(), ("Keeping", "vmap")),
+        (Keeping(), ("buffer",)),
         (Noting(), ("attribute 'last'",)),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, nn.Module) else "",
@@ -257,20 +255,9 @@ def test_dropout_is_drawn_for_each_record() -> None:
 
 
 def test_a_table_of_ones_own_needs_no_copies() -> None:
-    assert Owner("table", Scaled(TOKENS, WIDTH)).entries == 0
-    assert Owner("scale", Halved()).entries == WIDTH
-    assert not Owner("container", Container()).is_smallest
+    table, halved = Recorder(Scaled(TOKENS, WIDTH), (), Layout), Recorder(Halved(), (), Layout)
+    assert (table.entries, halved.entries) == (0, WIDTH)
     assert rule_of(Container(), ()) is None
-
-
-def test_what_repeats_one_row_is_known_by_its_rows() -> None:
-    same, other = torch.zeros(3, 5), torch.arange(15).view(3, 5)
-    assert [shared(x, 3).repeated for x in (same, other, same[:1])] == [True, False, False]
-    x, form = read(same, 3)
-    assert x.shape == (3, 1, 5)
-    assert form(x).shape == (3, 5)
-    assert type(form(x)) is Copies
-    assert type(read(rows_as(same), 3)[1](same)) is not Copies
 
 
 def test_copies_are_few_enough_for_the_memory() -> None:
@@ -309,7 +296,7 @@ def test_an_input_as_long_as_the_batch_has_no_rows_of_records() -> None:
     for rows in (2, LENGTH, 3):
         layout = Layout((1,) * rows)
         x = numbers(rows)
-        module(x, places).square().sum((1, 2)).sum().backward()
+        module(recorder.handed(x, rows), places).square().sum((1, 2)).sum().backward()
         uses = recorder.uses[module.places.weight]
         for row in range(rows):
             loss = alone(x[row : row + 1], places).square().sum()

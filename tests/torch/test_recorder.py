@@ -99,12 +99,13 @@ class Counting(torch.nn.Module):
 
 @pytest.mark.parametrize("rows", [1, 3])
 @pytest.mark.parametrize(
-    ("what", "name"), [("calls", "kept"), ("last", "last"), ("added up", "last")]
+    ("what", "words"),
+    [("calls", "attribute 'kept'"), ("last", "attribute 'last'"), ("added up", "Counting")],
 )
-def test_what_a_module_keeps_in_attributes_is_refused(what: str, name: str, rows: int) -> None:
+def test_what_a_module_keeps_in_attributes_is_refused(what: str, words: str, rows: int) -> None:
     module = Counting(what)
     recorded(module, rows)
-    with refuses("module", f"attribute '{name}'"):
+    with refuses("module", words):
         module(torch.ones(rows, 3))
 
 
@@ -195,7 +196,7 @@ def test_a_network_that_keeps_records_is_refused(kind: str, way: str, rows: int)
 
 
 def test_contents_that_are_no_numbers_are_themselves() -> None:
-    module = Keeping("buffer", "in place", 1)
+    module = Keeping("buffer", "in place", 9)
     recorded(module)
     module(torch.ones(ROWS, 3)).sum().backward()
 
@@ -219,7 +220,7 @@ class Collapsed(torch.nn.Linear):
 def test_what_comes_out_must_be_rows(kind: Any) -> None:
     module = kind(3, 2)
     Recorder(module, (kind,), lambda: Layout((ROWS,)))
-    with refuses("module", "return"):
+    with refuses("module", "record"):
         module(torch.ones(ROWS, 3))
 
 

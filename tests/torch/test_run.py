@@ -41,8 +41,11 @@ def test_a_step_needs_a_batch_that_was_drawn() -> None:
 def test_a_batch_of_another_size_is_not_the_one_that_was_drawn() -> None:
     module, _, loader = run()
     (x,) = next(iter(loader))
-    with refuses("module", "6"):
+    with refuses("module", "cat()"):
         module(torch.cat([x, x]))
+    # NumPy knows nothing of batches.
+    with refuses("module", "6"):
+        module(torch.from_numpy(torch.cat([x, x]).numpy()))
 
 
 def test_a_step_must_not_be_skipped() -> None:

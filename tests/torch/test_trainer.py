@@ -440,7 +440,7 @@ def test_a_model_that_sees_padding_pads_all_records_to_one_length(tmp_path: Path
 def test_a_model_is_tried_at_the_stated_length(tmp_path: Path) -> None:
     theirs = trainer(tmp_path, privacy={"max_length": 5})
     theirs.train()
-    example, records = theirs._loader._run._recorder._example  # type: ignore[union-attr]
+    example, _, records = theirs._loader._run._recorder._example  # type: ignore[union-attr]
     assert records == 4
     assert example[1]["input_ids"].shape == (4, 5)
     assert example[1]["attention_mask"].sum(1).tolist() == [5, 2, 1, 1]

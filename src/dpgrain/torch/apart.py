@@ -107,6 +107,9 @@ class Apart(TorchFunctionMode):
         _check_gradients(func, name, given)
         if func is torch.Tensor.requires_grad_ and is_of_record(given[0]):
             return given[0]
+        if named.get("memory_format") is not None and given and is_of_record(given[0]):
+            # How numbers lie in memory is not theirs, and vmap does not know it.
+            del named["memory_format"]
         if func in _DRAWS and _is_one_number(func, given, named):
             return self._for_all(func, given, named)
         if func is functional.scaled_dot_product_attention:

@@ -105,6 +105,18 @@ class Pass:
         made.origin = Origin(self, form, why, made._version, _node_of(made), total)
         return made
 
+    def whole(self, tensor: Any) -> Output:
+        """Return a tensor that the network has made of all records together.
+
+        Args:
+            tensor: the tensor.
+        """
+        why = (
+            f"the module itself has made {_shape(tensor)} of all {self.records} records, as models do "
+            "that are called with labels"
+        )
+        return self.output(tensor, "neither", why)
+
     def shared(self, tensor: Any) -> Output:
         """Return a tensor that the network has returned, and that was not computed from records.
 

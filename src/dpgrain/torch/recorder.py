@@ -27,6 +27,7 @@ from dpgrain.torch.outputs import Output, Pass, Reduction, alone, mapped, plain
 from dpgrain.torch.precision import (
     half_mean,
     halves_inputs,
+    is_half,
     precisely,
     whole_products,
 )
@@ -239,7 +240,7 @@ class Recorder:
         self._layout = Layout(())
         self._apart: Apart | None = None
         # Whether the module runs, and whether uses are recorded then.
-        self._is_inside = self._is_trial = self._makes_again = False
+        self._is_inside = self._is_trial = self._makes_again = self._halves = False
         # The structure of the module that was tried, the numbers of records, and what failed to be rows.
         self._tried: Any = None
         self._sizes: set[int] = set()
@@ -414,8 +415,7 @@ class Recorder:
             if rows[at] is None:
                 return of.shared(tensor)
             if at in mixed:
-                why = "the module has made it of all records of the batch"
-                return of.output(whole[at], "neither", why)
+                return of.whole(whole[at])
             return of.output(tensor.flatten(0, 1), "rows")
 
         return mapped(known, out)
@@ -491,26 +491,21 @@ class Recorder:
     def _try(self, given: _Inputs, records: int) -> None:
         """Compare what the module makes of made-up records one by one and together."""
         inputs, keywords = given.inputs
-        self._layout = Layout((1,) * records)
+        self._layout, self._halves = Layout((1,) * records), halves_inputs()
 
         def together(training: bool) -> tuple[list[Any], bool]:
-            with self._mode(training) as has_drawn:
+            with self._checked(is_trial=True), self._mode(training) as has_drawn:
                 found = _leaves(_ordinary_call(self.module)(*inputs, **keywords))
                 return found, has_drawn()
 
         def each(training: bool) -> list[Any]:
-            with self._mode(training):
+            with self._checked(is_trial=True), self._mode(training):
                 out, rows, _ = self._each(given, records)
                 found = zip(_leaves(out), rows, strict=True)
                 return [t if row is None else (row,) for t, row in found]
 
-        with (
-            self._checked(is_trial=True),
-            self._inside(is_trial=True),
-            torch.no_grad(),
-            whole_products(),
-        ):
-            self._mixed |= check_same(together, each, half=halves_inputs())
+        with self._inside(is_trial=True), torch.no_grad(), whole_products():
+            self._mixed |= check_same(together, each, lambda: self._halves)
 
     @contextmanager
     def _mode(self, training: bool) -> Iterator[Callable[[], bool]]:
@@ -657,6 +652,14 @@ class Recorder:
         """Note that activations are computed again in the backward pass."""
         self._makes_again = True
 
+    def note_halves(self, x: Any) -> None:
+        """Note that a layer reads numbers in half precision.
+
+        Args:
+            x: what it reads.
+        """
+        self._halves = self._halves or is_half(x.dtype) or halves_inputs()
+
     @property
     def _records_uses(self) -> bool:
         return not self._is_trial and torch.is_grad_enabled()
@@ -728,6 +731,8 @@ class _Forward:
                 f"layer {self._name!r} must be called with one tensor.", name="module"
             )
         of = _current()
+        # A network that is called outside of autocast may turn it on by itself.
+        self._recorder.note_halves(inputs[0])
         layer, (x,) = self._layer, inputs
         if of is None:
             # The module runs on all made-up records together.

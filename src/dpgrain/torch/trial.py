@@ -67,8 +67,7 @@ def repeated(inputs: Any, are_rows: Sequence[bool], few: int, records: int) -> A
 def check_same(
     together: Callable[[bool], tuple[list[Any], bool]],
     each: Callable[[bool], list[Any]],
-    *,
-    half: bool,
+    halves: Callable[[], bool],
 ) -> set[int]:
     """Refuse a network that makes something else of records one by one than of all of them together.
 
@@ -76,7 +75,7 @@ def check_same(
         together: runs the network on all records, in its own mode (True) or in evaluation mode; it
             returns tensors, and whether any number was drawn.
         each: runs it on each record as a batch of one; tensors (records, …) of records are in a tuple.
-        half: True if it computes in half precision, where numbers are compared less closely.
+        halves: whether it has computed in half precision, where numbers are compared less closely.
 
     Returns:
         the places of tensors that are not the same, such as a mean over the batch.
@@ -89,6 +88,7 @@ def check_same(
     made = [each(not draws), each(not draws)]
     if draws:
         wanted, _ = together(False)
+    half = halves()
     if any(len(found) != len(wanted) for found in made):
         raise _mixes("returns other tensors for a record than for a batch")
     for one, other in zip(*made, strict=True):
