@@ -43,9 +43,6 @@ def test_a_batch_of_another_size_is_not_the_one_that_was_drawn() -> None:
     (x,) = next(iter(loader))
     with refuses("module", "cat()"):
         module(torch.cat([x, x]))
-    # NumPy knows nothing of batches.
-    with refuses("module", "6"):
-        module(torch.from_numpy(torch.cat([x, x]).numpy()))
 
 
 def test_a_step_must_not_be_skipped() -> None:

@@ -87,14 +87,15 @@ def check_same(
     _check_numbers(wanted)
     made = [each(not draws), each(not draws)]
     if draws:
-        wanted, _ = together(False)
+        # What is drawn for a record is not what is drawn for a batch.
+        wanted, draws = together(False)
     half = halves()
     if any(len(found) != len(wanted) for found in made):
         raise _mixes("returns other tensors for a record than for a batch")
     for one, other in zip(*made, strict=True):
         if not same(*(t[0] if isinstance(t, tuple) else t for t in (one, other)), half=half):
             raise _mixes("depends on what was read before")
-    mixed = {place for place, one in enumerate(made[0]) if not _is_same(one, wanted[place], half)}
+    mixed = {place for place, one in enumerate(made[0]) if not _is_same(one, wanted[place], half, draws)}
     right = [
         place
         for place, one in enumerate(made[0])
@@ -113,11 +114,13 @@ def _mixes(why: str) -> ParameterError:
     )
 
 
-def _is_same(one: Any, wanted: Any, half: bool) -> bool:
+def _is_same(one: Any, wanted: Any, half: bool, draws: bool) -> bool:
     """Return whether what comes out one by one is what comes out of all together."""
+    rows = one[0] if isinstance(one, tuple) else one
+    if draws:
+        return rows.dim() > 1 and rows.flatten(0, 1).shape == wanted.shape
     if not isinstance(one, tuple):
         return same(one, wanted, half=half)
-    (rows,) = one
     # A network that is called outside of autocast may turn it on by itself.
     return rows.dim() > 1 and same(rows.flatten(0, 1), wanted, half=half or is_half(wanted.dtype))
 

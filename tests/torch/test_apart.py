@@ -1,0 +1,265 @@
+"""In a pass each record is a batch of one, and tensors are what they were computed from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from tests.refusals import refuses
+from tests.torch.cases import distance
+from tests.torch.library import torch
+from tests.torch.runs import made
+
+# isort: split
+from dpgrain.errors import ParameterError
+from dpgrain.torch.clipping import clipped_sums
+from dpgrain.torch.layout import Layout
+from dpgrain.torch.recorder import Recorder
+from dpgrain.units import Record
+
+nn, functional = torch.nn, torch.nn.functional
+ROWS, WIDTH = 5, 3
+
+
+class Between(nn.Module):
+    """Two maps with a function between them."""
+
+    def __init__(self, function: Callable[[Any], Any]) -> None:
+        super().__init__()
+        self.one, self.two, self.function = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, 2), function
+
+    def forward(self, x: Any) -> Any:
+        return self.two(self.function(self.one(x)))
+
+
+def summed(module: Any, x: Any, prepare: Any = None) -> Any:
+    """The clipped sum of a batch that a loader has handed out."""
+    layout = Layout((1,) * len(x))
+    recorder = Recorder(module, (), lambda: layout)
+    try:
+        batch = recorder.handed(x, len(x))
+        out = module(batch if prepare is None else prepare(batch))
+        out.square().flatten(1).sum(1).sum().backward()
+        return clipped_sums(recorder.uses, layout, 1.0)
+    finally:
+        recorder.remove()
+
+
+def moved(module: Any, prepare: Any = None) -> float:
+    """How far one record moves the clipped sum, in bounds."""
+    torch.manual_seed(4)
+    x = torch.randn(ROWS, WIDTH)
+    sums = [summed(module, rows, prepare) for rows in (x, x[1:])]
+    return distance(*sums)
+
+
+# -- what a network may not do --
+
+
+class Levelled(torch.autograd.Function):
+    """The identity for a record, and a mean over records in its own rule for batches."""
+
+    @staticmethod
+    def forward(x: Any) -> Any:
+        return x.clone()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        """Keep nothing."""
+
+    @staticmethod
+    def backward(_ctx: Any, *gradients: Any) -> Any:
+        return gradients[0]
+
+    @staticmethod
+    def vmap(_info: Any, _dims: Any, x: Any) -> Any:
+        return x + x.mean(0), 0
+
+
+class Doubled(torch.autograd.Function):
+    """Twice a number, by a rule that PyTorch makes for batches."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Any) -> Any:
+        return 2 * x
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        """Keep nothing."""
+
+    @staticmethod
+    def backward(_ctx: Any, *gradients: Any) -> Any:
+        return 2 * gradients[0]
+
+
+def centred(gradient: Any) -> Any:
+    return gradient - gradient.mean(0)
+
+
+def hooked(x: Any) -> Any:
+    if x.requires_grad:
+        x.register_hook(centred)
+    return x
+
+
+def hooked_at_its_node(x: Any) -> Any:
+    if x.grad_fn is not None:
+        x.grad_fn.register_prehook(lambda gradients: tuple(map(centred, gradients)))
+    return x
+
+
+@pytest.mark.parametrize(
+    ("function", "word"),
+    [
+        (Levelled.apply, "Levelled"),
+        (hooked, "register_hook"),
+        (hooked_at_its_node, "grad_fn"),
+        (lambda x: x + x.numpy().mean(), "vmap"),
+        (lambda x: x * float(x.sum()), "vmap"),
+        (lambda x: x if x.sum() > 0 else -x, "vmap"),
+    ],
+)
+def test_functions_that_may_mix_records_are_refused(function: Any, word: str) -> None:
+    with refuses("module", word):
+        summed(Between(function), torch.randn(ROWS, WIDTH))
+
+
+def test_a_function_whose_rule_pytorch_makes_is_right() -> None:
+    torch.manual_seed(1)
+    module = Between(Doubled.apply)
+    sums = summed(module, torch.randn(ROWS, WIDTH))
+    module.function = lambda x: x * 2
+    torch.manual_seed(1)
+    other = Between(lambda x: x * 2)
+    torch.manual_seed(1)
+    again = Between(Doubled.apply)
+    x = torch.randn(ROWS, WIDTH)
+    one, two = (
+        {n: found[p] for n, p in net.named_parameters()}
+        for net, found in ((other, summed(other, x)), (again, summed(again, x)))
+    )
+    assert distance(one, two) <= 1e-6
+    assert sums.keys() == set(module.parameters())
+
+
+def test_gradients_are_not_changed_by_hooks_of_layers() -> None:
+    module = Between(torch.tanh)
+    module.one.register_full_backward_hook(lambda _m, given, _out: tuple(map(centred, given)))
+    with refuses("module", "backward hooks"):
+        summed(module, torch.randn(ROWS, WIDTH))
+
+
+def test_a_hook_before_a_layer_sees_one_record() -> None:
+    module = Between(torch.tanh)
+    module.two.register_forward_pre_hook(lambda _m, given: (given[0] - given[0].mean(0),))
+    with refuses("module", "mixes records"):
+        summed(module, torch.randn(ROWS, WIDTH))
+
+
+def test_a_batch_that_the_module_holds_is_refused() -> None:
+    held: list[Any] = []
+
+    def keep(batch: Any) -> Any:
+        held[:] = [batch]
+        return batch
+
+    with refuses("module", "holds"):
+        summed(Between(lambda x: x + held[0].mean(0)), torch.randn(ROWS, WIDTH), keep)
+
+
+def test_what_is_kept_of_an_earlier_batch_is_refused() -> None:
+    kept: list[Any] = []
+
+    def function(x: Any) -> Any:
+        out = x + kept[-1] if len(kept) > 2 else x
+        kept.append(x.detach())
+        return out
+
+    module, layout = Between(function), Layout((1,) * ROWS)
+    recorder = Recorder(module, (), lambda: layout)
+    with refuses("module", "earlier call"):
+        module(torch.randn(ROWS, WIDTH))
+    recorder.remove()
+
+
+def test_one_number_is_drawn_for_all_records_and_others_for_each() -> None:
+    scales: list[Any] = []
+
+    def function(x: Any) -> Any:
+        scale = torch.rand(())
+        if scale < 0:  # A number of all records may decide.
+            return x
+        noise = torch.rand(1, WIDTH)
+        scales.append(scale)
+        return x * scale + noise
+
+    layout = Layout((1,) * ROWS)
+    module = Between(function)
+    recorder = Recorder(module, (), lambda: layout)
+    out = module(torch.ones(ROWS, WIDTH)).detach()
+    recorder.remove()
+    assert not torch.equal(out[0], out[1])
+    assert scales[-1].shape == ()
+
+
+# -- what a loop may not do with a batch --
+
+
+LOOPS: dict[str, Callable[[Any], Any]] = {
+    "mixup": lambda x: 0.7 * x + 0.3 * x[torch.randperm(len(x))],
+    "turned round": lambda x: x.flip(0),
+    "rolled": lambda x: x.roll(1, 0),
+    "sorted": lambda x: x[x[:, 0].argsort()],
+    "standardized": lambda x: (x - x.mean(0)) / (1 + x.std(0)),
+    "one scale for all": lambda x: x / x.abs().max(),
+    "by place": lambda x: x * torch.arange(1.0, len(x) + 1)[:, None],
+    "in place": lambda x: x.sub_(x.mean(0)),
+    "written into": lambda x: x.__setitem__(0, x[1]) or x,
+    "stacked again": lambda x: torch.stack(list(x)[::-1]),
+    "two of a kind": lambda x: torch.cat([x[1:], x[:1]]),
+}
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_a_batch_that_is_mixed_before_the_network_is_refused(name: str) -> None:
+    with refuses("module", "loader hands out"):
+        summed(nn.Linear(WIDTH, 2), torch.randn(ROWS, WIDTH), LOOPS[name])
+
+
+@pytest.mark.parametrize(
+    "prepare",
+    [
+        lambda x: (x - 0.5) / torch.tensor([1.0, 2.0, 3.0]),
+        lambda x: x.to(torch.float64).float().clamp(-1, 1),
+        lambda x: functional.normalize(x, dim=1),
+        lambda x: torch.where(x > 0, x, -x)[:, :WIDTH],
+        lambda x: x.view(len(x), -1),
+    ],
+)
+def test_a_batch_may_be_changed_record_by_record(prepare: Any) -> None:
+    assert 0 < moved(nn.Linear(WIDTH, 2), prepare) <= 1 + 1e-5
+
+
+def test_targets_of_a_loss_are_those_of_the_batch() -> None:
+    data = torch.arange(12.0).view(12, 1)
+    module = nn.Linear(1, 1)
+    _engine, module, _optimizer, loader = made(
+        data, Record(), module=module, optimizer=torch.optim.SGD(module.parameters(), lr=0.1)
+    )
+    (x,) = next(iter(loader))
+    places = torch.arange(1.0, len(x) + 1)[:, None]
+    with pytest.raises(ParameterError, match="no row for each record"):
+        (module(x) * places).mean().backward()
+
+
+def test_a_batch_of_another_step_is_refused() -> None:
+    module, layout = nn.Linear(WIDTH, 2), Layout((1,) * ROWS)
+    recorder = Recorder(module, (), lambda: layout)
+    first = recorder.handed(torch.randn(ROWS, WIDTH), ROWS)
+    _second = recorder.handed(torch.randn(ROWS, WIDTH), ROWS)
+    with refuses("module", "another batch"):
+        module(first)
+    recorder.remove()
