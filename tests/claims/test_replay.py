@@ -91,10 +91,7 @@ def _shown(result: Any, folder: Path, pages: bool) -> Iterator[str]:
         if callable(getattr(result, name, None)):
             yield repr(getattr(result, name)())
     if pages and hasattr(result, "report"):
-        page = result.report(folder / "page.html").read_text(encoding="utf-8")
-        chain = getattr(result, "chain", None)
-        # The secret of coarser copies is drawn after the noise: it is another one in a replay.
-        yield page if chain is None else page.replace(result.hash, replace(result, chain=None).hash)
+        yield result.report(folder / "page.html").read_text(encoding="utf-8")
     if hasattr(result, "get_params"):
         known = {name: value for name, value in vars(result).items() if name.endswith("_")}
         yield repr(sorted(known.items(), key=lambda item: item[0]))
