@@ -30,6 +30,8 @@ import pyarrow.parquet as pq
 import pytest
 from numpy.typing import NDArray
 from scipy import sparse
+from tests.malformed.objects import Hostile
+from tests.malformed.objects import objects as odd_objects
 from tests.refusals import refuses
 
 import dpgrain as dg
@@ -53,8 +55,6 @@ from dpgrain.optimize import Constant, Sgd, Squared
 from dpgrain.optimize.models import Truncated
 from dpgrain.papers.generic import release_mean
 from dpgrain.tables.engines.duckdb import DuckDB
-from dpgrain.testing.odd import Hostile
-from dpgrain.testing.odd import objects as odd_objects
 from dpgrain.units import Element, Record, User
 
 Array = NDArray[Any]

@@ -22,13 +22,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tests.claims.odd_cases import LOCAL, WAYS, Case, Given, cases, given, same
+from tests.malformed.cells import UNSTATED, Cell, Kind, passing
+from tests.malformed.sql_types import spark_system
+from tests.malformed.systems import SYSTEMS
+from tests.malformed.uses import Use, uses
 from tests.sampling import sparse
 
 import dpgrain as dg
 from dpgrain.tables.engines.protocol import Form
-from dpgrain.testing.odd import SYSTEMS, UNSTATED, Cell, Kind, spark_system
-from dpgrain.testing.odd.cells import passing
-from dpgrain.testing.odd.uses import Use, uses
 
 every_way = pytest.mark.parametrize(("system", "way"), WAYS, ids=[" ".join(each) for each in WAYS])
 # One statistic of each role, which refuses a type as all others do.

@@ -15,13 +15,13 @@ from typing import Any, TypeAlias
 import numpy as np
 import pytest
 from tests.claims.publishers import PROMISES, People, publishers
+from tests.products import covering
+from tests.promises import Publisher
+from tests.replay import recorded, replayed
 
 import dpgrain as dg
 from dpgrain.errors import DataError, DpgrainError
 from dpgrain.ledger import LastingPromise
-from dpgrain.testing.products import covering
-from dpgrain.testing.promises import Publisher
-from dpgrain.testing.replay import recorded, replayed
 
 # Releases of each function that a sample replays.
 _FEW = 4

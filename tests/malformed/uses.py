@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+from tests.malformed.cells import UNSTATED, Cell, Kind, Rows
 
 from dpgrain import statistics
 from dpgrain._later import later
 from dpgrain.errors import ParameterError
 from dpgrain.publishing import budget
 from dpgrain.tables.table import UserTable, read
-from dpgrain.testing.odd.cells import UNSTATED, Cell, Kind, Rows
 from dpgrain.units import Element, User
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ class Use:
         function: the name of what is published, in ``FUNCTIONS``.
         role: what the column is there, in ``ROLES``.
 
-    >>> from dpgrain.testing.odd import SYSTEMS
+    >>> from tests.malformed.systems import SYSTEMS
     >>> arrow = SYSTEMS["Arrow"]
     >>> kind = arrow.kinds["int32"]
     >>> rows = arrow.rows([kind], odd=True)

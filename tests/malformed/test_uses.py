@@ -7,9 +7,8 @@ import sys
 import warnings
 
 import pytest
-
-from dpgrain.testing.odd import SYSTEMS, Use, uses
-from dpgrain.testing.odd.uses import FUNCTIONS, ROLES, outcome
+from tests.malformed.systems import SYSTEMS
+from tests.malformed.uses import FUNCTIONS, ROLES, Use, outcome, uses
 
 
 def test_every_statistic_is_used() -> None:

@@ -229,10 +229,10 @@ class _Actor:
             self.done = True
             self._back.release()
 
-    def _called(self, frame: FrameType, event: str, value: Any) -> Any:  # noqa: ARG002
+    def _called(self, frame: FrameType, event: str, value: Any) -> Any:
         return self._lined if frame.f_code.co_filename.startswith(self._files) else None
 
-    def _lined(self, frame: FrameType, event: str, value: Any) -> Any:  # noqa: ARG002
+    def _lined(self, frame: FrameType, event: str, value: Any) -> Any:
         if event == "line":
             self.lines.append(f"{frame.f_code.co_filename}:{frame.f_lineno}")
             if len(self.lines) == self._stop.ran:

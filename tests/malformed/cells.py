@@ -67,7 +67,7 @@ class Kind:
         stated: the SQL type that ``types=`` states of a column of text; empty where none is.
         nullable: False for a type without a null.
 
-    >>> from dpgrain.testing.odd import SYSTEMS
+    >>> from tests.malformed.systems import SYSTEMS
     >>> kind = SYSTEMS["Arrow"].kinds["date32"]
     >>> kind.meaning, kind.label(kind.plain[0]), kind.number(kind.plain[0])
     ('day', '2024-05-01', None)
@@ -144,7 +144,7 @@ class System:
             what ``dg.read`` takes.
         queries: the ways that are queries, whose rows ``dg.read`` takes as given.
 
-    >>> from dpgrain.testing.odd import SYSTEMS
+    >>> from tests.malformed.systems import SYSTEMS
     >>> system = SYSTEMS["Arrow"]
     >>> rows = system.rows([system.kinds["date32"]], odd=False)
     >>> system.make(rows).num_rows > 8

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dpgrain.testing.odd import System
+from tests.malformed.cells import System
 
 
 def check_way(system: System, way: str, folder: Path, *, without: tuple[str, ...] = ()) -> None:

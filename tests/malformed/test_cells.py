@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import pytest
-
-from dpgrain.testing.odd import SYSTEMS, UNSTATED
-from dpgrain.testing.odd.cells import MINE, calendar_day
+from tests.malformed.cells import MINE, UNSTATED, calendar_day
+from tests.malformed.systems import SYSTEMS
 
 
 @pytest.mark.parametrize("system", SYSTEMS)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.testing.odd.ways import check_way
-
-from dpgrain.testing.odd.arrow_types import ARROW, UNITS, ZONES
+from tests.malformed.arrow_types import ARROW, UNITS, ZONES
+from tests.malformed.ways import check_way
 
 # Common types that a way lacks.
 LACKING: dict[str, tuple[str, ...]] = {

@@ -6,9 +6,8 @@ import itertools
 import math
 
 import pytest
+from tests.products import covering
 from tests.refusals import refuses
-
-from dpgrain.testing.products import covering
 
 
 @pytest.mark.parametrize("strength", [1, 2, 3, 4, 7])

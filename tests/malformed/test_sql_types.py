@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.testing.odd.ways import check_way
-
-from dpgrain.testing.odd import System
-from dpgrain.testing.odd.sql_types import DUCKDB, TEXT, select
+from tests.malformed.cells import System
+from tests.malformed.sql_types import DUCKDB, TEXT, select
+from tests.malformed.ways import check_way
 
 
 @pytest.mark.parametrize(

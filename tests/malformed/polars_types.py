@@ -9,9 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-
-from dpgrain._later import later
-from dpgrain.testing.odd.cells import (
+from tests.malformed.cells import (
     UNSTATED,
     Cell,
     Cells,
@@ -26,6 +24,8 @@ from dpgrain.testing.odd.cells import (
     texts,
     wholes,
 )
+
+from dpgrain._later import later
 
 if TYPE_CHECKING:
     import polars as pl

@@ -8,10 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-
-from dpgrain._later import later
-from dpgrain.testing.odd.arrow_types import UNITS
-from dpgrain.testing.odd.cells import (
+from tests.malformed.arrow_types import UNITS
+from tests.malformed.cells import (
     UNSTATED,
     Cell,
     Cells,
@@ -23,7 +21,9 @@ from dpgrain.testing.odd.cells import (
     texts,
     wholes,
 )
-from dpgrain.testing.odd.objects import objects
+from tests.malformed.objects import objects
+
+from dpgrain._later import later
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-
-from dpgrain.testing.odd import Hostile, Loud, objects
+from tests.malformed.objects import Hostile, Loud, objects
 
 
 @pytest.mark.parametrize("asked", [float, int, hash, str, repr, len, iter, bool, complex])

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from tests.promises import share_of_asked
 
 import dpgrain as dg
 from dpgrain.accounting import Contribution, Gaussian
 from dpgrain.publishing.guarantee import Guarantee
-from dpgrain.testing.promises import share_of_asked
 
 TOLD = Guarantee("user", "", "zero_out", 1e-6, Gaussian(5.0, Contribution("user")))
 ASKED = {"epsilon": 0.9, "delta": 1e-6}

@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-
-from dpgrain.testing.odd.arrow_types import database, kept, parquet
-from dpgrain.testing.odd.cells import (
+from tests.malformed.arrow_types import database, kept, parquet
+from tests.malformed.cells import (
     UNSTATED,
     Cell,
     Cells,

@@ -103,7 +103,7 @@ def replayed(draws: Sequence[Draw]) -> Iterator[list[Draw]]:
     """
     again: list[Draw] = []
 
-    def give(law: str, scale: tuple[Any, ...], sums: Any, noise: Callable[[], Any]) -> Any:  # noqa: ARG001
+    def give(law: str, scale: tuple[Any, ...], sums: Any, noise: Callable[[], Any]) -> Any:
         assert len(again) < len(draws), f"draws {law}, where another run had drawn all"
         given = draws[len(again)]
         again.append(Draw(law, scale, sums, given.answer))
@@ -132,11 +132,7 @@ def _drawn_by(give: Give) -> Iterator[None]:
         return draw
 
     made = {law: given(law) for law in _LAWS}
-    own = [
-        module
-        for path, module in list(sys.modules.items())
-        if path.startswith("dpgrain.") and path != __name__
-    ]
+    own = [module for path, module in list(sys.modules.items()) if path.startswith("dpgrain.")]
     changed = [
         (module, name, law)
         for module in own

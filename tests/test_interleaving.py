@@ -8,8 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-
-from dpgrain.testing.interleaving import Interleaving
+from tests.interleaving import Interleaving
 
 
 class Counter:

@@ -13,9 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-
-from dpgrain._later import later
-from dpgrain.testing.odd.cells import (
+from tests.malformed.cells import (
     UNSTATED,
     Cell,
     Cells,
@@ -30,6 +28,8 @@ from dpgrain.testing.odd.cells import (
     texts,
     wholes,
 )
+
+from dpgrain._later import later
 
 if TYPE_CHECKING:
     import duckdb

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.replay import Draw, recorded, replayed
 
 import dpgrain.publishing.charge
 from dpgrain.noise import SeededSource
 from dpgrain.noise.gumbel import gumbel_order
 from dpgrain.noise.sums import noised
-from dpgrain.testing.replay import Draw, recorded, replayed
 
 run: Any = dpgrain.publishing.charge
 

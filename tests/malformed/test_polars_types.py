@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.testing.odd.ways import check_way
-
-from dpgrain.testing.odd import SYSTEMS
-from dpgrain.testing.odd.polars_types import polars_system
+from tests.malformed.polars_types import polars_system
+from tests.malformed.systems import SYSTEMS
+from tests.malformed.ways import check_way
 
 POLARS = SYSTEMS["Polars"]
 
