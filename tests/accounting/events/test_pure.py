@@ -20,8 +20,7 @@ UNITS: tuple[Unit, ...] = (Record(), Element(), User(), User(max_elements=2))
 def answer(event: Event, **asked: Any) -> float | None:
     try:
         return event.epsilon(**asked)
-    except ParameterError as error:
-        assert "delta must be given" in str(error)
+    except ParameterError:
         return None
 
 
