@@ -119,12 +119,8 @@ class Ask:
             _validate.integer(minimum=1, rounds=self.rounds)
         for name in ("feature_bound", "elements_per_user"):
             value = getattr(self, name)
-            if value is None or value == "auto":
-                continue
-            if not 1e-50 <= _validate.positive(**{name: value}) <= 1e50:
-                raise ParameterError(
-                    f"{name} must lie between 1e-50 and 1e50, not {_validate.said(value)}."
-                )
+            if value is not None and value != "auto":
+                check_scale(**{name: value})
         for name in ("n_features", "n_users"):
             if getattr(self, name) is not None:
                 _validate.integer(minimum=1, **{name: getattr(self, name)})
@@ -236,3 +232,21 @@ class Ask:
                     Fact("second moments are added in floating point, whose rounding is left out")
                 )
         return tuple(facts)
+
+
+def check_scale(**parameter: float) -> None:
+    """Reject a number that cannot divide rows or targets.
+
+    Args:
+        parameter: the number, by its name.
+
+    Raises:
+        ParameterError: if it is not between 1e-50 and 1e50.
+
+    >>> check_scale(feature_bound=3.0)
+    """
+    ((name, value),) = parameter.items()
+    if not 1e-50 <= _validate.positive(**parameter) <= 1e50:
+        raise ParameterError(
+            f"{name} must lie between 1e-50 and 1e50, not {_validate.said(value)}.", name=name
+        )

@@ -196,7 +196,8 @@ class Passed(Given):
         """Refuse rows of which there are not as many targets, users and elements."""
         if count_of(self.y) != count_of(self.X):
             raise ParameterError(NOT_AS_MANY)
-        Unread.of(count_of(self.X), self.users, self.elements, unit, places=places)
+        others = {"X": self.X, "y": self.y}
+        Unread.of(count_of(self.X), self.users, self.elements, unit, places=places, others=others)
 
     def read(self, charge: Charge) -> Read:
         """Return the rows, already here."""

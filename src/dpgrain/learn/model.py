@@ -365,7 +365,7 @@ class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
             if ask.elements_per_user != "auto":
                 blocks = look.blocks / (self.evidence_.n_users * ask.elements_per_user)
         width = self.n_features_in_ + ask.fit_intercept
-        scale = np.ones((fitted.outputs, width))
+        scale = np.full((fitted.outputs, width), self.target_scale)
         scale[:, : self.n_features_in_] /= ask.feature_bound or 1.0
         return intervals(
             self.evidence_,
@@ -390,7 +390,7 @@ class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
             ParameterError: if the fit is for whole users, and they are not passed.
         """
         stated = User() if self.unit is None and self.asked().recipe is not None else self.unit
-        return unit_of(stated, users)
+        return unit_of(stated, users, self.n_users)
 
     def asked(self, unit: Unit | None = None) -> Ask:
         """The parameters, checked.
@@ -436,7 +436,8 @@ class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
         self.parameters_ = {**own, **(tuned or {})}
         intercept, bound = self.parameters_["fit_intercept"], self.parameters_["feature_bound"]
         self.n_features_in_ = fitted.theta.size // fitted.outputs - intercept
-        self._set(*fitted.coefficients(self.n_features_in_, bound, intercept=intercept))
+        coef, offset = fitted.coefficients(self.n_features_in_, bound, intercept=intercept)
+        self._set(coef * self.target_scale, offset * self.target_scale)
         self.fitted_ = fitted
         self.history_: History = fitted.history
         self.evidence_: Evidence | None = fitted.evidence
@@ -595,6 +596,11 @@ class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
             f"{type(self).__name__} is not fitted where rows lie on a cluster; use a model of "
             "dpgrain.learn, or minimise with its loss."
         )
+
+    @property
+    def target_scale(self) -> float:
+        """The number that targets were divided by."""
+        return 1.0
 
     def _set(self, coef: FloatArray, intercept: FloatArray) -> None:
         """Set ``coef_`` and ``intercept_`` in the shapes that scikit-learn gives them."""
