@@ -19,7 +19,7 @@ UNITS: tuple[Unit, ...] = (Record(), Element(), User(), User(max_elements=2))
 
 def answer(event: Event, **asked: Any) -> float | None:
     try:
-        return event.epsilon(**asked)
+        return float(event.epsilon(**asked))
     except ParameterError:
         return None
 
