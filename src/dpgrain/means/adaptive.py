@@ -19,8 +19,8 @@ from dpgrain.noise import Source
 from dpgrain.publishing.guarantee import warn_of_care
 from dpgrain.units import Level, Trust
 
-# Lower edges of the classes of norms, in clipping bounds; the third is the bound itself.
-_EDGES = 2.0 ** np.array([-1.0, -0.5, 0.0, 1.0])
+# Lower edges of the classes of norms, in half octaves above the clipping bound; one is the bound.
+_EDGES = np.array([-2, -1, 0, 2])
 _AT_BOUND = 2
 #: The number of coordinates that count norms, next to those of the vectors.
 COUNTS = len(_EDGES)
@@ -32,12 +32,12 @@ _VECTOR, _COUNT = math.sqrt(1 - _COUNTS_SHARE), math.sqrt(_COUNTS_SHARE)
 _LIKELY, _CERTAIN = 2.0, 4.0
 # Share of the clipped norm that biases the mean; the rest cancels. Measured: see the theory.
 _ALIGNED = 0.1
-# Growth of the bound if few users are beyond twice the bound, if some are, and if most are.
-_STEPS = 2.0**0.5, 2.0, 4.0
+# Half octaves by which the bound rises if few users are beyond twice the bound, some, and most.
+_STEPS = 1, 2, 4
 # Share of the rounds in which the bound may fall; later it only rises, so that it settles.
 _FALLING = 0.5
-# Largest ratio of the bound to the first one, in both directions; sums stay precise up to it.
-_LARGEST_RATIO = 2.0**20
+# Half octaves between the bound and the first one, at most; sums stay precise up to 2^20.
+_FARTHEST = 40
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ class AdaptiveClip:
         """The public facts behind the mean, in words."""
         return (
             *self.mean.facts,
-            f"vectors in units of a clipping bound, which is {self.first:g} in the first round and then "
+            f"vectors in units of a clipping bound, {self.first:g} in the first round, which then "
             f"follows the norms that {COUNTS} of their coordinates count",
         )
 
@@ -156,18 +156,18 @@ class AdaptiveRounds:
 
     def __init__(self, mean: AdaptiveClip, rounds: Rounds) -> None:
         self._mean, self._rounds = mean, rounds
-        self._done, self._clip = 0, mean.first
+        self._done, self._height = 0, 0
         self._shares: list[FloatArray] = []
 
     @property
     def radius(self) -> float:
-        """The clipping bound of the next round."""
-        return self._clip
+        """The clipping bound of the next round, and after the last round its bound."""
+        return float(self._mean.first * 2.0 ** (self._height / 2))
 
     @property
     def noise_sd(self) -> float:
         """The standard deviation of the noise of each coordinate of a mean with that bound."""
-        return self._rounds.noise_sd / _VECTOR * self._clip
+        return self._rounds.noise_sd / _VECTOR * self.radius
 
     def estimate(self, contributions: Contributions) -> FloatArray:
         """Return the noisy mean of one round, (dimension,).
@@ -176,8 +176,8 @@ class AdaptiveRounds:
             ParameterError: if all rounds that were accounted for are over.
             RunEnded: if the run has published that it stops.
         """
-        noisy = self._rounds.estimate(_Counted(contributions, self._clip))
-        vector = noisy[: contributions.dimension] * (self._clip / _VECTOR)
+        noisy = self._rounds.estimate(_Counted(contributions, self.radius))
+        vector = noisy[: contributions.dimension] * (self.radius / _VECTOR)
         self._done += 1
         self._shares.append(noisy[contributions.dimension :] / _COUNT)
         if self._done < self._mean.rounds:
@@ -187,7 +187,7 @@ class AdaptiveRounds:
             warn_of_care(
                 [
                     "more than half of the users were clipped in the last round, to "
-                    f"{self._clip:.3g}, which biases the result. Pass a larger clip, scale the data, "
+                    f"{self.radius:.3g}, which biases the result. Pass a larger clip, scale the data, "
                     "or take more rounds."
                 ]
             )
@@ -209,20 +209,19 @@ class AdaptiveRounds:
     def _follow(self, dimension: int) -> None:
         """Choose the bound of the next round from noisy shares of this bound's rounds."""
         noise = self._rounds.noise_sd * math.sqrt(dimension / self._mean.rounds)
-        low, beyond = self._mean.first / _LARGEST_RATIO, self._beyond
+        beyond = self._beyond
         few, seldom = (
             beyond <= np.minimum(np.maximum(noise / _ALIGNED, sds * self._errors), 0.5)
             for sds in (_LIKELY, _CERTAIN)
         )
+        step = 0
         if not seldom[_AT_BOUND]:
             step = _STEPS[int(not seldom[_AT_BOUND + 1]) + int(beyond[_AT_BOUND + 1] > 0.5)]
         elif few[_AT_BOUND] and self._done <= _FALLING * self._mean.rounds:
-            step = float(_EDGES[np.argmax(few)])
-        else:
-            step = 1.0
-        clip = min(max(self._clip * step, low), low * _LARGEST_RATIO**2)
-        if clip != self._clip:
-            self._clip, self._shares = clip, []
+            step = int(_EDGES[np.argmax(few)])
+        height = min(max(self._height + step, -_FARTHEST), _FARTHEST)
+        if height != self._height:
+            self._height, self._shares = height, []
 
 
 @dataclass(frozen=True)
@@ -254,7 +253,9 @@ class _Counted:
             # A norm that overflows is in the last class, and no warning may reveal it.
             norms = np.sqrt(squares(vectors))
         counts = np.zeros((len(vectors), COUNTS + 1))
-        counts[np.arange(len(vectors)), np.searchsorted(_EDGES * self.clip, norms)] = _COUNT
+        counts[np.arange(len(vectors)), np.searchsorted(self.clip * 2.0 ** (_EDGES / 2), norms)] = (
+            _COUNT
+        )
         scaled = clipped(vectors, self.clip) * (_VECTOR / self.clip)
         return np.concatenate([scaled, counts[:, 1:]], axis=1)
 
