@@ -141,7 +141,7 @@ class EpsilonWarning(UserWarning):
 
 
 class CareWarning(UserWarning):
-    """A result that will probably not come as it is asked for, shown before anything is charged.
+    """A result that will probably differ from the request, shown as soon as public numbers tell.
 
     >>> import warnings
     >>> import numpy as np

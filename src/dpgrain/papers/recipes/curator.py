@@ -419,6 +419,7 @@ class Concentrated:
         share: the clipping bound ÷ the radius at which a user's mean gradient concentrates. A small
             share shortens nearly all gradients: it brings less noise, and the solution is more like a
             median of users.
+            With None the bound starts at the radius and then follows the norms of users' gradients.
         solver: the solver that makes the steps; None for coin betting, which does not know the
             scale of gradients.
 
