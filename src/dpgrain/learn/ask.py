@@ -214,7 +214,8 @@ class Ask:
         if self.clip is not None:
             return self.clip
         # The steps of another solver of a curator are made for a scale, which a chosen bound changes.
-        return "auto" if self.algorithm == "auto" or self.trust != "central" else 1.0
+        own = self.trust == "central" or isinstance(self.algorithm, Recipe)
+        return 1.0 if own and self.algorithm != "auto" else "auto"
 
     @property
     def warms_up(self) -> bool:

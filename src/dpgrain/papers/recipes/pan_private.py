@@ -85,7 +85,8 @@ class PanPrivateConcentrated(Concentrated):
             the bound starts at the radius and then follows the norms of users' gradients.
         solver: the solver that makes the steps; None for coin betting.
 
-    It is the default recipe of ``trust="pan"``, with ``share=None``. Source: docs/theory, "Shuffled gradients".
+    It is the default recipe of ``trust="pan"``, with ``share=None``. Source: docs/theory, "Shuffled
+    gradients".
 
     >>> program = PanPrivateConcentrated().plan(Task.of(1000, (0.0, 0.0), 1.0, 1e-6))
     >>> program.trust, program.rounds, program.event.epsilon(1e-6) <= 1.0

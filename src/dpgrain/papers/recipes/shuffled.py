@@ -304,7 +304,8 @@ class ShuffleConcentrated(Concentrated):
     Raises:
         ParameterError: if a value is out of range.
 
-    It is the default recipe of ``trust="shuffle"``, with ``share=None``. Source: docs/theory, "Shuffled gradients".
+    It is the default recipe of ``trust="shuffle"``, with ``share=None``. Source: docs/theory,
+    "Shuffled gradients".
 
     >>> program = ShuffleConcentrated(rounds=10).plan(Task.of(1000, (0.0, 0.0), 1.0, 1e-6))
     >>> program.trust, program.event.epsilon(1e-6) <= 1.0
