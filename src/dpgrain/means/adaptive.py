@@ -27,14 +27,14 @@ COUNTS = len(_EDGES)
 # Share of the squared norm, so of μ², that counts norms, as much as a curator's histograms have.
 _COUNTS_SHARE = 0.1
 _VECTOR, _COUNT = math.sqrt(1 - _COUNTS_SHARE), math.sqrt(_COUNTS_SHARE)
-# Standard deviations of noise up to which a share may be 0: for a lower bound and for a higher one.
-# Many rounds look at one bound, so that fewer would raise it by chance.
+# Standard deviations of noise that a share needs to count as seen: before the bound falls, and before
+# it rises. Many rounds test one bound, so a smaller second number would raise the bound by chance.
 _LIKELY, _CERTAIN = 2.0, 4.0
 # Share of the clipped norm that biases the mean; the rest cancels. Measured: see the theory.
 _ALIGNED = 0.1
-# Half octaves by which the bound rises if few users are beyond twice the bound, some, and most.
+# Rise of the bound in half octaves, if few users are beyond twice the bound, if some are, and most.
 _STEPS = 1, 2, 4
-# Share of the rounds in which the bound may fall; later it only rises, so that it settles.
+# Share of the rounds before the bound may only rise, so that it settles.
 _FALLING = 0.5
 # Half octaves between the bound and the first one, at most; sums stay precise up to 2^20.
 _FARTHEST = 40
@@ -46,8 +46,8 @@ class AdaptiveClip:
 
     Each user adds a vector of norm at most 1: the vector divided by the bound and clipped to 1, with
     weight √0.9, and with weight √0.1 a 1 in the coordinate of its norm's class. The noisy shares of
-    the classes choose the bound of the next round: the lowest one beyond which so few norms are seen
-    that a higher one would add more noise than it removes bias.
+    the classes choose the bound of the next round. It rises if the clipping of longer vectors costs
+    more than the noise of a higher bound, and falls if hardly any vector is longer than a lower one.
 
     Args:
         mean: the mean of these vectors, calibrated for clipping bound 1 and :data:`COUNTS` more
