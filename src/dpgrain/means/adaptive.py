@@ -36,6 +36,8 @@ _ALIGNED = 0.1
 _STEPS = 1, 2, 4
 # Share of the rounds before the bound may only rise, so that it settles.
 _FALLING = 0.5
+# Share of the rounds whose counts choose the bound while it may fall; later all rounds with one bound.
+_RECENT = 0.1
 # Half octaves between the bound and the first one, at most; sums stay precise up to 2^20.
 _FARTHEST = 40
 
@@ -208,7 +210,12 @@ class AdaptiveRounds:
 
     def _follow(self, dimension: int) -> None:
         """Choose the bound of the next round from noisy shares of this bound's rounds."""
-        noise = self._rounds.noise_sd * math.sqrt(dimension / self._mean.rounds)
+        rounds = self._mean.rounds
+        falls = self._done <= _FALLING * rounds
+        if falls:
+            # Norms change while the solution is still far away.
+            self._shares = self._shares[-math.ceil(_RECENT * rounds) :]
+        noise = self._rounds.noise_sd * math.sqrt(dimension / rounds)
         beyond = self._beyond
         few, seldom = (
             beyond <= np.minimum(np.maximum(noise / _ALIGNED, sds * self._errors), 0.5)
@@ -217,7 +224,7 @@ class AdaptiveRounds:
         step = 0
         if not seldom[_AT_BOUND]:
             step = _STEPS[int(not seldom[_AT_BOUND + 1]) + int(beyond[_AT_BOUND + 1] > 0.5)]
-        elif few[_AT_BOUND] and self._done <= _FALLING * self._mean.rounds:
+        elif few[_AT_BOUND] and falls:
             step = int(_EDGES[np.argmax(few)])
         height = min(max(self._height + step, -_FARTHEST), _FARTHEST)
         if height != self._height:
