@@ -141,7 +141,7 @@ class EpsilonWarning(UserWarning):
 
 
 class CareWarning(UserWarning):
-    """A result that is probably inaccurate: of a plan, or by the published numbers of a fit.
+    """A result that is probably inaccurate, according to public or published numbers.
 
     >>> import warnings
     >>> import numpy as np

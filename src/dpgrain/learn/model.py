@@ -78,6 +78,8 @@ class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
             (None) ``"auto"`` for ``algorithm="auto"``, and otherwise 1. A number is the bound whatever
             ε is: where many gradients are longer, coefficients are biased (with squares towards
             medians, with whole users towards those with many records), however many users there are.
+            Without a curator ``"auto"`` is the default for every solver: a tenth of the budget counts
+            norms in each round, and the bound of the next round follows them.
         rounds: the number of noisy gradients; 50 passes without it, or 100 where ``clip`` is stated.
         sampling_rate: the probability to be in a round's sample; 1 without it, but for a stated roster
             of more than 50,000 users.
@@ -91,8 +93,8 @@ class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
         trust: who sees data: whoever fits, ``central``; none but a shuffler of noisy messages,
             ``shuffle``; or a stream whose state may be seen once, ``pan``. The last two are for
             ``User()``. ``"shuffle"``: devices add noise and a trusted shuffler mixes what they send; by
-            default all of them in every round, :class:`~dpgrain.papers.ShuffleConcentrated` with the
-            clipping bound, the rounds and the solver that are stated; ``"pan"``: whoever fits, of users
+            default all of them in every round, :class:`~dpgrain.papers.ShuffleConcentrated` with
+            ``clip``, ``rounds`` and a solver as ``algorithm``; ``"pan"``: whoever fits, of users
             who come one after the other, places in a roster from 0; by default
             :class:`~dpgrain.papers.PanPrivateConcentrated`, likewise. A recipe must be of the kind that
             is stated.
