@@ -81,6 +81,42 @@ class Scaled(torch.nn.Module):
         return torch.sin(self.map(x) * self.scale)
 
 
+class Contrast(torch.nn.Module):
+    """Similarities to learned classes, whose temperature is a parameter without dimensions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.map, self.classes = nn.Linear(WIDTH, 4), nn.Parameter(torch.randn(CLASSES, 4))
+        self.logit_scale = nn.Parameter(torch.tensor(0.7))
+
+    def forward(self, x: Any) -> Any:
+        x = functional.normalize(self.map(x), dim=-1)
+        return self.logit_scale.exp() * x @ functional.normalize(self.classes, dim=-1).mT
+
+
+class Factor(torch.nn.Module):
+    """A factor and a shift, which are parameters without dimensions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.tensor(1.3))
+        self.shift = nn.Parameter(torch.tensor(0.2))
+
+    def forward(self, x: Any) -> Any:
+        return torch.sin(x * self.weight + self.shift)
+
+
+class Tempered(torch.nn.Module):
+    """A factor that is read twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.factor, self.map = Factor(), nn.Linear(WIDTH, CLASSES)
+
+    def forward(self, x: Any) -> Any:
+        return self.factor(self.map(self.factor(x)))
+
+
 class Bags(torch.nn.Module):
     """Vectors of a record added up, and averaged where they are not padding."""
 
@@ -196,6 +232,8 @@ NETWORKS: Mapping[str, tuple[Callable[[], Any], Callable[[int], Any]]] = {
         lambda: nn.Sequential(Scaled(), nn.Linear(WIDTH, CLASSES)),
         numbers(LENGTH, WIDTH),
     ),
+    "contrast": (Contrast, numbers(WIDTH)),
+    "tempered": (Tempered, numbers(LENGTH, WIDTH)),
 }
 
 
