@@ -452,6 +452,36 @@ def test_a_model_is_tried_at_the_stated_length(tmp_path: Path) -> None:
         trainer(tmp_path, data, model=bert, privacy={"max_length": 17}).train()
 
 
+class TemperedLMHeadModel(transformers.GPT2LMHeadModel):  # type: ignore[misc, unused-ignore]
+    """A language model whose temperature is a parameter without dimensions."""
+
+    def __init__(self, config: Any) -> None:
+        super().__init__(config)
+        self.temperature = torch.nn.Parameter(torch.tensor(0.3))
+
+    def forward(
+        self, input_ids: Any = None, attention_mask: Any = None, labels: Any = None, **named: Any
+    ) -> Any:
+        assert labels is None
+        result = super().forward(input_ids=input_ids, attention_mask=attention_mask, **named)
+        result.logits = result.logits * self.temperature.exp()
+        return result
+
+
+@pytest.mark.parametrize("frozen", [False, True], ids=["whole", "temperature alone"])
+def test_a_temperature_is_trained(tmp_path: Path, frozen: bool) -> None:
+    model = TemperedLMHeadModel(FAMILIES["gpt2"].made().config)
+    if frozen:
+        model.requires_grad_(False)
+        model.temperature.requires_grad_(True)
+    theirs = trainer(tmp_path, model=model)
+    theirs.train()
+    assert abs(float(model.temperature) - 0.3) > 1e-4
+    # The model was tried before the charge, on texts of lengths that it has read.
+    _example, records = theirs._loader._run._recorder._example  # type: ignore[union-attr]
+    assert records > 1
+
+
 def test_the_loss_on_private_records_is_a_release_of_its_own(tmp_path: Path) -> None:
     rows = texts(5).to_list()
     # A record that cannot be read has loss 0, beside others and alone.

@@ -309,6 +309,51 @@ class Recorder:
         self._example = inputs, records
         self._tried = structure_of(self.module, inputs)
 
+    def try_like(self, inputs: Any, records: int) -> Any:
+        """Try the module on records of random numbers, and return these.
+
+        Args:
+            inputs: records in the shapes of those of a batch.
+            records: the number of records.
+
+        Raises:
+            ParameterError: if it mixes records, or fails on them.
+        """
+        self._given = self._with_rows(inputs, records)
+        made = self._try_on_shapes(inputs, records)
+        self._tried = structure_of(self.module, inputs)
+        return made
+
+    def rehearsed(self, inputs: Any, records: int) -> tuple[Uses, Layout]:
+        """Return what made-up records add to each parameter, recorded as those of a batch are.
+
+        Args:
+            inputs: what the module is called with: positional inputs, and named ones.
+            records: the number of records.
+
+        Raises:
+            ParameterError: if a pass over a batch would fail.
+        """
+        layout = Layout((1,) * records)
+        modes = {part: part.training for part in self.module.modules()}
+        gradients = [(p, p.grad) for p in self.module.parameters()]
+        begin, self.begin = self.begin, lambda: layout
+        given, keywords = inputs
+        try:
+            with randomness_from(0), torch.enable_grad():
+                out = self.module.train()(*given, **keywords)
+                self._pass.backward(probe_of(rows_of(mapped(_as_tensor, out), records)))
+            return self.uses, layout
+        finally:
+            self.begin = begin
+            self.clear()
+            # Contents are compared again in the first pass over a batch.
+            self._compared.discard(False)
+            for part, mode in modes.items():
+                part.training = mode
+            for parameter, gradient in gradients:
+                parameter.grad = gradient
+
     def _try_again(self, inputs: Any, rows: int) -> None:
         """Try the module before its first batch, and before each one for which it was changed."""
         if self._tried is not None and structure_of(self.module, inputs) == self._tried:
@@ -321,8 +366,11 @@ class Recorder:
             self._try_on_shapes(inputs, rows)
         self._tried = structure_of(self.module, inputs)
 
-    def _try_on_shapes(self, inputs: Any, rows: int) -> None:
-        """Try the module on a few made-up records in the shapes of a batch; on as many, if need be."""
+    def _try_on_shapes(self, inputs: Any, rows: int) -> Any:
+        """Return the made-up records in the shapes of a batch on which the module was tried.
+
+        They are a few, or as many as those of the batch if the module fails on a few.
+        """
         # Whole numbers may be places of tables, or mark what is seen.
         parts = self.module.modules()
         tables = [part.num_embeddings for part in parts if hasattr(part, "num_embeddings")]
@@ -341,7 +389,7 @@ class Recorder:
             except Exception as error:
                 failed = error
             else:
-                return
+                return made
         raise ParameterError(
             "module failed on made-up records of random numbers (whole ones are 0 or 1), on which "
             f"it is tried before it reads any ({type(failed).__name__}: {shorten(str(failed), 200)}): "
@@ -699,6 +747,12 @@ def _as_it_is(out: Any) -> Any:
 def _plain(out: Any) -> Any:
     """Return what a module has returned, with plain tensors."""
     return mapped(plain, out)
+
+
+def _as_tensor(output: Any) -> Any:
+    """Return an output of a module as a plain tensor."""
+    with torch._C.DisableTorchFunctionSubclass():
+        return output.as_subclass(torch.Tensor)
 
 
 def _check_plain_pass() -> None:

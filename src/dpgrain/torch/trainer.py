@@ -529,10 +529,15 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
         return int(whole(self.model).get_input_embeddings().num_embeddings)
 
     def _example(self) -> Any:
-        """Return what the model is tried on: as stated, or made-up texts of the stated length."""
+        """Return what the model is tried on: the stated example, or made-up texts.
+
+        Their length is the stated one, or one that the model has read before.
+        """
         length = self.privacy.max_length
-        if self.privacy.example is not None or length is None or "input_ids" not in self._named():
+        if self.privacy.example is not None or "input_ids" not in self._named():
             return self.privacy.example
+        if length is None and not self._is_tried:
+            return None
         like = self._collated.like
         if like is None:
             names = ["input_ids", *(["attention_mask"] if self._collated.masks else [])]
@@ -540,9 +545,12 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
         like = {name: value for name, value in like.items() if not name.startswith("label")}
         if not all(is_of_tokens(name, value, "real") for name, value in like.items()):
             return None
-        lengths = [max(1, length // part) for part in range(1, FEW_RECORDS + 1)]
-        rows = of_lengths(like, lengths, self._words())
-        batch = replace(self._collated, fixed=True, most=length).together(rows)
+        if length is None:
+            batch = self._collated.together(of_lengths(like, self._lengths(), self._words()))
+        else:
+            lengths = [max(1, length // part) for part in range(1, FEW_RECORDS + 1)]
+            rows = of_lengths(like, lengths, self._words())
+            batch = replace(self._collated, fixed=True, most=length).together(rows)
         if self._loss is losses.seq2seq:
             batch.setdefault("decoder_input_ids", batch["input_ids"])
         return {name: tensor.to(self.args.device) for name, tensor in batch.items()}
@@ -556,10 +564,8 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
         like = self._collated.like
         if like is None or "input_ids" not in like or self.privacy.pad_to_max_length:
             return
-        most = self._collated.most or max(_LENGTHS)
-        lengths = [length for length in _LENGTHS if length <= most]
         try:
-            rows = of_lengths(like, lengths, self._words())
+            rows = of_lengths(like, self._lengths(), self._words())
             with evaluating(self.model):
                 alone = torch.cat([self._tried_losses([row]) for row in rows])
                 beside = self._tried_losses(rows)
@@ -574,6 +580,11 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
                 name="model",
             )
         self._is_tried = True
+
+    def _lengths(self) -> list[int]:
+        """Return the lengths of made-up texts, as far as the model takes them."""
+        most = self._collated.most or max(_LENGTHS)
+        return [length for length in _LENGTHS if length <= most]
 
     def _tried_losses(self, rows: list[dict[str, Any]]) -> Any:
         given = self._prepare_inputs(self._collated.together(rows))
