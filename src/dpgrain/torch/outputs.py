@@ -9,6 +9,7 @@ there. A gradient that reaches a layer in any other way is refused where it arri
 from __future__ import annotations
 
 import copy
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
@@ -19,6 +20,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from dpgrain.errors import ParameterError
 from dpgrain.torch.library import torch
 from dpgrain.torch.precision import half_mean, is_half
+from dpgrain.torch.schedules import READS, check_reader
 from dpgrain.torch.shared import Copies, plain
 
 functional = torch.nn.functional
@@ -171,8 +173,8 @@ class Output(torch.Tensor):
         """Call a function of PyTorch, and say what its result is made of.
 
         Raises:
-            ParameterError: if the function changes an output, or its gradients, in place; or if it is
-                a backward pass from what no backward pass may start from.
+            ParameterError: if the function changes an output, or its gradients, in place; if it is a
+                backward pass from what no backward pass may start from; or if a scheduler reads it.
         """
         kwargs = {} if kwargs is None else kwargs
         if func is torch.Tensor.backward:
@@ -181,6 +183,8 @@ class Output(torch.Tensor):
             # Layers may be called again in it, with tensors of which something is known.
             of.backward(total)
             return None
+        if _name(func) in READS:
+            check_reader(sys._getframe(1))
         with torch._C.DisableTorchFunctionSubclass():
             _check_reads(func, args, kwargs)
             origins = [_origin_of(t) for t in _tensors(args, kwargs) if isinstance(t, Output)]
