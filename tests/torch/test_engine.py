@@ -191,7 +191,10 @@ def test_parameters_without_dimensions_are_trained(
     }
     engine = PrivacyEngine(random_state=1)
     module, optimizer, loader = engine.make_private(
-        module=case.module, optimizer=torch.optim.Adam(case.module.parameters()), **records, **options
+        module=case.module,
+        optimizer=torch.optim.Adam(case.module.parameters()),
+        **records,
+        **options,
     )
     for x, y in loader:
         case.losses(module, x, y).mean().backward()
@@ -201,7 +204,9 @@ def test_parameters_without_dimensions_are_trained(
     assert distance(looped, found) < 0.05
     assert float(looped["factor.weight" if name == "tempered" else "logit_scale"].abs()) > 0.05
     engine.save(tmp_path / "run.pt")
-    records |= {name: WAYS[way][name] for name in ("records_apart", "max_rows") if name in WAYS[way]}
+    records |= {
+        name: WAYS[way][name] for name in ("records_apart", "max_rows") if name in WAYS[way]
+    }
     _, module, optimizer, loader = PrivacyEngine.resume(
         tmp_path / "run.pt", module=again, optimizer=torch.optim.Adam(again.parameters()), **records
     )

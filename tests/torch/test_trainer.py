@@ -245,6 +245,45 @@ def test_what_is_measured_is_public(tmp_path: Path) -> None:
     assert "the records on which" in str(theirs.guarantee)
 
 
+def test_public_records_may_have_several_lengths(tmp_path: Path) -> None:
+    theirs = trainer(
+        tmp_path,
+        privacy={"eval_is_public": True},
+        args={"per_device_eval_batch_size": 5},
+    )
+    public, alone = texts(5), []
+    for row in public.to_list():
+        tokens = torch.tensor([row["input_ids"]])
+        with torch.no_grad():
+            alone.append(theirs.model.eval()(input_ids=tokens, labels=tokens).logits[0])
+    found = theirs.predict(public)
+    longest = max(len(logits) for logits in alone)
+    assert found.predictions.shape[:2] == (len(public), longest)
+    for logits, labels, wanted in zip(found.predictions, found.label_ids, alone, strict=True):
+        assert torch.allclose(torch.tensor(logits[: len(wanted)]), wanted, atol=1e-5)
+        assert (labels[len(wanted) :] == -100).all()
+    assert math.isfinite(theirs.evaluate(public)["eval_loss"])
+
+
+@pytest.mark.parametrize("kind", ["reduce_lr_on_plateau", "greedy"])
+def test_a_plateau_is_one_of_public_records(tmp_path: Path, kind: str) -> None:
+    if kind not in {str(known.value) for known in transformers.SchedulerType}:
+        pytest.skip("this version of transformers does not have it")
+    args = {
+        "lr_scheduler_type": kind,
+        "lr_scheduler_kwargs": {"patience": 0, "factor": 0.5},
+        "metric_for_best_model": "loss",
+        "eval_strategy": "steps",
+        "eval_steps": 1,
+    }
+    with refuses("eval_dataset", "eval_is_public"):
+        trainer(tmp_path, args=args, eval_dataset=texts(5))
+    theirs = trainer(tmp_path, args=args, eval_dataset=texts(5), privacy={"eval_is_public": True})
+    theirs.train()
+    measured = [logs["eval_loss"] for logs in theirs.state.log_history if "eval_loss" in logs]
+    assert theirs.lr_scheduler.best in measured
+
+
 @pytest.mark.parametrize(
     ("args", "name"),
     [

@@ -267,6 +267,36 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
             raise ParameterError("train_dataset must be given.", name="train_dataset")
         return _StepsLeft(self)
 
+    def get_eval_dataloader(self, *given: Any, **named: Any) -> Any:
+        """Return batches of public records, padded as those of a training are.
+
+        Args:
+            *given: as they have it.
+            **named: as they have it.
+        """
+        with self._padding():
+            return super().get_eval_dataloader(*given, **named)
+
+    def get_test_dataloader(self, *given: Any, **named: Any) -> Any:
+        """Return batches of public records, padded as those of a training are.
+
+        Args:
+            *given: as they have it.
+            **named: as they have it.
+        """
+        with self._padding():
+            return super().get_test_dataloader(*given, **named)
+
+    @contextmanager
+    def _padding(self) -> Iterator[None]:
+        """Let records of several lengths be batches of a loader that is made inside."""
+        collator = self.data_collator
+        self.data_collator = replace(self._collated, collator=collator).padded
+        try:
+            yield
+        finally:
+            self.data_collator = collator
+
     def training_step(self, model: Any, inputs: Any, *_others: Any, **_named: Any) -> Any:
         """Make a step: read its batches, and step against the sum of clipped blocks with noise.
 
