@@ -245,6 +245,39 @@ def test_what_is_measured_is_public(tmp_path: Path) -> None:
     assert "the records on which" in str(theirs.guarantee)
 
 
+PARTS: dict[str, Any] = {
+    "selected": lambda data: data.select([1, 5, 7]),
+    "a slice": lambda data: data.select(range(4, 9)),
+    "shuffled": lambda data: data.shuffle(seed=1),
+    "filtered": lambda data: data.filter(lambda row: len(row["labels"]) > 3),
+    "columns": lambda data: data.remove_columns("author"),
+    "among others": lambda data: datasets.concatenate_datasets([texts(5), data.select([2])]),
+    "a subset": lambda data: torch.utils.data.Subset(data, [1, 2]),
+}
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_parts_of_the_training_records_are_not_public(tmp_path: Path, part: str) -> None:
+    data = texts()
+    private, own = PARTS[part](data), {"eval_is_public": True}
+    for use in (
+        lambda: trainer(tmp_path, data, privacy=own).predict(private),
+        lambda: trainer(tmp_path, data, privacy=own).get_test_dataloader(private),
+    ):
+        with refuses("test_dataset", "train_dataset"):
+            use()
+    for use in (
+        lambda: trainer(tmp_path, data, privacy=own, eval_dataset=private),
+        lambda: trainer(tmp_path, data, privacy=own).evaluate(private),
+        lambda: trainer(tmp_path, data, privacy=own).get_eval_dataloader({"a": private}),
+    ):
+        with refuses("eval_dataset", "train_dataset"):
+            use()
+    # A loader of training records must not be had without the statement, either.
+    with refuses("eval_dataset", "eval_is_public"):
+        trainer(tmp_path, data).get_eval_dataloader(texts(5))
+
+
 def test_public_records_may_have_several_lengths(tmp_path: Path) -> None:
     theirs = trainer(
         tmp_path,

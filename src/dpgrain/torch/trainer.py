@@ -35,6 +35,7 @@ from dpgrain.torch.optimizer import PrivateOptimizer
 from dpgrain.torch.padding import Labels, is_of_tokens, of_lengths
 from dpgrain.torch.precision import is_half
 from dpgrain.torch.privacy_arguments import PrivacyArguments
+from dpgrain.torch.shared_rows import shares_rows
 from dpgrain.torch.trained import EVALUATED
 from dpgrain.torch.trial import FEW_RECORDS, evaluating, same
 
@@ -267,25 +268,31 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
             raise ParameterError("train_dataset must be given.", name="train_dataset")
         return _StepsLeft(self)
 
-    def get_eval_dataloader(self, *given: Any, **named: Any) -> Any:
+    def get_eval_dataloader(self, eval_dataset: Any = None) -> Any:
         """Return batches of public records, padded as those of a training are.
 
         Args:
-            *given: as they have it.
-            **named: as they have it.
-        """
-        with self._padding():
-            return super().get_eval_dataloader(*given, **named)
+            eval_dataset: the records; by default those of the trainer.
 
-    def get_test_dataloader(self, *given: Any, **named: Any) -> Any:
+        Raises:
+            ParameterError: if they are not stated to be public, or are rows of ``train_dataset``.
+        """
+        self._check_public(eval_dataset, "eval_dataset")
+        with self._padding():
+            return super().get_eval_dataloader(eval_dataset)
+
+    def get_test_dataloader(self, test_dataset: Any) -> Any:
         """Return batches of public records, padded as those of a training are.
 
         Args:
-            *given: as they have it.
-            **named: as they have it.
+            test_dataset: the records.
+
+        Raises:
+            ParameterError: if they are not stated to be public, or are rows of ``train_dataset``.
         """
+        self._check_public(test_dataset, "test_dataset")
         with self._padding():
-            return super().get_test_dataloader(*given, **named)
+            return super().get_test_dataloader(test_dataset)
 
     @contextmanager
     def _padding(self) -> Iterator[None]:
@@ -641,9 +648,13 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
 
     def _check_public(self, dataset: Any, name: str) -> None:
         parts = list(dataset.values()) if isinstance(dataset, dict) else [dataset]
-        if any(part is self.train_dataset for part in parts if part is not None):
+        private = self.train_dataset
+        # A name stands for one of the data sets that the trainer was given.
+        known = [part for part in parts if part is not None and not isinstance(part, str)]
+        if private is not None and any(shares_rows(private, part) for part in known):
             raise ParameterError(
-                f"{name} must not be train_dataset: what is measured on it is not billed.",
+                f"{name} must not have rows of train_dataset, because measures on them are not "
+                "charged; pass records of other people, or use release_loss.",
                 name=name,
             )
         if not self.privacy.eval_is_public:
