@@ -20,6 +20,7 @@ from dpgrain.errors import ParameterError, RunEnded
 from dpgrain.means import Mean
 from dpgrain.torch.batches import Batch
 from dpgrain.torch.clipping import Sums, add_part, whole_sums
+from dpgrain.torch.experts import check_loop_over_experts, check_router_loss
 from dpgrain.torch.journal import Journal
 from dpgrain.torch.layout import Layout
 from dpgrain.torch.library import torch
@@ -78,6 +79,8 @@ class Run:
         self.steps: Steps
         self._made_by, self._private = os.getpid(), private
         self.parameters = [p for p in module.parameters() if p.requires_grad]
+        check_router_loss(module)
+        check_loop_over_experts(module)
         rehearse_step(self.parameters, optimizer)
         if loss_reduction == "mean":
             check_digits(module)
