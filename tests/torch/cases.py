@@ -164,6 +164,13 @@ class Reading(torch.nn.Module):
         return self.out(x.mean(1))
 
 
+def frozen(norm: Any) -> Any:
+    """A batch norm in evaluation mode, whose statistics are not those of a new one."""
+    norm.running_mean.normal_()
+    norm.running_var.uniform_(0.5, 2.0)
+    return norm.eval()
+
+
 def image(*layers: Any) -> Any:
     """A convolutional network, whose last layer is a linear map."""
     return nn.Sequential(*layers, nn.Flatten(), nn.LazyLinear(CLASSES))
@@ -211,6 +218,15 @@ NETWORKS: Mapping[str, tuple[Callable[[], Any], Callable[[int], Any]]] = {
             nn.InstanceNorm2d(4, affine=True),
         ),
         numbers(4, 8, 8),
+    ),
+    "frozen norms": (
+        lambda: image(
+            nn.Conv2d(2, 4, 3),
+            frozen(nn.BatchNorm2d(4)),
+            nn.Tanh(),
+            frozen(nn.BatchNorm2d(4)).requires_grad_(False),
+        ),
+        numbers(2, 5, 5),
     ),
     "conv3d": (
         lambda: image(nn.Conv3d(2, 3, 3, padding=1), nn.InstanceNorm3d(3, affine=True), nn.Tanh()),

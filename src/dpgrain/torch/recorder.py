@@ -26,7 +26,14 @@ from torch.utils._pytree import (
 from dpgrain._wording import shorten
 from dpgrain.errors import ParameterError
 from dpgrain.torch import labelled
-from dpgrain.torch.layers import TAKE_HALVES, Rule, own_parameters, rule_of, within_table
+from dpgrain.torch.layers import (
+    TAKE_HALVES,
+    Rule,
+    is_frozen_norm,
+    own_parameters,
+    rule_of,
+    within_table,
+)
 from dpgrain.torch.layout import Layout
 from dpgrain.torch.library import torch
 from dpgrain.torch.outputs import Pass, Reduction, alone, is_rows, mapped
@@ -244,6 +251,7 @@ class Recorder:
         self._kept: Mapping[tuple[str, str], Any] = {}
         self._compared: set[bool] = set()
         found = list(_parts("", module, apart))
+        self._frozen_norms = _frozen_norms(module)
         self._layers = {layer: (name, rule) for name, layer, rule in found if rule is not None}
         self._owners = [Owner(name, layer) for name, layer, rule in found if rule is None]
         # The module itself is in its forward function already when hooks put copies into it.
@@ -282,6 +290,8 @@ class Recorder:
                 self._hooks.append(seen)
         for layer, (name, rule) in self._layers.items():
             self._hooks += self._hooks_of(layer, name, rule)
+        # A part of the module may be called by itself.
+        self._hooks += [n.register_forward_pre_hook(_Hook(_freeze)) for n in self._frozen_norms]
         self._hooks.append(module.register_forward_hook(_Hook(self._leave), always_call=True))
 
     def remove(self) -> None:
@@ -341,7 +351,8 @@ class Recorder:
         given, keywords = inputs
         try:
             with randomness_from(0), torch.enable_grad():
-                out = self.module.train()(*given, **keywords)
+                self.module.training = True
+                out = self.module(*given, **keywords)
                 self._pass.backward(probe_of(rows_of(mapped(_as_tensor, out), records)))
             return self.uses, layout
         finally:
@@ -426,6 +437,8 @@ class Recorder:
                 part.training = mode
 
     def _enter(self, module: Any, inputs: Any, keywords: Any) -> Any:
+        for norm in self._frozen_norms:
+            norm.eval()
         if self._looks is None:
             if not (module.training and torch.is_grad_enabled()):
                 return None
@@ -683,6 +696,28 @@ def _parts(name: str, module: Any, apart: tuple[type, ...]) -> Iterator[tuple[st
         yield name, module, None
     for child_name, child in module.named_children():
         yield from _parts(f"{name}.{child_name}" if name else child_name, child, apart)
+
+
+def _freeze(norm: Any, _inputs: Any) -> None:
+    """Let a batch norm use its own statistics, which follow from no record then."""
+    norm.eval()
+
+
+def _frozen_norms(module: Any) -> list[Any]:
+    """Return the batch norms with fixed statistics, which keep these for the whole run.
+
+    Raises:
+        ParameterError: if they are in evaluation mode only because the whole module is.
+    """
+    found = [part for part in module.modules() if is_frozen_norm(part)]
+    if found and not module.training:
+        raise ParameterError(
+            f"module must be in training mode with {type(found[0]).__name__} in evaluation mode, not "
+            "in evaluation mode as a whole, where this layer would mix records once train() is called; "
+            "call train() of the module, and then eval() of the layer to freeze its statistics.",
+            name="module",
+        )
+    return found
 
 
 def _check_own(trained: Sequence[tuple[str, Any]], gradients: Sequence[Any]) -> None:
