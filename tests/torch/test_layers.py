@@ -42,7 +42,7 @@ def test_layers_are_refused_by_name(layer: Any, words: str) -> None:
         rule_of(layer, ())
 
 
-class Own2d(nn.BatchNorm2d):  # type: ignore[misc, unused-ignore]
+class Own2d(torch.nn.BatchNorm2d):
     """A batch norm of the caller's own."""
 
 

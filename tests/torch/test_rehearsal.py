@@ -17,7 +17,7 @@ from dpgrain.torch.rehearsal import rehearse_step
 from dpgrain.torch.training import train
 
 DATA = torch.utils.data.TensorDataset(torch.ones(30, 3), torch.ones(30, 1))
-NUMBERS = {"n_users": 30, "steps": 2, "sampling_rate": 0.5, "max_grad_norm": 1.0}
+NUMBERS: dict[str, Any] = {"n_users": 30, "steps": 2, "sampling_rate": 0.5, "max_grad_norm": 1.0}
 
 
 class Branching(torch.nn.Module):
@@ -124,7 +124,7 @@ def test_a_tried_network_is_left_as_it_was() -> None:
     module(torch.ones(2, 3)).sum().backward()
     before, example = copy.deepcopy(module.state_dict()), torch.randn(4, 3)
     gradients, generator = [p.grad.clone() for p in module.parameters()], torch.get_rng_state()
-    query = PrivacyEngine().query(
+    query: Any = PrivacyEngine().query(
         module=module,
         optimizer=torch.optim.SGD(module.parameters()),
         dataset=DATA,

@@ -15,15 +15,15 @@ from tests.torch.runs import WIDTH, made
 from dpgrain.units import User
 
 VECTORS = np.full((6, WIDTH), 0.1)
-Plateau = torch.optim.lr_scheduler.ReduceLROnPlateau
+Plateau: Any = torch.optim.lr_scheduler.ReduceLROnPlateau
 
 
-class Patient(Plateau):  # type: ignore[misc, unused-ignore]
+class Patient(Plateau):
     """A scheduler of the caller's own, which compares losses itself."""
 
     def step(self, metrics: Any, epoch: Any = None) -> None:
         if metrics < self.best:
-            self.best = metrics
+            self.best: Any = metrics
 
 
 READINGS: dict[str, Callable[[Any], Any]] = {

@@ -6,6 +6,7 @@ import json
 import math
 import re
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -260,18 +261,19 @@ PARTS: dict[str, Any] = {
 def test_parts_of_the_training_records_are_not_public(tmp_path: Path, part: str) -> None:
     data = texts()
     private, own = PARTS[part](data), {"eval_is_public": True}
-    for use in (
-        lambda: trainer(tmp_path, data, privacy=own).predict(private),
-        lambda: trainer(tmp_path, data, privacy=own).get_test_dataloader(private),
-    ):
-        with refuses("test_dataset", "train_dataset"):
-            use()
-    for use in (
-        lambda: trainer(tmp_path, data, privacy=own, eval_dataset=private),
-        lambda: trainer(tmp_path, data, privacy=own).evaluate(private),
-        lambda: trainer(tmp_path, data, privacy=own).get_eval_dataloader({"a": private}),
-    ):
-        with refuses("eval_dataset", "train_dataset"):
+    uses: dict[str, list[Callable[[], Any]]] = {
+        "test_dataset": [
+            lambda: trainer(tmp_path, data, privacy=own).predict(private),
+            lambda: trainer(tmp_path, data, privacy=own).get_test_dataloader(private),
+        ],
+        "eval_dataset": [
+            lambda: trainer(tmp_path, data, privacy=own, eval_dataset=private),
+            lambda: trainer(tmp_path, data, privacy=own).evaluate(private),
+            lambda: trainer(tmp_path, data, privacy=own).get_eval_dataloader({"a": private}),
+        ],
+    }
+    for name, use in [(name, use) for name, of in uses.items() for use in of]:
+        with refuses(name, "train_dataset"):
             use()
     # A loader of training records must not be had without the statement, either.
     with refuses("eval_dataset", "eval_is_public"):

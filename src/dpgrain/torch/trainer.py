@@ -108,6 +108,7 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
     """
 
     optimizer: Any
+    data_collator: Any
 
     def __init__(
         self, model: Any = None, args: Any = None, *, privacy: PrivacyArguments, **others: Any
