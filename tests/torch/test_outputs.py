@@ -90,6 +90,7 @@ KINDS: dict[str, Kind] = {
         b.out.mT if b.out.dim() > 2 else b.out, b.labels, reduction=r
     ),
     "swapped": lambda b, r: _reduced((b.out.mT * 2.0).mH.square().mT, r),
+    "swapped shares": lambda b, r: _reduced(b.out.mT.log_softmax(-1) * b.numbers.mT, r),
     "some classes": lambda b, r: functional.cross_entropy(
         _second(b.out), b.labels.clamp(min=1), ignore_index=1, reduction=r
     ),

@@ -247,6 +247,7 @@ def test_frozen_statistics_stay_as_they_are(again: str) -> None:
     module.train()
     with torch.no_grad():
         module(x)
+        module.train()
         module[1](x @ torch.ones(3, 4))
     assert all(torch.equal(one, b) for one, b in zip(before, module.buffers(), strict=True))
     recorder.remove()
