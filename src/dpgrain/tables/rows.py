@@ -13,12 +13,14 @@ import pyarrow as pa
 from dpgrain import _validate
 from dpgrain.errors import ParameterError, SchemaError
 from dpgrain.inputs.labels import exact, whole, written
+from dpgrain.inputs.long_labels import any_long, label_of_stated
 from dpgrain.provenance import Provenance, checked
 from dpgrain.regions import EVERYTHING, Region
 from dpgrain.tables.elements import NAMED, Elements, as_elements
 from dpgrain.tables.engines.column_types import (
     DAY,
     INTEGERS,
+    LABEL,
     MOMENT,
     TEXT,
     TIMES,
@@ -90,6 +92,8 @@ class Rows:
         derived: the columns that were added by :meth:`derive`.
         filters: the conditions of :meth:`filter`.
         provenance: where the rows come from, which every guarantee says.
+        labels: the columns whose texts were read as labels before: where a row is made of several
+            rows, or was joined, long texts have been replaced.
     """
 
     source: Source
@@ -103,6 +107,7 @@ class Rows:
     derived: Mapping[str, Derived] = field(default_factory=dict)
     filters: tuple[str, ...] = ()
     provenance: Provenance = "as given"
+    labels: frozenset[str] = frozenset()
 
     def with_cells(self, name: str, of: str, by: Any) -> Self:
         """Return the same table with a column of cells: a public function of another column.
@@ -430,6 +435,10 @@ class Rows:
         read = self.read_as(column)
         return read if read != self.schema[column] else ""
 
+    def keyed_as(self, column: str) -> str:
+        """Return the type that a column is read as where it names things, for the SQL of keys."""
+        return LABEL if column in self.labels else self.schema[column]
+
     def is_integer(self, column: str) -> bool:
         """Return whether keys of this column are integers; otherwise they are text."""
         return self.schema[column] in INTEGERS
@@ -462,6 +471,8 @@ class Rows:
             result = None
         else:
             result = _text_key(label, self.schema[column])
+            if result is not None and column not in self.cells:
+                result = label_of_stated(result)
             if result is not None and form is not None and not form.pattern.fullmatch(result):
                 result = None
         if result is None:
@@ -475,7 +486,9 @@ class Rows:
         kinds = set(map(type, labels))
         if self.is_integer(column):
             return kinds == {int} and _fit_a_column(labels)
-        return kinds == {str} and _form_of(self.schema[column]) is None
+        if kinds != {str} or _form_of(self.schema[column]) is not None:
+            return False
+        return column in self.cells or not any_long(labels)
 
     def keys_of(self, labels: list[Any], column: str, role: str) -> list[Any]:
         """Return the keys of a column that public labels are, by :meth:`stated`, in their order.

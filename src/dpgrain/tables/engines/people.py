@@ -11,6 +11,7 @@ import duckdb
 from dpgrain import _validate
 from dpgrain.errors import ParameterError
 from dpgrain.regions import Region
+from dpgrain.tables.engines.column_types import TEXT
 from dpgrain.tables.engines.derived import Derived
 from dpgrain.tables.engines.duckdb import DuckDB
 from dpgrain.tables.engines.features import Number, feature, named
@@ -144,6 +145,13 @@ class PerUser:
         numbers = {each.name: each.kind(self.rows) for each in self.numbers}
         return {**keys, **numbers, **{name: made.kind for name, made in self.derived}}
 
+    @property
+    def labels(self) -> frozenset[str]:
+        """The columns of texts that are read of rows, and are labels."""
+        made = {name for name, _ in self.derived}
+        columns = self.columns().items()
+        return frozenset(name for name, kind in columns if kind == TEXT and name not in made)
+
     def attach(
         self,
         connection: duckdb.DuckDBPyConnection,
@@ -160,7 +168,7 @@ class PerUser:
     def _query(self) -> str:
         """Return the query of the rows, in the order of users."""
         rows, keys = self.rows, [name for name in (self.rows.user, *self.by) if name is not None]
-        inner = [f"{key_of(key, rows.schema[key])} AS k{i}" for i, key in enumerate(keys)]
+        inner = [f"{key_of(key, rows.keyed_as(key))} AS k{i}" for i, key in enumerate(keys)]
         inner += [f"{each.argument(rows)} AS a{i}" for i, each in enumerate(self.numbers)]
         outer = [f"k{i} AS {quoted(key)}" for i, key in enumerate(keys)]
         outer += [
