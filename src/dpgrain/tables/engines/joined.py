@@ -384,10 +384,13 @@ class PeopleJoin:
             f"WHERE {key} IS NOT NULL)"
             for more in ("", f", {listed}")
         )
-        last = "min(hash)" if self.pairs == 1 else f"min(hash, {self.pairs})[-1]"
+        # Numbers of rows are sorted, which spills; as many hashes of each person would not.
+        place = "" if self.pairs == 1 else ", row_number() OVER (PARTITION BY key ORDER BY hash) AS n"
+        last = "min(hash)" if self.pairs == 1 else f"max(hash) FILTER (n <= {self.pairs})"
         alike = (
             f"(SELECT key, hash, {', '.join(texts)}, {back}, count(*) AS number FROM {again} "
-            f"JOIN (SELECT key, {last} AS last FROM {first} GROUP BY key) USING (key) "
+            f"JOIN (SELECT key, {last} AS last FROM (SELECT *{place} FROM {first}) GROUP BY key) "
+            f"USING (key) "
             f"WHERE hash <= last GROUP BY key, hash, {', '.join(texts)})"
         )
         ordered = f"PARTITION BY key ORDER BY hash, {', '.join(texts)}"
