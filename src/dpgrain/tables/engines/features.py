@@ -45,11 +45,6 @@ _ZERO_OF_NOTHING = ("size", "count", "sum", "nunique")
 # Bits of the whole part and of the fraction of a sum: 2^63 rows add up in 128 bits.
 _BITS = 62
 _LARGEST_SUM = 2**63 - 1
-# SQL of the value that most rows have, the least of those; the order of rows must not decide.
-_MOST = (
-    "(list_sort(list_transform(map_entries(histogram({0})), "
-    "lambda each: {{'n': -CAST(each.value AS BIGINT), 'k': each.key}}))[1]).k"
-)
 
 
 @dataclass(frozen=True)
@@ -139,6 +134,11 @@ class Number:
         return "BIGINT" if _whole(self.of, rows) else "DOUBLE"
 
     @property
+    def counted(self) -> bool:
+        """True where the number is made of different values and the number of rows of each."""
+        return self.function == "most"
+
+    @property
     def chosen(self) -> bool:
         """True where the number is one of the values of the rows."""
         return self.function in ("first", "last", "most")
@@ -194,7 +194,8 @@ class Number:
         if self.along is not None:
             return f"({'min' if self.function == 'first' else 'max'}({argument})).is"
         if self.function == "most":
-            return _MOST.format(argument)
+            # Of values that as many rows have, the least: the order of rows must not decide.
+            return f"(min({{'n': -records, 'k': {argument}}})).k"
         if self.function == "median":
             assert self.of is not None  # noqa: S101 - it is of a column
             if rows.schema[self.of] == DAY:

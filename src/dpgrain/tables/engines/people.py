@@ -170,17 +170,26 @@ class PerUser:
         rows, keys = self.rows, [name for name in (self.rows.user, *self.by) if name is not None]
         inner = [f"{key_of(key, rows.keyed_as(key))} AS k{i}" for i, key in enumerate(keys)]
         inner += [f"{each.argument(rows)} AS a{i}" for i, each in enumerate(self.numbers)]
-        outer = [f"k{i} AS {quoted(key)}" for i, key in enumerate(keys)]
-        outer += [
-            f"{each.made(f'a{i}', rows)} AS {quoted(each.name)}"
-            for i, each in enumerate(self.numbers)
-        ]
         held = " AND ".join(f"k{i} IS NOT NULL" for i in range(len(keys)))
         places = ", ".join(f"k{i}" for i in range(len(keys)))
-        query = (
-            f"SELECT {', '.join(outer)} FROM (SELECT {', '.join(inner)} FROM source) "
-            f"WHERE {held} GROUP BY {places}"
-        )
+        brought = f"(SELECT {', '.join(inner)} FROM source) WHERE {held}"
+        made = [f"{each.made(f'a{i}', rows)} AS m{i}" for i, each in enumerate(self.numbers)]
+        of_rows = [made[i] for i, each in enumerate(self.numbers) if not each.counted]
+        counted = [i for i, each in enumerate(self.numbers) if each.counted]
+        # Rows are gone through once, and kept where values are counted, which spills.
+        start = f"WITH brought AS MATERIALIZED (SELECT * FROM {brought}) " if counted else ""
+        whole = "brought" if counted else brought
+        joined = f"(SELECT {', '.join([places, *of_rows])} FROM {whole} GROUP BY {places})"
+        for i in counted:
+            values = (
+                f"(SELECT {places}, a{i}, count(*) AS records FROM brought WHERE a{i} IS NOT NULL "
+                f"GROUP BY {places}, a{i})"
+            )
+            joined += f" LEFT JOIN (SELECT {places}, {made[i]} FROM {values} GROUP BY {places})"
+            joined += f" USING ({places})"
+        outer = [f"k{i} AS {quoted(key)}" for i, key in enumerate(keys)]
+        outer += [f"m{i} AS {quoted(each.name)}" for i, each in enumerate(self.numbers)]
+        query = f"{start}SELECT {', '.join(outer)} FROM {joined}"
         for name, made in self.derived:
             query = made.added(f"({query})", name)
         for condition in self.filters:
