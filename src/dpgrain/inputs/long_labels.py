@@ -1,14 +1,15 @@
-"""Long texts as labels: each is replaced by its beginning and a hash, row by row, on every engine.
+"""Labels of long texts: the beginning and a hash, row by row and the same on every engine.
 
-Wherever texts of rows name things (users, items, cells, different values, the most frequent value),
-engines keep one copy of each different text. One person can bring any number of long ones, so a text of
-more than :data:`WHOLE_BYTES` bytes in UTF-8 is replaced by its first :data:`SHOWN` characters, ``…`` and
-the SHA-256 of all of it in hexadecimal digits. A replacement has more than :data:`WHOLE_BYTES` bytes and
-at most :data:`MOST_BYTES`.
+Wherever texts of rows name things (users, items, cells, distinct values, the most frequent value),
+engines keep one copy of each different text, and one person can bring any number of long ones. So a
+text of more than :data:`WHOLE_BYTES` bytes in UTF-8 has another label: its first :data:`SHOWN`
+characters, ``…``, and the SHA-256 of the whole text in hexadecimal digits. Such a label has more than
+:data:`WHOLE_BYTES` and at most :data:`MOST_BYTES` bytes.
 
-The function is total, and depends on nothing but the text. It maps no two texts to one label unless
-SHA-256 collides: a text that is itself written like a replacement is long, and is replaced as well. So
-texts are renamed and never merged, and no guarantee changes.
+The label is a function of the text only, and no two texts have the same label unless SHA-256 collides:
+a text that looks like the label of another one is long, so its own label is a different one. Texts are
+renamed and never merged, so that all guarantees stay the same. A *stated* text, which is public, can be
+either the text or the published label.
 """
 
 from __future__ import annotations

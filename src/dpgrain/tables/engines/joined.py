@@ -385,7 +385,9 @@ class PeopleJoin:
             for more in ("", f", {listed}")
         )
         # Numbers of rows are sorted, which spills; as many hashes of each person would not.
-        place = "" if self.pairs == 1 else ", row_number() OVER (PARTITION BY key ORDER BY hash) AS n"
+        place = (
+            "" if self.pairs == 1 else ", row_number() OVER (PARTITION BY key ORDER BY hash) AS n"
+        )
         last = "min(hash)" if self.pairs == 1 else f"max(hash) FILTER (n <= {self.pairs})"
         alike = (
             f"(SELECT key, hash, {', '.join(texts)}, {back}, count(*) AS number FROM {again} "

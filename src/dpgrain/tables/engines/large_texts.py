@@ -1,9 +1,9 @@
-"""Parquet columns of large texts, which are read from a copy in small row groups.
+"""Parquet columns with large texts, which DuckDB reads from a copy with small row groups.
 
-DuckDB reads up to 2,048 values at a time, with all pages that they are in, within the memory that it
-spills above: a few thousand long texts of one person would end a release. The headers of pages tell
-without their values how large any such run is. A copy holds texts of more than
-:data:`~dpgrain.tables.engines.column_types.LONGEST_LABEL` bytes as nulls, as which they are read anyway.
+DuckDB reads up to 2,048 values at a time and holds all pages with these values in memory, so that a few
+thousand long texts of one person could end a release. The headers of pages contain their sizes. A copy
+has nulls in place of texts of more than :data:`~dpgrain.tables.engines.column_types.LONGEST_LABEL`
+bytes, which are missing values anyway.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def _short(column: pa.Array) -> pa.Array:
 
 
 def _is_large(file: BinaryIO, chunk: Any) -> bool:
-    """Return whether a run of values of a part of a column may be large, by the headers of its pages."""
+    """Return whether a run of values of a column chunk may be large, by the headers of its pages."""
     if chunk.total_uncompressed_size <= _MOST_BYTES:
         return False
     run, values, size = deque[tuple[int, int]](), 0, 0

@@ -59,7 +59,7 @@ def key(column: str, kind: str, *, of: str = "") -> str:
 
 
 def held_key(column: str, kind: str, *, of: str = "") -> str:
-    """Return the SQL of a column used as a key, in rows of which :func:`holds` says that they have it."""
+    """Return the SQL of a column used as a key, in rows for which :func:`holds` is true."""
     named = f"{of}.{quoted(column)}" if of else quoted(column)
     if kind == TEXT:
         return (
