@@ -92,9 +92,7 @@ def labels_of_texts(column: pa.ChunkedArray, longest: int) -> pa.ChunkedArray:
         return column.cast(pa.string())
     kept = pc.if_else(pc.greater(size, longest), None, column)
     texts = [label_of(text) for text in kept.filter(long).to_pylist() if text is not None]
-    made = pa.chunked_array([pa.array(texts, pa.string())])
-    short = pc.if_else(long, None, kept).cast(pa.string())
-    held = pc.and_(pc.fill_null(long, False), kept.is_valid())
-    return pc.replace_with_mask(
-        short.combine_chunks(), held.combine_chunks(), made.combine_chunks()
-    )
+    short = pc.if_else(long, None, kept).cast(pa.string()).combine_chunks()
+    there = pc.and_(pc.fill_null(long, False), kept.is_valid()).combine_chunks()
+    made = pc.replace_with_mask(short, there, pa.array(texts, pa.string()))
+    return pa.chunked_array([made])
