@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.tables.engines.cluster import Cluster
 
 import dpgrain as dg
 
@@ -103,8 +104,8 @@ def test_long_names_of_users_end_no_release(tmp_path: Path) -> None:
     assert abs(release.estimate[0] - 2_001) < 100
 
 
-@pytest.mark.parametrize("engine", ["duckdb", "in_memory"])
-def test_labels_are_renamed_once_through_people_and_joins(engine: str) -> None:
+@pytest.mark.parametrize("engine", ["duckdb", "in_memory", Cluster()])
+def test_labels_are_renamed_once_through_people_and_joins(engine: Any) -> None:
     """What is made of rows keeps the labels that the rows have, and a domain states either form."""
     long = "y" * 400
     table = dg.read(

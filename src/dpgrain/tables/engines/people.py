@@ -173,8 +173,8 @@ class PerUser:
         held = " AND ".join(f"k{i} IS NOT NULL" for i in range(len(keys)))
         places = ", ".join(f"k{i}" for i in range(len(keys)))
         brought = f"(SELECT {', '.join(inner)} FROM source) WHERE {held}"
-        made = [f"{each.made(f'a{i}', rows)} AS m{i}" for i, each in enumerate(self.numbers)]
-        of_rows = [made[i] for i, each in enumerate(self.numbers) if not each.counted]
+        sql = [f"{each.made(f'a{i}', rows)} AS m{i}" for i, each in enumerate(self.numbers)]
+        of_rows = [sql[i] for i, each in enumerate(self.numbers) if not each.counted]
         counted = [i for i, each in enumerate(self.numbers) if each.counted]
         # Rows are gone through once, and kept where values are counted, which spills.
         start = f"WITH brought AS MATERIALIZED (SELECT * FROM {brought}) " if counted else ""
@@ -185,7 +185,7 @@ class PerUser:
                 f"(SELECT {places}, a{i}, count(*) AS records FROM brought WHERE a{i} IS NOT NULL "
                 f"GROUP BY {places}, a{i})"
             )
-            joined += f" LEFT JOIN (SELECT {places}, {made[i]} FROM {values} GROUP BY {places})"
+            joined += f" LEFT JOIN (SELECT {places}, {sql[i]} FROM {values} GROUP BY {places})"
             joined += f" USING ({places})"
         outer = [f"k{i} AS {quoted(key)}" for i, key in enumerate(keys)]
         outer += [f"m{i} AS {quoted(each.name)}" for i, each in enumerate(self.numbers)]
