@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 else:
     pq = later("pyarrow.parquet")
 
-# Bytes of the values that DuckDB reads at a time, at most, without a copy: a fifth of the least that it
-# may hold (docs/scale.md); and the values.
+# Max bytes of the values that DuckDB reads at a time without a copy, a fifth of its memory where
+# memory= is least; and the number of these values.
 _MOST_BYTES, _RUN = 16 << 20, 2048
-#: Rows that are copied at a time, and bytes of a row group of the copy, about.
+#: Rows per batch of a copy, and bytes of one of its row groups, about.
 COPIED_ROWS, _GROUP_BYTES = 128, 4 << 20
 # Bytes of a column that Arrow reads ahead.
 _AHEAD = 1 << 20
-# Bytes of the header of a page that are read at first; it may state its least and largest value.
+# Bytes of the first read of a page header, which can contain the least and the largest value.
 _HEADER_BYTES = 1 << 10
 # Types of fields of Thrift's compact protocol that are not integers of a variable length.
 _TRUE, _FALSE, _BYTE, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _STRUCT = 1, 2, 3, 7, 8, 9, 10, 11, 12
@@ -61,7 +61,7 @@ def large_texts(path: str) -> frozenset[str]:
 
 
 def copy_texts(path: str, copy: Path, columns: Collection[str]) -> None:
-    """Write columns of a file to another one with small row groups, without texts that are not read.
+    """Copy columns of a file, with small row groups and without texts beyond the longest.
 
     Args:
         path: the file.
@@ -92,9 +92,9 @@ def _short_texts(rows: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _short(column: pa.Array) -> pa.Array:
-    """Return texts that are read; others are null."""
+    """Return a column with nulls in place of texts beyond the longest, and UUIDs as text."""
     if pa.types.is_fixed_size_binary(column.type):
-        # The only such type that is read is that of UUIDs, as text.
+        # No other type of fixed length names things.
         return pa.array(
             [value and str(UUID(bytes=value)) for value in column.to_pylist()], pa.string()
         )
@@ -150,7 +150,7 @@ def _pages(file: BinaryIO, chunk: Any) -> Iterator[tuple[int, int]]:
 
 
 def _struct(data: bytes, at: int) -> tuple[dict[int, Any], int]:
-    """Return the fields of a structure of Thrift's compact protocol, and where it ends."""
+    """Return the fields of a structure of Thrift's compact protocol, and the index of its end."""
     fields: dict[int, Any] = {}
     field = 0
     while data[at]:
@@ -165,7 +165,7 @@ def _struct(data: bytes, at: int) -> tuple[dict[int, Any], int]:
 
 
 def _value(data: bytes, at: int, kind: int) -> tuple[Any, int]:
-    """Return a value, None for one that is passed over, and where it ends."""
+    """Return a value, None for a skipped one, and the index of its end."""
     if kind in (_TRUE, _FALSE):
         return kind == _TRUE, at
     if kind == _STRUCT:
@@ -183,7 +183,7 @@ def _value(data: bytes, at: int, kind: int) -> tuple[Any, int]:
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """Return a whole number of seven bits a byte, and where it ends."""
+    """Return an unsigned integer with seven bits per byte, and the index of its end."""
     result = shift = 0
     while True:
         result |= (data[at] & 127) << shift
@@ -194,6 +194,6 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _zigzag(data: bytes, at: int) -> tuple[int, int]:
-    """Return a whole number with a sign, and where it ends."""
+    """Return a signed integer, and the index of its end."""
     result, at = _varint(data, at)
     return (result >> 1) ^ -(result & 1), at
