@@ -263,7 +263,7 @@ def _typed(values: list[Any], table: Rows, key: str) -> pa.Array:
                 )
             if isinstance(value, list | tuple | dict | set | np.ndarray):
                 raise ParameterError("domain must hold integers or text, nothing nested.")
-        values = [table.stated(value, key, "domain holds") for value in values]
+        values = [table.key_of(value, key, "domain holds") for value in values]
     try:
         return numbers(np.array(values, dtype=np.int64)) if integers else texts(values)
     except (OverflowError, UnicodeEncodeError, pa.ArrowException):

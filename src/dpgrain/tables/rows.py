@@ -452,7 +452,7 @@ class Rows:
         return column in self.cells and self.cells[column].elements.missing == "drop"
 
     def stated(self, label: Any, column: str, role: str) -> int | str:
-        """Return the key of a column that a public label is (the rule: :mod:`dpgrain.inputs.labels`).
+        """Return the value of a column that a public label is (the rule: :mod:`dpgrain.inputs.labels`).
 
         Args:
             label: an item that a domain or partition names.
@@ -471,8 +471,6 @@ class Rows:
             result = None
         else:
             result = _text_key(label, self.schema[column])
-            if result is not None and column not in self.cells:
-                result = label_of_stated(result)
             if result is not None and form is not None and not form.pattern.fullmatch(result):
                 result = None
         if result is None:
@@ -497,7 +495,23 @@ class Rows:
         """
         if self.are_keys(labels, column):
             return labels
-        return [self.stated(label, column, role) for label in labels]
+        return [self.key_of(label, column, role) for label in labels]
+
+    def key_of(self, label: Any, column: str, role: str) -> int | str:
+        """Return the key of a column that a public label is: of a long text, the text's own label.
+
+        Args:
+            label: an item that a domain or partition names.
+            column: the column, whose type says what its keys are.
+            role: the words for where the label is from, in messages: "domain holds".
+
+        Raises:
+            ParameterError: if no key of the column can be the label.
+        """
+        result = self.stated(label, column, role)
+        if isinstance(result, int) or column in self.cells:
+            return result
+        return label_of_stated(result)
 
     def require_key(self, column: str, role: str) -> None:
         """Raise unless the column can name things: integers and what has one text for each value do.
