@@ -251,9 +251,8 @@ def test_one_wider_number_does_not_change_how_others_are_added_up() -> None:
     for first in (np.float32(0.5), 0.5):
         rows = [list(row) for row in narrow]
         rows[0][0] = first
-        found.append(
-            LogisticRegression(rounds=3, classes=[0, 1], random_state=0).fit(rows, y).coef_
-        )
+        model = LogisticRegression(rounds=3, classes=[0, 1], random_state=0, n_features=3)
+        found.append(model.fit(rows, y).coef_)
     assert np.array_equal(found[0], found[1])
 
 

@@ -119,7 +119,8 @@ def test_an_odd_cell_counts_as_nothing(cell: Any) -> None:
     def fitted(X: Any) -> Array:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            model = LogisticRegression(rounds=3, random_state=0, classes=[0, 1]).fit(X, y)
+            model = LogisticRegression(rounds=3, random_state=0, classes=[0, 1], n_features=4)
+            model.fit(X, y)
         return model.coef_
 
     rows = [[*row, row[0] > 0] for row in X.tolist()]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, cast
@@ -102,9 +102,8 @@ class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
         fit_intercept: fit an intercept.
         feature_bound: the public bound on the l2 norm of a row; longer ones are shortened to it. Rows
             are divided by it before the fit, so that ``clip=1.0`` suits them. None: as they are.
-        n_features: the public number of features. An array has it; of a list it is the length of most
-            rows, and whoever passes the list vouches for it, as the guarantee says: state it where few
-            rows could decide, or none.
+        n_features: the public number of features. An array, a frame or a table has it. A list of rows
+            requires it; rows of another length count 0 in every feature.
         n_users: the public number of users; released roughly without it. That is about how many have
             records, with 3% of the budget, and sums are divided by it. Recipes, and fits without a
             curator, need it.
@@ -188,7 +187,7 @@ class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
 
         Args:
             X: (m, d) features: an array, a data frame, an Arrow table or a sparse matrix; or a list of
-                rows (see ``n_features``). What is not finite counts 0, as all of a list's row
+                rows (with ``n_features``). What is not finite counts 0, as all of a list's row
                 does that has not d cells, and a cell of a column of objects that is no number; a
                 column whose type is text is refused. Or a frame of Spark, whose rows stay where they
                 are: ``y``, ``users`` and ``elements`` then name columns of it, all others are
@@ -302,18 +301,16 @@ class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
             there, targets, self._rule(targets.classes), self.loss, ask, labels
         )
 
-    def read(self, X: Any, y: Any, *, listed: bool = False) -> tuple[Any, Targets]:
+    def read(self, X: Any, y: Any) -> tuple[Any, Targets]:
         """Features and targets as numbers, and what of them is public.
 
         Args:
             X: (m, d) features, as for :meth:`fit`.
             y: (m,) targets.
-            listed: True if these are none of the rows of a list.
 
         Raises:
             ParameterError: if they have other shapes.
         """
-        listed = self.n_features is None and (listed or isinstance(X, list | tuple))
         X = validate_data(
             self,
             table(X, self.n_features),
@@ -323,14 +320,7 @@ class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
             # A table of one person is the neighbour of an empty one.
             ensure_min_samples=0,
         )
-        targets = self._targets(vector(y, X.shape[0]))
-        if listed:
-            told = (
-                f"{X.shape[1]} features, as most rows of the list have and whoever passed it vouches "
-                "for as public"
-            )
-            targets = replace(targets, public=(*targets.public, told))
-        return X, targets
+        return X, self._targets(vector(y, X.shape[0]))
 
     def confidence_intervals(self, level: float = 0.95) -> Intervals:
         """Intervals for the coefficients, and the intercept if there is one.

@@ -63,7 +63,7 @@ class RowsHere:
         Raises:
             ParameterError: if shapes or types do not fit.
         """
-        X, targets = model.read(*given.none(model.n_features), listed=given.list_of_rows)
+        X, targets = model.read(*given.none(model.n_features))
         given.check(unit, places=places)
         form = Form(targets, int(X.shape[1]), model.loss, given.users)
         return RowsHere(model, given, unit, form, places)
