@@ -30,12 +30,13 @@ def test_a_stated_radius_draws_nobody_in_who_lies_farther() -> None:
 @pytest.mark.parametrize(
     ("users", "bound", "radius", "chosen"),
     [
-        # Looks among so few users would draw half of them in, which costs more than noise.
+        # Noise would choose the radii among so few users.
         (42, 3.0, 0.5, "clip"),
         (42, 3.0, None, "clip"),
-        (600, 3.0, None, "clip"),
+        (400, 3.0, None, "clip"),
+        (600, 3.0, None, "recentred"),
         (3000, 3.0, None, "recentred"),
-        (300, 10.0, 0.5, "winsorized"),
+        (300, 10.0, 0.5, "clip"),
         (5000, 10.0, 0.5, "recentred"),
     ],
 )
@@ -98,6 +99,9 @@ def test_no_neighbour_moves_looks_farther_than_their_radii(relation: Relation) -
         ]
         moved, most = 0.0, 0.0
         for look, pair in enumerate(zip(*ends, strict=True)):
+            # A mean of vectors clipped to the bound is divided by its own number of users.
+            if 10.0 in (runs[0].radii[look], runs[1].radii[look]):
+                break
             if runs[0].radii[look] != runs[1].radii[look]:
                 break
             step = (1 if relation == "zero_out" else 2) * runs[0].radii[look] / n

@@ -271,12 +271,13 @@ class Recentred(Central):
 
         Args:
             radius: its radius.
-            beyond: the share of users outside of it. Those at all distances up to the radius from an
-                inner one lie about ``beyond``/2 radii beyond that on average, at worst on one side.
+            beyond: the share of users outside of it, who lie as far beyond as an exponential tail does,
+                in one of √d directions.
             dimension: the number of coordinates.
         """
         noise = self.multiplier(self.rounds - 1) * math.sqrt(dimension) / self.n_users
-        return math.hypot(noise * radius, beyond**2 * radius / 2)
+        tail = beyond / math.log(1 / beyond) / math.sqrt(dimension) if beyond else 0.0
+        return radius * math.hypot(noise, tail)
 
     def choices(self, done: int = 0) -> FloatArray:
         """Return the radii to choose from in the round after ``done`` rounds, rising to the largest."""
