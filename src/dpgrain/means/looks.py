@@ -27,8 +27,9 @@ _MOST_LOOKS = 4
 # so that what is cut off is about as large as the noise. It is at least the second number times the
 # noise of a choice of a radius, in users: fewer could not be distinguished from noise.
 _OUTSIDE_PER_NOISE, _LEAST_OUTSIDE_SCALES = 40.0, 8.0
-# The largest share of users outside; if the least one is larger, noise chooses the radii.
-_MOST_OUTSIDE = 0.5
+# The largest share of users outside; and the largest of the least ones with which "auto" recentres:
+# above it noise chooses the radii.
+_MOST_OUTSIDE, _LARGEST_LEAST_OUTSIDE = 0.5, 1.0
 # The share of the budget of sums, times √d, that checks what the last look removes. With it no data
 # make the mean err more than three times as much as clipping to the bound (docs/theory).
 _CHECK = 0.4
@@ -147,7 +148,7 @@ def _around(problem: Problem, mean: Recentred) -> Candidate:
         facts,
         counts=True,
         tells=_blurred(problem) <= _NOISE_PER_RADIUS * math.sqrt(_LOOKS_SHARE)
-        and _least_outside(problem, mean) <= _MOST_OUTSIDE,
+        and _least_outside(problem, mean) <= _LARGEST_LEAST_OUTSIDE,
         publish=lambda vectors, source, number: _publish(problem, mean, vectors, source, number),
     )
 

@@ -167,12 +167,12 @@ def mean_of_users(
         delta: the promised δ, in (0, 1), such as 1e-6. The normal noise of these means needs one.
         radius: the distance from their mean within which nearly all users' vectors lie, if it is known.
             Only accuracy rests on this concentration radius τ.
-        method: which private mean; ``auto`` takes what is expected to err least. That is found from n,
-            d, ε, δ, the bound and the radius. ``"clip"``: clip to the bound; ``"recentred"``: several
-            looks, each around what the last one has found; ``"softcore"``: the mean of the users close
-            to most others, for few users; ``"winsorized"``: an interval for every coordinate. A
-            :class:`~dpgrain.means.Method` of your own is possible, too. Rows on Spark take "clip",
-            "recentred" and, as the better of these, "auto".
+        method: the private mean. ``"auto"``: "recentred" if n, d, ε and δ allow it, otherwise "clip";
+            a stated radius does not change that. ``"clip"``: clip to the bound; ``"recentred"``:
+            estimate the centre in several steps, and clip around it; ``"softcore"``: the mean of the
+            users close to most others, for few users; ``"winsorized"``: an interval for every
+            coordinate. The last two rely on the radius. A custom :class:`~dpgrain.means.Method` is
+            also possible. Rows on Spark accept "clip", "recentred" and "auto".
         n_users: the public size of the roster, from which a method is chosen. The mean is of those
             who have records in any case: "clip" releases their number with the sum, "recentred"
             before, with 3% of the budget, and both divide by it where clearly fewer than the roster
@@ -188,10 +188,9 @@ def mean_of_users(
             users for the method, or rows on Spark do not take it; and after the charge, if more users
             have records than a stated roster holds, where the method compares them.
 
-    Recentring draws in the share :attr:`MeanOfUsers.outside` of the users, who lie farthest, unless
-    the noise of taking all in full is less than what that costs, as far as a noisy excess shows.
-    :attr:`MeanOfUsers.error` covers it; where it is much larger than the noise, an outlier may
-    hide.
+    Recentring clips the share :attr:`MeanOfUsers.outside` of the users, who lie farthest, unless a
+    noisy check shows that this moves the mean: then all are clipped to the bound.
+    :attr:`MeanOfUsers.error` covers it. If that is much larger than the noise, an outlier may hide.
 
     Formal guarantee: (ε, δ)-DP for users, whatever their records are. Users' vectors that lie close
     together have less noise (Levy et al. 2021, Asi & Liu 2024): about 1/√m of the clipped mean's for m
