@@ -33,10 +33,10 @@ def test_a_stated_radius_draws_nobody_in_who_lies_farther() -> None:
         # Noise would choose the radii among so few users.
         (42, 3.0, 0.5, "clip"),
         (42, 3.0, None, "clip"),
-        (400, 3.0, None, "clip"),
+        (200, 3.0, None, "clip"),
         (600, 3.0, None, "recentred"),
         (3000, 3.0, None, "recentred"),
-        (300, 10.0, 0.5, "clip"),
+        (200, 10.0, 0.5, "clip"),
         (5000, 10.0, 0.5, "recentred"),
     ],
 )
@@ -70,11 +70,11 @@ def test_looks_for_a_released_number_cost_no_more_than_was_paid(
 
 def test_few_users_are_told_from_public_numbers_alone() -> None:
     told = {
-        cases.mean(X, n_users=300, epsilon=1.0).reason
-        for X in (np.ones((300, 2)), np.zeros((0, 2)), 1e6 * np.eye(2))
+        cases.mean(X, n_users=200, epsilon=1.0).reason
+        for X in (np.ones((200, 2)), np.zeros((0, 2)), 1e6 * np.eye(2))
     }
     assert len(told) == 1
-    assert told.pop().startswith("300 users are few for this promise in 2 dimensions")
+    assert told.pop().startswith("200 users are few for this promise in 2 dimensions")
 
 
 @pytest.mark.search

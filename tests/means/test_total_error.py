@@ -75,11 +75,11 @@ def test_the_error_covers_what_it_says(
 
 def test_noise_alone_is_not_enough() -> None:
     # What the test above would miss, if the error were that of the noise.
-    found = [
-        (cases.mean(X, method="recentred", epsilon=1.0, random_state=seed), X)
-        for seed in range(20)
-        for X in [hidden(np.random.default_rng(seed), 2000, 1)]
-    ]
+    found = []
+    for seed in range(20):
+        X = near(np.random.default_rng(seed), 2000, 1)
+        X[:8] = -BOUND
+        found.append((cases.mean(X, method="recentred", epsilon=1.0, random_state=seed), X))
     off = np.array([abs(each.value[0] - X.mean()) for each, X in found])
     assert np.median(off / [each.std_error for each, _ in found]) > 5
     assert (off <= [each.error for each, _ in found]).all()
@@ -104,7 +104,7 @@ def test_what_is_left_out_is_covered(d: int, norm: float) -> None:
     missed = int((np.array(most) < norm).sum())
     assert binom.sf(missed - 1, times, (1 - CONFIDENCE) / 6) > CHANCE
     # The bound is not far above what can be seen.
-    assert np.median(most) < norm + 2.7 + (d + 8) ** 0.25 * 2 + (0.0 if d > 1 else 1.0)
+    assert np.median(most) < norm + 2.7 + (d + 8) ** 0.25 * 2.3 + (0.0 if d > 1 else 1.0)
 
 
 @pytest.mark.parametrize("there", [5, 40, 90, 99, 100, 101, 110, 130, 1000])
