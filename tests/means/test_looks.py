@@ -70,11 +70,11 @@ def test_looks_for_a_released_number_cost_no_more_than_was_paid(
 
 def test_few_users_are_told_from_public_numbers_alone() -> None:
     told = {
-        cases.mean(X, n_users=200, epsilon=1.0).reason
-        for X in (np.ones((200, 2)), np.zeros((0, 2)), 1e6 * np.eye(2))
+        cases.mean(X, n_users=100, epsilon=1.0).reason
+        for X in (np.ones((100, 2)), np.zeros((0, 2)), 1e6 * np.eye(2))
     }
     assert len(told) == 1
-    assert told.pop().startswith("200 users are few for this promise in 2 dimensions")
+    assert told.pop().startswith("100 users are few for this promise in 2 dimensions")
 
 
 @pytest.mark.search

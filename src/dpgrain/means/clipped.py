@@ -438,5 +438,5 @@ METHOD = Method(
     distributed=True,
     unstated=_for_users,
     why="{people} are few for this promise in {space}: who is far from the others could not be told, "
-    "so that all count in full; state a radius if one is known",
+    "so that all count in full",
 )
