@@ -168,8 +168,12 @@ def _least_outside(problem: Problem, mean: Recentred) -> float:
 def _expected(problem: Problem, mean: Recentred) -> float:
     """Return the rms error to expect if users lie within the stated radius of a point."""
     radius = problem.bound if problem.radius is None else problem.radius
-    norm = weights(problem.bound, problem.d).norm
-    return min(mean.expected(radius, mean.beyond, problem.d), mean.expected(norm, 0.0, problem.d))
+    whole = mean.expected(weights(problem.bound, problem.d).norm, 0.0, problem.d)
+    if mean.expected(radius, mean.beyond, problem.d) >= whole:
+        # The last look would clip to the bound.
+        return whole
+    # What is cut off is about as large as the noise.
+    return math.sqrt(2.0) * mean.expected(radius, 0.0, problem.d)
 
 
 def _publish(
