@@ -433,7 +433,7 @@ def test_audit_finds_a_bug(monkeypatch: pytest.MonkeyPatch, wider: float) -> Non
     monkeypatch.setattr(
         recentred_module,
         "exactly_noised",
-        lambda c, r, z, s, centre: real(c, wider * r, z / 2, s, centre=centre),
+        lambda c, r, z, s, centre=None: real(c, wider * r, z / 2, s, centre=centre),
     )
     # With fewer trials chance hides the bug now and then.
     assert audit(AUDITED, 2000) > claimed_mu(AUDITED)
