@@ -2,7 +2,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 
-.PHONY: demo docs peers api release test test-torch oldest audit test-all seconds mutants proof check install clean
+.PHONY: demo docs peers api release test test-torch oldest audit nightly test-all seconds mutants proof check install clean
 
 # Public tables for tests and the demonstration; the folder of this repository's neighbour, if it is there.
 ifneq ($(wildcard ../shared/data),)
@@ -40,11 +40,13 @@ oldest:
 	  'pytest>=8.2' 'pytest-xdist>=3.6' 'hypothesis>=6.100' --editable '.[transformers]'
 	.venv-oldest/bin/pytest -n auto tests/torch -k 'trainer or families or losses or columns'
 
-# More of each search, spread evenly over its cases, and more random examples; and the programs that
-# stand beside the package. `make docs` runs all tests of the pages.
+# More cases and examples of each search, and the programs beside the package.
 audit: $(VENV)/.dev
 	$(BIN)/pytest -n auto --dist worksteal --search=rest --most=1 --ignore=tests/docs
 	$(BIN)/pytest -n auto --dist worksteal $(BESIDE:%=tests/%)
+
+# Everything that .ci/run leaves out because it takes too long for each change.
+nightly: audit proof oldest
 
 # All of both, the long statistical and scale tests, and the browser test (needs chromium).
 test-all: $(VENV)/.dev
@@ -70,12 +72,11 @@ check: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/pytest -q --doctest-modules src -m "not slow"
+	$(BIN)/pytest -q -n auto --doctest-modules src -m "not slow"
 
 # The site, from pages and docstrings; a warning is an error. Every page shows what its code prints.
-docs: $(VENV)/.dev
-	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[docs]'
-	$(BIN)/sphinx-build --fresh-env --fail-on-warning --keep-going --quiet docs build/site
+docs: $(VENV)/.docs
+	$(BIN)/sphinx-build --jobs auto --fresh-env --fail-on-warning --keep-going --quiet docs build/site
 	$(BIN)/pytest -q -n0 tests/docs/test_site.py
 	$(BIN)/pytest -q -n auto tests/docs --ignore=tests/docs/test_site.py --search=all
 	@echo "The site: build/site/index.html"
@@ -96,7 +97,7 @@ release: $(VENV)/.dev
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[release]'
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m shipping.build $(PYTHONS:%=--python %)
 
-install: $(VENV)/.dev
+install: $(VENV)/.docs
 
 $(VENV)/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -110,6 +111,10 @@ $(VENV)/.runtime: pyproject.toml $(VENV)/bin/python
 $(VENV)/.dev: pyproject.toml $(VENV)/bin/python
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	touch $@ $(VENV)/.runtime
+
+$(VENV)/.docs: $(VENV)/.dev
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[docs]'
+	touch $@
 
 clean:
 	rm -rf $(VENV) demo build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -15,6 +15,7 @@ from __future__ import annotations
 import hashlib
 import os
 import random
+import tomllib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Generator, Hashable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -35,6 +36,8 @@ INPUTS: dict[Part, int] = {"sample": 250, "rest": 10_000, "all": 1_000_000}
 
 # File of the tests that take long, each with the processor seconds of one of its cases.
 SECONDS = Path(__file__).with_name("seconds.txt")
+# Folder of the mutants, some of which name a test that sees them.
+MUTANTS = Path(__file__).with_name("mutants")
 # Seconds of the sample for all cases of a test whose mark does not say others.
 _ON_EACH = 0.7
 # Seconds of all cases of a test together from which on it is listed.
@@ -162,14 +165,18 @@ class Search:
     Args:
         mark: the mark of a search, if it has one.
         a_case: the seconds of a case; None if the test is not listed.
+        is_evidence: whether a proof or a mutant names the test, so that the sample has a case of it.
     """
 
-    def __init__(self, mark: pytest.Mark | None, a_case: float | None) -> None:
+    def __init__(
+        self, mark: pytest.Mark | None, a_case: float | None, *, is_evidence: bool = False
+    ) -> None:
         self.cases: dict[str, frozenset[Hashable]] = {}
         #: Cases that try more in the rest than in the sample, for themselves: odd inputs are shared.
         self.again: set[str] = set()
         self._mark = mark
         self._a_case = a_case
+        self._fewest = int(is_evidence)
 
     def sample(self) -> set[str]:
         """The names of the cases that the sample runs."""
@@ -177,7 +184,7 @@ class Search:
         if self._a_case is None:
             # Each value once, or nothing of what has no seconds.
             return spread(self.cases, None) if on_each else set()
-        return spread(self.cases, int(on_each / self._a_case))
+        return spread(self.cases, max(self._fewest, int(on_each / self._a_case)))
 
     def beyond(self, most: int) -> set[str]:
         """The names of the cases that are not among so many beside the sample.
@@ -191,16 +198,28 @@ class Search:
 
 def searches(items: Iterable[pytest.Item]) -> list[Search]:
     """The tests that are marked as searches, or listed for the seconds that they take."""
-    listed = seconds()
+    listed, named = seconds(), named_by_mutants()
     found: dict[str, Search] = {}
     for item in items:
         mark, name = item.get_closest_marker("search"), test_of(item.nodeid)
         if isinstance(item, pytest.Function) and (mark is not None or name in listed):
-            search = found.setdefault(name, Search(mark, listed.get(name)))
+            is_evidence = name in named or item.get_closest_marker("proof") is not None
+            search = found.setdefault(name, Search(mark, listed.get(name), is_evidence=is_evidence))
             search.cases[item.nodeid] = _values(item)
             if _tries_more(item) and "inputs" not in item.fixturenames:
                 search.again.add(item.nodeid)
     return list(found.values())
+
+
+def named_by_mutants(folder: Path = MUTANTS) -> set[str]:
+    """The names of the tests that mutants are recorded to be seen by."""
+    records = (tomllib.loads(file.read_text(encoding="utf-8")) for file in folder.glob("*.toml"))
+    return {
+        test_of(mutant["seen_by"])
+        for record in records
+        for mutant in record["mutant"]
+        if "seen_by" in mutant
+    }
 
 
 def test_of(nodeid: str) -> str:

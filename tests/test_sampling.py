@@ -30,6 +30,13 @@ def test_product(word, number, kind): pass
 
 def test_expensive(): pass
 
+@pytest.mark.proof("search", "Gaussian")
+@pytest.mark.parametrize("number", range(3))
+def test_of_a_proof(number): pass
+
+@pytest.mark.parametrize("number", range(3))
+def test_that_sees_a_mutant(number): pass
+
 @pytest.mark.search(seconds=20)
 @pytest.mark.parametrize("number", range(9))
 def test_contract(number): pass
@@ -77,6 +84,8 @@ def test_longer(strength):
 LISTED = """\
 5.5 tests/test_it.py::test_contract
 1.1 tests/test_it.py::test_expensive
+2.1 tests/test_it.py::test_of_a_proof
+2.2 tests/test_it.py::test_that_sees_a_mutant
 0.6 tests/test_it.py::TestOne::test_in_class
 0.6 tests/test_it.py::TestOne::test_other_in_class
 0.3 tests/test_it.py::TestTwo::test_in_class
@@ -181,8 +190,12 @@ def searches(tmp_path: Path) -> Path:
         (tmp_path / "tests" / name).write_text((here / name).read_text(encoding="utf-8"))
     (tmp_path / "tests" / "seconds.txt").write_text(LISTED)
     (tmp_path / "tests" / "test_it.py").write_text(SEARCHES)
+    (tmp_path / "tests" / "mutants").mkdir()
+    (tmp_path / "tests" / "mutants" / "some.toml").write_text(
+        '[[mutant]]\nseen_by = "tests/test_it.py::test_that_sees_a_mutant[1]"\n[[mutant]]\n'
+    )
     (tmp_path / "pytest.ini").write_text(
-        "[pytest]\npythonpath = .\nmarkers =\n  search(seconds): x\n  slow: x\n"
+        "[pytest]\npythonpath = .\nmarkers =\n  search(seconds): x\n  proof: x\n  slow: x\n"
         "addopts = --import-mode=importlib -m 'not slow'\n"
     )
     return tmp_path
@@ -197,13 +210,15 @@ def test_sample_and_rest_are_everything(searches: Path) -> None:
     loops = {f"{at}test_loops[{number}]" for number in range(4)}
     assert sample & rest == {f"{at}test_random", f"{at}test_loop", *loops}
     assert sample | rest == everything
-    assert len(everything) == 16 + 1 + 1 + 9 + 3 + 2 * (5 + 1) + 2 + 4
+    assert len(everything) == 16 + 1 + 2 * 3 + 1 + 9 + 3 + 2 * (5 + 1) + 2 + 4
     assert {f"{at}test_expensive", f"{at}test_elsewhere"} <= rest - sample
     # As many cases as fit in a second, or in the seconds of the mark. Each class has a sample of its
     # own, and the case that is not slow is the one to keep.
     for name, many in {
         "test_product": 4,
         "test_contract": 3,
+        "test_of_a_proof": 1,
+        "test_that_sees_a_mutant": 1,
         "TestOne::test_in_class": 1,
         "TestTwo::test_in_class": 2,
         "TestOne::test_other_in_class": 1,

@@ -30,19 +30,49 @@ functional = torch.nn.functional
 _PASS = "_dpgrain_pass"
 # Functions that read a tensor's shape, type or place, and nothing of its contents.
 _ABOUT = frozenset(
-    """
-    shape dtype device layout ndim requires_grad is_leaf is_cuda is_sparse is_meta is_quantized size dim
-    numel nelement stride is_floating_point is_complex is_contiguous __len__ element_size get_device
-    names is_mps is_cpu is_xpu __hash__
-    """.split()
+    [
+        "shape",
+        "dtype",
+        "device",
+        "layout",
+        "ndim",
+        "requires_grad",
+        "is_leaf",
+        "is_cuda",
+        "is_sparse",
+        "is_meta",
+        "is_quantized",
+        "size",
+        "dim",
+        "numel",
+        "nelement",
+        "stride",
+        "is_floating_point",
+        "is_complex",
+        "is_contiguous",
+        "__len__",
+        "element_size",
+        "get_device",
+        "names",
+        "is_mps",
+        "is_cpu",
+        "is_xpu",
+        "__hash__",
+    ]
 )
 # Functions that draw random numbers; a single number is drawn once for all records.
 _DRAWS = frozenset(
-    getattr(torch, name) for name in ("rand", "randn", "randint", "normal", "empty") if hasattr(torch, name)
+    getattr(torch, name)
+    for name in ("rand", "randn", "randint", "normal", "empty")
+    if hasattr(torch, name)
 )
 # Modules of transformers that skip a mask if no token is masked, unless a network is being traced.
 _MASKS = frozenset(
-    ("transformers.utils.import_utils", "transformers.masking_utils", "transformers.modeling_attn_mask_utils")
+    (
+        "transformers.utils.import_utils",
+        "transformers.masking_utils",
+        "transformers.modeling_attn_mask_utils",
+    )
 )
 
 
@@ -331,7 +361,9 @@ def each_record(
 
     device = own[0].device
     with _quietly():
-        made = torch.func.vmap(one, randomness="different")(torch.zeros(records, device=device), own)
+        made = torch.func.vmap(one, randomness="different")(
+            torch.zeros(records, device=device), own
+        )
     are: list[Any] = []
 
     def rows(tensor: Any) -> Any:

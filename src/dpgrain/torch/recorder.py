@@ -9,7 +9,7 @@ the same came by a way that nobody recorded, and is refused.
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -20,7 +20,15 @@ from dpgrain._wording import shorten
 from dpgrain.errors import ParameterError
 from dpgrain.torch import labelled
 from dpgrain.torch.apart import Apart, again, each_record
-from dpgrain.torch.layers import RULES, TAKE_HALVES, Rule, own_parameters, rule_of, within_table
+from dpgrain.torch.layers import (
+    RULES,
+    TAKE_HALVES,
+    Rule,
+    is_frozen_norm,
+    own_parameters,
+    rule_of,
+    within_table,
+)
 from dpgrain.torch.layout import Layout
 from dpgrain.torch.library import torch
 from dpgrain.torch.outputs import Output, Pass, Reduction, alone, mapped, plain
@@ -249,6 +257,7 @@ class Recorder:
         self._is_settled = False
         self._compared: set[bool] = set()
         found = list(_parts("", module, apart))
+        self._frozen_norms = _frozen_norms(module)
         self._layers = {layer: (name, rule) for name, layer, rule in found if rule is not None}
         self._owners = [layer for _, layer, rule in found if rule is None]
         self._trained = {id(p): (p, n) for n, p in module.named_parameters() if p.requires_grad}
@@ -266,7 +275,9 @@ class Recorder:
     @property
     def entries(self) -> int:
         """The number of entries of parameters of which each record of a batch has a copy."""
-        copied = [o for o in self._owners if not isinstance(o, torch.nn.Linear | torch.nn.Embedding)]
+        copied = [
+            o for o in self._owners if not isinstance(o, torch.nn.Linear | torch.nn.Embedding)
+        ]
         return sum(p.numel() for owner in copied for p in own_parameters(owner).values())
 
     def hook(self) -> None:
@@ -280,6 +291,8 @@ class Recorder:
             if layer is not self.module:
                 alone = layer.register_forward_pre_hook(_Hook(self._alone(layer, name)))
                 self._hooks.append(alone)
+        # A part of the module may be called by itself.
+        self._hooks += [n.register_forward_pre_hook(_Hook(_freeze)) for n in self._frozen_norms]
 
     def remove(self) -> None:
         """Make the module an ordinary one again."""
@@ -318,14 +331,56 @@ class Recorder:
         Raises:
             ParameterError: if it mixes records, or does what a pass over a batch may not do.
         """
-        leaves, _ = tree_flatten(inputs)
-        # Made-up records are public: their shapes tell which inputs have a row for each.
-        are_rows = tuple(
-            isinstance(leaf, torch.Tensor) and leaf.dim() > 0 and len(leaf) == records for leaf in leaves
-        )
-        self._example = inputs, are_rows, records
+        given = _made_up_inputs(inputs, records)
+        self._example = inputs, given.are_rows, records
         self._tried, self._sizes, self._mixed = structure_of(self.module, inputs), {records}, set()
-        self._try(_Inputs(inputs, are_rows, None), records)
+        self._try(given, records)
+
+    def try_like(self, inputs: Any, records: int) -> Any:
+        """Try the module on records of random numbers, and return these.
+
+        Args:
+            inputs: records in the shapes of those of a batch.
+            records: the number of records.
+
+        Raises:
+            ParameterError: if it mixes records, or fails on them.
+        """
+        made = self._try_on_shapes(_made_up_inputs(inputs, records), records)
+        self._sizes.add(records)
+        self._tried = structure_of(self.module, inputs)
+        return made
+
+    def rehearsed(self, inputs: Any, records: int) -> tuple[Uses, Layout]:
+        """Return what made-up records add to each parameter, recorded as those of a batch are.
+
+        Args:
+            inputs: what the module is called with: positional inputs, and named ones.
+            records: the number of records.
+
+        Raises:
+            ParameterError: if a pass over a batch would fail.
+        """
+        layout = Layout((1,) * records)
+        modes = {part: part.training for part in self.module.modules()}
+        gradients = [(p, p.grad) for p in self.module.parameters()]
+        begin, self.begin = self.begin, lambda: layout
+        given, keywords = self.handed(inputs, records)
+        try:
+            with randomness_from(0), torch.enable_grad():
+                self.module.training = True
+                found = _leaves(mapped(plain, self.module(*given, **keywords)))
+                self._pass.backward(sum((t + t.square()).sum() for t in found if t.requires_grad))
+            return self.uses, layout
+        finally:
+            self.begin, self._handed = begin, None
+            self.clear()
+            # Contents are compared again in the first pass over a batch.
+            self._compared.discard(False)
+            for part, mode in modes.items():
+                part.training = mode
+            for parameter, gradient in gradients:
+                parameter.grad = gradient
 
     def _called(self, *inputs: Any, **keywords: Any) -> Any:
         """Call the module; in training, read a batch."""
@@ -335,6 +390,8 @@ class Recorder:
         if not (self.module.training and torch.is_grad_enabled()):
             inputs, keywords = mapped(plain, (inputs, keywords))
             return call(*inputs, **keywords)
+        for norm in self._frozen_norms:
+            norm.eval()
         _check_plain_pass()
         if halves_inputs() and self._reduction == "mean":
             raise half_mean("the module is called under torch.autocast")
@@ -401,7 +458,11 @@ class Recorder:
         of = self._pass
         with self._inside():
             out, rows, self._apart = self._each(given, records)
-        mixed = {place for place, row in enumerate(rows) if row is not None and self._is_mixed(place, row)}
+        mixed = {
+            place
+            for place, row in enumerate(rows)
+            if row is not None and self._is_mixed(place, row)
+        }
         whole: list[Any] = []
         if mixed:
             # They are for logs only, so they may be what the network makes of all records.
@@ -456,8 +517,11 @@ class Recorder:
         self._sizes.add(records)
         self._tried = structure_of(self.module, given.inputs)
 
-    def _try_on_shapes(self, given: _Inputs, records: int) -> None:
-        """Try the module on made-up records in the shapes of a batch, or on those of the example."""
+    def _try_on_shapes(self, given: _Inputs, records: int) -> Any:
+        """Return the made-up records on which the module was tried.
+
+        They have the shapes of a batch, or are those of the example.
+        """
         if self._example is not None:
             inputs, are_rows, few = self._example
             if are_rows == given.are_rows and form_of(self.module, inputs) == form_of(
@@ -465,7 +529,7 @@ class Recorder:
             ):
                 made = repeated(inputs, are_rows, few, records)
                 self._try(_Inputs(made, are_rows, None), records)
-                return
+                return made
         # Whole numbers may be places of tables, or mark what is seen.
         parts = self.module.modules()
         tables = [part.num_embeddings for part in parts if hasattr(part, "num_embeddings")]
@@ -480,7 +544,7 @@ class Recorder:
             except Exception as error:
                 failed = error
             else:
-                return
+                return made
         raise ParameterError(
             "module failed on made-up records of random numbers (whole ones are 0 or 1), on which "
             f"it is tried before it reads any ({type(failed).__name__}: {shorten(str(failed), 200)}): "
@@ -767,9 +831,7 @@ class _Forward:
         return _folded(self._tapped(x, _flat(out, 2)[0] if sizes else out), sizes)
 
     def _tapped(self, x: Any, out: Any) -> Any:
-        return self._recorder._tapped(
-            self._name, self._layer, self._parameters, self._rule, x, out
-        )
+        return self._recorder._tapped(self._name, self._layer, self._parameters, self._rule, x, out)
 
     @contextmanager
     def _frozen(self) -> Iterator[None]:
@@ -857,6 +919,38 @@ def _parts(name: str, module: Any, apart: tuple[type, ...]) -> Iterator[tuple[st
         yield name, module, None
     for child_name, child in module.named_children():
         yield from _parts(f"{name}.{child_name}" if name else child_name, child, apart)
+
+
+def _freeze(norm: Any, _inputs: Any) -> None:
+    """Let a batch norm use its own statistics, which follow from no record then."""
+    norm.eval()
+
+
+def _frozen_norms(module: Any) -> list[Any]:
+    """Return the batch norms with fixed statistics, which keep these for the whole run.
+
+    Raises:
+        ParameterError: if they are in evaluation mode only because the whole module is.
+    """
+    found = [part for part in module.modules() if is_frozen_norm(part)]
+    if found and not module.training:
+        raise ParameterError(
+            f"module must be in training mode with {type(found[0]).__name__} in evaluation mode, not "
+            "in evaluation mode as a whole, where this layer would mix records once train() is called; "
+            "call train() of the module, and then eval() of the layer to freeze its statistics.",
+            name="module",
+        )
+    return found
+
+
+def _made_up_inputs(inputs: Any, records: int) -> _Inputs:
+    """Return made-up records, which are public: their shapes tell which have a row for each."""
+    leaves, _ = tree_flatten(inputs)
+    are_rows = tuple(
+        isinstance(leaf, torch.Tensor) and leaf.dim() > 0 and len(leaf) == records
+        for leaf in leaves
+    )
+    return _Inputs(inputs, are_rows, None)
 
 
 def _is_word(held: Any) -> bool:

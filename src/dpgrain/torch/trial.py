@@ -24,6 +24,7 @@ FEW_RECORDS = 4
 _ROUNDING: Mapping[Any, float] = {torch.float64: 1e-9, torch.float32: 1e-4}
 _ROUNDING_IN_HALF = 0.05
 
+
 def made_up(inputs: Any, whole: int = 2) -> Any:
     """Return inputs of made-up records, in the shapes and types of those of a batch.
 
@@ -95,14 +96,18 @@ def check_same(
     for one, other in zip(*made, strict=True):
         if not same(*(t[0] if isinstance(t, tuple) else t for t in (one, other)), half=half):
             raise _mixes("depends on what was read before")
-    mixed = {place for place, one in enumerate(made[0]) if not _is_same(one, wanted[place], half, draws)}
+    mixed = {
+        place for place, one in enumerate(made[0]) if not _is_same(one, wanted[place], half, draws)
+    }
     right = [
         place
         for place, one in enumerate(made[0])
         if place not in mixed and isinstance(one, tuple) and wanted[place].is_floating_point()
     ]
     if not right:
-        raise _mixes("depends on other records of the batch, on its place, or on how many there are")
+        raise _mixes(
+            "depends on other records of the batch, on its place, or on how many there are"
+        )
     return mixed
 
 
