@@ -43,6 +43,7 @@ from numpy.typing import NDArray
 from results import write
 
 from dpgrain.choices.select import Choice, Method, select
+from dpgrain.units import Record
 
 FloatArray = NDArray[np.float64]
 
@@ -237,6 +238,7 @@ def _select(
         bound=bound,
         score=score,
         relation="replace",
+        unit=Record(),
         n_users=len(losses),
         random_state=seed,
     )

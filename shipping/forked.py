@@ -97,6 +97,7 @@ class _Forked:
         self.seconds: float = asked["seconds"]
         self.limit: float = asked["limit"]
         self.workers: int = asked["workers"]
+        self.every: bool = asked["every"]
         self.told: int = asked["told"]
         self.forked = False
 
@@ -147,6 +148,8 @@ class _Forked:
     def _run_with(self, session: pytest.Session, name: str) -> None:
         """Make this process one that has a bug, and runs the tests that were chosen for it."""
         bug = self.bugs[name]
+        if self.every:
+            session.config.option.maxfail = 0
         self._choose(session, name, bug["tests"], self.seconds)
         # Processes that tests start load the package from a copy that has the bug, too.
         copy = str(self.folder / name / "src")

@@ -558,6 +558,41 @@ def tried_together(
     return [outcome for outcome in outcomes.values() if outcome.caught_by not in red]
 
 
+def every_kill(
+    root: Path, mutants: Sequence[Mutant], coverage: Coverage, seconds: float, workers: int
+) -> Iterator[tuple[Any, list[str], list[str]]]:
+    """Run all tests of each mutant, not only until one fails.
+
+    Args:
+        root: the folder of the repository.
+        mutants: mutants that a fork can have.
+        coverage: which tests run which lines.
+        seconds: how long the tests of each may run.
+        workers: how many run side by side.
+
+    Yields:
+        a mutant, the tests that were run and those that killed it.
+    """
+    by_name = {str(number): mutant for number, mutant in enumerate(mutants)}
+    chosen = {
+        name: _within(coverage, coverage.of(mutant), seconds) for name, mutant in by_name.items()
+    }
+    untested = [name for name, tests in chosen.items() if not tests]
+    for name in untested:
+        yield by_name.pop(name), [], []
+        del chosen[name]
+    with TemporaryDirectory() as temporary:
+        told = _told(
+            root, Path(temporary), by_name, chosen, seconds, _CLOCK * seconds, workers, every=True
+        )
+        for line in told:
+            if line["name"] != forked.WITHOUT:
+                last = line["last"]
+                hangs = [last["hangs"]] if "hangs" in last else []
+                killers = sorted({*last.get("failed", ()), *hangs})
+                yield by_name[line["name"]], list(chosen[line["name"]]), killers
+
+
 def _told(
     root: Path,
     folder: Path,
@@ -566,6 +601,8 @@ def _told(
     seconds: float,
     limit: float,
     workers: int,
+    *,
+    every: bool = False,
 ) -> Iterator[dict[str, Any]]:
     """What a process that is forked for each mutant tells of them, as it comes."""
     source = root / "src"
@@ -586,6 +623,7 @@ def _told(
         "seconds": seconds,
         "limit": limit,
         "workers": workers,
+        "every": every,
         "told": theirs,
     }
     file = folder / "asked.json"

@@ -278,8 +278,7 @@ def _says_sql(path: Path) -> bool:
 def test_sql_is_written_in_engines_only() -> None:
     speaking = {name for name, path in modules_of(SOURCE).items() if _says_sql(path)}
     assert {f"{ENGINES}.duckdb", f"{STORES}.sql"} < speaking
-    # Odd tables of databases are made by their SQL.
-    assert all(name.startswith((ENGINES, STORES, "dpgrain.testing.odd")) for name in speaking)
+    assert all(name.startswith((ENGINES, STORES)) for name in speaking)
 
 
 def test_duckdb_is_called_in_engines_only() -> None:

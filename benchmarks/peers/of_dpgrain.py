@@ -112,7 +112,10 @@ def fitted(told: Told) -> Callable[[], dict[str, float]]:
     }
     if told["kind"] == "logistic":
         options["classes"] = [0, 1]
-    regressions = {"logistic": dg.learn.LogisticRegression, "linear": dg.learn.LinearRegression}
+    regressions: dict[str, Any] = {
+        "logistic": dg.learn.LogisticRegression,
+        "linear": dg.learn.LinearRegression,
+    }
     kind = regressions[told["kind"]]
 
     def predict() -> dict[str, float]:

@@ -141,7 +141,7 @@ class EpsilonWarning(UserWarning):
 
 
 class CareWarning(UserWarning):
-    """A result that will probably not come as it is asked for, shown before anything is charged.
+    """A result that is probably inaccurate, according to public or published numbers.
 
     >>> import warnings
     >>> import numpy as np
@@ -181,7 +181,7 @@ class ScoreWarning(UserWarning):
     >>> import numpy as np
     >>> from sklearn.model_selection import cross_val_score
     >>> from dpgrain.learn import LinearRegression
-    >>> X, model = np.ones((8, 1)), LinearRegression(rounds=1, clip=1.0, n_users=8)
+    >>> X, model = np.ones((8, 1)), LinearRegression(rounds=1, clip=1.0)
     >>> with warnings.catch_warnings(record=True) as caught:
     ...     warnings.simplefilter("always")
     ...     _ = cross_val_score(model, X, X[:, 0], cv=2)

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 from tests.claims.publishers import PROMISES, People, publishers
+from tests.products import covering
 
 import dpgrain as dg
 from dpgrain.errors import ParameterError
-from dpgrain.testing.products import covering
 
 NAMES = (
     "histogram", "count", "sum", "mean", "variance", "covariance", "quantiles", "distribution",

@@ -16,9 +16,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import pytest
+from tests.replay import Draw, recorded
 
 import dpgrain as dg
-from dpgrain.testing.replay import Draw, recorded
 
 Vectors: TypeAlias = list[list[float]]
 

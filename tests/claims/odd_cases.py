@@ -13,12 +13,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from tests.malformed.cells import UNSTATED, Cell, Kind, Rows, System, passing
+from tests.malformed.systems import SYSTEMS
+from tests.malformed.uses import FUNCTIONS, ROLES, Outcome, Use, uses
+from tests.products import covering
+
 import dpgrain as dg
 from dpgrain.tables.engines.named import ENGINES
-from dpgrain.testing.odd import SYSTEMS, UNSTATED, Cell, Kind, Rows, System
-from dpgrain.testing.odd.cells import passing
-from dpgrain.testing.odd.uses import FUNCTIONS, ROLES, Outcome, Use, uses
-from dpgrain.testing.products import covering
 
 #: Engines of this process.
 LOCAL = [name for name in ENGINES if name != "spark"]

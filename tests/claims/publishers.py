@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+from tests.promises import Publisher
 
 import dpgrain as dg
 from dpgrain import learn, papers, shuffle
 from dpgrain.learn.files import ESTIMATORS
 from dpgrain.optimize import Ball, Constant, Last, Sgd, Squared
-from dpgrain.testing.promises import Publisher
 
 #: What every function is asked for; half of the promises are shares of a budget.
 PROMISES: tuple[Mapping[str, float], ...] = (

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 from tests.claims.publishers import NAMES, PROMISES, PUBLISHERS
+from tests.products import covering
+from tests.promises import LEAST_SHARE, Publisher, share_of_asked
 from tests.test_docstrings import PUBLIC
 
 import dpgrain as dg
 from dpgrain.errors import ParameterError
-from dpgrain.testing.products import covering
-from dpgrain.testing.promises import LEAST_SHARE, Publisher, share_of_asked
 
 # Functions that publish only where PyTorch is installed; tests/torch asks them.
 _NETWORKS = {"dpgrain.torch.train"}

@@ -18,14 +18,14 @@ from tests.claims.canaries import BROKEN, FORMS, Canaries, handed_on
 from tests.claims.publishers import PUBLISHERS, publishers
 from tests.conftest import shown
 from tests.fuzz.watch import CANARY, Fault, left_behind, quotes, watched
+from tests.products import covering
+from tests.promises import Publisher
 from tests.sampling import sparse
 from tests.tables.engines.databases import database, missing
 
 import dpgrain as dg
 from dpgrain.accounting import Laplace
 from dpgrain.noise import SystemSource
-from dpgrain.testing.products import covering
-from dpgrain.testing.promises import Publisher
 
 # How a release ends, or where it is charged; and those of them in which it is made.
 _ENDS = ("released", "in a ledger", "no room", "interrupted", "cannot be read")

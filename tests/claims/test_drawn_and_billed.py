@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 from tests.claims.publishers import People, publishers
 from tests.claims.test_replay import NAMES, product_of
+from tests.products import covering
+from tests.promises import Publisher
+from tests.replay import Draw, recorded, replayed
 
 import dpgrain as dg
 from dpgrain.accounting import Event, Gaussian
 from dpgrain.errors import ParameterError
-from dpgrain.testing.products import covering
-from dpgrain.testing.promises import Publisher
-from dpgrain.testing.replay import Draw, recorded, replayed
 from dpgrain.units import OWN_UNIT, Relation, Unit
 
 # Rounding of sums of squares.

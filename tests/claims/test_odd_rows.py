@@ -30,6 +30,8 @@ import pyarrow.parquet as pq
 import pytest
 from numpy.typing import NDArray
 from scipy import sparse
+from tests.malformed.objects import Hostile
+from tests.malformed.objects import objects as odd_objects
 from tests.refusals import refuses
 
 import dpgrain as dg
@@ -53,8 +55,6 @@ from dpgrain.optimize import Constant, Sgd, Squared
 from dpgrain.optimize.models import Truncated
 from dpgrain.papers.generic import release_mean
 from dpgrain.tables.engines.duckdb import DuckDB
-from dpgrain.testing.odd import Hostile
-from dpgrain.testing.odd import objects as odd_objects
 from dpgrain.units import Element, Record, User
 
 Array = NDArray[Any]
@@ -848,17 +848,24 @@ def test_an_empty_table_has_a_mean_a_choice_and_a_minimum(form: str) -> None:
         assert choice.index in (0, 1)
 
 
-def test_what_an_empty_list_does_not_say_is_asked_for() -> None:
-    with refuses("X", "numbers"):
-        LinearRegression().fit([], [])
+@pytest.mark.parametrize("longer", [0, 50, 51, 101])
+@pytest.mark.parametrize("form", [list, tuple])
+def test_a_list_of_rows_requires_the_number_of_features(longer: int, form: Any) -> None:
+    """No row of a list decides how many coefficients are published, nor whether a fit is charged."""
+    rows = [[1.0, 2.0]] * (101 - longer) + [[1.0, 2.0, 3.0]] * longer
+    targets = [0.0, 1.0] * 50 + [0.0]
+    with dg.budget(1.0, 1e-6) as budget:
+        for given in ([], rows):
+            with pytest.raises(ParameterError, match="n_features must be stated for a list"):
+                LinearRegression(rounds=1).fit(form(given), targets[: len(given)])
+    assert budget.guarantee is None
+    model = LinearRegression(rounds=1, n_features=2).fit(form(rows), targets)
+    assert model.coef_.shape == (2,)
+
+
+def test_a_stated_number_of_features_is_that_of_an_array() -> None:
     model = LinearRegression(n_features=3, rounds=1).fit([], [])
     assert model.n_features_in_ == 3
-    assert "as most rows of the list have" not in str(model.guarantee_)
-    listed = LinearRegression(rounds=1).fit(NUMBERS.tolist(), SIDE)
-    vouched = (
-        "2 features, as most rows of the list have and whoever passed it vouches for as public"
-    )
-    assert vouched in str(listed.guarantee_)
     with pytest.raises(ParameterError, match="n_features = 3 must be the number of features"):
         LinearRegression(n_features=3).fit(NUMBERS, SIDE)
     with refuses("X", "0"):

@@ -6,13 +6,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from numpy.typing import NDArray
 from tests.papers.recipes import programs
 
 import dpgrain as dg
 from dpgrain import learn
-from dpgrain.errors import ParameterError
+from dpgrain.errors import CareWarning, ParameterError
 from dpgrain.learn import load
 from dpgrain.papers import Concentrated, Recipe, UserLevelSgd
 from dpgrain.units import Element, Record, Trust, User
@@ -75,7 +76,7 @@ def test_a_recipe_of_another_trust_is_refused_before_the_charge() -> None:
         ({"unit": Record()}, r"unit must be User\(\) with trust='shuffle'"),
         ({"unit": Element()}, r"unit must be User\(\) with trust='shuffle'"),
         ({"unit": User(max_elements=2)}, r"unit must be User\(\) with trust='shuffle'"),
-        ({"clip": "auto"}, "clip must be a number with trust='shuffle', not 'auto'"),
+        ({"clip": "least"}, "clip must be a number or 'auto', not 'least'"),
         ({"sampling_rate": 0.5}, "sampling_rate must be left out with trust='shuffle'"),
         ({"sampling": "users"}, "sampling must be left out with trust='shuffle'"),
         ({"elements_per_user": 2.0}, "elements_per_user must be left out with trust='shuffle'"),
@@ -98,3 +99,52 @@ def test_wrong_trust_says_so(wrong: dict[str, Any], message: str) -> None:
     with pytest.raises(ParameterError, match=message) as found:
         model.fit(programs.X, programs.Y, users=programs.USERS)
     assert "\n" not in str(found.value)
+
+
+TRUE = np.array([2.0, -1.0, 0.5, 0.0, 1.0])
+
+
+def people(seed: int, n: int) -> tuple[Array, Array]:
+    """Draw rows of a logistic model with the true coefficients."""
+    generator = np.random.default_rng(seed)
+    X = generator.normal(size=(n, 5)) / 2
+    return X, (generator.random(n) < 1 / (1 + np.exp(-X @ TRUE))).astype(int)
+
+
+def excess(trust: Trust, n: int, **options: Any) -> float:
+    """Return the mean excess risk of two fits of n people with one record each."""
+    X, y = people(100, 200_000)
+
+    def risk(margins: Array) -> float:
+        return float(np.mean(np.logaddexp(0, margins) - y * margins))
+
+    risks = []
+    for seed in range(2):
+        model = learn.LogisticRegression(
+            trust=trust, classes=[0, 1], n_users=n, random_state=seed, **options
+        )
+        model.fit(*people(seed, n), users=np.arange(n))
+        risks.append(risk(X @ model.coef_[0] + model.intercept_[0]))
+    return float(np.mean(risks)) - risk(X @ TRUE)
+
+
+@pytest.mark.parametrize("trust", ["shuffle", "pan"])
+def test_excess_falls_with_users_without_a_curator(trust: Trust) -> None:
+    few, many = excess(trust, 3000), excess(trust, 30_000)
+    assert many < few / 3
+    assert many < 1e-3
+
+
+@pytest.mark.parametrize("trust", ["shuffle", "pan"])
+def test_warns_of_a_clip_that_leaves_directions_only(trust: Trust) -> None:
+    def asked(clip: Any) -> learn.LogisticRegression:
+        return learn.LogisticRegression(
+            trust=trust, classes=[0, 1], clip=clip, rounds=2, n_users=2000, random_state=0
+        )
+
+    X, y = people(0, 2000)
+    with pytest.warns(CareWarning, match="clip = 0.5 is at most half of the largest slope"):
+        asked(0.5).fit(X, y, users=np.arange(2000))
+    for clip in (None, "auto", 1.0):
+        # Nothing is published: a plan has all warnings of public numbers.
+        assert asked(clip).query(X, y, users=np.arange(2000)).plan.care == ()

@@ -151,7 +151,7 @@ def test_regression_comes_to_the_mean_of_skewed_errors(n: int) -> None:
     rng = np.random.default_rng(0)
     X = rng.uniform(-1, 1, size=(n, 1))
     y = X[:, 0] + rng.exponential(1, n) - 1
-    model = LinearRegression(epsilon=3.0, n_users=n, random_state=0).fit(X, y)
+    model = LinearRegression(epsilon=3.0, unit=Record(), n_users=n, random_state=0).fit(X, y)
     # The median of the errors is −0.31: a bound at the median of norms leads there.
     assert abs(model.intercept_) < 0.1
     assert abs(model.coef_[0] - 1) < 0.15
@@ -237,7 +237,7 @@ def test_one_bar_shows_all_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[str] = []
     monkeypatch.setattr(Progress, "stage", lambda bar, text: _told(bar, text, told))
     X = np.random.default_rng(0).normal(size=(400, 2))
-    LinearRegression(n_users=400, rounds=20, random_state=0).fit(X, X[:, 0])
+    LinearRegression(unit=Record(), n_users=400, rounds=20, random_state=0).fit(X, X[:, 0])
     assert told == [f"Round {number} of 20" for number in range(1, 21)]
 
 

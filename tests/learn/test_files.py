@@ -18,6 +18,7 @@ from dpgrain import learn, papers
 from dpgrain.errors import DataError, ParameterError
 from dpgrain.learn import load
 from dpgrain.optimize import Ball, Power, Sgd, Tail
+from dpgrain.units import Record
 
 ROWS = pd.DataFrame(models.GENERATOR.normal(size=(400, 3)), columns=["a", "b", "c"])
 LABELS: dict[str, Any] = {
@@ -214,7 +215,9 @@ BY_SOLVER: tuple[Any, ...] = (
 
 @pytest.mark.parametrize("solver", BY_SOLVER, ids=lambda solver: type(solver).__name__)
 def test_models_of_the_papers_solvers_are_written(solver: Any, tmp_path: Path) -> None:
-    model = learn.LinearRegression(algorithm=solver, rounds=3, n_users=400).fit(ROWS, ROWS.a)
+    model = learn.LinearRegression(algorithm=solver, rounds=3, unit=Record(), n_users=400).fit(
+        ROWS, ROWS.a
+    )
     again = load(models.save(model, tmp_path / "model.json"))
     assert again.get_params() == model.get_params()
     assert (again.coef_ == model.coef_).all()

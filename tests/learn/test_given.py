@@ -37,7 +37,7 @@ FORMS: dict[str, Any] = {
 @pytest.mark.parametrize("form", FORMS)
 def test_none_of_the_rows_have_the_form_of_all(form: str) -> None:
     rows = listed(FORMS[form])
-    none = no_features(rows)
+    none = no_features(rows, 2)
     assert count_of(rows) == 6
     assert count_of(none) == 0
     read, of_all = cells(none, 2), cells(rows, 2)
@@ -60,7 +60,8 @@ def test_what_has_no_rows_stays_as_it_is() -> None:
     assert none_of(None) is None
     assert none_of(3.0) == 3.0
     assert count_of(None) == count_of(np.float64(3.0)) == 0
-    assert no_features([]) == []
+    with pytest.raises(ParameterError, match="n_features must be stated"):
+        no_features([])
     assert no_features([], 3).shape == (0, 3)
     flat = sparse.coo_array(np.ones(3))
     assert no_features(flat) is flat

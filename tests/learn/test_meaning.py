@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from tests.learn import cases
 
+from dpgrain.errors import CareWarning
 from dpgrain.learn import LinearRegression, LinearSVC, LogisticRegression, PoissonRegressor, load
 from dpgrain.learn.meaning import doubts, meaning
 from dpgrain.optimize import Constant, Sgd
@@ -80,7 +81,7 @@ def test_a_fit_says_when_rows_do_not_count(tmp_path: Path) -> None:
     rng, n = np.random.default_rng(0), 4000
     X = rng.normal(size=(n, 2))
     said = np.where(X[:, 0] > 0, "yes", "no").astype(object)
-    options: dict[str, Any] = {"n_users": n, "random_state": 0}
+    options: dict[str, Any] = {"unit": Record(), "n_users": n, "random_state": 0}
     wrong = LogisticRegression(classes=[0, 1], **options).fit(X, said)
     (doubt,) = doubts(wrong)
     assert "only about" in doubt
@@ -94,7 +95,9 @@ def test_a_fit_says_when_rows_do_not_count(tmp_path: Path) -> None:
     assert doubts(right) == ()
     text = LinearRegression(**options).fit(X, said)
     assert "have rows that move the fit" in doubts(text)[0]
-    few = LogisticRegression(classes=[0, 1], n_users=100, random_state=0).fit(X[:100], said[:100])
+    few = LogisticRegression(classes=[0, 1], unit=Record(), n_users=100, random_state=0).fit(
+        X[:100], said[:100]
+    )
     assert "does not stand out from noise" in doubts(few)[0]
 
 
@@ -103,7 +106,7 @@ def test_a_fit_says_when_features_are_far_off_scale() -> None:
     rng, n = np.random.default_rng(0), 4000
     X = np.column_stack([rng.normal(130, 18, n), rng.random(n) < 0.4])
     y = rng.random(n) < 1 / (1 + np.exp(2 - 1.4 * X[:, 1]))
-    options: dict[str, Any] = {"n_users": n, "random_state": 0, "classes": [0, 1]}
+    options: dict[str, Any] = {"unit": Record(), "n_users": n, "random_state": 0, "classes": [0, 1]}
     wrong = LogisticRegression(**options).fit(X, y)
     (doubt,) = doubts(wrong)
     assert "features are far from a scale of 1" in doubt
@@ -140,4 +143,26 @@ def test_rows_without_error_at_the_start_or_the_end_are_no_doubt(model: Any) -> 
     # Nine of ten targets are 0 for squares and 1 for counts; classes can be told apart.
     y = (rng.random(n) < 0.1).astype(float) + (model is PoissonRegressor)
     y = X[:, 0] > 0 if model is LinearSVC else y
-    assert doubts(model(n_users=n, random_state=0).fit(X, y)) == ()
+    assert doubts(model(unit=Record(), n_users=n, random_state=0).fit(X, y)) == ()
+
+
+def test_a_fit_reports_labels_that_were_selected() -> None:
+    """Rows with rare labels are dropped, which published numbers show."""
+    rng, n = np.random.default_rng(0), 2000
+    X, users = rng.normal(size=(n, 2)), np.arange(n)
+    y = np.array([f"t{label}" for label in rng.choice(12, n, p=[0.4, 0.3, *[0.03] * 10])])
+    options: dict[str, Any] = {"n_users": n, "random_state": 1, "rounds": 5}
+    with pytest.warns(
+        CareWarning, match=r"2 were selected privately: t0, t1\. Rows with other labels"
+    ):
+        some = LogisticRegression(**options).fit(X, y, users=users)
+    assert "2 were selected privately: t0, t1. Rows with other labels were dropped." in str(some)
+    assert "each user counts for the label of one row" in str(some.guarantee_)
+    common = np.where(np.isin(y, ["t0", "t1"]), y, "t0")
+    # Nobody is dropped, of which no one need be warned; it is still told.
+    every = LogisticRegression(**options).fit(X, common, users=users)
+    assert "2 were selected privately" in str(every)
+    stated = LogisticRegression(classes=["t0", "t1"], **options).fit(X, common, users=users)
+    truths = LogisticRegression(**options).fit(X, X[:, 0] > 0, users=users)
+    for model in (stated, truths):
+        assert "selected privately" not in str(model)

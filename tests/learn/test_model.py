@@ -52,7 +52,7 @@ def test_the_promise_is_the_one_asked_for(unit: Unit | None, elements: Any, rela
     assert "3% of the budget for the number of users, which is released with noise of" in str(
         promise
     )
-    assert "3% of the budget and 10% of δ for the labels: those are selected that" in str(promise)
+    assert "3% of the budget and 10% of δ for the labels: each" in str(promise)
     assert model.classes_.tolist() == [0, 1]
     assert abs(model.n_users_ - 600) < 6 * 12.2
     assert model.score(cases.X, cases.BINARY) > 0.6
@@ -251,9 +251,8 @@ def test_one_wider_number_does_not_change_how_others_are_added_up() -> None:
     for first in (np.float32(0.5), 0.5):
         rows = [list(row) for row in narrow]
         rows[0][0] = first
-        found.append(
-            LogisticRegression(rounds=3, classes=[0, 1], random_state=0).fit(rows, y).coef_
-        )
+        model = LogisticRegression(rounds=3, classes=[0, 1], random_state=0, n_features=3)
+        found.append(model.fit(rows, y).coef_)
     assert np.array_equal(found[0], found[1])
 
 
@@ -272,7 +271,7 @@ def test_one_odd_cell_of_a_narrow_frame_does_not_change_how_others_are_added_up(
 @pytest.mark.parametrize("tune", [None, {"l2": [0.0, 1.0]}])
 def test_an_interrupted_fit_leaves_nothing(tune: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     X, y = np.random.default_rng(0).normal(size=(300, 2)), np.arange(300) % 2
-    model = LogisticRegression(classes=[0, 1], rounds=20, n_users=300).fit(X, y)
+    model = LogisticRegression(classes=[0, 1], rounds=20, unit=Record(), n_users=300).fit(X, y)
     model.set_params(tune=tune, epsilon=1.0)
     done = 0
     whole = ClippedRounds.estimate
@@ -297,7 +296,9 @@ def test_an_interrupted_fit_leaves_nothing(tune: Any, monkeypatch: pytest.Monkey
 
 def test_a_row_in_the_place_of_a_table_is_not_quoted() -> None:
     X = np.random.default_rng(0).normal(size=(60, 2))
-    model = LinearRegression(n_users=60, rounds=2, epsilon=1.0, random_state=0).fit(X, X[:, 0])
+    model = LinearRegression(unit=Record(), n_users=60, rounds=2, epsilon=1.0, random_state=0).fit(
+        X, X[:, 0]
+    )
     with pytest.raises(ParameterError, match="Reshape your data") as told:
         model.predict(np.array([86_420.5, 1.0]))
     assert "array=" not in str(told.value)

@@ -21,6 +21,7 @@ from dpgrain.learn import (
     LinearRegression,
     LogisticRegression,
 )
+from dpgrain.units import Record
 
 Array = NDArray[Any]
 
@@ -32,11 +33,11 @@ def test_bad_rows_follow_fixed_rules_without_a_word() -> None:
     users[2], y[3] = None, np.nan
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        model = LogisticRegression(random_state=0, classes=[0, 1], n_users=600)
+        model = LogisticRegression(random_state=0, classes=[0, 1], unit=Record(), n_users=600)
         found = model.fit(rows, y, users=users).coef_
     clean, left = np.where(np.isfinite(rows), rows, 0), np.ones(len(y), dtype=bool)
     left[[2, 3]] = False
-    expected = LogisticRegression(random_state=0, classes=[0, 1], n_users=600).fit(
+    expected = LogisticRegression(random_state=0, classes=[0, 1], unit=Record(), n_users=600).fit(
         clean[left], cases.BINARY[left], users=cases.USERS[left]
     )
     assert np.array_equal(found, expected.coef_)
@@ -77,7 +78,9 @@ def first(model: LinearModel, features: Array, y: Any, users: Any = None) -> Arr
     ids=["text", "null", "number", "csv", "word", "complex", "list", "Int64", "nan"],
 )
 def test_one_label_does_not_change_those_of_others(classes: Any, y: Any) -> None:
-    model = LogisticRegression(classes=classes, random_state=0, n_users=1000, rounds=1, clip=1.0)
+    model = LogisticRegression(
+        classes=classes, random_state=0, unit=Record(), n_users=1000, rounds=1, clip=1.0
+    )
     expected = first(
         model, cases.ROWS, cases.SIDE if classes == [False, True] else cases.SIDE.astype(int)
     )
@@ -86,7 +89,12 @@ def test_one_label_does_not_change_those_of_others(classes: Any, y: Any) -> None
 
 @pytest.mark.parametrize("kind", [np.float32, np.float64])
 def test_a_second_row_of_one_user_does_not_change_others(kind: Any) -> None:
-    n, model = 300, LogisticRegression(classes=[0, 1], fit_intercept=False, n_users=301, rounds=1)
+    n, model = (
+        300,
+        LogisticRegression(
+            classes=[0, 1], fit_intercept=False, unit=Record(), n_users=301, rounds=1
+        ),
+    )
     model.set_params(random_state=0, clip=1.0)
     found = []
     for second in (0, 1):
@@ -111,7 +119,8 @@ def test_an_odd_cell_counts_as_nothing(cell: Any) -> None:
     def fitted(X: Any) -> Array:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            model = LogisticRegression(rounds=3, random_state=0, classes=[0, 1]).fit(X, y)
+            model = LogisticRegression(rounds=3, random_state=0, classes=[0, 1], n_features=4)
+            model.fit(X, y)
         return model.coef_
 
     rows = [[*row, row[0] > 0] for row in X.tolist()]
@@ -171,5 +180,7 @@ def test_all_columns_of_text_are_named() -> None:
 def test_an_odd_cell_is_no_reason_to_refuse_a_column() -> None:
     frame = pd.DataFrame({"a": [*cases.ROWS[1:, 0], "x"], "b": cases.ROWS[:, 1]})
     assert frame["a"].dtype.kind == "O"
-    model = LinearRegression(n_users=1000, rounds=1, random_state=0).fit(frame, cases.ROWS[:, 0])
+    model = LinearRegression(unit=Record(), n_users=1000, rounds=1, random_state=0).fit(
+        frame, cases.ROWS[:, 0]
+    )
     assert np.isfinite(model.coef_).all()

@@ -47,6 +47,7 @@ from tests.refusals import refuses
 import dpgrain as dg
 from dpgrain.accounting import SampledGaussian
 from dpgrain.learn import LinearRegression, LogisticRegression
+from dpgrain.units import Record
 
 X = np.random.default_rng(0).normal(size=(300, 2))
 Y = X[:, 0] > 0
@@ -54,7 +55,7 @@ GRID = {"l2": [0.0, 0.1]}
 
 
 def model(**options: Any) -> LogisticRegression:
-    return LogisticRegression(rounds=2, n_users=300, **options)
+    return LogisticRegression(rounds=2, unit=Record(), n_users=300, **options)
 
 
 Search = Callable[..., Any]
@@ -100,7 +101,7 @@ def test_scores_are_warned_of_also_in_other_processes() -> None:
 
 def test_fits_in_threads_of_another_estimator_are_refused() -> None:
     # Its threads have stacks of their own, on which no search is seen.
-    several = MultiOutputRegressor(LinearRegression(rounds=2, n_users=300), n_jobs=2)
+    several = MultiOutputRegressor(LinearRegression(rounds=2, unit=Record(), n_users=300), n_jobs=2)
     search = GridSearchCV(several, {"estimator__l2": [0.0, 0.1]}, cv=2, error_score="raise")
     targets = np.column_stack([X[:, 0], X[:, 1]])
     with (
@@ -118,7 +119,7 @@ LABELS = np.where(X[:, 1] > 0, 2, Y.astype(int))
 
 
 def number() -> LinearRegression:
-    return LinearRegression(rounds=2, n_users=300)
+    return LinearRegression(rounds=2, unit=Record(), n_users=300)
 
 
 def label() -> LogisticRegression:

@@ -40,7 +40,7 @@ def test_a_printed_model_shows_its_coefficients() -> None:
 
 def test_many_coefficients_are_cut() -> None:
     X = np.random.default_rng(0).normal(size=(500, 30))
-    model = LinearRegression(n_users=500, random_state=0, rounds=3).fit(X, X[:, 0])
+    model = LinearRegression(unit=Record(), n_users=500, random_state=0, rounds=3).fit(X, X[:, 0])
     assert "(first 20 of 31; all: coef_)" in str(model)
     assert "x19" in str(model)
     assert "x20" not in str(model)

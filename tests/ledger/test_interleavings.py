@@ -1,7 +1,7 @@
 """Two who use one ledger: whatever the second does at a line of the first, one came after the other.
 
 The answers of both and all that the ledger holds are those of one order or of the other. Lines at which
-the first pauses follow from the code of the ledger (``dpgrain.testing.interleaving``).
+the first pauses follow from the code of the ledger (``tests.interleaving``).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 import pytest
+from tests.interleaving import Interleaving, Seam
 from tests.ledger import cases
 from tests.ledger.waiting import tell_who_waits
 from tests.memory import folder_in_memory
@@ -27,7 +28,6 @@ from dpgrain.ledger.units import Units
 from dpgrain.partitions import Partition, Rule
 from dpgrain.publishing.receipt import Receipt
 from dpgrain.regions import Region
-from dpgrain.testing.interleaving import Interleaving, Seam
 
 CELLS = Partition((Rule("country"), Rule("day", "day")))
 NOW = "2026-03-01T00:00:00Z"

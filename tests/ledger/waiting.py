@@ -7,8 +7,7 @@ from importlib.util import find_spec
 from typing import Any
 
 import pytest
-
-from dpgrain.testing.interleaving import Interleaving
+from tests.interleaving import Interleaving
 
 
 def tell_who_waits(pair: Interleaving, patch: pytest.MonkeyPatch) -> None:

@@ -30,12 +30,13 @@ def test_a_stated_radius_draws_nobody_in_who_lies_farther() -> None:
 @pytest.mark.parametrize(
     ("users", "bound", "radius", "chosen"),
     [
-        # Looks among so few users would draw half of them in, which costs more than noise.
+        # Noise would choose the radii among so few users.
         (42, 3.0, 0.5, "clip"),
         (42, 3.0, None, "clip"),
-        (600, 3.0, None, "clip"),
+        (200, 3.0, None, "clip"),
+        (600, 3.0, None, "recentred"),
         (3000, 3.0, None, "recentred"),
-        (300, 10.0, 0.5, "winsorized"),
+        (200, 10.0, 0.5, "clip"),
         (5000, 10.0, 0.5, "recentred"),
     ],
 )
@@ -69,11 +70,11 @@ def test_looks_for_a_released_number_cost_no_more_than_was_paid(
 
 def test_few_users_are_told_from_public_numbers_alone() -> None:
     told = {
-        cases.mean(X, n_users=300, epsilon=1.0).reason
-        for X in (np.ones((300, 2)), np.zeros((0, 2)), 1e6 * np.eye(2))
+        cases.mean(X, n_users=100, epsilon=1.0).reason
+        for X in (np.ones((100, 2)), np.zeros((0, 2)), 1e6 * np.eye(2))
     }
     assert len(told) == 1
-    assert told.pop().startswith("300 users are few for this promise in 2 dimensions")
+    assert told.pop().startswith("100 users are few for this promise in 2 dimensions")
 
 
 @pytest.mark.search
@@ -98,6 +99,9 @@ def test_no_neighbour_moves_looks_farther_than_their_radii(relation: Relation) -
         ]
         moved, most = 0.0, 0.0
         for look, pair in enumerate(zip(*ends, strict=True)):
+            # A mean of vectors clipped to the bound is divided by its own number of users.
+            if 10.0 in (runs[0].radii[look], runs[1].radii[look]):
+                break
             if runs[0].radii[look] != runs[1].radii[look]:
                 break
             step = (1 if relation == "zero_out" else 2) * runs[0].radii[look] / n

@@ -17,8 +17,9 @@ from dpgrain.accounting.contribution import ONE_EACH
 from dpgrain.errors import ParameterError
 from dpgrain.means import Mean, Vectors
 from dpgrain.means import recentred as module
+from dpgrain.means.clipped import weights
 from dpgrain.means.grid import exactly_noised
-from dpgrain.means.recentred import Recentred, scores_of
+from dpgrain.means.recentred import Recentred, RecentredRounds, scores_of
 from dpgrain.noise import SeededSource, SystemSource
 from dpgrain.testing.mean import BLOCKS, DIMENSION, Array, MeanContract
 from dpgrain.units import Record, Relation, User
@@ -51,25 +52,24 @@ class TestSlowlyMoved(Contract):
 
 
 @pytest.mark.parametrize("relation", ["zero_out", "replace"])
-def test_no_neighbour_moves_the_excess_farther(
+def test_no_neighbour_moves_the_check_farther(
     relation: Relation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One user moves the released excess by what the noise is scaled to, and by no more."""
-    rng, ratios, seen = np.random.default_rng(5), [], []
+    """One user moves what is left out, and the sum to the bound, by at most the noise's scale."""
+    rng, seen = np.random.default_rng(5), []
+    ratios: dict[str, list[float]] = {"check": [], "all": []}
     real = exactly_noised
 
     def watched(c: Any, r: float, z: float, s: Any, **more: Any) -> Array:
         found = real(c, r, z, s, **more)
         if "centre" not in more:
-            # The noise is what the event says.
-            assert z == 1e-2
-            seen.append((float(found[0]), r))
+            seen.append((found, r, z))
         return found
 
     monkeypatch.setattr(module, "exactly_noised", watched)
     for trial in range(200):
         centre = tuple(rng.normal(size=DIMENSION) * 10.0 ** rng.integers(-2, 2))
-        mean = Recentred(2.0, 0.5, BLOCKS, bound=5.0, excess=1e-2, centre=centre, choice_scale=0.0)
+        mean = Recentred(2.0, 0.5, BLOCKS, bound=5.0, check=1e-2, centre=centre)
         vectors = rng.normal(size=(BLOCKS, DIMENSION)) * 10.0 ** rng.integers(-2, 9)
         # Somebody opposite of the centre, as far as the bound allows, or much farther.
         away = -np.array(centre) / np.linalg.norm(centre) * 5.0 * 10.0 ** rng.integers(0, 3)
@@ -80,45 +80,72 @@ def test_no_neighbour_moves_the_excess_farther(
         seen.clear()
         for each in (vectors, other):
             mean.start(SeededSource(trial)).estimate(Vectors(each))
-        (one, most), (two, same) = seen
-        assert most == same
-        ratios.append(abs(one - two) / most)
-    assert 0.99 < max(ratios) <= 1 + 1e-6
+        checks = [each for each in seen if each[2] == 1e-2]
+        sums = [each for each in seen if each[2] == 0.5]
+        for name, pair in (("check", checks), ("all", sums)):
+            if len(pair) == 2:
+                (one, most, _), (two, same, _) = pair
+                assert most == same
+                ratios[name].append(float(np.linalg.norm(one - two)) / most)
+    largest = 1.0 if relation == "zero_out" else 2.0
+    for name in ratios:
+        assert 0.8 * largest < max(ratios[name]) <= largest + 0.1
 
 
-@pytest.mark.parametrize("bound", [None, 8.0])
-def test_the_excess_is_paid_for(bound: float | None) -> None:
+@pytest.mark.parametrize("check", [0.0, 0.3])
+def test_the_check_is_paid_for(check: float) -> None:
     mean = Recentred.calibrate(
-        epsilon=1.0, delta=1e-6, n_users=100, rounds=4, radius=3.0, choose=True, bound=bound
+        epsilon=1.0,
+        delta=1e-6,
+        n_users=100,
+        rounds=4,
+        radius=3.0,
+        choose=True,
+        bound=8.0,
+        check=check,
     )
     assert 0.999 < mean.event.epsilon(1e-6) <= 1.0
     plain = Gaussian(mean.noise_multiplier, ONE_EACH, 4)
     paid = [part for part in mean.event.parts if isinstance(part, Gaussian)]
-    assert paid == [plain, *([Gaussian(mean.excess, ONE_EACH)] if bound else [])]
-    if bound:
-        # A tenth of what sums have.
-        assert mean.excess**-2 / (mean.excess**-2 + 4 / mean.noise_multiplier**2) == pytest.approx(
-            0.1
-        )
+    assert paid == [plain, *([Gaussian(mean.check, ONE_EACH)] if check else [])]
+    if check:
+        share = mean.check**-2 / (mean.check**-2 + 4 / mean.noise_multiplier**2)
+        assert share == pytest.approx(check)
 
 
-def test_the_last_round_takes_all_where_the_excess_is_large() -> None:
-    mean = Recentred(1.0, 0.5, 1000, rounds=2, bound=10.0, excess=1.0, beyond=0.01)
-    near = np.zeros((1000, 2))
+def test_the_last_round_takes_all_where_much_is_left_out() -> None:
+    mean = Recentred(1.0, 0.5, 1000, rounds=2, bound=10.0, check=1.0, beyond=0.01)
+    near = np.full((1000, 2), 0.1)
     far = np.where(np.arange(1000)[:, None] < 100, 6.0, near)
+    alarms = 0
     for seed in range(10):
-        run = mean.start(SeededSource(seed))
+        run = RecentredRounds(mean, SeededSource(seed), 1000)
         for _ in range(2):
             found = run.estimate(Vectors(near))
-        noisy, sd = run.excess
-        assert run.radius == 1.0
-        assert abs(noisy) < 6 * sd == pytest.approx(6 * (9 + np.linalg.norm(run.centre)))
-        run = mean.start(SeededSource(seed))
+        alarms += run.clipped is not None
+        assert np.linalg.norm(run.rest - 1000 * run.centre) < 6 * weights(10.0, 2).norm
+        run = RecentredRounds(mean, SeededSource(seed), 1000)
         for _ in range(2):
             found = run.estimate(Vectors(far))
-        assert run.radius == pytest.approx(10 + np.linalg.norm(run.centre))
-        assert run.excess == (0.0, 0.0)
-        assert np.allclose(found, 0.6, atol=0.1)
+        assert run.clipped is not None
+        assert run.radius == run.clipped.radius == 10.0
+        assert np.allclose(found, 0.69, atol=0.1)
+    # One in forty is a false alarm.
+    assert alarms <= 2
+
+
+def test_what_is_on_both_sides_counts_as_little() -> None:
+    # Users outside who cancel do not move the mean: the check is of their sum, not of their number.
+    mean = Recentred(1.0, 0.5, 1000, bound=10.0, check=1.0, beyond=0.01)
+    both = np.zeros((1000, 1))
+    both[:100], both[100:200] = 9.0, -9.0
+    run = RecentredRounds(mean, SeededSource(1), 1000)
+    run.estimate(Vectors(both))
+    assert run.clipped is None
+    both[100:200] = 0.0
+    run = RecentredRounds(mean, SeededSource(1), 1000)
+    run.estimate(Vectors(both))
+    assert run.clipped is not None
 
 
 @pytest.mark.parametrize("relation", ["zero_out", "replace"])
@@ -325,8 +352,8 @@ def test_calibration_keeps_the_promise(relation: Relation, choose: bool) -> None
         ({"radius": (1.0, math.nan)}, "radius must be finite and above 0"),
         ({"radius": (1.0, 1e200)}, "radius must lie between"),
         ({"centre": math.inf}, "centre must be finite"),
-        ({"excess": 1.0}, "bound must be stated where excess = 1.0 is above 0"),
-        ({"excess": -1.0, "bound": 1.0}, "excess must be finite and at least 0"),
+        ({"check": 1.0}, "bound must be stated, not None, if check = 1.0 is above 0"),
+        ({"check": -1.0, "bound": 1.0}, "check must be finite and at least 0"),
         ({"shares": (0.5,)}, "shares must be 2, one for each round"),
         ({"shares": (0.5, 0.6)}, "shares must be 2, one for each round"),
     ],

@@ -5,26 +5,37 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from dpgrain.means import clipped
 from dpgrain.means.protocol import Rule, Vectors
-from dpgrain.means.rules import Beyond, Weighted, by_radius
+from dpgrain.means.rules import LeftOut, Weighted, by_radius
 
 ODD = [0.0, -0.0, 1e-300, 1.5, -2.5, 1e160, 1e308]
 
 
 @pytest.mark.parametrize("d", [1, 2, 7, 8, 9, 130])
-@pytest.mark.parametrize("name", ["weight", "distance"])
+@pytest.mark.parametrize("name", ["weight", "left out"])
 def test_a_row_is_made_of_that_row_alone(d: int, name: str) -> None:
     rng = np.random.default_rng(d)
     vectors = rng.choice(ODD, (50, d)) * rng.uniform(-1, 1, size=(50, d))
     rules: dict[str, Rule] = {
         "weight": Weighted(2.0, 0.25),
-        "distance": Beyond(rng.normal(size=d), 1.0),
+        "left out": LeftOut(rng.normal(size=d), 1.0, 2.0, 0.25),
     }
     whole = rules[name](vectors)
     alone = np.concatenate([rules[name](vectors[i : i + 1]) for i in range(50)])
     assert whole.tobytes() == alone.tobytes()
     assert np.isfinite(whole).all()
-    assert (whole >= 0).all() or name == "weight"
+    assert (np.linalg.norm(whole[:, :-1], axis=1) <= 2 * (1 + 1e-12)).all()
+
+
+def test_what_is_left_out_fits_into_the_bound() -> None:
+    # Clipping to the bound, which would hide part of it, changes nothing.
+    rng = np.random.default_rng(1)
+    for _ in range(200):
+        centre, *vectors = clipped(rng.normal(size=(30, 3)) * 5, 2.0)
+        rule = LeftOut(centre, float(rng.uniform(0.01, 4)), 2.0, 0.25)
+        kept = clipped(vectors - centre, rule.radius)
+        assert np.allclose(rule(np.array(vectors))[:, :-1] + kept, vectors, atol=1e-12)
 
 
 def test_a_weight_is_beside_a_vector_that_is_short() -> None:

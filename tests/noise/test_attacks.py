@@ -12,11 +12,11 @@ import pyarrow as pa
 import pytest
 from tests.noise import attacks
 from tests.noise.attacks import Attack, Mechanism
+from tests.replay import recorded
 
 import dpgrain as dg
 from dpgrain.noise import SeededSource, discrete_laplace
 from dpgrain.noise.sums import noised, with_laplace
-from dpgrain.testing.replay import recorded
 
 #: The ε of every mechanism that is attacked.
 EPSILON = 1.0

@@ -25,12 +25,10 @@ LENT = {
     "means/recentred.py", "owners/bound.py", "papers/pan_private.py", "papers/softcore.py",
     "papers/winsorized/ranges.py", "papers/winsorized/winsorized.py",
 }  # fmt: skip
-# Copies of what is published, to which noise is added afterwards.
-PUBLISHED = {"publishing/coarser.py"}
 # Parties of a sum without a curator, each of which holds its own data and draws for them.
 PARTIES = {"shuffle/blind.py", "shuffle/parties.py", "shuffle/protocol.py"}
 # Contracts, which open engines and watch draws themselves.
-CONTRACTS = {"testing/engine.py", "testing/replay.py"}
+CONTRACTS = {"testing/engine.py"}
 # Audits, which open rows that are given in place of a table's, and publish no release.
 AUDITS = {
     "auditing/audit.py",
@@ -62,7 +60,7 @@ def _places(source: Path) -> set[str]:
 
 
 def test_rows_are_opened_and_noise_is_drawn_behind_the_gate() -> None:
-    assert _places(SOURCE) == GATE | LENT | PUBLISHED | PARTIES | CONTRACTS | AUDITS
+    assert _places(SOURCE) == GATE | LENT | PARTIES | CONTRACTS | AUDITS
 
 
 def test_no_statistic_and_no_choice_draws_by_itself() -> None:

@@ -1,6 +1,6 @@
 """Two threads in one budget: whatever the second does at a line of the first, one came after the other.
 
-Lines at which the first pauses follow from the code (``dpgrain.testing.interleaving``).
+Lines at which the first pauses follow from the code (``tests.interleaving``).
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
 import pytest
+from tests.interleaving import Interleaving, Seam
 
 import dpgrain as dg
 from dpgrain.accounting import Contribution, Gaussian
 from dpgrain.publishing import Price
 from dpgrain.publishing.budget import open_budget
 from dpgrain.publishing.publish import before_publishing, reserved
-from dpgrain.testing.interleaving import Interleaving, Seam
 
 MU = dg.budget(1.0, 1e-6).caps.price.mu
 # A child that waits so many seconds for a lock that nobody holds any more is ended.

@@ -21,7 +21,7 @@ X = np.random.default_rng(0).normal(size=(30, 2))
 
 
 def model() -> LinearRegression:
-    return LinearRegression(epsilon=50.0, clip=1.0, rounds=1, n_users=30)
+    return LinearRegression(epsilon=50.0, clip=1.0, rounds=1, n_users=30, unit=dg.Record())
 
 
 def fitted(sent: bytes, copies: int = 0) -> str:

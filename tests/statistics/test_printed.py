@@ -265,18 +265,25 @@ def test_a_file_without_limits_is_read(skewed: dg.Histogram, tmp_path: Path) -> 
     assert again.report(tmp_path / "page.html").exists()
 
 
-def test_a_file_with_limits_that_are_no_longer_made_is_read(
-    skewed: dg.Histogram, tmp_path: Path
+@pytest.mark.parametrize("column", ["up_to", "steps"])
+def test_a_file_of_0_1_with_former_columns_is_read(
+    skewed: dg.Histogram, tmp_path: Path, column: str
 ) -> None:
     path = skewed.save(tmp_path / "old.parquet")
     table = pq.read_table(path)
     about = json.loads(table.schema.metadata[b"dpgrain"])
-    about["fields"] = [*about["fields"], "up_to"]
-    old = table.rename_columns({"capped_estimate": "estimate"})
-    old = old.append_column("up_to", old["estimate"])
-    metadata = {b"dpgrain": json.dumps(about).encode()}
-    pq.write_table(old.replace_schema_metadata(metadata), path)
-    assert dg.Release.load(path).hash == skewed.hash
+    about["about"]["chain"] = {"secret": "00", "rung": 0}
+    old = table.append_column(column, table["capped_estimate"])
+    for fields in ({**about["fields"], column: column}, [*about["fields"], column]):
+        metadata = {b"dpgrain": json.dumps({**about, "fields": fields}).encode()}
+        names = old.column_names if isinstance(fields, dict) else _fields_of(old)
+        pq.write_table(old.rename_columns(names).replace_schema_metadata(metadata), path)
+        assert dg.Release.load(path).hash == skewed.hash
+
+
+def _fields_of(table: Any) -> list[str]:
+    """The names of columns by which a file of 0.1 calls them."""
+    return [name.removeprefix("capped_") for name in table.column_names]
 
 
 def test_the_page_and_the_plot_name_the_capped_sum(skewed: dg.Histogram, tmp_path: Path) -> None:

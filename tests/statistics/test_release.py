@@ -300,5 +300,3 @@ def test_groups_of_few_people_are_left_out_by_noisy_numbers() -> None:
     for moved in (counted.shrunk(), counted.consistent()):
         with pytest.raises(dg.ParameterError, match="before other post-processing"):
             moved.min_people(40)
-    with pytest.raises(dg.ParameterError, match="coarser"):
-        dg.count(people, **asked, noise="gaussian", clip=1.0).min_people(1).coarser(0.5)

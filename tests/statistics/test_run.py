@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from scipy.optimize import brentq
 from scipy.special import log_ndtr, ndtr
 from tests.apart import epsilon_below, mu_below
+from tests.replay import recorded, replayed
 from tests.statistics import cases
 
 import dpgrain as dg
@@ -24,7 +25,6 @@ from dpgrain.publishing import charge as charge_module
 from dpgrain.statistics import run as run_module
 from dpgrain.statistics.bounds import ChosenBounds
 from dpgrain.tables.engines import kernel
-from dpgrain.testing.replay import recorded, replayed
 from dpgrain.units import OWN_UNIT, RELATIONS, Relation, Unit
 
 Row: TypeAlias = tuple[int | None, str | None, str | None, float | None]  # who, item, cell, x

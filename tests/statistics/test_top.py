@@ -13,6 +13,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 from tests.refusals import refuses
+from tests.replay import recorded, replayed
 from tests.statistics import cases
 
 import dpgrain as dg
@@ -26,7 +27,6 @@ from dpgrain.tables.blocks import Blocks
 from dpgrain.tables.engines import feed as feed_module
 from dpgrain.tables.engines import kernel
 from dpgrain.tables.held import Contributions
-from dpgrain.testing.replay import recorded, replayed
 from dpgrain.units import RELATIONS, Relation, Unit
 
 Row: TypeAlias = tuple[int | None, str | None, str | None, float | None]  # who, item, cell, x

@@ -81,6 +81,42 @@ class Scaled(torch.nn.Module):
         return torch.sin(self.map(x) * self.scale)
 
 
+class Contrast(torch.nn.Module):
+    """Similarities to learned classes, whose temperature is a parameter without dimensions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.map, self.classes = nn.Linear(WIDTH, 4), nn.Parameter(torch.randn(CLASSES, 4))
+        self.logit_scale = nn.Parameter(torch.tensor(0.7))
+
+    def forward(self, x: Any) -> Any:
+        x = functional.normalize(self.map(x), dim=-1)
+        return self.logit_scale.exp() * x @ functional.normalize(self.classes, dim=-1).mT
+
+
+class Factor(torch.nn.Module):
+    """A factor and a shift, which are parameters without dimensions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.tensor(1.3))
+        self.shift = nn.Parameter(torch.tensor(0.2))
+
+    def forward(self, x: Any) -> Any:
+        return torch.sin(x * self.weight + self.shift)
+
+
+class Tempered(torch.nn.Module):
+    """A factor that is read twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.factor, self.map = Factor(), nn.Linear(WIDTH, CLASSES)
+
+    def forward(self, x: Any) -> Any:
+        return self.factor(self.map(self.factor(x)))
+
+
 class Bags(torch.nn.Module):
     """Vectors of a record added up, and averaged where they are not padding."""
 
@@ -126,6 +162,13 @@ class Reading(torch.nn.Module):
     def forward(self, tokens: Any) -> Any:
         x, _last = self.layer(self.table(tokens))
         return self.out(x.mean(1))
+
+
+def frozen(norm: Any) -> Any:
+    """A batch norm in evaluation mode, whose statistics are not those of a new one."""
+    norm.running_mean.normal_()
+    norm.running_var.uniform_(0.5, 2.0)
+    return norm.eval()
 
 
 def image(*layers: Any) -> Any:
@@ -176,6 +219,15 @@ NETWORKS: Mapping[str, tuple[Callable[[], Any], Callable[[int], Any]]] = {
         ),
         numbers(4, 8, 8),
     ),
+    "frozen norms": (
+        lambda: image(
+            nn.Conv2d(2, 4, 3),
+            frozen(nn.BatchNorm2d(4)),
+            nn.Tanh(),
+            frozen(nn.BatchNorm2d(4)).requires_grad_(False),
+        ),
+        numbers(2, 5, 5),
+    ),
     "conv3d": (
         lambda: image(nn.Conv3d(2, 3, 3, padding=1), nn.InstanceNorm3d(3, affine=True), nn.Tanh()),
         numbers(2, 4, 4, 4),
@@ -196,6 +248,8 @@ NETWORKS: Mapping[str, tuple[Callable[[], Any], Callable[[int], Any]]] = {
         lambda: nn.Sequential(Scaled(), nn.Linear(WIDTH, CLASSES)),
         numbers(LENGTH, WIDTH),
     ),
+    "contrast": (Contrast, numbers(WIDTH)),
+    "tempered": (Tempered, numbers(LENGTH, WIDTH)),
 }
 
 

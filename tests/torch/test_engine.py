@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from tests import apart
 from tests.refusals import refuses
+from tests.torch.cases import Case, Factor, distance
 from tests.torch.library import torch
 from tests.torch.runs import WIDTH, Array, gradients, made
 
@@ -19,6 +22,7 @@ from dpgrain._types import IndexArray
 from dpgrain.accounting import SampledGaussian
 from dpgrain.errors import DeltaWarning, ParameterError
 from dpgrain.means import ClippedMean
+from dpgrain.torch.adaptive import AdaptiveNorm
 from dpgrain.torch.batches import Blocks
 from dpgrain.torch.engine import PrivacyEngine
 from dpgrain.torch.noise import in_floating_point
@@ -153,6 +157,63 @@ def test_chunks_change_nothing(max_rows: int | None, exact: bool, reduction: str
     means = vectors.reshape(4, 3, WIDTH).mean(1)
     means /= np.maximum(np.linalg.norm(means, axis=1, keepdims=True), 1)
     assert module.weight.grad[0].numpy() * 10 == pytest.approx(means.sum(0), abs=0.01)
+
+
+WAYS: dict[str, dict[str, Any]] = {
+    "float": {},
+    "exact": {"exact": True},
+    "parts": {"max_rows": 2},
+    "adaptive": {"max_grad_norm": AdaptiveNorm(start=1.0)},
+    "stated": {"records_apart": [Factor]},
+}
+
+
+@pytest.mark.parametrize("sizes", [(1, 1, 2, 5), (3, 3, 3)], ids=["ragged", "equal"])
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("name", ["contrast", "tempered"])
+def test_parameters_without_dimensions_are_trained(
+    name: str, way: str, sizes: tuple[int, ...], tmp_path: Path
+) -> None:
+    case = Case.of(name, sizes, torch.float64)
+    looped, _norms = case.looped(1.0)
+    again = copy.deepcopy(case.module)
+    records: dict[str, Any] = {
+        "dataset": torch.utils.data.TensorDataset(case.x, case.y),
+        "users": np.repeat(np.arange(len(sizes)), sizes),
+    }
+    options = {
+        "n_users": 1,
+        "steps": 2,
+        "sampling_rate": 1.0,
+        "noise_multiplier": 2.0**-10,
+        "max_grad_norm": 1.0,
+        **WAYS[way],
+    }
+    engine = PrivacyEngine(random_state=1)
+    module, optimizer, loader = engine.make_private(
+        module=case.module,
+        optimizer=torch.optim.Adam(case.module.parameters()),
+        **records,
+        **options,
+    )
+    for x, y in loader:
+        case.losses(module, x, y).mean().backward()
+        if optimizer.step():
+            break
+    found = {n: p.grad.clone() for n, p in module.named_parameters()}
+    assert distance(looped, found) < 0.05
+    assert float(looped["factor.weight" if name == "tempered" else "logit_scale"].abs()) > 0.05
+    engine.save(tmp_path / "run.pt")
+    records |= {
+        name: WAYS[way][name] for name in ("records_apart", "max_rows") if name in WAYS[way]
+    }
+    _, module, optimizer, loader = PrivacyEngine.resume(
+        tmp_path / "run.pt", module=again, optimizer=torch.optim.Adam(again.parameters()), **records
+    )
+    for x, y in loader:
+        case.losses(module, x, y).mean().backward()
+        optimizer.step()
+    assert len(loader) == 0
 
 
 def test_a_network_learns_what_people_share() -> None:

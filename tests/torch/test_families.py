@@ -18,7 +18,8 @@ from tests.torch.families import FAMILIES, LENGTH, Family, every
 from tests.torch.library import torch
 
 # isort: split
-from dpgrain.testing.products import covering
+from tests.products import covering
+
 from dpgrain.torch.clipping import clipped_sums, length, overshoot
 from dpgrain.torch.layout import Layout
 from dpgrain.torch.recorder import Recorder

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TypeAlias
 
 import pytest
+from tests.interleaving import Answer, Interleaving
 from tests.memory import folder_in_memory
 
-from dpgrain.testing.interleaving import Answer, Interleaving
 from dpgrain.torch.journal import Journal
 
 RUN = "7f3a"

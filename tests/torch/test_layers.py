@@ -11,6 +11,7 @@ from tests.torch.library import torch
 
 # isort: split
 from dpgrain.errors import ParameterError
+from dpgrain.torch.engine import PrivacyEngine
 from dpgrain.torch.layers import RULES, by_record, rule_of
 from dpgrain.torch.layout import Layout
 
@@ -39,6 +40,57 @@ MIXING = {
 def test_layers_are_refused_by_name(layer: Any, words: str) -> None:
     with pytest.raises(ParameterError, match=words):
         rule_of(layer, ())
+
+
+class Own2d(torch.nn.BatchNorm2d):
+    """A batch norm of the caller's own."""
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        nn.BatchNorm1d(3, track_running_stats=False).eval(),
+        Own2d(3).eval(),
+        nn.BatchNorm2d(3).requires_grad_(False),
+    ],
+    ids=["no statistics", "of one's own", "training"],
+)
+def test_norms_without_fixed_statistics_are_refused(layer: Any) -> None:
+    with refuses("module", type(layer).__name__, "eval()"):
+        rule_of(layer, ())
+
+
+def compiled(how: str) -> Any:
+    """A network of which all or a part is compiled."""
+    net = nn.Sequential(nn.Linear(3, 2), nn.Linear(2, 1))
+    match how:
+        case "whole":
+            return torch.compile(net, backend="eager")
+        case "layer":
+            net[0] = torch.compile(net[0], backend="eager")
+        case "call":
+            net.compile(backend="eager")
+        case "call of a layer":
+            net[1].compile(backend="eager")
+        case _:
+            net.forward = torch.compile(net.forward, backend="eager")
+    return net
+
+
+@pytest.mark.parametrize("how", ["whole", "layer", "call", "call of a layer", "forward"])
+def test_compiled_modules_are_refused_with_the_reason(how: str) -> None:
+    module = compiled(how)
+    with refuses("module", "compiled", "torch.compile"):
+        PrivacyEngine().query(
+            module=module,
+            optimizer=torch.optim.SGD(module.parameters()),
+            dataset=[0.0],
+            n_users=1,
+            steps=1,
+            sampling_rate=1.0,
+            max_grad_norm=1.0,
+            target_epsilon=1.0,
+        )
 
 
 def test_layers_of_other_kinds_have_no_rule() -> None:

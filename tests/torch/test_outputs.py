@@ -86,6 +86,11 @@ KINDS: dict[str, Kind] = {
     "flat classes": lambda b, r: functional.cross_entropy(
         b.out.reshape(-1, CLASSES), b.labels.reshape(-1), reduction=r
     ),
+    "swapped classes": lambda b, r: functional.cross_entropy(
+        b.out.mT if b.out.dim() > 2 else b.out, b.labels, reduction=r
+    ),
+    "swapped": lambda b, r: _reduced((b.out.mT * 2.0).mH.square().mT, r),
+    "swapped shares": lambda b, r: _reduced(b.out.mT.log_softmax(-1) * b.numbers.mT, r),
     "some classes": lambda b, r: functional.cross_entropy(
         _second(b.out), b.labels.clamp(min=1), ignore_index=1, reduction=r
     ),
@@ -218,6 +223,7 @@ ORDINARY += [(r, "of one's own", r, "") for r in ("mean", "sum")]
 ORDINARY += [("sum", kind, "sum", "") for kind in ("classes", "flat classes", "weighted classes")]
 ORDINARY += [("mean", "weighted classes", "none", "mean"), ("sum", "classes", "none", "records")]
 ORDINARY += [("mean", "flat classes", "none", "mean"), ("mean", "classes", "none", "records")]
+ORDINARY += [("sum", "swapped classes", "sum", "")]
 
 
 @pytest.mark.filterwarnings("ignore:Using a target size")

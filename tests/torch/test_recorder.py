@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from tests.refusals import refuses
+from tests.torch.cases import frozen
 from tests.torch.library import torch
 
 # isort: split
@@ -229,3 +230,32 @@ def test_a_failed_pass_leaves_parameters_as_they_were() -> None:
     with refuses("example", "records"):
         module(torch.ones(ROWS, 3))
     assert all(p.requires_grad for p in module.parameters())
+
+
+def with_norm(rows: int = ROWS) -> tuple[Any, Any]:
+    module = torch.nn.Sequential(torch.nn.Linear(3, 4), frozen(torch.nn.BatchNorm1d(4)))
+    return module, torch.randn(rows, 3)
+
+
+@pytest.mark.parametrize("again", ["train", "layer", "nothing"])
+def test_frozen_statistics_stay_as_they_are(again: str) -> None:
+    module, x = with_norm()
+    recorder = recorded(module)
+    before = [buffer.clone() for buffer in module.buffers()]
+    (module if again == "train" else module[1]).train(again != "nothing")
+    module(x).sum().backward()
+    module.train()
+    with torch.no_grad():
+        module(x)
+        module.train()
+        module[1](x @ torch.ones(3, 4))
+    assert all(torch.equal(one, b) for one, b in zip(before, module.buffers(), strict=True))
+    recorder.remove()
+    module.train()(x)
+    assert not torch.equal(before[0], module[1].running_mean)
+
+
+def test_norms_are_frozen_by_themselves() -> None:
+    module, _ = with_norm()
+    with refuses("module", "BatchNorm1d", "train()"):
+        recorded(module.eval())

@@ -8,6 +8,7 @@ import math
 import re
 import shutil
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -318,6 +319,79 @@ def test_what_is_measured_is_public(tmp_path: Path) -> None:
     assert "the records on which" in str(theirs.guarantee)
 
 
+PARTS: dict[str, Any] = {
+    "selected": lambda data: data.select([1, 5, 7]),
+    "a slice": lambda data: data.select(range(4, 9)),
+    "shuffled": lambda data: data.shuffle(seed=1),
+    "filtered": lambda data: data.filter(lambda row: len(row["labels"]) > 3),
+    "columns": lambda data: data.remove_columns("author"),
+    "among others": lambda data: datasets.concatenate_datasets([texts(5), data.select([2])]),
+    "a subset": lambda data: torch.utils.data.Subset(data, [1, 2]),
+}
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_parts_of_the_training_records_are_not_public(tmp_path: Path, part: str) -> None:
+    data = texts()
+    private, own = PARTS[part](data), {"eval_is_public": True}
+    uses: dict[str, list[Callable[[], Any]]] = {
+        "test_dataset": [
+            lambda: trainer(tmp_path, data, privacy=own).predict(private),
+            lambda: trainer(tmp_path, data, privacy=own).get_test_dataloader(private),
+        ],
+        "eval_dataset": [
+            lambda: trainer(tmp_path, data, privacy=own, eval_dataset=private),
+            lambda: trainer(tmp_path, data, privacy=own).evaluate(private),
+            lambda: trainer(tmp_path, data, privacy=own).get_eval_dataloader({"a": private}),
+        ],
+    }
+    for name, use in [(name, use) for name, of in uses.items() for use in of]:
+        with refuses(name, "train_dataset"):
+            use()
+    # A loader of training records must not be had without the statement, either.
+    with refuses("eval_dataset", "eval_is_public"):
+        trainer(tmp_path, data).get_eval_dataloader(texts(5))
+
+
+def test_public_records_may_have_several_lengths(tmp_path: Path) -> None:
+    theirs = trainer(
+        tmp_path,
+        privacy={"eval_is_public": True},
+        args={"per_device_eval_batch_size": 5},
+    )
+    public, alone = texts(5), []
+    for row in public.to_list():
+        tokens = torch.tensor([row["input_ids"]])
+        with torch.no_grad():
+            alone.append(theirs.model.eval()(input_ids=tokens, labels=tokens).logits[0])
+    found = theirs.predict(public)
+    longest = max(len(logits) for logits in alone)
+    assert found.predictions.shape[:2] == (len(public), longest)
+    for logits, labels, wanted in zip(found.predictions, found.label_ids, alone, strict=True):
+        assert torch.allclose(torch.tensor(logits[: len(wanted)]), wanted, atol=1e-5)
+        assert (labels[len(wanted) :] == -100).all()
+    assert math.isfinite(theirs.evaluate(public)["eval_loss"])
+
+
+@pytest.mark.parametrize("kind", ["reduce_lr_on_plateau", "greedy"])
+def test_a_plateau_is_one_of_public_records(tmp_path: Path, kind: str) -> None:
+    if kind not in {str(known.value) for known in transformers.SchedulerType}:
+        pytest.skip("this version of transformers does not have it")
+    args = {
+        "lr_scheduler_type": kind,
+        "lr_scheduler_kwargs": {"patience": 0, "factor": 0.5},
+        "metric_for_best_model": "loss",
+        "eval_strategy": "steps",
+        "eval_steps": 1,
+    }
+    with refuses("eval_dataset", "eval_is_public"):
+        trainer(tmp_path, args=args, eval_dataset=texts(5))
+    theirs = trainer(tmp_path, args=args, eval_dataset=texts(5), privacy={"eval_is_public": True})
+    theirs.train()
+    measured = [logs["eval_loss"] for logs in theirs.state.log_history if "eval_loss" in logs]
+    assert theirs.lr_scheduler.best in measured
+
+
 @pytest.mark.parametrize(
     ("args", "name"),
     [
@@ -523,6 +597,36 @@ def test_a_model_is_tried_at_the_stated_length(tmp_path: Path) -> None:
     data = texts().map(lambda row: {"labels": row["input_ids"]})
     with pytest.raises(ParameterError):
         trainer(tmp_path, data, model=bert, privacy={"max_length": 17}).train()
+
+
+class TemperedLMHeadModel(transformers.GPT2LMHeadModel):  # type: ignore[misc, unused-ignore]
+    """A language model whose temperature is a parameter without dimensions."""
+
+    def __init__(self, config: Any) -> None:
+        super().__init__(config)
+        self.temperature = torch.nn.Parameter(torch.tensor(0.3))
+
+    def forward(
+        self, input_ids: Any = None, attention_mask: Any = None, labels: Any = None, **named: Any
+    ) -> Any:
+        assert labels is None
+        result = super().forward(input_ids=input_ids, attention_mask=attention_mask, **named)
+        result.logits = result.logits * self.temperature.exp()
+        return result
+
+
+@pytest.mark.parametrize("frozen", [False, True], ids=["whole", "temperature alone"])
+def test_a_temperature_is_trained(tmp_path: Path, frozen: bool) -> None:
+    model = TemperedLMHeadModel(FAMILIES["gpt2"].made().config)
+    if frozen:
+        model.requires_grad_(False)
+        model.temperature.requires_grad_(True)
+    theirs = trainer(tmp_path, model=model)
+    theirs.train()
+    assert abs(float(model.temperature) - 0.3) > 1e-4
+    # The model was tried before the charge, on texts of lengths that it has read.
+    _example, records = theirs._loader._run._recorder._example  # type: ignore[union-attr]
+    assert records > 1
 
 
 def test_the_loss_on_private_records_is_a_release_of_its_own(tmp_path: Path) -> None:

@@ -8,7 +8,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from dpgrain.testing.interleaving import Interleaving  # noqa: E402
+from tests.interleaving import Interleaving  # noqa: E402
+
 from dpgrain.torch import PrivacyEngine  # noqa: E402
 
 

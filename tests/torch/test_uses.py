@@ -27,6 +27,7 @@ def draw(*shape: int) -> Any:
 
 USES: dict[str, Callable[[], Use]] = {
     "kept": lambda: Kept(LAYOUT, draw(4, 3, 2)),
+    "numbers": lambda: Kept(LAYOUT, draw(4)),
     "outer": lambda: Outer(LAYOUT, draw(9, 3, 4), draw(9, 3, 5)),
     "single": lambda: Outer(LAYOUT, draw(9, 1, 4), draw(9, 1, 5)),
     "lookup": lambda: Lookup(LAYOUT, torch.randint(0, 3, (9, 4)), draw(9, 4, 2), 3),
@@ -41,7 +42,7 @@ def test_norms_and_sums_are_those_of_what_is_formed(make: Callable[[], Use]) -> 
     torch.manual_seed(1)
     use, weights = make(), torch.tensor([0.5, 0.0, 2.0, 1.0])
     formed = torch.stack([use.formed(block) for block in range(4)])
-    assert torch.allclose(use.squares(), formed.flatten(1).square().sum(1))
+    assert torch.allclose(use.squares(), formed.reshape(4, -1).square().sum(1))
     total = torch.tensordot(weights.double(), formed, 1)
     assert torch.allclose(use.total(weights), total)
     # The terms of a sum are together at least as long as the sum, where it is not kept.

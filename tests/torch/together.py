@@ -45,6 +45,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "banded": ("user", {"noise": "banded", "bands": 2}),
     "channels last": ("user", {"kind": "image"}),
     "single": ("user", {"kind": "single"}),
+    "factor": ("user", {"kind": "factor"}),
 }
 
 
@@ -60,6 +61,17 @@ class Image(torch.nn.Module):
         picture = x[:, :, None, None] * torch.linspace(-1, 1, 4, dtype=x.dtype).reshape(2, 2)
         picture = picture.contiguous(memory_format=torch.channels_last)
         return self.last(torch.tanh(self.first(picture)).flatten(1))
+
+
+class Scaled(torch.nn.Module):
+    """A linear map times a parameter without dimensions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.map, self.factor = torch.nn.Linear(INPUTS, 1), torch.nn.Parameter(torch.tensor(0.7))
+
+    def forward(self, x: Any) -> Any:
+        return self.factor.exp() * self.map(x)
 
 
 class OneByOne(torch.utils.data.Dataset):
@@ -112,6 +124,8 @@ def network(kind: str = "") -> Any:
     torch.manual_seed(5)
     if kind == "image":
         return Image().double().to(memory_format=torch.channels_last)
+    if kind == "factor":
+        return Scaled().double()
     layers = torch.nn.Linear(INPUTS, 5), torch.nn.Tanh(), torch.nn.Linear(5, 1)
     return torch.nn.Sequential(*layers).to(torch.float32 if kind == "single" else torch.float64)
 

@@ -35,6 +35,7 @@ def trainer(folder: Path, data: Any = None, *, lora: bool = False, **given: Any)
         "save_steps": 2,
         "learning_rate": 0.1,
         "gradient_accumulation_steps": 2,
+        "lr_scheduler_type": "constant",
         **given.pop("args", {}),
     }
     args = transformers.TrainingArguments(
@@ -44,7 +45,6 @@ def trainer(folder: Path, data: Any = None, *, lora: bool = False, **given: Any)
         report_to=[],
         use_cpu=True,
         optim="sgd",
-        lr_scheduler_type="constant",
         **stated,
     )
     asked = {"n_users": USERS, "noise_multiplier": 0.7, "users_column": "author", "random_state": 3}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpgrain import _validate
+from dpgrain._fields import MISFITS
 from dpgrain._types import IndexArray
 from dpgrain.errors import ParameterError
 from dpgrain.inputs.codes import Key, codes
@@ -57,19 +60,77 @@ class Rows:
         return replace(self, kept=self.kept[order], blocks=self.blocks[order])
 
 
-def unit_of(unit: Unit | None, users: Any) -> Unit:
+def check_same_order(passed: Mapping[str, Any]) -> None:
+    """Reject frames and series with the same index labels in different orders.
+
+    Rows are matched by position, so that one order would assign rows to other users.
+
+    Args:
+        passed: what was passed of each row, by the names of the parameters; only objects of pandas have
+            an index.
+
+    Raises:
+        ParameterError: if two have the same labels in different orders; no label is quoted.
+
+    >>> import pandas as pd
+    >>> X, users = pd.DataFrame({"x": [1, 2]}), pd.Series(["ann", "bob"])
+    >>> check_same_order({"X": X, "users": users})
+    >>> try:
+    ...     check_same_order({"X": X, "users": users[::-1]})
+    ... except ParameterError as error:
+    ...     print(error)
+    users must have its index in the order of X, because rows are matched by position; pass \
+users.loc[X.index], or arrays.
+    """
+    indexes = {name: each.index for name, each in passed.items() if _is_pandas(each)}
+    for (one, first), (two, second) in itertools.combinations(indexes.items(), 2):
+        if _is_reordered(first, second):
+            raise ParameterError(
+                f"{two} must have its index in the order of {one}, because rows are matched by "
+                f"position; pass {two}.loc[{one}.index], or arrays.",
+                name=two,
+            )
+
+
+def _is_pandas(value: Any) -> bool:
+    homes = {kind.__module__.partition(".")[0] for kind in type(value).__mro__}
+    return "pandas" in homes and hasattr(value, "loc")
+
+
+def _is_reordered(one: Any, two: Any) -> bool:
+    """Return whether two indexes have the same labels in different orders."""
+    if len(one) != len(two) or one.nlevels != two.nlevels:
+        return False
+    try:
+        if one.equals(two):
+            return False
+        return bool(one.difference(two, sort=False).empty and two.difference(one, sort=False).empty)
+    except MISFITS:
+        # Labels that do not compare are not the same.
+        return False
+
+
+def unit_of(unit: Unit | None, users: Any, n_users: int | None = None) -> Unit:
     """Return the privacy unit of rows: a user where users are passed, and otherwise a record, a row.
 
     Args:
         unit: the unit that is stated; None if none is.
         users: the users of the rows; None if they are not passed.
+        n_users: the number of users that is stated; None if none is.
 
     Raises:
-        ParameterError: if whole users or their elements are to be protected and users are not passed.
+        ParameterError: if whole users or their elements are to be protected and users are not passed,
+            or only the number of users is stated.
 
     >>> unit_of(None, ["ann", "bob"]).level, unit_of(None, None).level
     ('user', 'record')
     """
+    if unit is None and users is None and n_users is not None:
+        raise ParameterError(
+            "n_users must be stated with users=, because without them each row counts as one record; "
+            "pass users=, or state unit=Record() to protect single rows.",
+            name="n_users",
+        )
     if unit is None:
         return Record() if users is None else User()
     if users is None and unit_level(unit, "user") != "record":
@@ -122,7 +183,15 @@ class Unread:
     places: bool = False
 
     @staticmethod
-    def of(rows: int, users: Any, elements: Any, unit: Unit, *, places: bool = False) -> Unread:
+    def of(
+        rows: int,
+        users: Any,
+        elements: Any,
+        unit: Unit,
+        *,
+        places: bool = False,
+        others: Mapping[str, Any] | None = None,
+    ) -> Unread:
         """Check rows against all public numbers; no label is read.
 
         Args:
@@ -131,6 +200,7 @@ class Unread:
             elements: the labels of elements.
             unit: the privacy unit.
             places: True if users are places in a stated roster.
+            others: what else was passed of each row, by the names of the parameters.
 
         Raises:
             ParameterError: as :func:`arrange`.
@@ -139,6 +209,7 @@ class Unread:
             raise ParameterError(
                 f"unit must be Record(), Element() or User(), not {_validate.said(unit)}."
             )
+        check_same_order({**(others or {}), "users": users, "elements": elements})
         if users is not None:
             users = _one_each(users, rows, "users")
         if isinstance(unit, Record) or (isinstance(unit, User) and unit.max_elements is None):

@@ -162,7 +162,7 @@ def select(
     >>> choice.value, choice.guarantee.epsilon()
     (0.3, 1.0)
     """
-    unit = unit_of(unit, users)
+    unit = unit_of(unit, users, n_users)
     promise = Promise.of(unit, epsilon, delta, relation, share)
     if isinstance(unit, User) and unit.max_elements is not None:
         raise ParameterError(
@@ -180,6 +180,8 @@ def select(
         method = "exponential" if in_budget() else "permute_and_flip"
     records = data if isinstance(data, tuple) else (data,)
     m = _records(records)
+    named = {f"data[{place}]": part for place, part in enumerate(records)}
+    named = named if isinstance(data, tuple) else {"data": data}
     for index in range(count):
         probe(
             lambda *parts, candidate=candidates[index]: vector(loss(candidate, *parts)),
@@ -193,7 +195,7 @@ def select(
         [candidates[index] for index in range(count)],
         loss,
         records,
-        Unread.of(m, users, elements, unit),
+        Unread.of(m, users, elements, unit, others=named),
         lower,
         bound,
         method,

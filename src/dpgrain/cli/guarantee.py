@@ -345,8 +345,9 @@ def _curve_of_mechanism(
     """Return the curve of the noise that options tell of."""
     if mechanism.mechanism is None and mechanism.noise_multiplier is None:
         raise ParameterError("Give a saved release, or --noise-multiplier and --delta.")
-    if delta is None and mechanism.name not in ("pure", "laplace"):
+    event = mechanism.event()
+    if delta is None and not event.loss().is_pure:
         raise ParameterError(
             f"--delta must be given for --mechanism {mechanism.name}, such as --delta 1e-6."
         )
-    return Curve.of(mechanism.event(), delta or 0.0, mechanism.unit, max_elements)
+    return Curve.of(event, delta or 0.0, mechanism.unit, max_elements)

@@ -18,6 +18,8 @@ from dpgrain.noise.sums import noised
 # Edges of bins: half octaves from 2^-12 to 2^12; the first and the last bin hold all shorter and
 # longer norms.
 _BIN_EDGES = 2.0 ** np.arange(-12, 12.5, 0.5)
+#: The largest clipping bound that can be chosen.
+LARGEST_BOUND = float(_BIN_EDGES[-1])
 #: The number of bins.
 BINS = len(_BIN_EDGES) + 1
 # Standard deviations of noise that the next bins, three octaves of them, must hold for norms to be

@@ -33,6 +33,7 @@ from numpy.typing import NDArray
 
 from dpgrain import _validate
 from dpgrain.errors import ParameterError, only_interrupts
+from dpgrain.inputs.long_labels import is_long, label_of_stated
 
 Key: TypeAlias = tuple[str, str]
 
@@ -255,6 +256,9 @@ def matching(
             raise ParameterError(
                 f"{name} must differ in text, but several are written {text!r}; state them as text."
             )
+        if name_of_label[0] == "text" and is_long(name_of_label[1]):
+            # Tables have a long text's replacement, and rows in arrays the text.
+            texts[key(label_of_stated(name_of_label[1])) or name_of_label] = i
     places = {**texts, **place}
     return np.array([places.get(cell, -1) for cell in cells], dtype=np.intp)
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import itertools
 import warnings
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -69,8 +67,7 @@ def readable(X: Any, width: int | None = None, *, name: str = "X") -> Any:
 
     Args:
         X: an array, a data frame, an Arrow table, a sparse matrix, or a list of rows.
-        width: the public number of cells in a row of a list; by default that of most rows, which then
-            is public.
+        width: the public number of cells in a row of a list; needed for a list.
         name: the name of the table in messages.
 
     Returns:
@@ -78,7 +75,7 @@ def readable(X: Any, width: int | None = None, *, name: str = "X") -> Any:
 
     Raises:
         ParameterError: if the form of X, whatever its values, is no table of numbers: it has times,
-            also in one column only, or is a list without a row whose length is not stated.
+            also in one column only, or is a list and the length of its rows is not stated.
 
     One odd cell turns a whole table into objects, or an array into text or complex numbers, and must
     neither be an error nor change how others are read. A row of a list that does not have ``width``
@@ -108,13 +105,7 @@ def readable(X: Any, width: int | None = None, *, name: str = "X") -> Any:
         X = X.tocsr()
         return sparse.csr_array((numbers(X.data), X.indices, X.indptr), shape=X.shape)
     if isinstance(X, list | tuple) or (isinstance(X, np.ndarray) and _holds_rows(X, width)):
-        width = usual_width(X) if width is None else width
-        if width is None:
-            raise ParameterError(
-                f"{name} must say how many numbers a row has, which an empty list does not: pass an "
-                "array of shape (m, d) or a data frame, or state the number."
-            )
-        return _rows(X, width)
+        return _rows(X, stated_width(width))
     array = _array(X)
     if not isinstance(X, np.ndarray):
         _no_times(name, [0], [getattr(X, "dtype", None) or getattr(X, "type", None)])
@@ -123,13 +114,30 @@ def readable(X: Any, width: int | None = None, *, name: str = "X") -> Any:
     return numbers(array) if array.dtype.kind in "OUSc" or array.dtype.itemsize > 8 else array
 
 
+def stated_width(width: int | None) -> int:
+    """Return the public number of cells in a row of a list.
+
+    Args:
+        width: the number, if it is stated.
+
+    Raises:
+        ParameterError: if it is not: no rule may take it from the rows, of which one could decide.
+    """
+    if width is None:
+        raise ParameterError(
+            "n_features must be stated for a list of rows, such as n_features=2, because rows may "
+            "differ in length; or pass an array, which has a shape.",
+            name="n_features",
+        )
+    return width
+
+
 def cells(X: Any, width: int | None = None, *, name: str = "X") -> NDArray[Any]:
     """Read each cell of a table as a number by itself, and return an array; NaN for what is none.
 
     Args:
         X: an array, a data frame, an Arrow table, a sparse matrix, or a list of rows.
-        width: the public number of cells in a row of a list; by default that of most rows, which then
-            is public.
+        width: the public number of cells in a row of a list; needed for a list.
         name: the name of the table in messages.
 
     Raises:
@@ -245,18 +253,6 @@ def _rows(values: Sequence[Any] | NDArray[Any], width: int) -> NDArray[np.float6
             # A row that does not give its cells has none that is a number.
             continue
     return numbers(cells)
-
-
-def usual_width(values: Sequence[Any] | NDArray[Any]) -> int | None:
-    """Return the most frequent number of cells in a row, the larger of a tie; None without rows."""
-    lengths: Counter[int] = Counter()
-    for row in values:
-        if isinstance(row, list | tuple | np.ndarray | pd.Series):
-            with suppress(Exception):
-                lengths[len(row)] += 1
-        elif isinstance(row, int | float | np.number | np.bool_):
-            lengths[1] += 1
-    return max(lengths, key=lambda length: (lengths[length], length)) if lengths else None
 
 
 def _holds_rows(X: NDArray[Any], width: int | None) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Literal
@@ -25,8 +26,9 @@ if TYPE_CHECKING:
 else:
     papers = later("dpgrain.papers")
 
-# Clipping bound where no curator may choose one and none is stated.
-_UNSEEN = 0.5
+# Norm of a row, with a 1 for the intercept, whose gradients the first round without a curator does
+# not clip. Later rounds follow the norms; a first bound that is too low costs more than one too high.
+_FIRST_NORM = 2.0
 # Ratio of the distance that a fit reaches to that of a coordinate after the warm-up, about.
 _AFTER = 2.0
 # Coefficients beyond which few people show axes of gradients through the noise, and bets do better:
@@ -119,12 +121,8 @@ class Ask:
             _validate.integer(minimum=1, rounds=self.rounds)
         for name in ("feature_bound", "elements_per_user"):
             value = getattr(self, name)
-            if value is None or value == "auto":
-                continue
-            if not 1e-50 <= _validate.positive(**{name: value}) <= 1e50:
-                raise ParameterError(
-                    f"{name} must lie between 1e-50 and 1e50, not {_validate.said(value)}."
-                )
+            if value is not None and value != "auto":
+                check_scale(**{name: value})
         for name in ("n_features", "n_users"):
             if getattr(self, name) is not None:
                 _validate.integer(minimum=1, **{name: getattr(self, name)})
@@ -136,17 +134,14 @@ class Ask:
 
     def _check_recipe(self) -> None:
         """Refuse what a recipe does not know of."""
-        own, how = not isinstance(self.algorithm, Recipe), self.how
+        how = self.how
         if self.promise.unit != User():
             raise ParameterError(
                 f"unit must be User() with {how}, not {self.promise.unit!r}: recipes are for whole "
                 "users."
             )
-        if own and self.clip == "auto":
-            raise ParameterError(
-                f"clip must be a number with {how}, not 'auto': nobody sees norms."
-            )
-        # Of these a default is made.
+        # The default recipes of `trust` use these.
+        own = not isinstance(self.algorithm, Recipe)
         stated = () if own else (("clip", (None,)), ("rounds", (None,)))
         for name, allowed in (
             *stated,
@@ -170,14 +165,24 @@ class Ask:
     @property
     def recipe(self) -> Recipe | None:
         """The recipe of the fit; None for clipped means by a curator."""
+        return self.recipe_for(math.inf)
+
+    def recipe_for(self, slope: float) -> Recipe | None:
+        """Return the recipe of a fit of a loss; None for clipped means by a curator.
+
+        Args:
+            slope: the largest slope of the loss; infinite if there is none.
+        """
         if isinstance(self.algorithm, Recipe):
             return self.algorithm
         if self.trust == "central":
             return None
-        clip: Any = self.clip
         shuffled = self.trust == "shuffle"
         kind = papers.ShuffleConcentrated if shuffled else papers.PanPrivateConcentrated
-        return kind(Known(radius=clip or _UNSEEN), self.rounds, 1.0, self.solver)
+        if self.clipping != "auto":
+            return kind(Known(radius=self.clipping), self.rounds, 1.0, self.solver)
+        first = _FIRST_NORM * (slope if math.isfinite(slope) else 1.0)
+        return kind(Known(radius=first), self.rounds, None, self.solver)
 
     @property
     def solver(self) -> Solver[Any]:
@@ -201,16 +206,17 @@ class Ask:
 
     @property
     def clipping(self) -> float | Literal["auto"]:
-        """The clipping bound, or that it is found inside the budget."""
+        """The clipping bound, or ``"auto"`` if it is chosen inside the budget."""
         if self.clip is not None:
             return self.clip
-        # The steps of another solver are made for a scale, which a bound that is found would change.
-        return "auto" if self.recipe is None and self.algorithm == "auto" else 1.0
+        # The steps of another solver of a curator are made for a scale, which a chosen bound changes.
+        own = self.trust == "central" or isinstance(self.algorithm, Recipe)
+        return 1.0 if own and self.algorithm != "auto" else "auto"
 
     @property
     def warms_up(self) -> bool:
         """True if the first rounds only look for the neighbourhood of the solution."""
-        return self.clipping == "auto" and self.algorithm == "auto"
+        return self.trust == "central" and self.clipping == self.algorithm == "auto"
 
     @property
     def facts(self) -> tuple[Fact, ...]:
@@ -236,3 +242,21 @@ class Ask:
                     Fact("second moments are added in floating point, whose rounding is left out")
                 )
         return tuple(facts)
+
+
+def check_scale(**parameter: float) -> None:
+    """Reject a number that cannot divide rows or targets.
+
+    Args:
+        parameter: the number, by its name.
+
+    Raises:
+        ParameterError: if it is not between 1e-50 and 1e50.
+
+    >>> check_scale(feature_bound=3.0)
+    """
+    ((name, value),) = parameter.items()
+    if not 1e-50 <= _validate.positive(**parameter) <= 1e50:
+        raise ParameterError(
+            f"{name} must lie between 1e-50 and 1e50, not {_validate.said(value)}.", name=name
+        )

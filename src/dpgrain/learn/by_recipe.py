@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -19,6 +20,7 @@ from dpgrain.learn.fitted import Data, Fitted, Form
 from dpgrain.learn.program import Program, Task
 from dpgrain.learn.reading import by_record, ridge_of
 from dpgrain.learn.rounds import after_lot, check_program, follow, roster_index
+from dpgrain.optimize import MarginLoss
 from dpgrain.publishing import Charge
 from dpgrain.publishing.facts import Fact
 
@@ -64,14 +66,14 @@ def plan(ask: Ask, form: Form, lot: int | None) -> Plan:
     Raises:
         ParameterError: if the recipe does not fit what is asked for, or there are too few users.
     """
-    recipe = ask.recipe
-    assert recipe is not None  # noqa: S101 - for the type checker
     n = check_stated(ask.n_users, ask.how)
     if form.targets.labels is not None:
         raise ParameterError(
             f"classes must be stated with {ask.how}: name all labels with classes=[…]."
         )
     loss = form.loss(form.targets.classes)
+    recipe = ask.recipe_for(loss.lipschitz)
+    assert recipe is not None  # noqa: S101 - for the type checker
     start = np.zeros(loss.outputs * (form.width + ask.fit_intercept))
     program = recipe.plan(Task(n, tuple(start), ask.promise, lot=lot))
     if program.trust != ask.trust:
@@ -83,7 +85,19 @@ def plan(ask: Ask, form: Form, lot: int | None) -> Plan:
         # Nobody has stated what is known, and nothing rests on it.
         program = replace(program, known=None)
     check_program(program, form.users, loss)
-    return Plan(ask, program, n, form.targets.public)
+    return Plan(ask, program, n, form.targets.public, _cautions(ask, loss))
+
+
+def _cautions(ask: Ask, loss: MarginLoss) -> tuple[str, ...]:
+    """Return warnings that follow from public numbers alone."""
+    clip, half = ask.clip, loss.lipschitz / 2
+    if not isinstance(clip, float | int) or math.isinf(half) or clip > half:
+        return ()
+    return (
+        f"clip = {clip:g} is at most half of the largest slope of the loss, {loss.lipschitz:g}: users "
+        "with few records count by the direction of their gradients only, which biases coefficients "
+        "for any number of users. Leave clip out, so that it is chosen inside the budget.",
+    )
 
 
 def run(plan: Plan, data: Data, charge: Charge) -> Fitted:

@@ -101,16 +101,24 @@ class Numbers:
 
     Args:
         least: lower numbers count as this one.
+        bound: numbers are clipped to ±bound and divided by it; None leaves them unchanged.
 
     >>> Numbers(0.0)(np.array([-1.0, 2.0])).tolist()
     [0.0, 2.0]
+    >>> Numbers(bound=100.0)(np.array([-50.0, 200.0])).tolist()
+    [-0.5, 1.0]
     """
 
     least: float = -math.inf
+    bound: float | None = None
 
     def __call__(self, y: NDArray[Any]) -> FloatArray:
         """Return (m,) the numbers, NaN for what is none."""
         result: FloatArray = numbers(y)
+        if self.bound is not None:
+            # An infinite target stays infinite, so that its row is still dropped.
+            inside = np.clip(result, -self.bound, self.bound) / self.bound
+            result = np.where(np.isfinite(result), inside, result)
         # An infinite number stays one where there is no least.
         return result if self.least == -math.inf else np.maximum(result, self.least)
 
@@ -162,8 +170,9 @@ def selection(promise: Promise) -> Selection:
 def fact(event: Selection) -> str:
     """Say in words what is public of a selection."""
     return (
-        f"{SHARE:.0%} of the budget and {LEAK:.0%} of δ for the labels: those are selected that "
-        f"about {math.ceil(event.threshold):,} {event.level}s have"
+        f"{SHARE:.0%} of the budget and {LEAK:.0%} of δ for the labels: each {event.level} counts for "
+        f"the label of one row, and labels with a count of about {math.ceil(event.threshold):,} are "
+        "selected"
     )
 
 
@@ -204,9 +213,9 @@ def selected(
     named = held[noisy >= math.ceil(event.threshold + 0.5)]
     if len(named) < 2:
         raise ParameterError(
-            "classes must be at least two, not 1 class or none: to find one privately takes about "
-            f"{math.ceil(event.threshold):,} {event.level}s who have it; name all labels with "
-            "classes=[…].",
+            "classes must be at least two, not 1 class or none: to select one privately takes about "
+            f"{math.ceil(event.threshold):,} {event.level}s, each of which counts for one label; name "
+            "all labels with classes=[…].",
             name="classes",
         )
     # The published labels follow from the keys alone: nobody's row says how its label is written.

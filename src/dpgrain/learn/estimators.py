@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,6 +21,7 @@ from dpgrain._types import FloatArray
 from dpgrain.errors import ParameterError
 from dpgrain.inputs.columns import kind_of
 from dpgrain.learn.accuracy import Accuracy, accuracy
+from dpgrain.learn.ask import check_scale
 from dpgrain.learn.auc import Auc, auc
 from dpgrain.learn.classes import Labels, Numbers, TargetRule, Targets, unselected
 from dpgrain.learn.files import damaged, read
@@ -157,9 +158,10 @@ class LogisticRegression(_Classifier):
     Args:
         classes: all labels, as a,b, or again for each; selected privately without it. By default
             (None) False and True for targets of booleans; otherwise those
-            that enough people have are selected privately, with 3% of the budget and a tenth of δ
-            (about 130 users each at ε = 1, δ = 1e-6), and rows with others are left out. Those are
-            published as their value alone says, whatever type rows have: 1 for ``True`` and 1.0.
+            with enough users are selected privately, with 3% of the budget and a tenth of δ, and rows
+            with other labels are dropped. Each user counts for the label of one row, and a label needs
+            about 130 of them at ε = 1, δ = 1e-6. Those are published as their value alone says,
+            whatever type rows have: 1 for ``True`` and 1.0.
 
     Other arguments, ``fit``, errors, guarantee and source: :class:`LinearModel`.
 
@@ -301,17 +303,48 @@ class LinearRegression(_Regressor):
     and comes to the mean as users become more; a lower ``clip`` leads towards a median. What is fitted
     is for the average unit: the average person by default, the average record with ``Record()``.
 
-    Arguments, ``fit``, errors, guarantee and source: :class:`LinearModel`.
+    Args:
+        target_bound: the public bound on the size of a target; targets are clipped to ±target_bound and
+            divided by it before the fit, which ``clip`` then refers to. State it for targets beyond
+            about 1,000, because ``clip="auto"`` chooses no bound above 4,096. None: as they are.
+
+    Other arguments, ``fit``, errors, guarantee and source: :class:`LinearModel`.
 
     >>> rng = np.random.default_rng(0)
     >>> X = rng.uniform(-1, 1, size=(4000, 2)); y = X @ [1.0, -1.0]
     >>> LinearRegression(epsilon=1.0, random_state=0).fit(X, y).coef_.round(1).tolist()
     [1.0, -1.0]
+    >>> model = LinearRegression(target_bound=2e6, random_state=0).fit(X, 1e6 * y)
+    >>> bool(abs(model.coef_ / 1e6 - [1.0, -1.0]).max() < 0.1)
+    True
     """
 
+    target_bound: float | None = None
+
     def loss(self, classes: Classes) -> MarginLoss:  # noqa: ARG002 - numbers have no labels
-        """Return half of the squared error."""
+        """Return half of the squared error.
+
+        Raises:
+            ParameterError: if ``target_bound`` is out of range.
+        """
+        if self.target_bound is not None:
+            check_scale(target_bound=self.target_bound)
         return Squared()
+
+    def _targets(self, y: NDArray[Any]) -> Targets:
+        targets = super()._targets(y)
+        if self.target_bound is None:
+            return targets
+        return replace(targets, public=(f"targets clipped to ±{self.target_bound:g}",))
+
+    def _rule(self, classes: Classes) -> TargetRule:  # noqa: ARG002 - numbers have no labels
+        return Numbers(bound=self.target_bound)
+
+    @property
+    def target_scale(self) -> float:
+        """The number that targets were divided by."""
+        scale: float | None = self.parameters_.get("target_bound")
+        return scale or 1.0
 
 
 @dataclass(kw_only=True, repr=False, eq=False)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from dpgrain._progress import Progress
 from dpgrain._types import FloatArray
 from dpgrain.errors import ParameterError
+from dpgrain.inputs.long_labels import label_of_stated
 from dpgrain.publishing import Charge
 from dpgrain.publishing.curator import Curator
 from dpgrain.tables.engines.protocol import Form
@@ -91,7 +92,8 @@ class Category:
 
     def values(self, column: pa.ChunkedArray) -> list[FloatArray]:
         """Return the features."""
-        codes = pd.Index(self.levels).get_indexer(pd.Index(column.to_pandas()))
+        levels = pd.Index(list(map(label_of_stated, self.levels)))
+        codes = levels.get_indexer(pd.Index(column.to_pandas()))
         return [(codes == code).astype(np.float64) for code in range(len(self.levels))]
 
     def __str__(self) -> str:

@@ -295,9 +295,10 @@ def _restored(values: dict[str, Any]) -> Described:
     if fitted.classes is not None and len(fitted.classes) != (2 if len(coef) == 1 else len(coef)):
         raise ValueError("classes")
     for held in (values["parameters"], values.get("tuned") or {}):
-        bound = held.get("feature_bound")
-        if bound is not None and not 1e-50 <= bound <= 1e50:
-            raise ValueError("feature_bound")
+        for name in ("feature_bound", "target_bound"):
+            bound = held.get(name)
+            if bound is not None and not 1e-50 <= bound <= 1e50:
+                raise ValueError(name)
     names, encoding, tuned = values["features"], values["encoding"], values.get("tuned")
     if names is not None and len(names) != coef.shape[-1]:
         raise ValueError("features")

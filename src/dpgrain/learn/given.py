@@ -12,7 +12,7 @@ from scipy import sparse
 from dpgrain.arrays.blocks import Unread
 from dpgrain.errors import ParameterError
 from dpgrain.inputs.calls import part_of
-from dpgrain.inputs.numbers import passed, usual_width
+from dpgrain.inputs.numbers import passed, stated_width
 from dpgrain.publishing import Charge
 from dpgrain.units import Unit
 
@@ -80,17 +80,19 @@ def no_features(X: Any, width: int | None = None) -> Any:
 
     Args:
         X: the rows, from :func:`made` or :func:`listed`.
-        width: the public number of cells in a row of a list; by default that of most rows.
+        width: the public number of cells in a row of a list; needed for a list.
 
-    >>> no_features([[1.0, 2.0], [3.0, 4.0]]).shape
+    Raises:
+        ParameterError: if the rows are a list and the width is not stated.
+
+    >>> no_features([[1.0, 2.0], [3.0, 4.0]], 2).shape
     (0, 2)
     """
     if sparse.issparse(X):
         form = X.shape
         return sparse.csr_array((0, form[1]), dtype=X.dtype) if len(form) == 2 else X
     if isinstance(X, list | tuple):
-        width = usual_width(X) if width is None else width
-        return [] if width is None else np.empty((0, width))
+        return np.empty((0, stated_width(width)))
     return none_of(X)
 
 
@@ -106,11 +108,6 @@ class Given(ABC):
     @abstractmethod
     def elements(self) -> Any:
         """The labels of elements, likewise."""
-
-    @property
-    @abstractmethod
-    def list_of_rows(self) -> bool:
-        """True if features are a list of rows, which does not say how long each is."""
 
     @abstractmethod
     def none(self, width: int | None) -> tuple[Any, Any]:
@@ -183,11 +180,6 @@ class Passed(Given):
         """
         return Passed(made(X), listed(y), _labels(users), _labels(elements))
 
-    @property
-    def list_of_rows(self) -> bool:
-        """True if features are a list of rows."""
-        return isinstance(self.X, list | tuple)
-
     def none(self, width: int | None) -> tuple[Any, Any]:
         """Return features and targets of none of the rows."""
         return no_features(self.X, width), none_of(self.y)
@@ -196,7 +188,8 @@ class Passed(Given):
         """Refuse rows of which there are not as many targets, users and elements."""
         if count_of(self.y) != count_of(self.X):
             raise ParameterError(NOT_AS_MANY)
-        Unread.of(count_of(self.X), self.users, self.elements, unit, places=places)
+        others = {"X": self.X, "y": self.y}
+        Unread.of(count_of(self.X), self.users, self.elements, unit, places=places, others=others)
 
     def read(self, charge: Charge) -> Read:
         """Return the rows, already here."""

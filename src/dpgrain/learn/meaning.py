@@ -6,9 +6,14 @@ All of it follows from public numbers and from what the fit has published.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from dpgrain.errors import CareWarning
+from dpgrain.gradients.norms import LARGEST_BOUND
 from dpgrain.learn.ask import Ask
 from dpgrain.units import Element, Record, Unit
 
@@ -22,6 +27,12 @@ _EXPECTED_SHARE, _CERTAIN = 0.5, 3.0
 # Norm of a classifier's gradient, for each root of a coefficient, beyond which features are far from a
 # scale of 1 (of those between −1 and 1 it is at most √2), and the share of blocks that shows it.
 _FAR_OFF_SCALE, _SOME = 5.0, 0.1
+# Labels that a sentence names, at most.
+_NAMED = 10
+# Share of users without rows of selected labels from which on a fit is reported.
+_MANY = 0.1
+# Share of clipped gradients from which on a fit is reported as biased.
+_MOST_CLIPPED = 0.5
 
 
 def meaning(model: LinearModel) -> tuple[str, ...]:
@@ -40,7 +51,38 @@ def meaning(model: LinearModel) -> tuple[str, ...]:
         _added(model),
         _clipped(ask, fitted.history.clip, fitted.looks),
         *([ridge] if ask.l2 else []),
+        *_selected(model),
         _missing(model),
+    )
+
+
+def _selected(model: LinearModel) -> tuple[str, ...]:
+    """Report labels that were not stated."""
+    labels: Any = getattr(model, "classes_", None)
+    # The type of boolean targets states both labels.
+    if labels is None or labels.dtype == np.bool_ or model.parameters_.get("classes") is not None:
+        return ()
+    named = ", ".join(str(label) for label in labels[:_NAMED]) + ", …" * (len(labels) > _NAMED)
+    return (
+        f"The labels were not stated, and {len(labels)} were selected privately: {named}. Rows with "
+        "other labels were dropped.",
+    )
+
+
+def _unselected(model: LinearModel) -> tuple[str, ...]:
+    """Report that selected labels leave out many users, according to the published norms."""
+    looks, unit = model.fitted_.looks, model.asked_.promise.unit
+    told = _selected(model)
+    by_element = isinstance(unit, Element) or getattr(unit, "max_elements", None) is not None
+    if not told or not looks or by_element:
+        return ()
+    # At the start every row with a selected label moves the fit.
+    start, n = looks[0], model.fitted_.n_users or 0
+    if start.blocks + 2 * start.blocks_sd >= (1 - _MANY) * n:
+        return ()
+    return (
+        f"{told[0]} About {start.blocks:,.0f} of {n:,} {model.asked_.promise.level}s have rows that "
+        "move the fit; name all labels with classes=[…].",
     )
 
 
@@ -134,7 +176,44 @@ def doubts(model: LinearModel) -> tuple[str, ...]:
             f"it does not stand out from noise that any {level} has rows that move the fit: there are "
             f"too few for this ε, or targets are left out; {why}?",
         )
-    return _off_scale(model, fitted.looks) if hasattr(model, "classes_") else ()
+    off_scale = _off_scale(model, fitted.looks) if hasattr(model, "classes_") else ()
+    return off_scale or _too_short(model)
+
+
+def _too_short(model: LinearModel) -> tuple[str, ...]:
+    """Report that the clipping bound biases a fit, according to its published histogram of norms.
+
+    Args:
+        model: a fitted model.
+    """
+    looks, clip = model.fitted_.looks, model.fitted_.history.clip
+    if not looks or not looks[-1].resolved:
+        return ()
+    share, error = looks[-1].share_beyond(clip)
+    last = model.asked_.clipping == "auto" and clip >= LARGEST_BOUND
+    if not last and share - _CERTAIN * error <= _MOST_CLIPPED:
+        return ()
+    ends = ", the largest that clip='auto' chooses" if last else ""
+    if not last:
+        remedy = "state a larger clip=, or clip='auto'"
+    elif model.parameters_.get("target_bound", 1.0) is None:
+        remedy = "state target_bound=, a public bound on the size of a target"
+    else:
+        remedy = "divide features and targets by public numbers so that most lie between −1 and 1"
+    return (
+        f"about {share:.0%} of mean gradients are longer than the clipping bound {clip:.4g}{ends}, so "
+        f"that the coefficients are biased; {remedy}.",
+    )
+
+
+def warn_of(model: LinearModel) -> None:
+    """Warn of biased or dropped rows, from published numbers only.
+
+    Args:
+        model: a fitted model.
+    """
+    for text in (*_too_short(model), *_unselected(model)):
+        warnings.warn(text, CareWarning, stacklevel=2)
 
 
 def _off_scale(model: LinearModel, looks: Sequence[Norms]) -> tuple[str, ...]:

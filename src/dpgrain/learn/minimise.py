@@ -152,7 +152,7 @@ def minimise(
     >>> from dpgrain.optimize import Ball, Last, Power, Squared
     >>> from dpgrain.optimize.models import Truncated
     >>> X, y, steps = np.ones((300, 1)), np.full(300, 0.5), Sgd(Power(1.0), Ball(2.0), Last())
-    >>> asked = {"n_users": 300, "rounds": 4, "epsilon": 1.0, "random_state": 1}
+    >>> asked = {"n_users": 300, "users": range(300), "rounds": 4, "epsilon": 1.0, "random_state": 1}
     >>> found = minimise(Squared(), X, y, [0.0], solver=steps, model=Truncated(), **asked)
     >>> bool(abs(found.theta[0] - 0.5) < 0.1), round(found.guarantee.epsilon(), 2)
     (True, 1.0)
@@ -166,7 +166,7 @@ def minimise(
     if there is not None:
         # A table knows whose its rows are.
         users, elements = there.users, there.elements
-    unit = unit_of(User() if unit is None and isinstance(solver, Recipe) else unit, users)
+    unit = unit_of(User() if unit is None and isinstance(solver, Recipe) else unit, users, n_users)
     _validate.one_of(get_args(Sampling), sampling=sampling)
     _validate.positive(elements_per_user=elements_per_user)
     promise = Promise.of(unit, epsilon, delta, relation, share)
@@ -391,7 +391,8 @@ def _held(
     features, _ = _read(no_features(X, width), none_of(y), width)
     if count_of(X) != count_of(y):
         raise ParameterError(_SHAPES)
-    whose = Unread.of(count_of(X), users, elements, unit, places=places)
+    others = {"X": X, "y": y}
+    whose = Unread.of(count_of(X), users, elements, unit, places=places, others=others)
     return _Here(X, y, width, whose), features.shape[1]
 
 

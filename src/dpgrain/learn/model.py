@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, cast
@@ -78,6 +78,8 @@ class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
             (None) ``"auto"`` for ``algorithm="auto"``, and otherwise 1. A number is the bound whatever
             ε is: where many gradients are longer, coefficients are biased (with squares towards
             medians, with whole users towards those with many records), however many users there are.
+            Without a curator ``"auto"`` is the default for every solver: a tenth of the budget counts
+            norms in each round, and the bound of the next round follows them.
         rounds: the number of noisy gradients; 50 passes without it, or 100 where ``clip`` is stated.
         sampling_rate: the probability to be in a round's sample; 1 without it, but for a stated roster
             of more than 50,000 users.
@@ -91,8 +93,8 @@ class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
         trust: who sees data: whoever fits, ``central``; none but a shuffler of noisy messages,
             ``shuffle``; or a stream whose state may be seen once, ``pan``. The last two are for
             ``User()``. ``"shuffle"``: devices add noise and a trusted shuffler mixes what they send; by
-            default all of them in every round, :class:`~dpgrain.papers.ShuffleConcentrated` with the
-            clipping bound, the rounds and the solver that are stated; ``"pan"``: whoever fits, of users
+            default all of them in every round, :class:`~dpgrain.papers.ShuffleConcentrated` with
+            ``clip``, ``rounds`` and a solver as ``algorithm``; ``"pan"``: whoever fits, of users
             who come one after the other, places in a roster from 0; by default
             :class:`~dpgrain.papers.PanPrivateConcentrated`, likewise. A recipe must be of the kind that
             is stated.
@@ -100,9 +102,8 @@ class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
         fit_intercept: fit an intercept.
         feature_bound: the public bound on the l2 norm of a row; longer ones are shortened to it. Rows
             are divided by it before the fit, so that ``clip=1.0`` suits them. None: as they are.
-        n_features: the public number of features. An array has it; of a list it is the length of most
-            rows, and whoever passes the list vouches for it, as the guarantee says: state it where few
-            rows could decide, or none.
+        n_features: the public number of features. An array, a frame or a table has it. A list of rows
+            requires it; rows of another length count 0 in every feature.
         n_users: the public number of users; released roughly without it. That is about how many have
             records, with 3% of the budget, and sums are divided by it. Recipes, and fits without a
             curator, need it.
@@ -186,7 +187,7 @@ class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
 
         Args:
             X: (m, d) features: an array, a data frame, an Arrow table or a sparse matrix; or a list of
-                rows (see ``n_features``). What is not finite counts 0, as all of a list's row
+                rows (with ``n_features``). What is not finite counts 0, as all of a list's row
                 does that has not d cells, and a cell of a column of objects that is no number; a
                 column whose type is text is refused. Or a frame of Spark, whose rows stay where they
                 are: ``y``, ``users`` and ``elements`` then name columns of it, all others are
@@ -300,18 +301,16 @@ class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
             there, targets, self._rule(targets.classes), self.loss, ask, labels
         )
 
-    def read(self, X: Any, y: Any, *, listed: bool = False) -> tuple[Any, Targets]:
+    def read(self, X: Any, y: Any) -> tuple[Any, Targets]:
         """Features and targets as numbers, and what of them is public.
 
         Args:
             X: (m, d) features, as for :meth:`fit`.
             y: (m,) targets.
-            listed: True if these are none of the rows of a list.
 
         Raises:
             ParameterError: if they have other shapes.
         """
-        listed = self.n_features is None and (listed or isinstance(X, list | tuple))
         X = validate_data(
             self,
             table(X, self.n_features),
@@ -321,14 +320,7 @@ class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
             # A table of one person is the neighbour of an empty one.
             ensure_min_samples=0,
         )
-        targets = self._targets(vector(y, X.shape[0]))
-        if listed:
-            told = (
-                f"{X.shape[1]} features, as most rows of the list have and whoever passed it vouches "
-                "for as public"
-            )
-            targets = replace(targets, public=(*targets.public, told))
-        return X, targets
+        return X, self._targets(vector(y, X.shape[0]))
 
     def confidence_intervals(self, level: float = 0.95) -> Intervals:
         """Intervals for the coefficients, and the intercept if there is one.
@@ -365,7 +357,7 @@ class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
             if ask.elements_per_user != "auto":
                 blocks = look.blocks / (self.evidence_.n_users * ask.elements_per_user)
         width = self.n_features_in_ + ask.fit_intercept
-        scale = np.ones((fitted.outputs, width))
+        scale = np.full((fitted.outputs, width), self.target_scale)
         scale[:, : self.n_features_in_] /= ask.feature_bound or 1.0
         return intervals(
             self.evidence_,
@@ -390,7 +382,7 @@ class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
             ParameterError: if the fit is for whole users, and they are not passed.
         """
         stated = User() if self.unit is None and self.asked().recipe is not None else self.unit
-        return unit_of(stated, users)
+        return unit_of(stated, users, self.n_users)
 
     def asked(self, unit: Unit | None = None) -> Ask:
         """The parameters, checked.
@@ -436,7 +428,8 @@ class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
         self.parameters_ = {**own, **(tuned or {})}
         intercept, bound = self.parameters_["fit_intercept"], self.parameters_["feature_bound"]
         self.n_features_in_ = fitted.theta.size // fitted.outputs - intercept
-        self._set(*fitted.coefficients(self.n_features_in_, bound, intercept=intercept))
+        coef, offset = fitted.coefficients(self.n_features_in_, bound, intercept=intercept)
+        self._set(coef * self.target_scale, offset * self.target_scale)
         self.fitted_ = fitted
         self.history_: History = fitted.history
         self.evidence_: Evidence | None = fitted.evidence
@@ -595,6 +588,11 @@ class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
             f"{type(self).__name__} is not fitted where rows lie on a cluster; use a model of "
             "dpgrain.learn, or minimise with its loss."
         )
+
+    @property
+    def target_scale(self) -> float:
+        """The number that targets were divided by."""
+        return 1.0
 
     def _set(self, coef: FloatArray, intercept: FloatArray) -> None:
         """Set ``coef_`` and ``intercept_`` in the shapes that scikit-learn gives them."""

@@ -19,6 +19,7 @@ from dpgrain.learn.ask import Ask
 from dpgrain.learn.fitted import Data, Form, Unopened, Way
 from dpgrain.learn.fitted import Planned as PlannedFit
 from dpgrain.learn.given import Given, count_of
+from dpgrain.learn.meaning import warn_of
 from dpgrain.noise import RandomState
 from dpgrain.publishing import Charge, Planned, Promise, Query, told_if_interrupted
 from dpgrain.units import Unit
@@ -62,7 +63,7 @@ class RowsHere:
         Raises:
             ParameterError: if shapes or types do not fit.
         """
-        X, targets = model.read(*given.none(model.n_features), listed=given.list_of_rows)
+        X, targets = model.read(*given.none(model.n_features))
         given.check(unit, places=places)
         form = Form(targets, int(X.shape[1]), model.loss, given.users)
         return RowsHere(model, given, unit, form, places)
@@ -147,7 +148,9 @@ class FitQuery(Query["LinearModel"]):
         with told_if_interrupted("the fit"), self.rows.opened(charge) as data:
             fitted = self._way.run(self._planned, data, charge)
         used = {**self.stated, **taken(self.promise)}
-        return self.model.adopt(fitted, charge.guarantee, parameters=used)
+        model = self.model.adopt(fitted, charge.guarantee, parameters=used)
+        warn_of(model)
+        return model
 
 
 def with_promise(ask: Ask, promise: Promise) -> Ask:

@@ -41,8 +41,8 @@ class History:
     Args:
         points: (rounds, p) the points at which gradients were asked for.
         gradients: (rounds, p) the noisy gradients, with the ridge.
-        noise_sd: the standard deviation of the noise of each coordinate of a gradient.
-        clip: the clipping bound of a block.
+        noise_sd: the standard deviation of the noise of each coordinate of the last gradient.
+        clip: the clipping bound of a block in the last round.
         planned: the number of rounds that were planned; None if none was left out.
 
     >>> history = History(np.zeros((2, 3)), np.array([[3.0, 0.0, 4.0], [0.1, 0.1, 0.1]]), 0.1, 1.0)
@@ -130,7 +130,7 @@ def train(
             return gradient
 
         theta = run(solver, oracle, start, mean.rounds)
-    history = History(points[:done], gradients[:done], mean.noise_sd, mean.reach, mean.rounds)
+    history = History(points[:done], gradients[:done], rounds.noise_sd, rounds.radius, mean.rounds)
     if history.ended:
         # The run has published that it ended, so that this shows nothing more.
         warnings.warn(

@@ -76,7 +76,9 @@ def scored_rows(
         raise ParameterError(
             "unit must be User() without max_elements: a user's share of all rows is at most 1."
         )
-    whose = Unread.of(count_of(y), users, elements, unit)
+    # Of a model's predictions these are the features.
+    rows = {"X": predicted.X} if isinstance(predicted, Predictions) else {"predicted": predicted}
+    whose = Unread.of(count_of(y), users, elements, unit, others={"y": y, **rows})
     return {"promise": promise, "y": y, "predicted": predicted, "whose": whose}
 
 
@@ -193,9 +195,9 @@ class Predictions:
     """
 
     def __init__(self, predict: Callable[[Any], NDArray[Any]], X: Any, width: int) -> None:
-        self._predict, self._X = predict, made(X)
-        self._none = predict(no_features(self._X, width))
-        self.shape = (count_of(self._X),)
+        self._predict, self.X = predict, made(X)
+        self._none = predict(no_features(self.X, width))
+        self.shape = (count_of(self.X),)
         self.dtype = self._none.dtype
 
     def __len__(self) -> int:
@@ -206,7 +208,7 @@ class Predictions:
 
     def made(self) -> NDArray[Any]:
         """Return the predictions of all rows."""
-        return self._predict(self._X)
+        return self._predict(self.X)
 
 
 def interval_text(value: float, low: float, high: float) -> str:

@@ -23,6 +23,7 @@ from dpgrain.learn.central import Plan, planned, run
 from dpgrain.learn.confidence import check_curvature
 from dpgrain.learn.fitted import Data
 from dpgrain.learn.given import Given, Passed
+from dpgrain.learn.meaning import warn_of
 from dpgrain.learn.program import Recipe
 from dpgrain.learn.query import RowsHere, check_same, stated_of, taken, with_promise
 from dpgrain.noise import RandomState, Source
@@ -55,7 +56,7 @@ _FIXED = frozenset(
             "verbose",
             "tune",
         ),
-        *("classes", "quantile", "intervals"),
+        *("classes", "quantile", "intervals", "target_bound"),
     )
 )
 
@@ -275,7 +276,9 @@ class TunedQuery(Query[Model]):
             one_of = partial(self._once, data=data)
             winner, setting = charge.best_of(noise.event, len(self.settings), one_of)
         used = {**self.stated, **taken(self.promise)}
-        return self.model.adopt(winner.fitted_, charge.guarantee, tuned=setting, parameters=used)
+        model = self.model.adopt(winner.fitted_, charge.guarantee, tuned=setting, parameters=used)
+        warn_of(model)
+        return model
 
     def _once(self, index: int, charge: Charge, data: _Data) -> tuple[float, tuple[Model, Setting]]:
         """Fit with one setting, and score the fit."""
@@ -402,7 +405,9 @@ def _fit(candidate: LinearModel, plan: Plan, data: _Data, charge: Charge) -> Non
 
 def _scored(candidate: LinearModel, event: Gaussian, data: _Data, source: Source) -> float:
     """Return the noisy total of blocks' losses, in bounds."""
-    margins, targets = candidate.margins(data.fit.X), data.fit.targets
+    # Targets were read on the scale of the fits.
+    margins = candidate.margins(data.fit.X) / candidate.target_scale
+    targets = data.fit.targets
     loss = data.fit.loss(targets.classes)
     with np.errstate(all="ignore"):
         # A warning would reveal somebody's row.

@@ -42,7 +42,7 @@ def _loss(guarantee: Guarantee, level: Level, cells: Partition | None, relation:
     """Return the loss of one planned release for one promised unit."""
     asked = asked_of(guarantee, level, cells, relation)
     loss = guarantee.event.loss(asked.units, asked.relation, asked.unit)
-    pairs = [pair for way in (loss, *loss.others) for pair, _ in way.pairs]
+    pairs = [pair for way in loss.alternatives for pair, _ in way.pairs]
     # An exchange may remove something from one release and add it to another, so that the orders of
     # the neighbours mix; a pair that is its own mirror image holds for both.
     if asked.relation == "replace" and any(pair.swapped != pair for pair in pairs):

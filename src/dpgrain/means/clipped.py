@@ -370,7 +370,8 @@ def around_zero(problem: Problem, mean: ClippedMean) -> Candidate:
             a vector and of the weight with which each user counts.
     """
     # A mean of half of the bound is expected, and that all of a stated roster have records.
-    number_sd = 0.0 if problem.stated else mean.noise_sd / _weight(problem)
+    weight = weights(problem.bound, problem.d).weight
+    number_sd = 0.0 if problem.stated else mean.noise_sd / weight
     off = math.hypot(mean.noise_sd * math.sqrt(problem.d), number_sd * problem.bound / 2)
     return Candidate(
         "clip",
@@ -381,47 +382,49 @@ def around_zero(problem: Problem, mean: ClippedMean) -> Candidate:
     )
 
 
-def clip_of(problem: Problem) -> float:
-    """Return the l2 norm of what one user adds: a vector within the bound, and a weight."""
-    return math.hypot(problem.bound, _weight(problem))
-
-
-def with_weights(problem: Problem, vectors: Vectors) -> Vectors:
-    """Return the vectors with one coordinate more, in which each user adds a public weight.
+def weights(bound: float, dimension: int) -> Weighted:
+    """Return the rule that clips users' vectors and counts users, in one coordinate more.
 
     Args:
-        problem: the problem.
-        vectors: one for each user who has one; longer ones are shortened to the bound.
+        bound: the bound on the norm of vectors.
+        dimension: the number of coordinates.
 
-    Formal guarantee: a user adds a vector of norm :func:`clip_of` at most. Source: docs/theory,
-    "The number beside the sum".
+    Formal guarantee: a user adds a vector of norm at most ``norm``. Source: docs/theory, "The number
+    beside the sum".
     """
-    return vectors.mapped(Weighted(problem.bound, _weight(problem)))
-
-
-def _weight(problem: Problem) -> float:
-    """Return the number that each user adds in a coordinate of its own, so that users are counted."""
-    return problem.bound * math.sqrt(_ONE_SQUARED / math.sqrt(problem.d))
+    return Weighted(bound, bound * math.sqrt(_ONE_SQUARED / math.sqrt(dimension)))
 
 
 def _publish(problem: Problem, mean: ClippedMean, vectors: Vectors, source: Source) -> Found:
     """Publish the noisy sum of vectors and of weights, and the mean as their ratio."""
-    weight, sums = _weight(problem), mean.start(source).estimate(with_weights(problem, vectors))
-    stated = problem.n if problem.stated else None
-    number = Number(float(sums[-1]) / weight, mean.noise_sd / weight, stated)
+    sums = mean.start(source).estimate(vectors.mapped(weights(problem.bound, problem.d)))
+    return ratio(sums, mean.noise_sd, problem.bound, problem.n if problem.stated else None)
+
+
+def ratio(sums: FloatArray, sd: float, bound: float, stated: int | None) -> Found:
+    """Return the mean of users from the noisy sum of their vectors and of their weights.
+
+    Args:
+        sums: (d + 1,) the sums.
+        sd: the standard deviation of the noise of each.
+        bound: the bound on the norm of vectors.
+        stated: the stated size of the roster; None if it is not stated.
+    """
+    d = len(sums) - 1
+    weight = weights(bound, d).weight
+    number = Number(float(sums[-1]) / weight, sd / weight, stated)
     value, n = sums[:-1] / number.divisor, number.divisor
     length = float(np.linalg.norm(value))
-    noise = math.hypot(mean.noise_sd, number.divisor_sd * length / math.sqrt(problem.d)) / n
-    error = number.error(length, mean.noise_sd, problem.d)
+    noise = math.hypot(sd, number.divisor_sd * length / math.sqrt(d)) / n
     covers = "noise, and the number of users with records"
-    return Found(value, noise, problem.bound, n, error, covers)
+    return Found(value, noise, bound, n, number.error(length, sd, d), covers)
 
 
 def _for_users(problem: Problem) -> Candidate:
     # The sum does not depend on the number of users, which it gives by itself.
     mean = ClippedMean.calibrate(
         **{**problem.calibration, "n_users": 1},
-        clip=clip_of(problem),
+        clip=weights(problem.bound, problem.d).norm,
         rounds=1,
         unit=User(),
         exact=True,
@@ -432,9 +435,8 @@ def _for_users(problem: Problem) -> Candidate:
 METHOD = Method(
     "clip",
     _for_users,
-    alone=True,
     distributed=True,
     unstated=_for_users,
     why="{people} are few for this promise in {space}: who is far from the others could not be told, "
-    "so that all count in full; state a radius if one is known",
+    "so that all count in full",
 )

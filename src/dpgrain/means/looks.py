@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from dpgrain.errors import ParameterError
-from dpgrain.means.problem import SMALLEST, Candidate, Found, Method, Problem
+from dpgrain.means.clipped import weights
+from dpgrain.means.problem import Candidate, Found, Method, Problem
 from dpgrain.means.protocol import Vectors
-from dpgrain.means.recentred import Recentred
-from dpgrain.means.total_error import Number, upper
+from dpgrain.means.recentred import Recentred, RecentredRounds
+from dpgrain.means.total_error import Number
 from dpgrain.noise import Source
 
 # Largest ratio of the noise of a look around to its radius with which recentring goes on.
@@ -26,11 +27,12 @@ _MOST_LOOKS = 4
 # so that what is cut off is about as large as the noise. It is at least the second number times the
 # noise of a choice of a radius, in users: fewer could not be distinguished from noise.
 _OUTSIDE_PER_NOISE, _LEAST_OUTSIDE_SCALES = 40.0, 8.0
-# Bounds from a centre within which about all users lie.
-_FAR_IN_BOUNDS = 1.5
-# Where that least share is larger than the first number, the result is a middle of most users, which
-# may be far from their mean where no radius is known; above the second, radii are chosen by chance.
-_MOST_OUTSIDE, _MOST_OUTSIDE_OF_A_RADIUS = 0.2, 1.0
+# The largest share of users outside; and the largest of the least ones with which "auto" recentres:
+# above it noise chooses the radii.
+_MOST_OUTSIDE, _LARGEST_LEAST_OUTSIDE = 0.5, 1.0
+# The share of the budget of sums, times √d, that checks what the last look removes. With it no data
+# make the mean err more than three times as much as clipping to the bound (docs/theory).
+_CHECK = 0.4
 
 
 def shares(problem: Problem) -> tuple[float, ...]:
@@ -104,14 +106,16 @@ def remade(problem: Problem, spent: Recentred) -> Candidate:
 
 def whole(spent: Recentred) -> float:
     """Return the noise multiplier of one sum that takes the budget of all sums of a mean."""
-    budget = spent.rounds / spent.noise_multiplier**2 + spent.excess**-2
+    budget = spent.rounds / spent.noise_multiplier**2 + spent.check**-2
     return 1 / math.sqrt(budget) * (1 + 1e-12)
 
 
 def _options(problem: Problem) -> dict[str, Any]:
     """Return the arguments of calibrations, whose largest radius holds all users."""
     far = 2 * problem.bound
-    return {**problem.calibration, "radius": far, "bound": problem.bound, "choose": True}
+    check = _CHECK / math.sqrt(problem.d)
+    options = {"radius": far, "bound": problem.bound, "choose": True, "check": check}
+    return {**problem.calibration, **options}
 
 
 def _made(problem: Problem) -> Candidate:
@@ -134,24 +138,25 @@ def _around(problem: Problem, mean: Recentred) -> Candidate:
     facts = (
         f"{mean.rounds} looks, each around what the one before has published, as far as a radius "
         f"that is chosen inside the budget, and leaves about {mean.beyond:.0%} of the users outside "
-        "in the end, unless how far they lie beyond it says that all should count",
+        "in the end, unless a check inside the budget shows that they move the mean: then all vectors "
+        "are clipped to the bound",
     )
-    most = _MOST_OUTSIDE if problem.radius is None else _MOST_OUTSIDE_OF_A_RADIUS
     return Candidate(
         "recentred",
         mean,
         _expected(problem, mean),
         facts,
         counts=True,
-        tells=_least_outside(problem, mean) <= most,
-        publish=lambda vectors, source, number: _publish(mean, vectors, source, number),
+        tells=_blurred(problem) <= _NOISE_PER_RADIUS * math.sqrt(_LOOKS_SHARE)
+        and _least_outside(problem, mean) <= _LARGEST_LEAST_OUTSIDE,
+        publish=lambda vectors, source, number: _publish(problem, mean, vectors, source, number),
     )
 
 
 def _with_outside(problem: Problem, mean: Recentred) -> Recentred:
     """Return looks of which the last one leaves the right share of users outside."""
     least = _least_outside(problem, mean)
-    outside = min(max(_OUTSIDE_PER_NOISE * _blurred(problem), least), 0.5)
+    outside = min(max(_OUTSIDE_PER_NOISE * _blurred(problem), least), _MOST_OUTSIDE)
     return replace(mean, beyond=outside)
 
 
@@ -161,42 +166,40 @@ def _least_outside(problem: Problem, mean: Recentred) -> float:
 
 
 def _expected(problem: Problem, mean: Recentred) -> float:
-    """Return the rms error to expect with the stated radius, or the smallest one to hope for."""
-    radius, far = problem.radius or problem.bound * SMALLEST, _FAR_IN_BOUNDS * problem.bound
-    noise = mean.multiplier(mean.rounds - 1) * math.sqrt(problem.d) / problem.n
-    if noise * (far - radius) < mean.beyond * radius / 2:
-        # The last look would take all.
-        return noise * far
-    if _least_outside(problem, mean) <= _MOST_OUTSIDE:
-        # What is cut off is about as large as the noise.
-        return math.sqrt(2.0) * noise * radius
-    # Of users at all distances up to the radius τ the share φ lies about φτ/2 beyond the chosen one,
-    # at worst on one side.
-    return math.hypot(noise * radius, mean.beyond**2 * radius / 2)
+    """Return the rms error to expect if users lie within the stated radius of a point."""
+    radius = problem.bound if problem.radius is None else problem.radius
+    whole = mean.expected(weights(problem.bound, problem.d).norm, 0.0, problem.d)
+    if mean.expected(radius, mean.beyond, problem.d) >= whole:
+        # The last look would clip to the bound.
+        return whole
+    # What is cut off is about as large as the noise.
+    return math.sqrt(2.0) * mean.expected(radius, 0.0, problem.d)
 
 
-def _publish(mean: Recentred, vectors: Vectors, source: Source, number: Number | None) -> Found:
+def _publish(
+    problem: Problem, mean: Recentred, vectors: Vectors, source: Source, number: Number | None
+) -> Found:
     """Publish the mean that the last look finds, of as many users as were released."""
     number = Number(mean.n_users, 0.0) if number is None else number
     mean = replace(mean, n_users=number.divisor)
-    run = mean.start(source)
+    run = RecentredRounds(mean, source, problem.n if problem.stated else None)
     for _ in range(mean.rounds):
         value = run.estimate(vectors)
+    if run.clipped is not None:
+        return run.clipped
     moved, d = float(np.linalg.norm(value - run.centre)), vectors.dimension
     noise = math.hypot(run.noise_sd, number.divisor_sd * moved / math.sqrt(d) / mean.n_users)
-    noisy, sd = run.excess
-    error = number.error(moved, run.noise_sd * mean.n_users, d, upper(noisy, sd))
-    outside = mean.beyond if sd else 0.0
-    drawn = "users who are drawn in, " if outside else ""
-    covers = f"noise, {drawn}and the number of users with records"
-    return Found(value, noise, run.radius, mean.n_users, error, covers, outside)
+    check = mean.check * weights(problem.bound, d).norm
+    left_out = number.left_out(run.rest, run.centre, check)
+    error = number.error(moved, run.noise_sd * mean.n_users, d, left_out)
+    covers = "noise, users who are drawn in, and the number of users with records"
+    return Found(value, noise, run.radius, mean.n_users, error, covers, mean.beyond)
 
 
 METHOD = Method(
     "recentred",
     _made,
     centre="the centre found before",
-    alone=True,
     distributed=True,
     unstated=unstated,
     why="{people} can look for their centre in {space}, so that noise follows how close to it they "

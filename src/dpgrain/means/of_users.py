@@ -21,7 +21,7 @@ from dpgrain.errors import ParameterError
 from dpgrain.inputs.columns import lie_elsewhere
 from dpgrain.means import Recentred, looks
 from dpgrain.means.clipped import METHOD as CLIP
-from dpgrain.means.clipped import ClippedMean, around_zero, clip_of
+from dpgrain.means.clipped import ClippedMean, around_zero, weights
 from dpgrain.means.methods import METHODS, method_of
 from dpgrain.means.problem import Candidate, Found, Method, Problem
 from dpgrain.means.records import Records, RecordsHere, check_dimension
@@ -167,12 +167,12 @@ def mean_of_users(
         delta: the promised δ, in (0, 1), such as 1e-6. The normal noise of these means needs one.
         radius: the distance from their mean within which nearly all users' vectors lie, if it is known.
             Only accuracy rests on this concentration radius τ.
-        method: which private mean; ``auto`` takes what is expected to err least. That is found from n,
-            d, ε, δ, the bound and the radius. ``"clip"``: clip to the bound; ``"recentred"``: several
-            looks, each around what the last one has found; ``"softcore"``: the mean of the users close
-            to most others, for few users; ``"winsorized"``: an interval for every coordinate. A
-            :class:`~dpgrain.means.Method` of your own is possible, too. Rows on Spark take "clip",
-            "recentred" and, as the better of these, "auto".
+        method: the private mean. ``"auto"``: "recentred" if n, d, ε and δ allow it, otherwise "clip";
+            a stated radius does not change that. ``"clip"``: clip to the bound; ``"recentred"``:
+            estimate the centre in several steps, and clip around it; ``"softcore"``: the mean of the
+            users close to most others, for few users; ``"winsorized"``: an interval for every
+            coordinate. The last two rely on the radius. A custom :class:`~dpgrain.means.Method` is
+            also possible. Rows on Spark accept "clip", "recentred" and "auto".
         n_users: the public size of the roster, from which a method is chosen. The mean is of those
             who have records in any case: "clip" releases their number with the sum, "recentred"
             before, with 3% of the budget, and both divide by it where clearly fewer than the roster
@@ -188,10 +188,9 @@ def mean_of_users(
             users for the method, or rows on Spark do not take it; and after the charge, if more users
             have records than a stated roster holds, where the method compares them.
 
-    Recentring draws in the share :attr:`MeanOfUsers.outside` of the users, who lie farthest, unless
-    the noise of taking all in full is less than what that costs, as far as a noisy excess shows.
-    :attr:`MeanOfUsers.error` covers it; where it is much larger than the noise, an outlier may
-    hide.
+    Recentring clips the share :attr:`MeanOfUsers.outside` of the users, who lie farthest, unless a
+    noisy check shows that this moves the mean: then all are clipped to the bound.
+    :attr:`MeanOfUsers.error` covers it. If that is much larger than the noise, an outlier may hide.
 
     Formal guarantee: (ε, δ)-DP for users, whatever their records are. Users' vectors that lie close
     together have less noise (Levy et al. 2021, Asi & Liu 2024): about 1/√m of the clipped mean's for m
@@ -352,10 +351,9 @@ def _asked(method: str | Method, *, there: bool) -> Method:
     if not isinstance(method, Method):
         _validate.one_of((AUTO.name, *METHODS), method=method)
         method = AUTO if method == AUTO.name else method_of(method)
-    if not there:
-        return method
-    distributed.require_sums(method)
-    return AUTO_THERE if method is AUTO else method
+    if there:
+        distributed.require_sums(method)
+    return method
 
 
 def _before(method: Method, problem: Problem) -> Candidate:
@@ -389,39 +387,17 @@ def _checked(bound: float, radius: float | None) -> float:
 
 
 def _best(problem: Problem) -> Candidate:
-    """The private mean that is expected to err least."""
-    return _best_among([method_of(name) for name in METHODS], problem)
+    """Return looks if there are enough users for them, and clipping to the bound otherwise."""
+    with suppress(ParameterError):
+        looking = method_of("recentred").make(problem)
+        if looking.tells:
+            return _explained(problem, looking)
+    return _explained(problem, CLIP.make(problem))
 
 
-def _best_there(problem: Problem) -> Candidate:
-    """The private mean that is expected to err least among those that take vectors on a cluster."""
-    there = [method for method in map(method_of, METHODS) if method.distributed]
-    best, names = _best_among(there, problem), " and ".join(repr(each.name) for each in there)
-    return replace(best, reason=f"{best.reason} (rows on a cluster leave {names} to choose from)")
-
-
-def _best_among(methods: list[Method], problem: Problem) -> Candidate:
-    # Clipping is possible with any number of users.
-    candidates = [CLIP.make(problem)]
-    for method in methods:
-        # Without a radius only those that find the place by themselves are compared.
-        if method is CLIP or not (method.alone or problem.radius is not None):
-            continue
-        # There may be too few users for it.
-        with suppress(ParameterError):
-            candidates.append(method.make(problem))
-    candidates = [each for each in candidates if each.tells]
-    return _chosen(problem, candidates)
-
-
-def _chosen(problem: Problem, candidates: list[Candidate]) -> Candidate:
-    """The one that is expected to err least, with the reason."""
-    best = min(candidates, key=lambda each: each.weight)
-    if problem.radius is not None:
-        errors = ", ".join(each.weighed for each in candidates)
-        why = f"the least error to expect with this radius: {errors}"
-    else:
-        why = method_of(best.method).why.format(people=problem.people, space=problem.space)
+def _explained(problem: Problem, best: Candidate) -> Candidate:
+    """Return a private mean with the reason for it."""
+    why = method_of(best.method).why.format(people=problem.people, space=problem.space)
     return replace(best, reason=why)
 
 
@@ -434,17 +410,13 @@ def _best_unstated(problem: Problem) -> Candidate:
 
 
 def _best_of(problem: Problem, spent: Recentred) -> Candidate:
-    """One clipped mean or looks, whichever is expected to err less, for what is spent."""
-    mean = ClippedMean(clip_of(problem), looks.whole(spent), 1, 1, level="user", exact=True)
-    candidates = [around_zero(problem, mean)]
-    try:
-        looks.shares(problem)
-    except ParameterError:
-        return _chosen(problem, candidates)
+    """Return looks if that many users are enough for them, or one clipped mean, for what is spent."""
     looking = looks.remade(problem, spent)
-    return _chosen(problem, [*candidates, looking] if looking.tells else candidates)
+    if looking.tells:
+        return _explained(problem, looking)
+    norm = weights(problem.bound, problem.d).norm
+    mean = ClippedMean(norm, looks.whole(spent), 1, 1, level="user", exact=True)
+    return _explained(problem, around_zero(problem, mean))
 
 
 AUTO = Method("auto", _best, unstated=_best_unstated, distributed=True)
-# Without a stated roster both choose between clipping and looks.
-AUTO_THERE = replace(AUTO, make=_best_there)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from dpgrain._types import FloatArray
-from dpgrain._wording import counted, rounded_up
+from dpgrain._wording import counted
 from dpgrain.accounting import Event
 from dpgrain.errors import RunEnded
 from dpgrain.means.protocol import Mean, Vectors
@@ -23,8 +23,6 @@ from dpgrain.publishing.promise import Promise
 SMALLEST = 2.0**-14
 # The share of ε that finds a radius that is not stated.
 _FINDING = 0.2
-# Weight, in a choice, of an error that nothing published would bound, over the expected one.
-_UNTOLD = 4.0
 # A radius at which most users agree is widened, for the others.
 _WIDER = 2.0**0.5
 
@@ -139,7 +137,7 @@ class Candidate:
         finder: what finds a radius first.
         within: from the radius that was found to the mean; needed with a finder.
         counts: whether the number of users with records is released first.
-        tells: whether there are enough users for it to be chosen where the best is asked for.
+        tells: whether there are enough users for ``auto`` to choose it.
         reason: why this one.
         then: from the number of users that was released to the mean for it, at no more than this one
             costs; needed with ``counts`` where no roster is stated.
@@ -179,19 +177,6 @@ class Candidate:
         """True if users are compared, so that the roster must hold all who are there."""
         return self.mean.compares or self.finder is not None
 
-    @property
-    def weight(self) -> float:
-        """The expected error as weighed in a choice: more where nothing published bounds it."""
-        return self.expected * (_UNTOLD if self.publish is None else 1.0)
-
-    @property
-    def weighed(self) -> str:
-        """The name and the expected error, in words."""
-        times = (
-            "" if self.publish is not None else f" (weighed {_UNTOLD:g} times, as it is not told)"
-        )
-        return f"{self.method} {rounded_up(self.expected, 3)}{times}"
-
     def run(self, vectors: Vectors, source: Source, number: Number | None = None) -> Found:
         """Publish the mean.
 
@@ -226,11 +211,9 @@ class Method:
         name: what ``method=`` calls it.
         make: the private mean for a problem.
         centre: from where its radius is measured, in words; None for 0.
-        alone: whether it finds the place of the users by itself, without a radius.
         unstated: the private mean, with ``then``, where the number of users is released first; None if
             its cost follows from that number.
-        why: why it is expected to err least where no radius is known, as a text with ``{people}`` and
-            ``{space}``.
+        why: the reason for which ``auto`` chooses it, as a text with ``{people}`` and ``{space}``.
         distributed: whether it takes vectors that lie on a cluster, of which it asks sums and counts
             alone, as :class:`~dpgrain.means.protocol.DistributedVectors` gives them.
 
@@ -250,7 +233,6 @@ class Method:
     name: str
     make: Callable[[Problem], Candidate]
     centre: str | None = None
-    alone: bool = False
     unstated: Callable[[Problem], Candidate] | None = None
     why: str = ""
     distributed: bool = False

@@ -10,11 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpgrain import _validate
+from dpgrain._clipping import clipped
 from dpgrain._types import FloatArray
 from dpgrain.accounting import Event, ExponentialMechanism, Gaussian, calibrate
 from dpgrain.accounting.contribution import ONE_EACH
 from dpgrain.errors import ParameterError
+from dpgrain.means.clipped import ratio, weights
 from dpgrain.means.grid import exactly_noised, tiles
+from dpgrain.means.problem import Found
 from dpgrain.means.protocol import (
     Central,
     Contributions,
@@ -23,7 +26,8 @@ from dpgrain.means.protocol import (
     Rule,
     Vectors,
 )
-from dpgrain.means.rules import Beyond, by_radius
+from dpgrain.means.rules import LeftOut, by_radius
+from dpgrain.means.total_error import Number
 from dpgrain.noise import Source
 from dpgrain.noise.gumbel import gumbel_order
 from dpgrain.units import Level, Relation
@@ -36,10 +40,9 @@ _RADII_PER_OCTAVE, _OCTAVES = 32, 16
 _PARTS_PER_USER, _REACH_RADII = 1024, 22
 # Largest share of the budget (of μ², of zCDP) for choices of radii.
 _CHOICES_SHARE = 0.03
-# Share for the excess of what noisy sums have of the budget (of μ²).
-_EXCESS_SHARE = 0.1
-# Standard deviations of its noise above 0 from which on something is there.
-_SURE_SDS = 2.0
+# Standard deviations by which the norm of what is left out exceeds the norm of noise, at least, where
+# clipping around the centre is given up: at a false alarm rate of 2 to 3%.
+_ALARM_SDS = 1.5
 
 
 @dataclass(frozen=True)
@@ -61,10 +64,11 @@ class Recentred(Central):
         choice_scale: the scale of the noise, in users, with which each round first chooses a radius:
             about the median distance of users to the centre; 0 for a fixed radius.
         beyond: the share of the users that the last round's radius leaves outside, in (0, ½].
-        bound: a public bound on the norm of vectors, which the excess needs.
-        excess: the noise multiplier with which the last round, once it has chosen a radius, publishes
-            the excess: how far beyond the radius users lie, added up. Where the noise of a radius that
-            holds all of them is less than the excess, all count in full. 0 publishes none.
+        bound: a public bound on the norm of vectors, which the check needs.
+        check: the noise multiplier with which the last round, once it has chosen a radius, publishes
+            the sum of what clipping removes from users' vectors. If that is more than noise, or the
+            noise of clipping to the bound is smaller than the error to expect, the last round clips to
+            the bound around 0 instead. 0 publishes none.
         centre: the public centre of the first round, one number for all coordinates or (d,).
 
     Raises:
@@ -93,7 +97,7 @@ class Recentred(Central):
     choice_scale: float = 0.0
     beyond: float = 0.5
     bound: float | None = None
-    excess: float = 0.0
+    check: float = 0.0
     centre: float | tuple[float, ...] = 0.0
 
     def __post_init__(self) -> None:
@@ -107,10 +111,10 @@ class Recentred(Central):
         _validate.non_negative(choice_scale=self.choice_scale)
         if self.bound is not None:
             _validate.scale(bound=self.bound)
-        if _validate.non_negative(excess=self.excess) and self.bound is None:
+        if _validate.non_negative(check=self.check) and self.bound is None:
             raise ParameterError(
-                f"bound must be stated where excess = {self.excess!r} is above 0: it says how much of "
-                "the excess one user can be."
+                f"bound must be stated, not None, if check = {self.check!r} is above 0; pass the "
+                "largest norm of a vector."
             )
         if not 0 < _validate.positive(beyond=self.beyond) <= 0.5:
             raise ParameterError(f"beyond must be a share in (0, 0.5], not {self.beyond!r}.")
@@ -146,6 +150,7 @@ class Recentred(Central):
         choose: bool = False,
         beyond: float = 0.5,
         bound: float | None = None,
+        check: float = 0.0,
         beside: Event | None = None,
     ) -> Recentred:
         """Calibrate the recentred mean with the least noise that keeps a promise over all rounds.
@@ -161,8 +166,9 @@ class Recentred(Central):
             weight: how far the centre moves towards the published mean, from 0 to 1 (all the way).
             choose: True lets each round choose its radius, for 3% of the budget in all.
             beyond: the share of the users that the last round's radius leaves outside, in (0, ½].
-            bound: a public bound on the norm of vectors, with which the last round publishes its
-                excess, for a tenth of the budget of sums; None for no excess.
+            bound: a public bound on the norm of vectors, which the check needs.
+            check: the share of the budget of sums, in [0, 1), with which the last round checks what
+                clipping removes; 0 for no check.
             beside: the event of what else is published under the same promise; nothing by default.
 
         Raises:
@@ -196,7 +202,7 @@ class Recentred(Central):
                 choice,
                 beyond,
                 bound,
-                0.0 if bound is None else noise * math.sqrt((1 / _EXCESS_SHARE - 1) / rounds),
+                noise * math.sqrt((1 / check - 1) / rounds) if check else 0.0,
             )
 
         result = calibrate(
@@ -227,8 +233,8 @@ class Recentred(Central):
         # The cost of Gaussians depends on Σμ² alone, so rounds of unequal shares cost what as many
         # rounds of equal shares do.
         sums: Event = Gaussian(self.noise_multiplier, ONE_EACH, self.rounds)
-        if self.excess:
-            sums += Gaussian(self.excess, ONE_EACH)
+        if self.check:
+            sums += Gaussian(self.check, ONE_EACH)
         if not self.choice_scale:
             return sums
         return sums + ExponentialMechanism(self.choice_scale, one_way=True, count=self.rounds)
@@ -259,6 +265,19 @@ class Recentred(Central):
         if self.shares is None:
             return self.noise_multiplier
         return self.noise_multiplier / math.sqrt(self.rounds * self.shares[done])
+
+    def expected(self, radius: float, beyond: float, dimension: int) -> float:
+        """Return the rms error to expect of the last mean.
+
+        Args:
+            radius: its radius.
+            beyond: the share of users outside of it, who lie as far beyond as an exponential tail does,
+                in one of √d directions.
+            dimension: the number of coordinates.
+        """
+        noise = self.multiplier(self.rounds - 1) * math.sqrt(dimension) / self.n_users
+        tail = beyond / math.log(1 / beyond) / math.sqrt(dimension) if beyond else 0.0
+        return radius * math.hypot(noise, tail)
 
     def choices(self, done: int = 0) -> FloatArray:
         """Return the radii to choose from in the round after ``done`` rounds, rising to the largest."""
@@ -292,19 +311,21 @@ class RecentredRounds(CountedRounds):
     Args:
         mean: its public numbers.
         source: where noise comes from.
+        stated: the stated size of the roster, for clipping to the bound; None if it is not stated.
     """
 
-    def __init__(self, mean: Recentred, source: Source) -> None:
+    def __init__(self, mean: Recentred, source: Source, stated: int | None = None) -> None:
         super().__init__(mean)
-        self.mean, self.source = mean, source
+        self.mean, self.source, self.stated = mean, source, stated
         self._next: FloatArray | None = None
         #: The radii of the rounds so far, which are published.
         self.radii: list[float] = []
         #: The centre of the last round.
         self.centre: FloatArray = np.zeros(0)
-        #: The published excess of the last round and the standard deviation of its noise; 0 where all
-        #: vectors are within the radius, and not a number where it was not asked for.
-        self.excess = (math.nan, math.nan)
+        #: The published sum of what the last round removes, and of the centre for each user.
+        self.rest: FloatArray = np.zeros(0)
+        #: The mean of vectors clipped to the bound, if the last round took that instead.
+        self.clipped: Found | None = None
 
     @property
     def noise_sd(self) -> float:
@@ -326,9 +347,12 @@ class RecentredRounds(CountedRounds):
         last = len(self.radii) + 1 == mean.rounds
         if mean.choice_scale:
             radius = self._chosen(contributions, centre, mean.beyond if last else 0.5)
-        if last and mean.bound is not None and mean.excess:
-            radius = self._enough(contributions, radius, mean.bound)
         self.radii.append(radius)
+        if last and mean.bound is not None and mean.check:
+            # What a centre outside of the bound adds to the check would not fit into it.
+            self.centre = centre = clipped(centre[None, :], mean.bound)[0]
+            if not self._clips_few(contributions, mean.bound):
+                return self._of_all(contributions, mean.bound)
         noisy = exactly_noised(
             contributions, radius, mean.multiplier(len(self.radii) - 1), self.source, centre=centre
         )
@@ -336,24 +360,33 @@ class RecentredRounds(CountedRounds):
         self._next = centre + mean.weight * (result - centre)
         return result
 
-    def _enough(self, contributions: Contributions, radius: float, bound: float) -> float:
-        """Return the radius, or one that holds all vectors if its noise errs less than the excess."""
-        mean = self.mean
-        far = bound + float(np.linalg.norm(self.centre))
-        self.excess = (0.0, 0.0)
-        # What is left of a radius so near to all is below the rounding of distances.
-        if radius >= far * (1 - 2.0**-20):
-            return far
-        beyond = _mapped(contributions, Beyond(self.centre, radius))
-        noisy = float(exactly_noised(beyond, far - radius, mean.excess, self.source)[0])
-        sd = mean.excess * (far - radius)
-        noise = mean.multiplier(mean.rounds - 1) * math.sqrt(len(self.centre))
-        # Those outside may lie on one side, farther by half of the radius; or by what surely is seen.
-        guess = mean.beyond * mean.n_users * radius / 2
-        if noise * (far - radius) < max(guess, noisy - _SURE_SDS * sd):
-            return far
-        self.excess = (noisy, sd)
-        return radius
+    def _clips_few(self, contributions: Contributions, bound: float) -> bool:
+        """Return whether clipping to the chosen radius seems to err less than to the bound."""
+        mean, d, plain = self.mean, len(self.centre), weights(bound, len(self.centre))
+        rule = LeftOut(self.centre, self.radius, bound, plain.weight)
+        sums = self._sum(contributions, rule, plain.norm, mean.check)
+        self.rest, sd = sums[:-1], mean.check * plain.norm
+        here, all_ = (
+            mean.expected(radius, beyond, d)
+            for radius, beyond in ((self.radius, mean.beyond), (plain.norm, 0.0))
+        )
+        n = Number(float(sums[-1]) / plain.weight, sd / plain.weight, self.stated).divisor
+        removed = float(np.linalg.norm(self.rest - n * self.centre))
+        return here < all_ and removed < (math.sqrt(d - 0.5) + _ALARM_SDS) * sd
+
+    def _of_all(self, contributions: Contributions, bound: float) -> FloatArray:
+        """Return the mean of vectors clipped to the bound, with the noise of the last round."""
+        plain, noise = weights(bound, len(self.centre)), self.mean.multiplier(self.mean.rounds - 1)
+        sums = self._sum(contributions, plain, plain.norm, noise)
+        self.radii[-1] = bound
+        self.clipped = ratio(sums, noise * plain.norm, bound, self.stated)
+        return self.clipped.value
+
+    def _sum(
+        self, contributions: Contributions, rule: Rule, norm: float, noise: float
+    ) -> FloatArray:
+        """Return the noisy sum of what a rule makes of vectors, of which none has a larger norm."""
+        return exactly_noised(_mapped(contributions, rule), norm, noise, self.source)
 
     def _chosen(self, contributions: Contributions, centre: FloatArray, beyond: float) -> float:
         """Choose a radius that leaves about a share ``beyond`` of the users outside."""
@@ -372,7 +405,8 @@ def _mapped(contributions: Contributions, rule: Rule) -> Contributions:
     """Return what a rule makes of vectors, where they are; a bounded number of entries at a time."""
     if isinstance(contributions, DistributedVectors):
         return contributions.mapped(rule)
-    return Vectors(np.concatenate([np.zeros((0, 1)), *map(rule, tiles(contributions))]))
+    none = rule(np.zeros((0, contributions.dimension)))
+    return Vectors(np.concatenate([none, *map(rule, tiles(contributions))]))
 
 
 def scores_of(first: NDArray[np.int64], n_users: int, beyond: float) -> NDArray[np.int64]:

@@ -127,7 +127,9 @@ class RecordsHere(Records):
         if len(shape) != 2 or shape[1] == 0:
             raise ParameterError("X must be numbers of shape (m, d), one row for each record.")
         check_dimension(dimension, shape[1])
-        return RecordsHere(table, shape[1], Unread.of(shape[0], labels, None, User()))
+        return RecordsHere(
+            table, shape[1], Unread.of(shape[0], labels, None, User(), others={"X": X})
+        )
 
     @property
     def dimension(self) -> int:

@@ -1,7 +1,8 @@
-"""Rules of public numbers for each vector alone: a weight beside it, or its distance."""
+"""Rules that map each vector separately, by public numbers: clipping, and a weight next to it."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -53,26 +54,41 @@ class Weighted:
         weights = np.full((len(vectors), 1), self.weight)
         return np.hstack([clipped(vectors, self.bound), weights])
 
+    @property
+    def norm(self) -> float:
+        """The largest norm of a vector with its weight."""
+        return math.hypot(self.bound, self.weight)
+
 
 @dataclass(frozen=True, eq=False)
-class Beyond:
-    """The rule for the distance of each vector beyond a radius from a centre.
+class LeftOut:
+    """The rule for what clipping around a centre removes from each vector, with a public weight.
 
     Args:
-        centre: (d,) a public point.
-        radius: the distance from which on a vector counts.
+        centre: (d,) a public point of norm at most ``bound``.
+        radius: the largest distance from the centre that is not clipped.
+        bound: the largest norm of a vector.
+        weight: the weight.
 
-    >>> Beyond(np.zeros(2), 2.0)(np.array([[3.0, 4.0], [1.0, 0.0]])).tolist()
-    [[3.0], [0.0]]
+    Formal guarantee: a vector within the bound, less its clipped difference to the centre, lies on the
+    segment between the centre and the vector (or is the centre), so its norm is at most the bound.
+
+    >>> rule = LeftOut(np.zeros(2), 2.0, 9.0, 0.5)
+    >>> rule(np.array([[3.0, 4.0], [1.0, 0.0]])).round(1).tolist()
+    [[1.8, 2.4, 0.5], [0.0, 0.0, 0.5]]
     """
 
     centre: FloatArray
     radius: float
+    bound: float
+    weight: float
 
     def __call__(self, vectors: FloatArray) -> FloatArray:
-        """Return (blocks, 1) the excess of each; a distance that overflows counts as none."""
-        away = _distances(vectors, self.centre) - self.radius
-        return np.maximum(np.where(np.isfinite(away), away, 0.0), 0.0)[:, None]
+        """Return the vectors with their weights."""
+        with np.errstate(all="ignore"):
+            # An overflow depends on one user's vector; a warning would reveal it.
+            kept = clipped(finite(vectors - self.centre), self.radius)
+            return Weighted(self.bound, self.weight)(finite(vectors - kept))
 
 
 def _distances(vectors: FloatArray, centre: FloatArray) -> FloatArray:

@@ -212,11 +212,6 @@ class Charge:
         self._take(part)
         return permute_and_flip(scores, flip_scale(part, radius), source=self._source)
 
-    def secret(self) -> str:
-        """Return 64 random hexadecimal digits, on which nothing that is published depends."""
-        self._check_open()
-        return self._source.words(4).tobytes().hex()
-
     def lend(self, part: Event) -> Source:
         """Return the source of noise for a mechanism with its own draws.
 

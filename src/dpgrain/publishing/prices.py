@@ -160,7 +160,7 @@ class _Part:
     @property
     def has_curve(self) -> bool:
         """True if a curve says more than the closed forms."""
-        return any(_by_curve(loss) for loss in (self.loss, *self.loss.others))
+        return any(_by_curve(bound) for bound in self.loss.alternatives)
 
 
 def _one_of(event: Event) -> tuple[Event, int]:
@@ -169,13 +169,14 @@ def _one_of(event: Event) -> tuple[Event, int]:
     return (event, 1) if count == 1 else (replace(event, count=1), count)  # type: ignore[type-var]
 
 
-def _by_curve(loss: Loss) -> bool:
-    return bool(loss.pairs or loss.renyi) or loss.concentrated > 0
+def _by_curve(bound: Loss) -> bool:
+    """Return whether a bound has a part that is none of the three currencies."""
+    return bound != Loss(bound.mu, bound.pure, bound.leak, bound.rho)
 
 
 def _closed_prices(loss: Loss) -> Iterable[Price]:
     """Yield the prices by closed forms of each known bound on a loss."""
-    for bound in (loss, *loss.others):
+    for bound in loss.alternatives:
         if _by_curve(bound) or not math.isfinite(bound.pure):
             continue
         yield Price(mu=math.hypot(bound.mu, pure_mu(bound.pure)), leak=bound.leak)

@@ -202,11 +202,6 @@ class OfTable(Given):
         """No cells, named like their column."""
         return self._elements(self.form)
 
-    @property
-    def list_of_rows(self) -> bool:
-        """Whether features are a list of rows."""
-        return False
-
     def none(self, width: int | None) -> tuple[Any, Any]:  # noqa: ARG002 - the encoding says it
         """Return features and targets of none of the rows."""
         return self.form.features, self.form.target

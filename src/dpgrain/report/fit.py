@@ -268,7 +268,8 @@ def _settings(model: LinearModel) -> list[tuple[str, object]]:
     clip = f"{model.history_.clip:.4g}" + (f", {auto}" if ask.clipping == "auto" else "")
     per_user, algorithm = ask.elements_per_user, ask.algorithm
     bets = "coin betting, then full-matrix AdaGrad" if ask.warms_up else "coin betting"
-    solver = ask.recipe or (bets if algorithm == "auto" else algorithm)
+    loss = model.loss(getattr(model, "classes_", None))
+    solver = ask.recipe_for(loss.lipschitz) or (bets if algorithm == "auto" else algorithm)
     asked: list[tuple[str, object]] = [
         ("Model", _TITLES[type(model).__name__]),
         ("Target", getattr(model, "target_", "as passed")),

@@ -309,16 +309,7 @@ def as_histogram(
         measured.asked,
         noise,
         at_least=least,
-        **_copies(measured, sign * scale),
     )
-
-
-def _copies(measured: Measured, scale: float) -> dict[str, Any]:
-    """Return the place of a release among its copies, and its sums in steps; nothing without copies."""
-    chain = None if measured.chain is None else measured.chain.scaled(scale)
-    if chain is None or measured.steps is None:
-        return {}
-    return {"chain": chain, "steps": measured.steps[:, 0]}
 
 
 def checked_bounds(bounds: Any) -> tuple[float, float] | AutoRange:

@@ -6,7 +6,7 @@ import hashlib
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
@@ -27,7 +27,6 @@ from dpgrain._files import (
 from dpgrain._shown import ShownRelease
 from dpgrain._types import FloatArray, IntArray
 from dpgrain.errors import DataError, ParameterError
-from dpgrain.publishing.coarser import Chain
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.statistics.asked import Asked
 from dpgrain.statistics.consistent import consistent, reconcile
@@ -44,6 +43,8 @@ if TYPE_CHECKING:
 _FORMATS = (".parquet", ".csv", ".json")
 # Other modules define these kinds of release, and are imported when such a file is read.
 _ELSEWHERE = {"Holdings": "dpgrain.statistics.holdings"}
+# Facts and columns in files of 0.1 that releases no longer have.
+_FORMER = ("chain", "steps", "up_to")
 _METADATA = b"dpgrain"
 # Endings of files that a saved release is none of.
 _NOT_SAVED = (".csv", ".json", ".xlsx", ".html", ".pdf")
@@ -288,10 +289,6 @@ class Release(ShownRelease, ABC):
         """Return the other fields from which the release is made again, but guarantee and request."""
         return {}
 
-    def _hashed(self) -> dict[str, Any]:
-        """Return what the hash is of, besides columns, guarantee and request."""
-        return self._about()
-
     def save(self, path: str | Path) -> Path:
         """Save the release with its guarantee, as Parquet that any reader can open.
 
@@ -341,14 +338,12 @@ class Release(ShownRelease, ABC):
             if about["kind"] in _ELSEWHERE:
                 import_module(_ELSEWHERE[about["kind"]])
             made: Any = Release._kinds[about["kind"]]
-            own = about["about"]
-            if "chain" in own:
-                own["chain"] = _fields.read(Chain, own["chain"], "a chain of copies")
-            stored = about["fields"]
+            own, stored = about["about"], about["fields"]
             if isinstance(stored, list):
-                # Files of 0.1 name columns as fields, and may have one that releases no longer have.
-                known = {field.name for field in fields(made)}
-                stored = {name: name for name in stored if name in known}
+                stored = {name: name for name in stored}
+            for name in _FORMER:
+                own.pop(name, None)
+                stored.pop(name, None)
             release = made(
                 groups=Groups(tuple(about["keys"]), tuple(keys), table.num_rows),
                 guarantee=Guarantee.from_dict(about["guarantee"]),
@@ -372,7 +367,7 @@ class Release(ShownRelease, ABC):
             "kind": type(self).__name__,
             "promise": self.guarantee.hash,
             "facts": self.asked.to_dict(),
-            "about": self._hashed(),
+            "about": self._about(),
             "keys": list(self.groups.names),
             "groups": [column.to_pylist() for column in self.groups.columns],
             "fields": list(self._columns()),
@@ -426,8 +421,6 @@ class Histogram(Release):
         at_least: (V,) the totals before clipping are no less, each with 95% confidence, whatever the
             data; NaN where values may be below 0. None where clipping takes nothing. It rests on the
             noisy sums as they came out, so that no post-processing changes it.
-        chain: the place among coarser copies, with the secret of these; None where there are none.
-        steps: (V,) the noisy sums as whole numbers, of which copies are made; None without copies.
 
     >>> from dpgrain import User, histogram, read
     >>> rows = pa.table({"who": list(range(900)), "page": ["jobs"] * 600 + ["news"] * 300})
@@ -449,8 +442,6 @@ class Histogram(Release):
     noise: str = "gaussian"
     nonnegative: bool = False
     at_least: FloatArray | None = None
-    chain: Chain | None = field(default=None, repr=False)
-    steps: IntArray | None = field(default=None, repr=False)
 
     @property
     def low(self) -> FloatArray:
@@ -471,17 +462,10 @@ class Histogram(Release):
 
     def _columns(self) -> dict[str, FloatArray]:
         own = {"estimate": self.estimate, "std_error": self.std_error, "clip": self.clip}
-        # As numbers of floating point they may have lost their last digits.
-        steps: dict[str, Any] = {} if self.steps is None else {"steps": self.steps}
-        return {**own, **self.more, **steps}
+        return {**own, **self.more}
 
     def _about(self) -> dict[str, Any]:
-        chain = {} if self.chain is None else {"chain": asdict(self.chain)}
-        return {"noise": self.noise, "nonnegative": self.nonnegative, **chain}
-
-    def _hashed(self) -> dict[str, Any]:
-        mark = {} if self.chain is None else {"chain": self.chain.mark}
-        return {"noise": self.noise, "nonnegative": self.nonnegative, **mark}
+        return {"noise": self.noise, "nonnegative": self.nonnegative}
 
     def _people(self) -> FloatArray | None:
         """Return the noisy counts, where they are of people."""
@@ -489,78 +473,12 @@ class Histogram(Release):
         # Numbers that are set to 0 are below any limit, as they were; other processing moves them.
         return self.estimate if of_people and not self.asked.processed else None
 
-    def _taken(self, places: IntArray) -> Self:
-        """Return the release of the groups at some places; it has no copies."""
-        # Copies add noise to all groups, in their order.
-        return replace(super()._taken(places), chain=None, steps=None)
-
-    def coarser(self, epsilon: float) -> Self:
-        """Return a copy with more noise, for those who are trusted less: free of charge.
-
-        Args:
-            epsilon: the largest ε of the copy, at the δ of this release, chosen without a look at its
-                numbers. There are copies at noise that grows by 1% from one to the next.
-
-        Returns:
-            The finest copy within ε, with intervals and a guarantee of its own. It is the same whenever
-            it is made, of this release or of a finer copy, as long as these were kept by :meth:`save`.
-
-        Raises:
-            ParameterError: if ε is above that of this release or below that of the coarsest copy, or
-                this release has no copies: it has them where Gaussian noise is all that it took, for
-                public groups, bounds and ``clip=``, and before any post-processing.
-
-        Formal guarantee: (ε, δ)-DP for whoever holds this copy and coarser ones alone, as long as
-        files, hashes and guarantees of finer ones are kept; whoever holds several learns no more than
-        from the finest of them. Source: docs/theory, "Coarser copies".
-
-        >>> from dpgrain import User, count, read
-        >>> table = read(pa.table({"who": list(range(900))}), user="who")
-        >>> fine = count(
-        ...     table, clip=1, noise="gaussian", unit=User(), epsilon=2.0, delta=1e-6)
-        >>> coarse = fine.coarser(0.5)
-        >>> 0.495 < coarse.guarantee.epsilon() <= 0.5
-        True
-        >>> fine.coarser(1.0).coarser(0.5).value == coarse.value
-        True
-        """
-        if self.chain is None or self.steps is None:
-            raise ParameterError(
-                "coarser() needs a sum with noise='gaussian', a public domain=, and clip= and bounds= "
-                "that are stated; and it comes before any post-processing."
-            )
-        rung = self.chain.reached(self.guarantee, epsilon, self.asked.epsilon or 0.0)
-        return self if rung == self.chain.rung else self._copied(self.chain, self.steps, rung)
-
-    def _copied(self, chain: Chain, steps: IntArray, rung: int) -> Self:
-        """Return a coarser copy, of which all between add to the noise."""
-        guarantee = chain.promised(self.guarantee, rung)
-        while chain.rung < rung:
-            # Modulo 2^64, as sums are: post-processing of adding without bound.
-            steps = steps + chain.noise(len(steps))
-            chain = chain.coarser()
-        estimate = np.asarray(steps * chain.step, np.float64)
-        error = np.full(len(steps), chain.std_error)
-        limited = self.at_least is not None
-        return replace(
-            self,
-            estimate=estimate,
-            std_error=error,
-            guarantee=guarantee,
-            asked=replace(self.asked, epsilon=guarantee.epsilon()),
-            at_least=_at_least_of(self, estimate, error) if limited else None,
-            chain=chain,
-            steps=steps,
-        )
-
     def without_negatives(self) -> Self:
         """Return the same release with negative estimates set to 0: post-processing, free of charge."""
         return replace(
             self,
             estimate=np.maximum(self.estimate, 0.0),
             nonnegative=True,
-            chain=None,
-            steps=None,
         )
 
     def shrunk(self, prior: ArrayLike | None = None) -> Self:
@@ -608,9 +526,8 @@ class Histogram(Release):
             guarantee of both releases together: no more is spent, but each now says something of both.
 
         Raises:
-            ParameterError: if the keys do not fit, a group is missing, one is a coarser copy, the two
-                are of different statistics or one and the same, or their guarantees are for different
-                units.
+            ParameterError: if the keys do not fit, a group is missing, the two are of different
+                statistics or one and the same, or their guarantees are for different units.
         """
         if not isinstance(totals, Histogram) or _measured(totals) != _measured(self):
             raise ParameterError(
@@ -620,11 +537,6 @@ class Histogram(Release):
         if totals.hash == self.hash:
             raise ParameterError(
                 "totals must be another release, not this one: its noise would be counted twice."
-            )
-        if any(one.chain is not None and one.chain.rung for one in (self, totals)):
-            raise ParameterError(
-                "reconciled() takes releases with noise of their own, and not coarser copies: "
-                "reconcile the finer ones."
             )
         both = self.guarantee + totals.guarantee
         group = self.groups.codes_in(totals.groups)
@@ -648,8 +560,6 @@ class Histogram(Release):
             estimate=estimate,
             std_error=std_error,
             nonnegative=nonnegative,
-            chain=None,
-            steps=None,
             asked=replace(self.asked, processed=(*self.asked.processed, *how)),
         )
 

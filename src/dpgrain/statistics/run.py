@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpgrain._progress import Progress
 from dpgrain._types import BoolArray, FloatArray, IntArray
@@ -16,7 +15,6 @@ from dpgrain.accounting import AdaptiveSelection, Selection
 from dpgrain.accounting.events.noise import Additive
 from dpgrain.noise import RandomState
 from dpgrain.publishing import Charge, Planned, Promise, Query
-from dpgrain.publishing.coarser import Chain
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.query import Made
 from dpgrain.statistics.asked import Asked
@@ -77,8 +75,6 @@ class Measured:
         everyone: the public number of people, where those without records count 0; else None.
         seen: False where a range was to be found and no number stood out from the noise, so that sums
             over the widest range say nothing.
-        chain: the place of the sums among their coarser copies; None where they have none.
-        steps: (V, C) the noisy sums in steps of the grid.
     """
 
     groups: Groups
@@ -91,8 +87,6 @@ class Measured:
     chosen: ChosenBounds | None = None
     everyone: int | None = None
     seen: bool = True
-    chain: Chain | None = None
-    steps: NDArray[np.int64] | None = None
 
     def cautioned(self, coordinates: int) -> Asked:
         """The request, with a caution where next to no numbers were seen.
@@ -217,13 +211,6 @@ def noisy_sums(request: Request, charge: Charge, progress: bool | None) -> Measu
         row = known.cell_rows(clip.size)
         # Modulo 2^64, as the sums are: post-processing of adding without bound.
         sums = charge.noisy(plan.sums, sums, np.repeat(grid.radius[row], sums.shape[1]))
-        chain = Chain.of(
-            plan.sums,
-            charge.guarantee.event,
-            float(grid.radius.max(initial=0.0)),
-            float(grid.step.max(initial=0.0)),
-            charge.secret,
-        )
     learned = _left_out(chosen, request, known.cell_sizes)
     if result is not None and result.seen and not result.everything:
         learned.update(found=result.bounds, beyond=result.beyond)
@@ -241,8 +228,6 @@ def noisy_sums(request: Request, charge: Charge, progress: bool | None) -> Measu
         None if chosen is None else chosen.take(row),
         request.everyone,
         result is None or result.seen,
-        chain,
-        sums,
     )
 
 

@@ -408,7 +408,7 @@ def _own_bounds(
     if not keys:
         raise ParameterError("clip must be one bound where there is one group.", name="clip")
     by_key = {
-        table.rows.stated(label, keys[0], "clip names"): clip_rule(bound)
+        table.rows.key_of(label, keys[0], "clip names"): clip_rule(bound)
         for label, bound in stated.items()
     }
     bounds = [by_key.pop(item, None) for item in domain.groups().columns[0].to_pylist()]

@@ -15,6 +15,7 @@ import pyarrow as pa
 from dpgrain import _validate
 from dpgrain._arrow import numbers, texts
 from dpgrain.errors import ParameterError
+from dpgrain.inputs.long_labels import label_of
 from dpgrain.partitions import period_of
 from dpgrain.regions import Region, Span
 from dpgrain.tables.blocks import Blocks
@@ -169,7 +170,11 @@ def _few(table: Rows, key: str) -> pa.Array | None:
     """Return the values of a column that an expression makes, where these are public and few."""
     made = table.derived.get(key)
     values = None if made is None else values_of(made, table.scope)
-    return _column(list(values), table, key) if values else None
+    if not values:
+        return None
+    # These are values of rows, which a row's own label follows from.
+    labels = [label_of(value) if isinstance(value, str) else value for value in values]
+    return _column(list(dict.fromkeys(labels)), table, key)
 
 
 def values_of(made: Derived, region: Region) -> tuple[Any, ...] | None:
@@ -258,7 +263,7 @@ def _typed(values: list[Any], table: Rows, key: str) -> pa.Array:
                 )
             if isinstance(value, list | tuple | dict | set | np.ndarray):
                 raise ParameterError("domain must hold integers or text, nothing nested.")
-        values = [table.stated(value, key, "domain holds") for value in values]
+        values = [table.key_of(value, key, "domain holds") for value in values]
     try:
         return numbers(np.array(values, dtype=np.int64)) if integers else texts(values)
     except (OverflowError, UnicodeEncodeError, pa.ArrowException):

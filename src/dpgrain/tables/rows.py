@@ -13,12 +13,14 @@ import pyarrow as pa
 from dpgrain import _validate
 from dpgrain.errors import ParameterError, SchemaError
 from dpgrain.inputs.labels import exact, whole, written
+from dpgrain.inputs.long_labels import any_long, label_of_stated
 from dpgrain.provenance import Provenance, checked
 from dpgrain.regions import EVERYTHING, Region
 from dpgrain.tables.elements import NAMED, Elements, as_elements
 from dpgrain.tables.engines.column_types import (
     DAY,
     INTEGERS,
+    LABEL,
     MOMENT,
     TEXT,
     TIMES,
@@ -90,6 +92,8 @@ class Rows:
         derived: the columns that were added by :meth:`derive`.
         filters: the conditions of :meth:`filter`.
         provenance: where the rows come from, which every guarantee says.
+        labels: the columns whose texts were read as labels before: where a row is made of several
+            rows, or was joined, long texts have been replaced.
     """
 
     source: Source
@@ -103,6 +107,7 @@ class Rows:
     derived: Mapping[str, Derived] = field(default_factory=dict)
     filters: tuple[str, ...] = ()
     provenance: Provenance = "as given"
+    labels: frozenset[str] = frozenset()
 
     def with_cells(self, name: str, of: str, by: Any) -> Self:
         """Return the same table with a column of cells: a public function of another column.
@@ -430,6 +435,10 @@ class Rows:
         read = self.read_as(column)
         return read if read != self.schema[column] else ""
 
+    def keyed_as(self, column: str) -> str:
+        """Return the type that a column is read as where it names things, for the SQL of keys."""
+        return LABEL if column in self.labels else self.schema[column]
+
     def is_integer(self, column: str) -> bool:
         """Return whether keys of this column are integers; otherwise they are text."""
         return self.schema[column] in INTEGERS
@@ -443,7 +452,7 @@ class Rows:
         return column in self.cells and self.cells[column].elements.missing == "drop"
 
     def stated(self, label: Any, column: str, role: str) -> int | str:
-        """Return the key of a column that a public label is (the rule: :mod:`dpgrain.inputs.labels`).
+        """Return the value of a column that a public label is (the rule: :mod:`dpgrain.inputs.labels`).
 
         Args:
             label: an item that a domain or partition names.
@@ -475,7 +484,9 @@ class Rows:
         kinds = set(map(type, labels))
         if self.is_integer(column):
             return kinds == {int} and _fit_a_column(labels)
-        return kinds == {str} and _form_of(self.schema[column]) is None
+        if kinds != {str} or _form_of(self.schema[column]) is not None:
+            return False
+        return column in self.cells or not any_long(labels)
 
     def keys_of(self, labels: list[Any], column: str, role: str) -> list[Any]:
         """Return the keys of a column that public labels are, by :meth:`stated`, in their order.
@@ -484,7 +495,23 @@ class Rows:
         """
         if self.are_keys(labels, column):
             return labels
-        return [self.stated(label, column, role) for label in labels]
+        return [self.key_of(label, column, role) for label in labels]
+
+    def key_of(self, label: Any, column: str, role: str) -> int | str:
+        """Return the key of a column that a public label is: of a long text, the text's own label.
+
+        Args:
+            label: an item that a domain or partition names.
+            column: the column, whose type says what its keys are.
+            role: the words for where the label is from, in messages: "domain holds".
+
+        Raises:
+            ParameterError: if no key of the column can be the label.
+        """
+        result = self.stated(label, column, role)
+        if isinstance(result, int) or column in self.cells:
+            return result
+        return label_of_stated(result)
 
     def require_key(self, column: str, role: str) -> None:
         """Raise unless the column can name things: integers and what has one text for each value do.

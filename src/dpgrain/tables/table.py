@@ -122,7 +122,7 @@ class UserTable(Rows):
         """
         made = PerUser.of(self, by, numbers)
         parts: dict[str, Any] = {"cells": {}, "days": {}, "derived": {}, "filters": ()}
-        return self.made(source=made, schema=made.columns(), **parts)
+        return self.made(source=made, schema=made.columns(), labels=made.labels, **parts)
 
     def join_public(self, public: Any, /, on: str | tuple[str, str]) -> UserTable:
         """Return the same table with the columns of a public table, each row's found by a key.
@@ -213,6 +213,7 @@ class UserTable(Rows):
             "days": {},
             "derived": {**self.derived, **taken},
             "filters": (),
+            "labels": self.labels | made.labels,
         }
         joined = self.made(source=made, **parts)
         return replace(joined, provenance=together(joined.provenance, others.provenance))

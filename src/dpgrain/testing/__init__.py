@@ -1,4 +1,4 @@
-"""Contracts for the tests of implementations from elsewhere, and their parts."""
+"""Conformance suites that implementations of other packages inherit in their tests."""
 
 from __future__ import annotations
 
@@ -7,21 +7,17 @@ from typing import TYPE_CHECKING
 from dpgrain._later import face
 
 if TYPE_CHECKING:
-    from dpgrain.testing import odd
     from dpgrain.testing.engine import EngineContract
     from dpgrain.testing.mean import MeanContract
-    from dpgrain.testing.products import covering
     from dpgrain.testing.statistic import StatisticContract
 
-__all__ = ["EngineContract", "MeanContract", "StatisticContract", "covering", "odd"]
+__all__ = ["EngineContract", "MeanContract", "StatisticContract"]
 
 face(
     __name__,
     {
         "dpgrain.testing.engine": ("EngineContract",),
         "dpgrain.testing.mean": ("MeanContract",),
-        "dpgrain.testing.products": ("covering",),
         "dpgrain.testing.statistic": ("StatisticContract",),
     },
-    modules=("odd",),
 )

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from dpgrain._types import IntArray
 from dpgrain.errors import ParameterError
+from dpgrain.inputs.long_labels import label_of
 from dpgrain.statistics import (
     count,
     distribution,
@@ -227,6 +228,28 @@ class EngineContract:
                 expected = {group for _, group in _held(rows, keys, value)}
                 assert len(result) == len(set(result)), keys
                 assert set(result) == expected, (keys, value)
+
+    def test_long_texts_have_the_labels_of_the_definition(self) -> None:
+        """Also one that looks like the label of another; a text beyond the longest is missing."""
+        long = "é\U0001f600" * 200
+        texts = ["a", "x" * 256, "x" * 257, long, long[:-1], label_of(long), "x" * 65_537]
+        rows = [
+            Row(user, text, 0, None, 1.0)
+            for user in range(self.users)
+            for text in texts[user % len(texts) :]
+        ]
+        held = list(map(label_of, texts[:-1]))
+        with self.table(rows).open_engine() as engine:
+            assert sorted(rows_of(engine.distinct(("item",)))) == sorted(zip(held))
+        for domain in (texts[1:5], held[1:5]):
+            mine, other = (
+                histogram(table, "item", unit=User(), domain=domain, clip=2.0, **PROMISE)
+                for table in (self.table(rows), self.table(rows, engine=self.reference))
+            )
+            assert rows_of(mine.groups) == rows_of(other.groups)
+            assert sorted(rows_of(mine.groups)) == sorted(zip(held[1:5]))
+            assert np.array_equal(mine.estimate, other.estimate)
+            assert (mine.estimate > 0).all()
 
     def test_the_extent_of_whole_numbers(self) -> None:
         """All rows count, also those without a user or without a value."""

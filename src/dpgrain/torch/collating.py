@@ -157,6 +157,17 @@ class Collating:
         length = self.most if self.fixed else None
         return together(rows, self.padding, labels=self.labels, length=length)
 
+    def padded(self, records: list[Any]) -> dict[str, Any]:
+        """Return a batch of public records; those that the collator cannot stack are padded.
+
+        Args:
+            records: the records, none of which is replaced by a blank one.
+        """
+        try:
+            return dict(self.collator(records))
+        except (ValueError, RuntimeError):
+            return self.together([self._collated(record) for record in records])
+
     def _row(self, record: Any) -> _Row | None:
         """Return the row of a record; None of one that is blank."""
         if record is UNREADABLE:

@@ -48,8 +48,10 @@ class PrivacyEngine:
         ParameterError: if the unit or the relation is none.
 
     Formal guarantee: that of :attr:`guarantee`, for any records, if the loss of the training loop is a
-    mean or a sum over records of what depends on each record alone, and no record makes reading it,
-    the network or the loss fail. Source: element-level paper, Algorithm 1 and (15), with pairs drawn
+    mean or a sum over records of what depends on each record alone, no record makes reading it, the
+    network or the loss fail, and no decision of the loop follows from outputs or losses, which have no
+    noise: learning rates, the number of steps and what is published are fixed or follow from published
+    numbers. Source: element-level paper, Algorithm 1 and (15), with pairs drawn
     instead of users; docs/theory, "Gradient steps of networks".
 
     >>> import torch
@@ -156,7 +158,8 @@ class PrivacyEngine:
             records_apart: types of layers of one's own that take one tensor and treat records apart.
             example: what the module is called with for a few made-up records: a tensor, a tuple, or a
                 dictionary of named inputs. On these it is tried, before anything is charged, on whether
-                it mixes records; without them, on random numbers in the shapes of the first batch.
+                it mixes records and whether their gradients can be clipped; without them, on random
+                numbers in the shapes of the first batch, after the charge.
             collate_fn: makes a batch of a list of records, a row of each from this record alone, in
                 their order, which the guarantee then rests on; PyTorch's by default.
 
@@ -167,8 +170,8 @@ class PrivacyEngine:
 
         Raises:
             ParameterError: if a parameter is out of range, users are left out where more than records
-                is protected, a layer mixes records or is not known, or the open budget does not hold
-                the run; nothing is charged then.
+                is protected, a layer mixes records or is not known, the optimizer fails in a step of
+                made-up blocks, or the open budget does not hold the run; nothing is charged then.
         """
         self.check_new()
         unit = unit_of(self._unit, users)

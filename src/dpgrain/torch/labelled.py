@@ -8,6 +8,7 @@ from typing import Any
 
 from dpgrain.errors import ParameterError
 from dpgrain.torch import losses
+from dpgrain.torch.experts import check_router_loss
 from dpgrain.torch.outputs import LEFT_OUT
 
 # The loss of models, by the end of the name of their class.
@@ -58,7 +59,7 @@ def apart(model: Any, keywords: Mapping[str, Any]) -> tuple[dict[str, Any], Any]
         keywords: its named inputs. How many tokens a batch has is never passed on.
 
     Raises:
-        ParameterError: as in :func:`decoder_inputs`.
+        ParameterError: as in :func:`decoder_inputs`, or if the model adds a loss of its router.
 
     Labels of a model of whose class no loss is known stay: it makes one number of them, from which no
     backward pass may start.
@@ -67,6 +68,7 @@ def apart(model: Any, keywords: Mapping[str, Any]) -> tuple[dict[str, Any], Any]
     labels, loss = given.get("labels"), loss_of(model)
     if labels is None or loss is None:
         return given, None
+    check_router_loss(model, given)
     del given["labels"]
     given.pop("num_items_in_batch", None)
     if loss is losses.seq2seq and given.get("decoder_input_ids") is None:

@@ -21,19 +21,19 @@ nn, functional = torch.nn, torch.nn.functional
 Rule: TypeAlias = Callable[[Any, Any, Any, Layout], Mapping[str, Use]]
 
 _APART = (
-    "which mixes records, so that one record's gradient would depend on other people's; use GroupNorm "
-    "or LayerNorm"
+    "which mixes records in training mode, so that one record's gradient would depend on other "
+    "people's; use GroupNorm or LayerNorm, or freeze its statistics: call eval() of this layer after "
+    "train() of the module"
 )
+# In evaluation mode these normalize by statistics that are fixed.
+_BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 _BY_MAPS = (
     "whose weights are not those of Linear layers; dpgrain.torch.through_linear_maps(module) puts a "
     "layer with the same parameters in its place"
 )
 #: Layers that are refused by name, and why.
 REFUSED: Mapping[type, str] = {
-    nn.BatchNorm1d: _APART,
-    nn.BatchNorm2d: _APART,
-    nn.BatchNorm3d: _APART,
-    nn.SyncBatchNorm: _APART,
+    **dict.fromkeys(_BATCH_NORMS, _APART),
     nn.MultiheadAttention: _BY_MAPS,
     nn.RNN: _BY_MAPS,
     nn.LSTM: _BY_MAPS,
@@ -140,6 +140,12 @@ def _over_channels(b: Any, normal: Any, layout: Layout) -> Mapping[str, Use]:
 def _group_norm(layer: Any, x: Any, b: Any, layout: Layout) -> Mapping[str, Use]:
     """Return the uses of a normalisation of groups of channels."""
     return _over_channels(b, functional.group_norm(x, layer.num_groups, eps=layer.eps), layout)
+
+
+def _frozen_norm(layer: Any, x: Any, b: Any, layout: Layout) -> Mapping[str, Use]:
+    """Return the uses of a normalisation by fixed statistics."""
+    normal = functional.batch_norm(x, layer.running_mean, layer.running_var, eps=layer.eps)
+    return _over_channels(b, normal, layout)
 
 
 def _instance_norm(layer: Any, x: Any, b: Any, layout: Layout) -> Mapping[str, Use]:
@@ -319,6 +325,8 @@ def rule_of(layer: Any, apart: tuple[type, ...]) -> Rule | None:
     kind = type(layer)
     if isinstance(layer, apart):
         return by_record
+    if is_frozen_norm(layer):
+        return _frozen_norm if own_parameters(layer) else None
     for refused, why in REFUSED.items():
         if isinstance(layer, refused):
             raise ParameterError(f"module must not hold {kind.__name__}, {why}.", name="module")
@@ -348,6 +356,18 @@ def within_table(layer: Any, places: Any) -> Any:
     return torch.where((places < 0) | (places >= layer.num_embeddings), fill, places)
 
 
+def is_frozen_norm(layer: Any) -> bool:
+    """Return whether a layer is a batch norm in evaluation mode, with statistics of its own.
+
+    Args:
+        layer: the layer.
+
+    >>> is_frozen_norm(nn.BatchNorm1d(3)), is_frozen_norm(nn.BatchNorm1d(3).eval())
+    (False, True)
+    """
+    return type(layer) in _BATCH_NORMS and not layer.training and layer.running_mean is not None
+
+
 def own_parameters(layer: Any) -> dict[str, Any]:
     """Return the trained parameters that a layer holds itself, by name.
 
@@ -360,9 +380,25 @@ def own_parameters(layer: Any) -> dict[str, Any]:
     return {name: p for name, p in layer.named_parameters(recurse=False) if p.requires_grad}
 
 
+def _is_compiled(layer: Any) -> bool:
+    """Return whether ``torch.compile`` has made a layer, its call or its forward function."""
+    return (
+        type(layer).__name__ == "OptimizedModule"
+        or getattr(layer, "_compiled_call_impl", None) is not None
+        or hasattr(layer.forward, "_torchdynamo_orig_callable")
+    )
+
+
 def _check_options(layer: Any) -> None:
     """Refuse options with which a layer keeps or shares what it saw of records."""
     kind = type(layer).__name__
+    if _is_compiled(layer):
+        raise ParameterError(
+            f"module must not be compiled before make_private, because gradients of records are "
+            f"recorded as layers are called, and compiled code does not call {kind} as a layer; pass "
+            "the module without torch.compile.",
+            name="module",
+        )
     if getattr(layer, "track_running_stats", False):
         raise ParameterError(
             f"module must hold {kind} with track_running_stats=False: running statistics keep what "

@@ -21,7 +21,7 @@ class PrivateOptimizer(torch.optim.Optimizer):
         ParameterError: if it is no run.
 
     Learning rates, momentum and weight decay are those of the caller's optimizer, and schedulers take
-    this one in its place.
+    this one in its place. A scheduler must not follow a training loss, which has no noise.
 
     >>> from dpgrain.torch import PrivacyEngine
     >>> data = torch.utils.data.TensorDataset(torch.ones(60, 3), torch.ones(60, 1))

@@ -9,6 +9,7 @@ there. A gradient that reaches a layer in any other way is refused where it arri
 from __future__ import annotations
 
 import copy
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
@@ -19,6 +20,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from dpgrain.errors import ParameterError
 from dpgrain.torch.library import torch
 from dpgrain.torch.precision import half_mean, is_half
+from dpgrain.torch.schedules import READS, check_reader
 from dpgrain.torch.shared import Copies, plain
 
 functional = torch.nn.functional
@@ -171,8 +173,8 @@ class Output(torch.Tensor):
         """Call a function of PyTorch, and say what its result is made of.
 
         Raises:
-            ParameterError: if the function changes an output, or its gradients, in place; or if it is
-                a backward pass from what no backward pass may start from.
+            ParameterError: if the function changes an output, or its gradients, in place; if it is a
+                backward pass from what no backward pass may start from; or if a scheduler reads it.
         """
         kwargs = {} if kwargs is None else kwargs
         if func is torch.Tensor.backward:
@@ -181,6 +183,8 @@ class Output(torch.Tensor):
             # Layers may be called again in it, with tensors of which something is known.
             of.backward(total)
             return None
+        if _name(func) in READS:
+            check_reader(sys._getframe(1))
         with torch._C.DisableTorchFunctionSubclass():
             _check_reads(func, args, kwargs)
             origins = [_origin_of(t) for t in _tensors(args, kwargs) if isinstance(t, Output)]
@@ -191,7 +195,7 @@ class Output(torch.Tensor):
                 try:
                     return RULES[func](of, func, args, kwargs)
                 except _MixesError as error:
-                    why = f"{_name(func)}() {error}"
+                    why = f"{_spoken(func)} {error}"
             return _everywhere(func(*args, **kwargs), lambda t: of.output(t, "neither", why))
 
 
@@ -224,7 +228,7 @@ def _unknown(func: Any, origins: list[Origin]) -> str:
             return origin.why
     if any(origin.of is not origins[0].of for origin in origins):
         return "outputs of several batches are put together"
-    return "" if func in RULES else f"{_name(func)}() is not known to keep records apart"
+    return "" if func in RULES else f"{_spoken(func)} is not known to keep records apart"
 
 
 def _start_of(
@@ -361,6 +365,13 @@ def _shape(tensor: Any) -> str:
 
 def _name(func: Any) -> str:
     return str(getattr(func, "__name__", func))
+
+
+def _spoken(func: Any) -> str:
+    """Return the name of a function of PyTorch, or of an attribute, as it is written in a loop."""
+    if _name(func) == "__get__":
+        return f".{func.__self__.__name__}"
+    return f"{_name(func)}()"
 
 
 def _check_reads(func: Any, args: Any, kwargs: Mapping[str, Any]) -> None:
@@ -513,6 +524,13 @@ def _turned(of: Pass, func: Any, args: Any, kwargs: Any) -> Any:
     return of.output(result, "rows")
 
 
+def _swapped(of: Pass, func: Any, args: Any, kwargs: Any) -> Any:
+    """Swap the last two dimensions, of which none is that of records."""
+    if _first(args).dim() < 3:
+        raise _MixesError("moves the dimension of records")
+    return of.output(func(*args, **kwargs), "rows")
+
+
 def _picked(of: Pass, func: Any, args: Any, kwargs: Any) -> Any:
     """Take entries of each record by whole numbers and slices."""
     x, index = _first(args), args[1]
@@ -623,6 +641,7 @@ _RULES_BY_NAME: Mapping[str, Rule] = {
     **dict.fromkeys(("view", "reshape", "flatten", "unflatten", "unsqueeze"), _reshaped),
     "squeeze": _squeezed,
     **dict.fromkeys(("transpose", "swapaxes", "permute"), _turned),
+    **dict.fromkeys(("mT", "mH"), _swapped),
     "__getitem__": _picked,
     "gather": _gathered,
     **dict.fromkeys(_LOSSES.split(), _loss),
@@ -632,6 +651,10 @@ _RULES_BY_NAME: Mapping[str, Rule] = {
 
 def _functions(name: str, rule: Rule) -> Iterator[Any]:
     """Yield the functions of a name: operators of tensors, losses, and others in all places."""
+    if rule is _swapped:
+        # It is an attribute, which PyTorch reads by this function.
+        yield getattr(torch.Tensor, name).__get__
+        return
     if rule not in (_loss, _loss_of_classes):
         yield getattr(torch.Tensor, name, None)
     if not name.startswith("__"):

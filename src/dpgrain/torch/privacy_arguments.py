@@ -48,10 +48,11 @@ class PrivacyArguments:
         pad_to_max_length: True pads all records to this length, for models that make something else of
             a record that is padded.
         eval_is_public: True states that the records on which the model is evaluated are public, or of
-            people who are not in the data set. Nothing is evaluated otherwise.
+            people who are not in the data set. Nothing is evaluated otherwise. Rows of the data set are
+            rejected if they were selected, shuffled or wrapped; copies of them are not recognized.
         example: what the model is called with for a few made-up records, a dictionary of tensors, on
-            which it is tried before anything is charged; by default it is tried on random numbers in
-            the shapes of the first batch.
+            which it is tried before anything is charged; by default made-up texts if the model reads
+            them, and otherwise random numbers in the shapes of the first batch, after the charge.
         random_state: a seed for tests and research, which makes the run not private.
 
     Raises:

@@ -26,7 +26,14 @@ from torch.utils._pytree import (
 from dpgrain._wording import shorten
 from dpgrain.errors import ParameterError
 from dpgrain.torch import labelled
-from dpgrain.torch.layers import TAKE_HALVES, Rule, own_parameters, rule_of, within_table
+from dpgrain.torch.layers import (
+    TAKE_HALVES,
+    Rule,
+    is_frozen_norm,
+    own_parameters,
+    rule_of,
+    within_table,
+)
 from dpgrain.torch.layout import Layout
 from dpgrain.torch.library import torch
 from dpgrain.torch.outputs import Pass, Reduction, alone, is_rows, mapped
@@ -244,6 +251,7 @@ class Recorder:
         self._kept: Mapping[tuple[str, str], Any] = {}
         self._compared: set[bool] = set()
         found = list(_parts("", module, apart))
+        self._frozen_norms = _frozen_norms(module)
         self._layers = {layer: (name, rule) for name, layer, rule in found if rule is not None}
         self._owners = [Owner(name, layer) for name, layer, rule in found if rule is None]
         # The module itself is in its forward function already when hooks put copies into it.
@@ -282,6 +290,8 @@ class Recorder:
                 self._hooks.append(seen)
         for layer, (name, rule) in self._layers.items():
             self._hooks += self._hooks_of(layer, name, rule)
+        # A part of the module may be called by itself.
+        self._hooks += [n.register_forward_pre_hook(_Hook(_freeze)) for n in self._frozen_norms]
         self._hooks.append(module.register_forward_hook(_Hook(self._leave), always_call=True))
 
     def remove(self) -> None:
@@ -309,6 +319,52 @@ class Recorder:
         self._example = inputs, records
         self._tried = structure_of(self.module, inputs)
 
+    def try_like(self, inputs: Any, records: int) -> Any:
+        """Try the module on records of random numbers, and return these.
+
+        Args:
+            inputs: records in the shapes of those of a batch.
+            records: the number of records.
+
+        Raises:
+            ParameterError: if it mixes records, or fails on them.
+        """
+        self._given = self._with_rows(inputs, records)
+        made = self._try_on_shapes(inputs, records)
+        self._tried = structure_of(self.module, inputs)
+        return made
+
+    def rehearsed(self, inputs: Any, records: int) -> tuple[Uses, Layout]:
+        """Return what made-up records add to each parameter, recorded as those of a batch are.
+
+        Args:
+            inputs: what the module is called with: positional inputs, and named ones.
+            records: the number of records.
+
+        Raises:
+            ParameterError: if a pass over a batch would fail.
+        """
+        layout = Layout((1,) * records)
+        modes = {part: part.training for part in self.module.modules()}
+        gradients = [(p, p.grad) for p in self.module.parameters()]
+        begin, self.begin = self.begin, lambda: layout
+        given, keywords = inputs
+        try:
+            with randomness_from(0), torch.enable_grad():
+                self.module.training = True
+                out = self.module(*given, **keywords)
+                self._pass.backward(probe_of(rows_of(mapped(_as_tensor, out), records)))
+            return self.uses, layout
+        finally:
+            self.begin = begin
+            self.clear()
+            # Contents are compared again in the first pass over a batch.
+            self._compared.discard(False)
+            for part, mode in modes.items():
+                part.training = mode
+            for parameter, gradient in gradients:
+                parameter.grad = gradient
+
     def _try_again(self, inputs: Any, rows: int) -> None:
         """Try the module before its first batch, and before each one for which it was changed."""
         if self._tried is not None and structure_of(self.module, inputs) == self._tried:
@@ -321,8 +377,11 @@ class Recorder:
             self._try_on_shapes(inputs, rows)
         self._tried = structure_of(self.module, inputs)
 
-    def _try_on_shapes(self, inputs: Any, rows: int) -> None:
-        """Try the module on a few made-up records in the shapes of a batch; on as many, if need be."""
+    def _try_on_shapes(self, inputs: Any, rows: int) -> Any:
+        """Return the made-up records in the shapes of a batch on which the module was tried.
+
+        They are a few, or as many as those of the batch if the module fails on a few.
+        """
         # Whole numbers may be places of tables, or mark what is seen.
         parts = self.module.modules()
         tables = [part.num_embeddings for part in parts if hasattr(part, "num_embeddings")]
@@ -341,7 +400,7 @@ class Recorder:
             except Exception as error:
                 failed = error
             else:
-                return
+                return made
         raise ParameterError(
             "module failed on made-up records of random numbers (whole ones are 0 or 1), on which "
             f"it is tried before it reads any ({type(failed).__name__}: {shorten(str(failed), 200)}): "
@@ -378,6 +437,8 @@ class Recorder:
                 part.training = mode
 
     def _enter(self, module: Any, inputs: Any, keywords: Any) -> Any:
+        for norm in self._frozen_norms:
+            norm.eval()
         if self._looks is None:
             if not (module.training and torch.is_grad_enabled()):
                 return None
@@ -637,6 +698,28 @@ def _parts(name: str, module: Any, apart: tuple[type, ...]) -> Iterator[tuple[st
         yield from _parts(f"{name}.{child_name}" if name else child_name, child, apart)
 
 
+def _freeze(norm: Any, _inputs: Any) -> None:
+    """Let a batch norm use its own statistics, which follow from no record then."""
+    norm.eval()
+
+
+def _frozen_norms(module: Any) -> list[Any]:
+    """Return the batch norms with fixed statistics, which keep these for the whole run.
+
+    Raises:
+        ParameterError: if they are in evaluation mode only because the whole module is.
+    """
+    found = [part for part in module.modules() if is_frozen_norm(part)]
+    if found and not module.training:
+        raise ParameterError(
+            f"module must be in training mode with {type(found[0]).__name__} in evaluation mode, not "
+            "in evaluation mode as a whole, where this layer would mix records once train() is called; "
+            "call train() of the module, and then eval() of the layer to freeze its statistics.",
+            name="module",
+        )
+    return found
+
+
 def _check_own(trained: Sequence[tuple[str, Any]], gradients: Sequence[Any]) -> None:
     """Refuse a parameter that is read by another module than the one that holds it."""
     for (name, _), gradient in zip(trained, gradients, strict=True):
@@ -699,6 +782,12 @@ def _as_it_is(out: Any) -> Any:
 def _plain(out: Any) -> Any:
     """Return what a module has returned, with plain tensors."""
     return mapped(plain, out)
+
+
+def _as_tensor(output: Any) -> Any:
+    """Return an output of a module as a plain tensor."""
+    with torch._C.DisableTorchFunctionSubclass():
+        return output.as_subclass(torch.Tensor)
 
 
 def _check_plain_pass() -> None:

@@ -11,6 +11,7 @@ import os
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, Literal, NoReturn
 
 from torch.utils._pytree import tree_leaves
@@ -19,6 +20,7 @@ from dpgrain.errors import ParameterError, RunEnded
 from dpgrain.means import Mean
 from dpgrain.torch.batches import Batch
 from dpgrain.torch.clipping import Sums, add_part, whole_sums
+from dpgrain.torch.experts import check_loop_over_experts, check_router_loss
 from dpgrain.torch.journal import Journal
 from dpgrain.torch.layout import Layout
 from dpgrain.torch.library import torch
@@ -26,10 +28,23 @@ from dpgrain.torch.precision import check_digits
 from dpgrain.torch.processes import Processes
 from dpgrain.torch.randomness import randomness_that_nobody_knows
 from dpgrain.torch.recorder import Recorder
+from dpgrain.torch.rehearsal import rehearse_clipping, rehearse_step
 from dpgrain.torch.steps import Steps
+from dpgrain.torch.trial import FEW_RECORDS, made_up
 
 # Entries of gradients of records, at most, that a batch has of parameters without a rule.
 _MOST_COPIED_ENTRIES = 1 << 28
+
+
+@dataclass(frozen=True, eq=False)
+class Like:
+    """A record in whose shapes others are made up.
+
+    Args:
+        inputs: what the network is called with for a batch of this record: tensors, (1, …) each.
+    """
+
+    inputs: tuple[Any, ...]
 
 
 class Run:
@@ -64,6 +79,9 @@ class Run:
         self.steps: Steps
         self._made_by, self._private = os.getpid(), private
         self.parameters = [p for p in module.parameters() if p.requires_grad]
+        check_router_loss(module)
+        check_loop_over_experts(module)
+        rehearse_step(self.parameters, optimizer)
         if loss_reduction == "mean":
             check_digits(module)
         self._recorder = Recorder(module, apart, self._read, reduction=loss_reduction)
@@ -139,14 +157,18 @@ class Run:
             raise
 
     def try_on(self, example: Any) -> None:
-        """Try the module on made-up records.
+        """Try the module on made-up records, and clip their gradients as those of a batch.
 
         Args:
             example: what the module is called with.
 
         Raises:
-            ParameterError: if the module mixes records, or the example holds fewer than two.
+            ParameterError: if the module mixes records, the example holds fewer than two, or the
+                gradients cannot be clipped.
         """
+        if isinstance(example, Like):
+            self._try_like(example)
+            return
         named = isinstance(example, Mapping)
         given = () if named else example if isinstance(example, tuple) else (example,)
         inputs = (given, dict(example) if named else {})
@@ -160,6 +182,17 @@ class Run:
         self._recorder.hook()
         try:
             self._recorder.try_on(inputs, records)
+            rehearse_clipping(*self._recorder.rehearsed(inputs, records))
+        finally:
+            self._recorder.remove()
+
+    def _try_like(self, example: Like) -> None:
+        """Try the module on random numbers in the shapes of one record."""
+        inputs = made_up((example.inputs, {}), 1)
+        self._recorder.hook()
+        try:
+            made = self._recorder.try_like(inputs, FEW_RECORDS)
+            rehearse_clipping(*self._recorder.rehearsed(made, FEW_RECORDS))
         finally:
             self._recorder.remove()
 

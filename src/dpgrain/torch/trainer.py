@@ -35,6 +35,7 @@ from dpgrain.torch.optimizer import PrivateOptimizer
 from dpgrain.torch.padding import Labels, is_of_tokens, of_lengths
 from dpgrain.torch.precision import is_half
 from dpgrain.torch.privacy_arguments import PrivacyArguments
+from dpgrain.torch.shared_rows import shares_rows
 from dpgrain.torch.trained import EVALUATED
 from dpgrain.torch.trial import FEW_RECORDS, evaluating, same
 
@@ -107,6 +108,7 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
     """
 
     optimizer: Any
+    data_collator: Any
 
     def __init__(
         self, model: Any = None, args: Any = None, *, privacy: PrivacyArguments, **others: Any
@@ -266,6 +268,42 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
         if self.train_dataset is None:
             raise ParameterError("train_dataset must be given.", name="train_dataset")
         return _StepsLeft(self)
+
+    def get_eval_dataloader(self, eval_dataset: Any = None) -> Any:
+        """Return batches of public records, padded as those of a training are.
+
+        Args:
+            eval_dataset: the records; by default those of the trainer.
+
+        Raises:
+            ParameterError: if they are not stated to be public, or are rows of ``train_dataset``.
+        """
+        self._check_public(eval_dataset, "eval_dataset")
+        with self._padding():
+            return super().get_eval_dataloader(eval_dataset)
+
+    def get_test_dataloader(self, test_dataset: Any) -> Any:
+        """Return batches of public records, padded as those of a training are.
+
+        Args:
+            test_dataset: the records.
+
+        Raises:
+            ParameterError: if they are not stated to be public, or are rows of ``train_dataset``.
+        """
+        self._check_public(test_dataset, "test_dataset")
+        with self._padding():
+            return super().get_test_dataloader(test_dataset)
+
+    @contextmanager
+    def _padding(self) -> Iterator[None]:
+        """Let records of several lengths be batches of a loader that is made inside."""
+        collator = self.data_collator
+        self.data_collator = replace(self._collated, collator=collator).padded
+        try:
+            yield
+        finally:
+            self.data_collator = collator
 
     def training_step(self, model: Any, inputs: Any, *_others: Any, **_named: Any) -> Any:
         """Make a step: read its batches, and step against the sum of clipped blocks with noise.
@@ -529,10 +567,15 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
         return int(whole(self.model).get_input_embeddings().num_embeddings)
 
     def _example(self) -> Any:
-        """Return what the model is tried on: as stated, or made-up texts of the stated length."""
+        """Return what the model is tried on: the stated example, or made-up texts.
+
+        Their length is the stated one, or one that the model has read before.
+        """
         length = self.privacy.max_length
-        if self.privacy.example is not None or length is None or "input_ids" not in self._named():
+        if self.privacy.example is not None or "input_ids" not in self._named():
             return self.privacy.example
+        if length is None and not self._is_tried:
+            return None
         like = self._collated.like
         if like is None:
             names = ["input_ids", *(["attention_mask"] if self._collated.masks else [])]
@@ -540,9 +583,12 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
         like = {name: value for name, value in like.items() if not name.startswith("label")}
         if not all(is_of_tokens(name, value, "real") for name, value in like.items()):
             return None
-        lengths = [max(1, length // part) for part in range(1, FEW_RECORDS + 1)]
-        rows = of_lengths(like, lengths, self._words())
-        batch = replace(self._collated, fixed=True, most=length).together(rows)
+        if length is None:
+            batch = self._collated.together(of_lengths(like, self._lengths(), self._words()))
+        else:
+            lengths = [max(1, length // part) for part in range(1, FEW_RECORDS + 1)]
+            rows = of_lengths(like, lengths, self._words())
+            batch = replace(self._collated, fixed=True, most=length).together(rows)
         if self._loss is losses.seq2seq:
             batch.setdefault("decoder_input_ids", batch["input_ids"])
         return {name: tensor.to(self.args.device) for name, tensor in batch.items()}
@@ -556,10 +602,8 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
         like = self._collated.like
         if like is None or "input_ids" not in like or self.privacy.pad_to_max_length:
             return
-        most = self._collated.most or max(_LENGTHS)
-        lengths = [length for length in _LENGTHS if length <= most]
         try:
-            rows = of_lengths(like, lengths, self._words())
+            rows = of_lengths(like, self._lengths(), self._words())
             with evaluating(self.model):
                 alone = torch.cat([self._tried_losses([row]) for row in rows])
                 beside = self._tried_losses(rows)
@@ -574,6 +618,11 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
                 name="model",
             )
         self._is_tried = True
+
+    def _lengths(self) -> list[int]:
+        """Return the lengths of made-up texts, as far as the model takes them."""
+        most = self._collated.most or max(_LENGTHS)
+        return [length for length in _LENGTHS if length <= most]
 
     def _tried_losses(self, rows: list[dict[str, Any]]) -> Any:
         given = self._prepare_inputs(self._collated.together(rows))
@@ -600,9 +649,13 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
 
     def _check_public(self, dataset: Any, name: str) -> None:
         parts = list(dataset.values()) if isinstance(dataset, dict) else [dataset]
-        if any(part is self.train_dataset for part in parts if part is not None):
+        private = self.train_dataset
+        # A name stands for one of the data sets that the trainer was given.
+        known = [part for part in parts if part is not None and not isinstance(part, str)]
+        if private is not None and any(shares_rows(private, part) for part in known):
             raise ParameterError(
-                f"{name} must not be train_dataset: what is measured on it is not billed.",
+                f"{name} must not have rows of train_dataset, because measures on them are not "
+                "charged; pass records of other people, or use release_loss.",
                 name=name,
             )
         if not self.privacy.eval_is_public:

@@ -24,6 +24,7 @@ from dpgrain.torch.library import torch
 from dpgrain.torch.loader import PrivateLoader
 from dpgrain.torch.losses import Loss, inputs_and_target, moved, record_losses
 from dpgrain.torch.observer import Evaluate, Observer
+from dpgrain.torch.run import Like
 from dpgrain.torch.trained import EVALUATED, Training
 from dpgrain.torch.trial import evaluating
 from dpgrain.units import Relation, Unit
@@ -157,7 +158,7 @@ def train(
     interval = max(1, rounds // _EVALUATIONS) if every is None else every
     _check_evaluation(evaluate, interval)
     optimizer = _adam(module) if optimizer is None else optimizer
-    _try(module, loss, dataset, example, options.get("collate_fn"))
+    inputs = _try(module, loss, dataset, example, options.get("collate_fn"))
     rule = _rule(average)
     observer = Observer(module, rule, evaluate, interval)
     asked: dict[str, Any] = {
@@ -190,7 +191,8 @@ def train(
         observer.load_state(engine.extra["observer"])
     else:
         engine = PrivacyEngine(unit=unit, relation=relation, random_state=random_state)
-        _, private, loader = engine.make_private(**asked, **reading)
+        tried = None if inputs is None else Like(inputs)
+        _, private, loader = engine.make_private(**asked, **reading, example=tried)
     keep = _Checkpoints(engine, place, observer, words, interval)
     guarantee = engine.guarantee
     if evaluate is not None:
@@ -381,8 +383,11 @@ def _try(
     dataset: Any,
     example: Any,
     collate: Callable[[list[Any]], Any] | None,
-) -> None:
+) -> tuple[Any, ...] | None:
     """Let network and loss read a made-up record, before anything is charged or read.
+
+    Returns:
+        what the network was called with; None if no record could be made up.
 
     Raises:
         ParameterError: if they cannot.
@@ -398,7 +403,7 @@ def _try(
         _validate.function(collate_fn=collate)
     record = _made_up(dataset) if example is None else example
     if record is None:
-        return
+        return None
     collate = torch.utils.data.default_collate if collate is None else collate
     inputs: tuple[Any, ...] = ()
     try:
@@ -415,6 +420,7 @@ def _try(
             f"there is a {type(error).__name__}: {why}{_other_type(inputs, module)}.",
             name="loss",
         ) from error
+    return inputs
 
 
 def _made_up(dataset: Any) -> Any:

@@ -530,8 +530,8 @@ def norms(tensor: Any) -> Any:
 
 
 def _squares(tensor: Any) -> Any:
-    """Return (n,) the squared norms of n tensors, in double precision."""
-    return norms(tensor.flatten(1)).square()
+    """Return (n,) the squared norms of n tensors, which may be numbers, in double precision."""
+    return norms(tensor[..., None].flatten(1)).square()
 
 
 def _alone(of_gradients: Any) -> Any:

@@ -164,7 +164,7 @@ def renyi(p: Array, q: Array, order: float) -> float:
 
 def test_divergences_are_those_of_the_source() -> None:
     mu, eta, event = 0.3, 0.5, SelectBest(Gaussian(1 / 0.3), 30.0, eta=0.5)
-    ((*_, values),) = [[loss.renyi] for loss in event.loss()._alternatives if loss.renyi]
+    ((*_, values),) = [[loss.renyi] for loss in event.loss().alternatives if loss.renyi]
     fails = [
         (value - alpha * mu**2 / 2 - math.log(30.0) / (alpha - 1)) / (1 + eta)
         for alpha, value in values
@@ -194,7 +194,7 @@ def test_no_gaussian_candidate_exceeds_the_claim(name: str, order: str, mu: floa
     assert not exceeds(event, p, q, event.delta)
     # Each of the bounds holds on its own.
     best = [best_of(event, x) for x in (p, q)]
-    for loss in event.loss()._alternatives:
+    for loss in event.loss().alternatives:
         assert not exceeds(event, p, q, loss.delta)
         for alpha, value in loss.renyi:
             for one, two in (best, best[::-1]):

@@ -134,6 +134,6 @@ def test_steps_between_weights_are_rounded_up(law: Runs) -> None:
 
 
 def test_poissons_mean_is_not_rounded() -> None:
-    (*_, best, _) = SelectBest(Gaussian(1.0), 10.0, stopping="poisson").loss()._alternatives
+    (*_, best, _) = SelectBest(Gaussian(1.0), 10.0, stopping="poisson").loss().alternatives
     ((pair, _),) = best.pairs
     assert pair.known.runs == Runs(10.0)  # type: ignore[attr-defined]

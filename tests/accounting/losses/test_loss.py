@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+from dataclasses import fields
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +18,7 @@ from dpgrain.accounting import (
     Loss,
     PureDP,
 )
+from dpgrain.accounting.losses.zcdp import Concentrated
 
 EPSILONS = [0.0, 1e-6, 1e-3, 0.1, 0.5, 1.0, 3.0, 8.0, 20.0, 60.0, 200.0]
 
@@ -105,3 +109,40 @@ def test_of_too_many_bounds_those_that_give_the_least_away_are_kept() -> None:
     together = sum([*parts, last], Loss())
     assert together.epsilon(1e-6) <= 2.1 + 0.5 + 1e-9
     assert together.delta(2.7) == pytest.approx(1e-9)
+
+
+# A value of each part of a loss; a new part needs one here.
+PARTS: dict[str, Any] = {
+    "mu": 0.4,
+    "pure": 0.3,
+    "leak": 1e-4,
+    "pairs": Loss.of(Concentrated(0.05)).pairs,
+    "renyi": tuple((float(order), 0.05 * order) for order in range(2, 60)),
+    "concentrated": 0.05,
+}
+
+
+def test_every_part_has_a_value() -> None:
+    refinements = {"rho", "others"}
+    assert set(PARTS) == {part.name for part in fields(Loss)} - refinements
+
+
+@pytest.mark.parametrize("name", list(PARTS))
+def test_a_loss_is_pure_only_without_other_parts(name: str) -> None:
+    assert Loss(**{name: PARTS[name]}).is_pure == (name == "pure")
+    if name != "pure":
+        impure = Loss(pure=0.1, **{name: PARTS[name]})
+        assert not impure.is_pure
+        assert impure.or_else(Loss(pure=3.0)).is_pure
+
+
+@pytest.mark.parametrize("several", list(itertools.combinations(PARTS, 2)))
+def test_every_part_adds_to_a_composition(several: tuple[str, str]) -> None:
+    one, two = (Loss(**{name: PARTS[name]}) for name in several)
+    whole, together = one + two, Loss(**{name: PARTS[name] for name in several})
+    for name in PARTS:
+        assert getattr(whole, name) == getattr(together, name)
+    for part in (one, two):
+        assert whole.delta(1.0) > part.delta(1.0) or whole.delta(0.1) > part.delta(0.1)
+        assert (part * 3).delta(0.2) > part.delta(0.2)
+    assert (one * 3).delta(0.2) == pytest.approx((one + one + one).delta(0.2), rel=1e-6)

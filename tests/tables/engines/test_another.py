@@ -16,9 +16,11 @@ import pytest
 import dpgrain as dg
 from dpgrain._types import IntArray
 from dpgrain.errors import ParameterError
+from dpgrain.inputs.long_labels import label_of
 from dpgrain.regions import EVERYTHING, Region, microseconds
 from dpgrain.tables.dictionary import Cells, Dictionary, column_order
 from dpgrain.tables.elements import cell_labels
+from dpgrain.tables.engines.column_types import LONGEST_LABEL
 from dpgrain.tables.engines.features import Number
 from dpgrain.tables.engines.feed import Chunk
 from dpgrain.tables.engines.named import ENGINES
@@ -60,7 +62,9 @@ class Lists:
         region = table.source.region if isinstance(table.source, ScopedSource) else EVERYTHING
         rows = [row for row in rows if _inside(row, region)]
         self.table, self.raw = table, {name: [row[name] for row in rows] for name in raw}
-        self.columns_ = {n: [_key(value) for value in self.raw[n]] for n in self.raw}
+        self.columns_ = {
+            n: [_key(value, is_label=n in table.labels) for value in self.raw[n]] for n in self.raw
+        }
         for name, made in table.cells.items():
             values = sorted({*self.columns_[made.of]} - {None})
             label = dict(zip(values, cell_labels(made.elements, values), strict=True))
@@ -192,7 +196,9 @@ def number_of(number: Number, below: Lists, rows: list[int]) -> Any:
     return total if number.function == "sum" else total / len(values) if values else None
 
 
-def _key(value: Any) -> Any:
+def _key(value: Any, *, is_label: bool) -> Any:
+    if isinstance(value, str) and not is_label:
+        return label_of(value) if len(value.encode()) <= LONGEST_LABEL else None
     return value.isoformat() if isinstance(value, date) else value
 
 

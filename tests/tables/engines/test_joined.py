@@ -503,3 +503,18 @@ def test_rows_that_are_alike_are_as_many_as_they_are() -> None:
         assert len(held) == rows
     every = sorted(repr(row[-1]) for row in held if row[1] == "8001")
     assert every == sorted(map(repr, ["0x0.0p+0"] * 2 + ["-0x0.0p+0", "nan", None, None]))
+
+
+def test_pairs_of_many_people_are_found_in_little_memory() -> None:
+    """Numbers of rows are not set aside for each person, whether or not they have as many."""
+    who = np.arange(4_000) % 2_000
+    table = dg.read(
+        pa.table({"who": who, "t": [f"item {i % 7}" for i in range(4_000)]}),
+        user="who",
+        memory="256MB",
+        threads=2,
+    )
+    joined = table.per_user(n="count()").join(table, columns=["t"], pairs=1000)
+    with joined.open_engine() as engine:
+        found = engine.columns([("who", "key")]).column(0).to_numpy()
+    assert np.array_equal(np.bincount(found), np.full(2_000, 2))

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from tests.refusals import refuses
 
@@ -252,3 +253,16 @@ def test_a_region_is_of_records_and_stays_with_the_people_that_are_made_of_them(
         for made in (people, table.per_user(n="count")):
             with refuses("where", "per_user"):
                 made.where(n=1)
+
+
+def test_the_most_frequent_of_many_values_is_found_in_little_memory(tmp_path: Path) -> None:
+    """One person's different values are counted where memory spills."""
+    many = 3_000_000
+    who, x = np.append(np.zeros(many, int), [0, 1, 1]), np.append(np.arange(many), [7, 2, 2])
+    pq.write_table(pa.table({"who": who, "x": x, "y": x % 3}), tmp_path / "t.parquet")
+    table = dg.read(tmp_path / "t.parquet", user="who", memory="256MB", threads=2)
+    people = table.per_user(m="most(x)", few="most(y)", rows="count()", kinds="distinct(y)")
+    wanted: Any = [(name, "as it is") for name in ("who", "m", "few", "rows", "kinds")]
+    with people.open_engine() as engine:
+        found = [tuple(row.values()) for row in engine.columns(wanted).to_pylist()]
+    assert sorted(found) == [(0, 7, 1, many + 1, 3), (1, 2, 2, 2, 1)]

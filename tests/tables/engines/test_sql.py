@@ -7,6 +7,7 @@ from typing import Any
 import duckdb
 import pytest
 
+from dpgrain.inputs.long_labels import label_of
 from dpgrain.tables.engines.column_types import LONGEST_LABEL
 from dpgrain.tables.engines.sql import Written, held_key, holds, key, number, quoted, text, tried
 
@@ -26,7 +27,12 @@ def asked(sql: str, value: str) -> Any:
         ("UBIGINT", "7::UBIGINT", "7"),
         ("DATE", "DATE '2026-01-02'", "2026-01-02"),
         ("VARCHAR", text("it's"), "it's"),
-        ("VARCHAR", text(LONG[1:]), LONG[1:]),
+        ("VARCHAR", text(LONG[:256]), LONG[:256]),
+        ("VARCHAR", text(LONG[:257]), label_of(LONG[:257])),
+        ("VARCHAR", text(label_of(LONG)), label_of(label_of(LONG))),
+        ("LABEL", text(label_of(LONG)), label_of(LONG)),
+        ("VARCHAR", text("é\U0001f600" * 200), label_of("é\U0001f600" * 200)),
+        ("VARCHAR", text(LONG[1:]), label_of(LONG[1:])),
         ("VARCHAR", text(LONG), None),
         ("VARCHAR", "NULL", None),
         ("INTEGER", "NULL", None),

@@ -259,9 +259,9 @@ class Event(ABC):
         bounds = _validate.truth(bounds=bounds)
         loss = self.loss(units, relation, unit, max_elements)
         if delta is None:
-            if loss.mu or loss.leak or loss.pairs or loss.renyi:
+            if not loss.is_pure:
                 raise ParameterError("delta must be given, such as 1e-6: the event is not pure.")
-            return (loss.pure, loss.pure) if bounds else loss.pure
+            delta = 0.0
         delta = _validate.delta(allow_zero=True, delta=delta)
         return loss.bounds(delta) if bounds else loss.epsilon(delta)
 

@@ -207,8 +207,8 @@ def _bounds(
     divergences = tuple((order, divergence(order) * (1 + _RELATIVE_ROUNDING)) for order in _ORDERS)
     if finite := tuple((order, value) for order, value in divergences if value < math.inf):
         others.append(Loss(renyi=finite))
-    if run == Loss(pure=run.pure, rho=run.rho) and run.pure < math.inf:
-        return Loss(pure=sum_up(run.pure, shift)).or_else(*others)
+    if run.is_pure and (pure := run.epsilon(0.0)) < math.inf:
+        return Loss(pure=sum_up(pure, shift)).or_else(*others)
     return others[0].or_else(*others[1:])
 
 

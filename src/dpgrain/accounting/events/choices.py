@@ -79,8 +79,7 @@ class AboveThreshold(Event):
         moves = _moves(self, asked)
         if math.isinf(sum(moves)):
             return Loss(pure=math.inf)
-        one = _test_loss(*moves, self.threshold_scale, self.query_scale)
-        return Loss(pure=product_up(self.count, one.pure), rho=self.count * one.rho)
+        return _test_loss(*moves, self.threshold_scale, self.query_scale) * self.count
 
 
 @dataclass(frozen=True)
@@ -270,7 +269,7 @@ class SoftCore(Event):
         removed = asked.level == "user" and asked.relation == "zero_out"
         test = _test_loss(0.0 if removed else 1.0, 1.0, self.threshold_scale, self.query_scale)
         mu = math.sqrt(self.rounds) * self.sensitivity / self.noise_multiplier
-        one = Loss(mu=mu, pure=test.pure, leak=self.leak, rho=test.rho)
+        one = test + Loss(mu=mu, leak=self.leak)
         people = asked.units if asked.level == "user" else 1
         return one if people == 1 else Loss.of(Group(one, people))
 

@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from operator import attrgetter
+from typing import Any
 
 from dpgrain import _validate
 from dpgrain.accounting.events.base import Asked, Compose, Event
@@ -20,6 +22,9 @@ from dpgrain.units import Element, Level, Unit, User
 
 # Share by which rates are rounded up, which covers the rounding of squares and sums.
 _RELATIVE_ROUNDING = 1e-12
+# Parts of a loss that are divided over regions; a loss with others is charged in full.
+_ADDED = ("pure", "leak", "rho", "concentrated")
+_DIVIDED = (*_ADDED, "mu", "pairs")
 # Units about which an event is asked one by one, at most; of more, a rate is looked up at powers of
 # two.
 _MOST_LOOKS = 64
@@ -86,9 +91,9 @@ class Scoped(Event):
             [event.cost(division.of(units)) for units in own]
             for event, own in zip(self.events, looks, strict=True)
         ]
-        ways = [way for of in losses for loss in of for way in (loss, *loss.others)]
-        if any(way.renyi for way in ways):
-            # Divergences of some orders are not divided.
+        ways = [way for of in losses for loss in of for way in loss.alternatives]
+        if any(way != Loss(**{name: getattr(way, name) for name in _DIVIDED}) for way in ways):
+            # There are parts that are not divided, such as divergences of some orders.
             return everything
         places = _places(self.regions)
         if division.slots == 1:
@@ -187,7 +192,7 @@ def _places(regions: tuple[Region, ...]) -> tuple[tuple[int, ...], ...]:
 
 def _way(loss: Loss, place: int) -> Loss:
     """Return one of the bounds on a loss, without the others; the last one where there are fewer."""
-    ways = (replace(loss, others=()), *loss.others)
+    ways = loss.alternatives
     return ways[min(place, len(ways) - 1)]
 
 
@@ -227,14 +232,11 @@ def _worst(
         filled = _filled(values, room, slots)
         return min(all_of_it, filled) * (1 + _RELATIVE_ROUNDING)
 
-    return Loss(
-        math.sqrt(largest(lambda loss: loss.mu * loss.mu)) * (1 + _RELATIVE_ROUNDING),
-        largest(lambda loss: loss.pure),
-        min(largest(lambda loss: loss.leak), 1.0),
-        largest(lambda loss: loss.rho),
-        _pairs([of[-1] for of in losses], places, slots),
-        concentrated=largest(lambda loss: loss.concentrated),
-    )
+    parts: dict[str, Any] = {name: largest(attrgetter(name)) for name in _ADDED}
+    parts["leak"] = min(parts["leak"], 1.0)
+    parts["mu"] = math.sqrt(largest(lambda loss: loss.mu * loss.mu)) * (1 + _RELATIVE_ROUNDING)
+    parts["pairs"] = _pairs([of[-1] for of in losses], places, slots)
+    return Loss(**parts)
 
 
 def _filled(values: Sequence[float], room: Sequence[int], slots: int) -> float:

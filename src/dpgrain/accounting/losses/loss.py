@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -36,12 +37,57 @@ else:
     # Closed forms need no numerical composition, so the transforms are imported only when needed.
     compose = later("dpgrain.accounting.losses.compose")
 
+# ((order, divergence), …), in growing order.
+_Renyi: TypeAlias = tuple[tuple[float, float], ...]
 # Bounds on one composition that are kept, at most.
 _MOST_ALTERNATIVES = 36
 # Rényi orders at which divergences of parts are added where none are given.
 _ORDERS = tuple(float(1 + step) for step in np.geomspace(0.05, 1000.0, 40))
 # A bound on the relative rounding of a closed form.
 _RELATIVE_ROUNDING = 1e-9
+
+
+def _composed_by(
+    plus: Callable[[Any, Any], Any], times: Callable[[int, Any], Any] = product_up
+) -> Mapping[str, Any]:
+    """Return the metadata of a part of a loss: how two of them add up, and how n equal ones do."""
+    return {"plus": plus, "times": times}
+
+
+def _leak_sum(one: float, two: float) -> float:
+    return min(sum_up(one, two), 1.0)
+
+
+def _leak_times(count: int, leak: float) -> float:
+    return min(product_up(count, leak), 1.0)
+
+
+def _mu_times(count: int, mu: float) -> float:
+    return math.sqrt(count) * mu
+
+
+def _pairs_sum(one: Counted, two: Counted) -> Counted:
+    counts: dict[Pair, int] = {}
+    for pair, count in one + two:
+        counts[pair] = counts.get(pair, 0) + count
+    # The pairs are sorted, so that the order of events does not matter.
+    return tuple(sorted(counts.items(), key=repr))
+
+
+def _pairs_times(count: int, pairs: Counted) -> Counted:
+    return tuple((pair, count * times) for pair, times in pairs)
+
+
+def _renyi_sum(one: _Renyi, two: _Renyi) -> _Renyi:
+    if not one or not two:
+        return one or two
+    orders = sorted({order for order, _ in one + two})
+    sums = [(order, sum_up(_at(one, order), _at(two, order))) for order in orders]
+    return tuple((order, value) for order, value in sums if value < math.inf) or ((2.0, math.inf),)
+
+
+def _renyi_times(count: int, renyi: _Renyi) -> _Renyi:
+    return tuple((order, product_up(count, value)) for order, value in renyi)
 
 
 @dataclass(frozen=True)
@@ -73,13 +119,14 @@ class Loss:
     (10.0, 5.222)
     """
 
-    mu: float = 0.0
-    pure: float = 0.0
-    leak: float = 0.0
-    rho: float = math.inf
-    pairs: Counted = ()
-    renyi: tuple[tuple[float, float], ...] = ()
-    concentrated: float = 0.0
+    # Each part states how it composes: a part without metadata fails in the first sum.
+    mu: float = field(default=0.0, metadata=_composed_by(hypot_up, _mu_times))
+    pure: float = field(default=0.0, metadata=_composed_by(sum_up))
+    leak: float = field(default=0.0, metadata=_composed_by(_leak_sum, _leak_times))
+    rho: float = field(default=math.inf, metadata=_composed_by(sum_up))
+    pairs: Counted = field(default=(), metadata=_composed_by(_pairs_sum, _pairs_times))
+    renyi: _Renyi = field(default=(), metadata=_composed_by(_renyi_sum, _renyi_times))
+    concentrated: float = field(default=0.0, metadata=_composed_by(sum_up))
     others: tuple[Loss, ...] = ()
 
     def __post_init__(self) -> None:
@@ -101,7 +148,7 @@ class Loss:
         return replace(self, others=(*self.others, *others))
 
     def __add__(self, other: Loss) -> Loss:
-        mine, theirs = self._alternatives, other._alternatives
+        mine, theirs = self.alternatives, other.alternatives
         if len(mine) == len(theirs) == 1:
             return self._plus(other)
         sums = [one._plus(two) for one in mine for two in theirs]
@@ -117,43 +164,46 @@ class Loss:
 
     def __mul__(self, count: int) -> Loss:
         """Return the sum of ``count`` such losses, exact but for rounding."""
-        first, *rest = (loss._times(count) for loss in self._alternatives)
+        first, *rest = (loss._times(count) for loss in self.alternatives)
         return replace(first, others=tuple(rest))
 
     def _times(self, count: int) -> Loss:
         return Loss(
-            math.sqrt(count) * self.mu,
-            product_up(count, self.pure),
-            min(product_up(count, self.leak), 1.0),
-            product_up(count, self.rho),
-            tuple((pair, count * times) for pair, times in self.pairs),
-            tuple((order, product_up(count, value)) for order, value in self.renyi),
-            product_up(count, self.concentrated),
+            **{
+                part.name: part.metadata["times"](count, getattr(self, part.name))
+                for part in _PARTS
+            }
+        )
+
+    def _plus(self, other: Loss) -> Loss:
+        return Loss(
+            **{
+                part.name: part.metadata["plus"](
+                    getattr(self, part.name), getattr(other, part.name)
+                )
+                for part in _PARTS
+            }
         )
 
     @property
-    def _alternatives(self) -> tuple[Loss, ...]:
+    def alternatives(self) -> tuple[Loss, ...]:
+        """All known bounds on the loss, each without the others."""
         return (replace(self, others=()), *self.others)
 
-    def _plus(self, other: Loss) -> Loss:
-        counts: dict[Pair, int] = {}
-        for pair, count in self.pairs + other.pairs:
-            counts[pair] = counts.get(pair, 0) + count
-        return Loss(
-            hypot_up(self.mu, other.mu),
-            sum_up(self.pure, other.pure),
-            min(sum_up(self.leak, other.leak), 1.0),
-            sum_up(self.rho, other.rho),
-            # The pairs are sorted, so that the order of events does not matter.
-            tuple(sorted(counts.items(), key=repr)),
-            _added(self.renyi, other.renyi),
-            sum_up(self.concentrated, other.concentrated),
-        )
+    @property
+    def is_pure(self) -> bool:
+        """True if one of the bounds consists of its pure part only, and so holds at δ = 0.
+
+        >>> Loss(pure=0.5).is_pure, Loss(pure=0.5, concentrated=0.1).is_pure
+        (True, False)
+        """
+        # All fields are compared, so that a loss with a new kind of part is not pure.
+        return any(loss == Loss(pure=loss.pure, rho=loss.rho) for loss in self.alternatives)
 
     def delta(self, epsilon: float) -> float:
         """The smallest δ at ε in this bound."""
         smallest = 1.0
-        for loss in sorted(self._alternatives, key=lambda loss: loss.leak):
+        for loss in sorted(self.alternatives, key=lambda loss: loss.leak):
             # No bound is below what it gives away, so that a larger leak need not be composed.
             if loss.leak < smallest:
                 smallest = min(smallest, loss._delta(epsilon))
@@ -184,7 +234,7 @@ class Loss:
         best, smallest = self, math.inf
         # Closed forms come first, so that what a quick look finds far above them is not composed.
         for loss in sorted(
-            self._alternatives, key=lambda loss: bool(loss.pairs) and loss._closed is None
+            self.alternatives, key=lambda loss: bool(loss.pairs) and loss._closed is None
         ):
             rest = _left(delta, loss.leak)
             if smallest == 0 or loss._hopeless(rest, smallest):
@@ -203,7 +253,7 @@ class Loss:
         epsilon, best = self._best(delta)
         if epsilon == 0:
             # Several bounds may give 0 at this δ; the best of them gives it at the smallest one.
-            best = min(self._alternatives, key=lambda loss: loss._delta(0.0))
+            best = min(self.alternatives, key=lambda loss: loss._delta(0.0))
         return replace(best, others=())
 
     def _hopeless(self, rest: float, known: float) -> bool:
@@ -236,7 +286,7 @@ class Loss:
 
     def renyi_at(self, order: float) -> float:
         """Return the Rényi divergence of an order above 1 that this bound gives, or infinity."""
-        return min(loss._renyi(order) for loss in self._alternatives)
+        return min(loss._renyi(order) for loss in self.alternatives)
 
     def _renyi(self, order: float) -> float:
         return math.inf if self.leak + self._infinite > 0 else self._finite_renyi(order)
@@ -308,7 +358,8 @@ class Loss:
     @property
     def _closed(self) -> Invertible | None:
         """The closed form of the curve, or None unless there is one pair and it has one."""
-        if len(self.pairs) == 1 and self.pure == self.concentrated == 0 and not self.renyi:
+        beside = Loss(mu=self.mu, leak=self.leak, pairs=self.pairs, others=self.others)
+        if len(self.pairs) == 1 and self == beside:
             (pair, count), *_ = self.pairs
             return pair.curve(count, self.mu)
         return None
@@ -383,6 +434,10 @@ class Loss:
         return min(delta * (1 + 2.0**-50) + 5e-324, 1.0)
 
 
+# The fields that add up when losses compose: all but the other bounds.
+_PARTS = tuple(part for part in fields(Loss) if part.name != "others")
+
+
 @dataclass(frozen=True)
 class _Composed:
     """Several pairs together, and parts too large for a grid, added by basic composition.
@@ -428,7 +483,7 @@ def _left(whole: float, part: float) -> float:
     return -sum_up(-whole, part)
 
 
-def _at(renyi: tuple[tuple[float, float], ...], order: float) -> float:
+def _at(renyi: _Renyi, order: float) -> float:
     """Return the value at the smallest known order that is not below ``order``.
 
     It bounds the divergence at ``order``, because divergences grow with the order.
@@ -436,13 +491,3 @@ def _at(renyi: tuple[tuple[float, float], ...], order: float) -> float:
     if not renyi:
         return 0.0
     return min((value for at, value in renyi if at >= order), default=math.inf)
-
-
-def _added(
-    one: tuple[tuple[float, float], ...], two: tuple[tuple[float, float], ...]
-) -> tuple[tuple[float, float], ...]:
-    if not one or not two:
-        return one or two
-    orders = sorted({order for order, _ in one + two})
-    sums = [(order, sum_up(_at(one, order), _at(two, order))) for order in orders]
-    return tuple((order, value) for order, value in sums if value < math.inf) or ((2.0, math.inf),)

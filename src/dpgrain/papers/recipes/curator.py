@@ -28,6 +28,7 @@ from dpgrain.learn.program import (
     rounds_between,
 )
 from dpgrain.means import ClippedMean, Mean
+from dpgrain.means.adaptive import COUNTS, AdaptiveClip
 from dpgrain.optimize import CoinBetting, Constant, RandomIterate, Sgd, Solver, Uniform
 from dpgrain.optimize.localisation import Phases, RegularisedPhases
 from dpgrain.optimize.schedules import DecreasingRestart
@@ -418,6 +419,7 @@ class Concentrated:
         share: the clipping bound ÷ the radius at which a user's mean gradient concentrates. A small
             share shortens nearly all gradients: it brings less noise, and the solution is more like a
             median of users.
+            With None the bound starts at the radius and then follows the norms of users' gradients.
         solver: the solver that makes the steps; None for coin betting, which does not know the
             scale of gradients.
 
@@ -433,12 +435,13 @@ class Concentrated:
 
     known: Known = ANY
     rounds: int | None = None
-    share: float = 0.5
+    share: float | None = 0.5
     solver: Solver[Any] | None = None
 
     def __post_init__(self) -> None:
         check_known(self.known)
-        _validate.positive(share=self.share)
+        if self.share is not None:
+            _validate.positive(share=self.share)
         if self.rounds is not None:
             _validate.integer(minimum=1, rounds=self.rounds)
 
@@ -446,7 +449,12 @@ class Concentrated:
         """Plan one phase with all users."""
         known, rounds = self.known, self.rounds or self._rounds(task)
         radius = known.radius or known.lipschitz / math.sqrt(known.records)
-        mean = self._mean(task, rounds, self.share * radius)
+        if self.share is None:
+            # The counts of norms are further coordinates of the mean.
+            wider = replace(task, start=(*task.start, *[0.0] * COUNTS))
+            mean: Mean = AdaptiveClip(self._mean(wider, rounds, 1.0), radius)
+        else:
+            mean = self._mean(task, rounds, self.share * radius)
         solver = self.solver or CoinBetting(wealth=known.distance / math.sqrt(task.dimension))
         return alone(Stage(mean, solver), task, known)
 

@@ -81,10 +81,12 @@ class PanPrivateConcentrated(Concentrated):
         known: what is publicly known.
         rounds: T; None for 10, because each has users of its own, and the noise of all of them together
             grows with their number.
-        share: the clipping bound ÷ the radius at which a user's mean gradient concentrates.
+        share: the clipping bound ÷ the radius at which a user's mean gradient concentrates. With None
+            the bound starts at the radius and then follows the norms of users' gradients.
         solver: the solver that makes the steps; None for coin betting.
 
-    It is the default recipe of ``trust="pan"``. Source: docs/theory, "Shuffled gradients".
+    It is the default recipe of ``trust="pan"``, with ``share=None``. Source: docs/theory, "Shuffled
+    gradients".
 
     >>> program = PanPrivateConcentrated().plan(Task.of(1000, (0.0, 0.0), 1.0, 1e-6))
     >>> program.trust, program.rounds, program.event.epsilon(1e-6) <= 1.0

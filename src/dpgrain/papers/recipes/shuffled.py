@@ -293,7 +293,8 @@ class ShuffleConcentrated(Concentrated):
         known: what is publicly known.
         rounds: T; None for (H·R/G)·√(nm), but from 50 to 100, and for 10 where each round has users of
             its own.
-        share: the clipping bound ÷ the radius at which a user's mean gradient concentrates.
+        share: the clipping bound ÷ the radius at which a user's mean gradient concentrates. With None
+            the bound starts at the radius and then follows the norms of users' gradients.
         solver: the solver that makes the steps; None for coin betting.
         interaction: with ``"full"`` all users are in every round; with ``"sequential"`` nobody is in
             two, so that rounds cost nothing more, but the noise of all of them grows with their number.
@@ -303,7 +304,8 @@ class ShuffleConcentrated(Concentrated):
     Raises:
         ParameterError: if a value is out of range.
 
-    It is the default recipe of ``trust="shuffle"``. Source: docs/theory, "Shuffled gradients".
+    It is the default recipe of ``trust="shuffle"``, with ``share=None``. Source: docs/theory,
+    "Shuffled gradients".
 
     >>> program = ShuffleConcentrated(rounds=10).plan(Task.of(1000, (0.0, 0.0), 1.0, 1e-6))
     >>> program.trust, program.event.epsilon(1e-6) <= 1.0

@@ -27,9 +27,11 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-#: Bytes of the longest text, in UTF-8, that is a label or is read as another type.
+#: Bytes of the longest text, in UTF-8, that is read.
 LONGEST_LABEL = 1 << 16
 TEXT, TRUTH, DAY = "VARCHAR", "BOOLEAN", "DATE"
+#: Type of columns whose texts are labels already: engines read them as they are.
+LABEL = "LABEL"
 #: Types of times without a zone, and of moments; both are counted in microseconds.
 TIME, MOMENT = "TIMESTAMP", "TIMESTAMP WITH TIME ZONE"
 TIMES = (TIME, MOMENT)

@@ -255,19 +255,19 @@ class DuckDB:
         """Return the SQL of a column used as a key; the labels of cells are public, and as they are."""
         if column in self.table.cells:
             return f"{of}.{quoted(column)}" if of else quoted(column)
-        return key_of(column, self.table.schema[column], of=of)
+        return key_of(column, self.table.keyed_as(column), of=of)
 
     def _held_key(self, column: str) -> str:
         """Return the SQL of a key in rows that are held."""
         if column in self.table.cells:
             return quoted(column)
-        return held_key(column, self.table.schema[column])
+        return held_key(column, self.table.keyed_as(column))
 
     def _holds(self, column: str) -> str:
         """Return the SQL condition that a row has a key in a column."""
         if column in self.table.cells:
             return f"{quoted(column)} IS NOT NULL"
-        return holds(column, self.table.schema[column])
+        return holds(column, self.table.keyed_as(column))
 
     def _user_codes(self, shift: int) -> tuple[str, int, str]:
         """Return the SQL of a user's code, a number above all codes, and the join it needs."""

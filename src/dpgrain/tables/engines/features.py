@@ -45,11 +45,6 @@ _ZERO_OF_NOTHING = ("size", "count", "sum", "nunique")
 # Bits of the whole part and of the fraction of a sum: 2^63 rows add up in 128 bits.
 _BITS = 62
 _LARGEST_SUM = 2**63 - 1
-# SQL of the value that most rows have, the least of those; the order of rows must not decide.
-_MOST = (
-    "(list_sort(list_transform(map_entries(histogram({0})), "
-    "lambda each: {{'n': -CAST(each.value AS BIGINT), 'k': each.key}}))[1]).k"
-)
 
 
 @dataclass(frozen=True)
@@ -139,6 +134,11 @@ class Number:
         return "BIGINT" if _whole(self.of, rows) else "DOUBLE"
 
     @property
+    def counted(self) -> bool:
+        """True where the number is made of different values and the number of rows of each."""
+        return self.function == "most"
+
+    @property
     def chosen(self) -> bool:
         """True where the number is one of the values of the rows."""
         return self.function in ("first", "last", "most")
@@ -164,11 +164,11 @@ class Number:
         if self.chosen or self.function == "median":
             return _plain(self.of, rows)
         if self.function == "nunique":
-            return key_of(self.of, kind)
+            return key_of(self.of, rows.keyed_as(self.of))
         if _whole(self.of, rows):
             return f"CAST({quoted(self.of)} AS BIGINT)"
         if not is_number(kind):
-            return key_of(self.of, kind) if kind == TEXT else quoted(self.of)
+            return key_of(self.of, rows.keyed_as(self.of)) if kind == TEXT else quoted(self.of)
         value = number(self.of)
         # Two zeros that differ in their sign would make a least number of either.
         finite = f"CASE WHEN {value} = 0 THEN 0.0 ELSE {value} END"
@@ -194,7 +194,8 @@ class Number:
         if self.along is not None:
             return f"({'min' if self.function == 'first' else 'max'}({argument})).is"
         if self.function == "most":
-            return _MOST.format(argument)
+            # Of values that as many rows have, the least: the order of rows must not decide.
+            return f"(min({{'n': -records, 'k': {argument}}})).k"
         if self.function == "median":
             assert self.of is not None  # noqa: S101 - it is of a column
             if rows.schema[self.of] == DAY:
@@ -229,7 +230,7 @@ def _plain(column: str, rows: Rows) -> str:
     if kind in (DAY, *TIMES):
         return f"CASE WHEN isfinite({quoted(column)}) THEN {quoted(column)} END"
     if not is_number(kind):
-        return key_of(column, kind)
+        return key_of(column, rows.keyed_as(column))
     value = number(column)
     return f"CASE WHEN isfinite({value}) THEN CASE WHEN {value} = 0 THEN 0.0 ELSE {value} END END"
 

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from dpgrain._arrow import numbers, truths, whole
 from dpgrain._types import BoolArray, FloatArray, IntArray
 from dpgrain.errors import ParameterError
+from dpgrain.inputs.long_labels import labels_of_texts
 from dpgrain.tables.dictionary import Cells, Dictionary, column_order
 from dpgrain.tables.elements import cell_labels
 from dpgrain.tables.engines.column_types import INTEGERS, LONGEST_LABEL, REALS, TEXT
@@ -227,9 +228,7 @@ class InMemory:
         if form == "key" and kind in INTEGERS and pa.types.is_integer(result.type):
             return result.cast(pa.int64())
         if form == "key" and kind == TEXT and result.type in _TEXTS:
-            long = pc.greater(pc.binary_length(result), LONGEST_LABEL)
-            labels = result.cast(pa.string())
-            return pc.if_else(long, None, labels) if pc.any(long).as_py() else labels
+            return labels_of_texts(result, LONGEST_LABEL)
         if form == "number" and kind in (*INTEGERS, *REALS) and pa.types.is_primitive(result.type):
             return result.cast(pa.float64(), safe=False)
         return None

@@ -14,6 +14,7 @@ import pyarrow as pa
 from dpgrain import _validate
 from dpgrain._wording import counted, named_like
 from dpgrain.errors import ParameterError, SchemaError
+from dpgrain.inputs.long_labels import label_of_stated
 from dpgrain.regions import EVERYTHING, Region
 from dpgrain.tables.engines.column_types import (
     DAY,
@@ -28,7 +29,7 @@ from dpgrain.tables.engines.duckdb import DuckDB
 from dpgrain.tables.engines.scoped import all_rows
 from dpgrain.tables.engines.sources import OverSource, Source, begun, registered
 from dpgrain.tables.engines.sql import key as key_of
-from dpgrain.tables.engines.sql import quoted
+from dpgrain.tables.engines.sql import label, quoted
 from dpgrain.tables.expression import Call, Column, Constant
 from dpgrain.tables.rows import Rows
 
@@ -134,6 +135,9 @@ def public_join(
             [key, *names],
         )
     keys = table.column("key")
+    if pa.types.is_string(keys.type):
+        keys = pa.chunked_array([list(map(label_of_stated, keys.to_pylist()))], keys.type)
+        table = table.set_column(0, "key", keys)
     if len(keys.unique()) < len(keys):
         counts = keys.value_counts()
         twice = next(each["values"] for each in counts.to_pylist() if each["counts"] > 1)
@@ -143,7 +147,7 @@ def public_join(
             name="on",
         )
     held = table.select(["key", *(f"c{place}" for place in range(len(names)))])
-    source = PublicJoin(all_rows(rows.source), on, rows.schema[on], held, kinds)
+    source = PublicJoin(all_rows(rows.source), on, rows.keyed_as(on), held, kinds)
     title = public.source.title
     return source, {
         name: _looked_up(
@@ -154,14 +158,16 @@ def public_join(
 
 
 def _public_key(key: str, kind: str, on: str, own: str) -> str:
-    """Return the SQL of a public key as rows have it.
+    """Return the SQL of a public key as rows have it, but for long texts.
 
     Raises:
         SchemaError: if none can be a key of the rows.
     """
     if own in INTEGERS and kind == TEXT:
-        return f"TRY_CAST({key_of(key, kind)} AS BIGINT)"
-    if kind in (own, TEXT) or (own in INTEGERS and kind in INTEGERS):
+        return f"TRY_CAST({label(quoted(key))} AS BIGINT)"
+    if kind == TEXT:
+        return label(quoted(key))
+    if kind == own or (own in INTEGERS and kind in INTEGERS):
         return key_of(key, kind)
     if own == TEXT and kind in INTEGERS:
         return f"CAST({quoted(key)} AS VARCHAR)"
@@ -309,6 +315,11 @@ class PeopleJoin:
         own = {name: kind for name, kind in self.rows.schema.items() if name not in self.rows.cells}
         return {**own, **{name: self.others.schema[name] for name in self.taken}}
 
+    @property
+    def labels(self) -> frozenset[str]:
+        """The columns of texts that are taken, which are labels."""
+        return frozenset(filter(self._is_text, self.taken))
+
     @contextmanager
     def begin(self, connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
         """Enter what has to be entered before both tables are read.
@@ -339,7 +350,7 @@ class PeopleJoin:
         )
         return (
             f"(SELECT own.*{shown} FROM {left} AS own LEFT JOIN {kept} AS others "
-            f"ON {key_of(rows.user, rows.schema[rows.user], of='own')} = others.key)"
+            f"ON {key_of(rows.user, rows.keyed_as(rows.user), of='own')} = others.key)"
         )
 
     def _kept(self, connection: duckdb.DuckDBPyConnection) -> str:
@@ -351,8 +362,11 @@ class PeopleJoin:
         """
         others = self.others
         assert others.user is not None  # noqa: S101 - as checked
-        key, columns = key_of(others.user, others.schema[others.user]), list(enumerate(self.taken))
-        written = {place: f"CAST({quoted(name)} AS VARCHAR)" for place, name in columns}
+        key, columns = (
+            key_of(others.user, others.keyed_as(others.user)),
+            list(enumerate(self.taken)),
+        )
+        written = {place: self._written(name) for place, name in columns}
         digest = f"md5_number(concat({', '.join(map(_told, written.values()))}))"
         texts = [f"t{place}" for place, _ in columns]
         listed = ", ".join(
@@ -370,10 +384,15 @@ class PeopleJoin:
             f"WHERE {key} IS NOT NULL)"
             for more in ("", f", {listed}")
         )
-        last = "min(hash)" if self.pairs == 1 else f"min(hash, {self.pairs})[-1]"
+        # Numbers of rows are sorted, which spills; as many hashes of each person would not.
+        place = (
+            "" if self.pairs == 1 else ", row_number() OVER (PARTITION BY key ORDER BY hash) AS n"
+        )
+        last = "min(hash)" if self.pairs == 1 else f"max(hash) FILTER (n <= {self.pairs})"
         alike = (
             f"(SELECT key, hash, {', '.join(texts)}, {back}, count(*) AS number FROM {again} "
-            f"JOIN (SELECT key, {last} AS last FROM {first} GROUP BY key) USING (key) "
+            f"JOIN (SELECT key, {last} AS last FROM (SELECT *{place} FROM {first}) GROUP BY key) "
+            f"USING (key) "
             f"WHERE hash <= last GROUP BY key, hash, {', '.join(texts)})"
         )
         ordered = f"PARTITION BY key ORDER BY hash, {', '.join(texts)}"
@@ -384,6 +403,12 @@ class PeopleJoin:
             f"greatest({self.pairs} - before, 0)) AS BIGINT))) AS copy FROM "
             f"(SELECT *, {through} - number AS before FROM {alike})))"
         )
+
+    def _written(self, column: str) -> str:
+        """Return the SQL of a column as text, in which long texts are labels: so are those kept."""
+        if self._is_text(column):
+            return key_of(column, self.others.keyed_as(column))
+        return f"CAST({quoted(column)} AS VARCHAR)"
 
     def _is_text(self, column: str) -> bool:
         return self.others.schema[column] == TEXT

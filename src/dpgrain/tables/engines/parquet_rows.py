@@ -144,20 +144,21 @@ def far_days(path: str) -> frozenset[str]:
     return frozenset(name.casefold() for name in far)
 
 
-def copy_readable(path: str, copy: Path, columns: Collection[str]) -> None:
+def copy_readable(path: str, copy: Path, columns: Collection[str], *, rows: int = _ROWS) -> None:
     """Write columns of a file to another one, in which times out of range are nulls.
 
     Args:
         path: the file.
         copy: the other one.
         columns: the columns, in small letters.
+        rows: the rows that are copied at once.
     """
     names = [name for name in names_of(path) if name.casefold() in columns]
     with pq.ParquetFile(path, coerce_int96_timestamp_unit="us") as file:
         schema = readable_times(file.schema_arrow.empty_table().select(names)).schema
     # A file without rows is copied, too.
     with pq.ParquetWriter(copy, schema) as writer:
-        for table, reached in _microseconds(path, names):
+        for table, reached in _microseconds(path, names, rows):
             for name, inside in reached.items():
                 place, column = table.schema.get_field_index(name), table.column(name)
                 kept = numbers(_ticks(column), ~inside | _nulls(column)).cast(column.type)
@@ -173,7 +174,7 @@ def _days_in(path: str) -> list[str]:
 
 
 def _microseconds(
-    path: str, names: Sequence[str]
+    path: str, names: Sequence[str], rows: int = _ROWS
 ) -> Iterator[tuple[pa.Table, dict[str, BoolArray]]]:
     """Yield rows of a file, and for each column of days and nanoseconds the microseconds to use.
 
@@ -185,7 +186,7 @@ def _microseconds(
         pq.ParquetFile(path, coerce_int96_timestamp_unit="s") as coarse,
     ):
         seconds = _next_rows(coarse, days)
-        for batch in file.iter_batches(_ROWS, columns=list(names)):
+        for batch in file.iter_batches(rows, columns=list(names)):
             result, by_seconds = pa.Table.from_batches([batch]), seconds(batch.num_rows)
             yield (
                 result,

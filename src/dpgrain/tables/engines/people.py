@@ -11,6 +11,7 @@ import duckdb
 from dpgrain import _validate
 from dpgrain.errors import ParameterError
 from dpgrain.regions import Region
+from dpgrain.tables.engines.column_types import TEXT
 from dpgrain.tables.engines.derived import Derived
 from dpgrain.tables.engines.duckdb import DuckDB
 from dpgrain.tables.engines.features import Number, feature, named
@@ -144,6 +145,13 @@ class PerUser:
         numbers = {each.name: each.kind(self.rows) for each in self.numbers}
         return {**keys, **numbers, **{name: made.kind for name, made in self.derived}}
 
+    @property
+    def labels(self) -> frozenset[str]:
+        """The columns of texts that are read of rows, and are labels."""
+        made = {name for name, _ in self.derived}
+        columns = self.columns().items()
+        return frozenset(name for name, kind in columns if kind == TEXT and name not in made)
+
     def attach(
         self,
         connection: duckdb.DuckDBPyConnection,
@@ -160,19 +168,28 @@ class PerUser:
     def _query(self) -> str:
         """Return the query of the rows, in the order of users."""
         rows, keys = self.rows, [name for name in (self.rows.user, *self.by) if name is not None]
-        inner = [f"{key_of(key, rows.schema[key])} AS k{i}" for i, key in enumerate(keys)]
+        inner = [f"{key_of(key, rows.keyed_as(key))} AS k{i}" for i, key in enumerate(keys)]
         inner += [f"{each.argument(rows)} AS a{i}" for i, each in enumerate(self.numbers)]
-        outer = [f"k{i} AS {quoted(key)}" for i, key in enumerate(keys)]
-        outer += [
-            f"{each.made(f'a{i}', rows)} AS {quoted(each.name)}"
-            for i, each in enumerate(self.numbers)
-        ]
         held = " AND ".join(f"k{i} IS NOT NULL" for i in range(len(keys)))
         places = ", ".join(f"k{i}" for i in range(len(keys)))
-        query = (
-            f"SELECT {', '.join(outer)} FROM (SELECT {', '.join(inner)} FROM source) "
-            f"WHERE {held} GROUP BY {places}"
-        )
+        brought = f"(SELECT {', '.join(inner)} FROM source) WHERE {held}"
+        sql = [f"{each.made(f'a{i}', rows)} AS m{i}" for i, each in enumerate(self.numbers)]
+        of_rows = [sql[i] for i, each in enumerate(self.numbers) if not each.counted]
+        counted = [i for i, each in enumerate(self.numbers) if each.counted]
+        # Rows are gone through once, and kept where values are counted, which spills.
+        start = f"WITH brought AS MATERIALIZED (SELECT * FROM {brought}) " if counted else ""
+        whole = "brought" if counted else brought
+        joined = f"(SELECT {', '.join([places, *of_rows])} FROM {whole} GROUP BY {places})"
+        for i in counted:
+            values = (
+                f"(SELECT {places}, a{i}, count(*) AS records FROM brought WHERE a{i} IS NOT NULL "
+                f"GROUP BY {places}, a{i})"
+            )
+            joined += f" LEFT JOIN (SELECT {places}, {sql[i]} FROM {values} GROUP BY {places})"
+            joined += f" USING ({places})"
+        outer = [f"k{i} AS {quoted(key)}" for i, key in enumerate(keys)]
+        outer += [f"m{i} AS {quoted(each.name)}" for i, each in enumerate(self.numbers)]
+        query = f"{start}SELECT {', '.join(outer)} FROM {joined}"
         for name, made in self.derived:
             query = made.added(f"({query})", name)
         for condition in self.filters:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -50,6 +50,7 @@ from dpgrain.tables.engines.csv_rows import (
 from dpgrain.tables.engines.folders import CSV, Partition, is_plain
 from dpgrain.tables.engines.frames import readable_column
 from dpgrain.tables.engines.kept_facts import KeptFacts, state_of
+from dpgrain.tables.engines.large_texts import COPIED_ROWS, copy_texts, large_texts
 from dpgrain.tables.engines.parquet_rows import (
     OddTimes,
     copy_readable,
@@ -277,6 +278,10 @@ class FileSource:
         return KeptFacts(far_days)
 
     @cached_property
+    def _large_texts(self) -> KeptFacts[frozenset[str]]:
+        return KeptFacts(large_texts)
+
+    @cached_property
     def _odd_rows(self) -> KeptFacts[Oddities]:
         return KeptFacts(lambda path: oddities(parts(path), self.delimiter))
 
@@ -469,10 +474,18 @@ class FileSource:
                 odd = self._odd_times.of(path)
                 if not used.isdisjoint(odd.days):
                     far = self._far_days.of(path)
-        if not used.isdisjoint(odd.milliseconds | far):
+        large = False
+        if TEXT in columns.values():
+            with reading(self.name):
+                large = not used.isdisjoint(self._large_texts.of(path))
+        timed = large and any(kind in TIMES for kind in columns.values())
+        if timed or not used.isdisjoint(odd.milliseconds | far):
             # All times of a copy are microseconds within their range.
-            path, odd = self._copied(connection, path, used), OddTimes()
+            copy = partial(copy_readable, rows=COPIED_ROWS) if large else copy_readable
+            path, odd = self._copied(connection, path, used, copy), OddTimes()
             kinds = {name: kind if kind in TIMES else kinds[name] for name, kind in columns.items()}
+        if large:
+            path = self._copied(connection, path, used, copy_texts)
         read = {}
         for name, kind in columns.items():
             within = kinds[name] in TIMES and name.casefold() not in odd.others
@@ -481,14 +494,18 @@ class FileSource:
         return path, read
 
     def _copied(
-        self, connection: duckdb.DuckDBPyConnection, path: str, used: Collection[str]
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        path: str,
+        used: Collection[str],
+        write: Callable[[str, Path, Collection[str]], None],
     ) -> str:
-        """Return a copy of some columns of a Parquet file, whose times are within range."""
+        """Return a copy of some columns of a Parquet file, as a function writes it."""
         name = hashlib.sha256(repr((path, state_of(path), sorted(used))).encode()).hexdigest()
         copy = folder_of(connection) / f"{COPIES}{name}.parquet"
         if not copy.exists():
             with reading(self.name):
-                copy_readable(path, copy, used)
+                write(path, copy, used)
         return str(copy)
 
     def _readable(self, connection: duckdb.DuckDBPyConnection) -> list[str]:

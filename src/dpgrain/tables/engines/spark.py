@@ -312,7 +312,10 @@ class Spark:
             read = Side(Given(), side, dict(zip((_OWNER, *columns), (_KEY, *there), strict=True)))
             kind = "BIGINT" if pa.types.is_integer(kinds.field(0).type) else "VARCHAR"
             schema = {_OWNER: kind, **{name: rows.schema[name] for name in columns}}
-            known.append(replace(_bare(rows), source=read, user=_OWNER, schema=schema))
+            labels = rows.labels | {_OWNER}
+            known.append(
+                replace(_bare(rows), source=read, user=_OWNER, schema=schema, labels=labels)
+            )
         together = self._session.by_user(self._session.together(*marked), _KEY)
         made = replace(join, rows=known[0], others=known[1])
         asked = replace(known[0], source=made, schema={**known[0].schema, **made.columns()})
@@ -513,7 +516,9 @@ def _bottom(rows: Rows) -> Rows:
 def _bare(rows: Rows) -> Rows:
     """Return the public part of rows that come to a task, which reads by one thread."""
     schema = dict(rows.schema)
-    return Rows(Given(), rows.user, rows.n_users, schema, rows.memory, threads=1)
+    return Rows(
+        Given(), rows.user, rows.n_users, schema, rows.memory, threads=1, labels=rows.labels
+    )
 
 
 def _inner(source: Source) -> Source:

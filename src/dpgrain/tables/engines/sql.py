@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from dpgrain.inputs.long_labels import MARK, SHOWN, WHOLE_BYTES
 from dpgrain.tables.engines.column_types import (
     DAY,
     INTEGERS,
@@ -43,21 +44,27 @@ def text(value: str) -> str:
 def key(column: str, kind: str, *, of: str = "") -> str:
     """Return the SQL of a column used as a key: integers stay integers, all else is a label.
 
+    This is the only place where DuckDB replaces long texts (:mod:`~dpgrain.inputs.long_labels`).
+
     Args:
         column: the column.
-        kind: the column's type.
+        kind: the column's type, from :meth:`~dpgrain.tables.rows.Rows.keyed_as`.
         of: the query's name for the table, where it must be said.
     """
+    if kind != TEXT:
+        return held_key(column, kind, of=of)
     named = f"{of}.{quoted(column)}" if of else quoted(column)
-    return label(named) if kind == TEXT else held_key(column, kind, of=of)
+    long = f"WHEN strlen({named}) <= {LONGEST_LABEL} THEN {_replaced(named)}"
+    return f"CASE WHEN strlen({named}) <= {WHOLE_BYTES} THEN {named} {long} END"
 
 
 def held_key(column: str, kind: str, *, of: str = "") -> str:
-    """Return the SQL of a column used as a key, in rows of which :func:`holds` says that they have it.
-
-    To compare a length costs less than to choose between a text and a null.
-    """
+    """Return the SQL of a column used as a key, in rows for which :func:`holds` is true."""
     named = f"{of}.{quoted(column)}" if of else quoted(column)
+    if kind == TEXT:
+        return (
+            f"CASE WHEN strlen({named}) <= {WHOLE_BYTES} THEN {named} ELSE {_replaced(named)} END"
+        )
     return f"CAST({named} AS {'BIGINT' if kind in INTEGERS else 'VARCHAR'})"
 
 
@@ -68,8 +75,13 @@ def holds(column: str, kind: str) -> str:
     return f"{key(column, kind)} IS NOT NULL"
 
 
+def _replaced(sql: str) -> str:
+    """Return the SQL of the replacement of a long text."""
+    return f"concat(left({sql}, {SHOWN}), '{MARK}', sha256({sql}))"
+
+
 def label(sql: str) -> str:
-    """Return the SQL of a text; null where it is longer than labels may be."""
+    """Return the SQL of a text; null where it is longer than texts may be."""
     return f"CASE WHEN strlen({sql}) <= {LONGEST_LABEL} THEN {sql} END"
 
 

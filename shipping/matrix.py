@@ -1,0 +1,264 @@
+"""Which tests kill which mechanical bugs: the evidence for removing a test.
+
+    python -m shipping.matrix --each 10        # ten bugs of each module, after those already tried
+    python -m shipping.matrix --report         # how many are killed, and which tests repeat others
+
+Comparisons, arithmetic, constants, conditions and statements are changed one at a time. With each bug,
+every test that runs the changed line is run, up to some seconds of a processor. The matrix is kept in
+``build/mutants/matrix.jsonl``, which is not in version control; a run continues where another ended.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import copy
+import hashlib
+import json
+import random
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from shipping.mutants import ROOT, Coverage, EditError, Mutant, covered, every_kill
+
+MATRIX = ROOT / "build" / "mutants" / "matrix.jsonl"
+_COMPARISONS: Mapping[type[ast.cmpop], type[ast.cmpop]] = {
+    ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq,
+    ast.NotEq: ast.Eq, ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In,
+}  # fmt: skip
+_OPERATORS: Mapping[type[ast.operator], type[ast.operator]] = {
+    ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.Pow: ast.Mult,
+    ast.FloorDiv: ast.Mult, ast.Mod: ast.FloorDiv, ast.BitAnd: ast.BitOr, ast.BitOr: ast.BitAnd,
+    ast.MatMult: ast.Mult,
+}  # fmt: skip
+# What a reader sees and no number depends on: messages, text in f-strings, types.
+_SKIPPED = (ast.Raise, ast.JoinedStr, ast.Assert)
+
+
+@dataclass(frozen=True)
+class Mechanical(Mutant):
+    """A mechanical bug at one place of a file.
+
+    Args:
+        at: the offset of the old text in its file.
+    """
+
+    at: int = 0
+
+    def place(self, text: str) -> tuple[int, int]:
+        """Return the place of the edit; its function does not matter."""
+        if not text.startswith(self.old, self.at):
+            raise EditError(f"{self.function}: the file has changed.")
+        return 0, self.at
+
+    def key(self, text: str) -> str:
+        """Return a name of the bug that changes with its file."""
+        whole = json.dumps([text, self.at, self.old, self.new])
+        return hashlib.sha256(whole.encode()).hexdigest()[:20]
+
+
+def mechanical(file: Path, source: Path) -> list[Mechanical]:
+    """Return all mechanical bugs of a module.
+
+    Args:
+        file: the module.
+        source: the folder of the package.
+    """
+    text = file.read_text(encoding="utf-8")
+    starts = [0]
+    for line in text.splitlines(keepends=True):
+        starts.append(starts[-1] + len(line))
+    lines = text.splitlines()
+    module = ".".join(file.relative_to(source).with_suffix("").parts)
+
+    def offset(line: int, column: int) -> int:
+        return starts[line - 1] + len(lines[line - 1].encode()[:column].decode())
+
+    found = []
+    for name, node in _inside_functions(ast.parse(text)):
+        for new in _edits(node):
+            first = offset(node.lineno, node.col_offset)
+            last = offset(node.end_lineno, node.end_col_offset)
+            old = text[first:last]
+            found.append(Mechanical(f"{module}:{name}", "", "other", "module", old, new, at=first))
+    return found
+
+
+def _inside_functions(node: ast.AST, name: str = "", inside: bool = False) -> Iterator[Any]:
+    """Every expression and statement of the bodies of functions, with the name of its function."""
+    if isinstance(node, _SKIPPED):
+        return
+    children: Iterable[ast.AST] = ast.iter_child_nodes(node)
+    if isinstance(node, ast.FunctionDef | ast.ClassDef):
+        name = f"{name}.{node.name}".lstrip(".")
+        inside, children = inside or isinstance(node, ast.FunctionDef), node.body
+    elif inside and isinstance(node, ast.expr | ast.stmt):
+        yield name, node
+    for child in children:
+        yield from _inside_functions(child, name, inside)
+
+
+def _edits(node: Any) -> Iterator[str]:
+    """The texts that make a bug of a node."""
+    changed = copy.deepcopy(node)
+    if isinstance(node, ast.Compare):
+        changed.ops[0] = _COMPARISONS[type(node.ops[0])]()
+        yield f"({ast.unparse(changed)})"
+    elif isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
+        changed.op = _OPERATORS[type(node.op)]()
+        yield f"({ast.unparse(changed)})"
+    elif isinstance(node, ast.BoolOp):
+        changed.op = ast.Or() if isinstance(node.op, ast.And) else ast.And()
+        yield f"({ast.unparse(changed)})"
+    elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not | ast.USub):
+        yield f"({ast.unparse(node.operand)})"
+    elif isinstance(node, ast.IfExp):
+        changed.body, changed.orelse = node.orelse, node.body
+        yield f"({ast.unparse(changed)})"
+    elif isinstance(node, ast.Constant) and isinstance(node.value, bool):
+        yield str(not node.value)
+    elif isinstance(node, ast.Constant) and isinstance(node.value, int):
+        yield f"({node.value + 1})"
+    elif isinstance(node, ast.Constant) and isinstance(node.value, float):
+        yield f"({2 * node.value})"
+    elif isinstance(node, ast.Call) and _name(node.func) in ("min", "max"):
+        changed.func = ast.Name("max" if _name(node.func) == "min" else "min")
+        yield ast.unparse(changed)
+    elif isinstance(node, ast.AugAssign) or (
+        isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)
+    ):
+        yield "pass"
+
+
+def _name(node: ast.expr) -> str:
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def drawn(source: Path, each: int, only: str = "") -> list[Mechanical]:
+    """Draw mechanical bugs of each module, the same in every run.
+
+    Args:
+        source: the folder of the package.
+        each: how many of a module, or all if it has fewer.
+        only: a pattern of the modules' files.
+    """
+    found: list[Mechanical] = []
+    for file in sorted(source.rglob("*.py")):
+        name = file.relative_to(source).as_posix()
+        if re.search(only, name):
+            bugs, text = mechanical(file, source), file.read_text(encoding="utf-8")
+            shuffled = random.Random(name).sample(bugs, len(bugs))
+            found += islice((bug for bug in shuffled if _changes(bug, text)), each)
+    return found
+
+
+def _changes(bug: Mutant, text: str) -> bool:
+    """Return whether an edit gives valid Python that differs."""
+    try:
+        bug.edited(text)
+    except EditError:
+        return False
+    return True
+
+
+def known(file: Path = MATRIX) -> dict[str, dict[str, Any]]:
+    """Return what is known of bugs, by their keys."""
+    lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
+    return {line["key"]: line for line in map(json.loads, lines)}
+
+
+def fill(
+    root: Path,
+    bugs: Sequence[Mechanical],
+    coverage: Coverage,
+    seconds: float,
+    workers: int,
+    matrix: Path = MATRIX,
+) -> None:
+    """Try bugs that were not tried, and add what kills each to the matrix.
+
+    Args:
+        root: the folder of the repository.
+        bugs: the bugs.
+        coverage: which tests run which lines.
+        seconds: the processor seconds for the tests of each.
+        workers: how many are tried side by side.
+        matrix: the file of the matrix.
+    """
+    texts = {bug.file: (root / "src" / bug.file).read_text(encoding="utf-8") for bug in bugs}
+    done = known(matrix)
+    keys = {bug: bug.key(texts[bug.file]) for bug in bugs}
+    left = [bug for bug in bugs if keys[bug] not in done and coverage.forks(bug)]
+    print(f"{len(bugs)} bugs, {len(left)} to try", flush=True)
+    matrix.parent.mkdir(parents=True, exist_ok=True)
+    with matrix.open("a", encoding="utf-8") as file:
+        for bug, ran, killers in every_kill(root, left, coverage, seconds, workers):
+            line = {
+                "key": keys[bug],
+                "function": bug.function,
+                "old": bug.old,
+                "new": bug.new,
+                "ran": ran,
+                "killed_by": killers,
+            }
+            file.write(f"{json.dumps(line)}\n")
+            file.flush()
+
+
+def redundant(rows: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return tests that can go together: whatever they kill is killed by a test that stays.
+
+    Args:
+        rows: the matrix, a row a bug.
+
+    >>> redundant([{"ran": "abc", "killed_by": "ab"}, {"ran": "bc", "killed_by": "b"}])
+    ['a', 'c']
+    """
+    rows = list(rows)
+    kills: dict[str, set[int]] = defaultdict(set)
+    for number, row in enumerate(rows):
+        for test in row["ran"]:
+            kills[test]
+        for test in row["killed_by"]:
+            kills[test].add(number)
+    times = Counter(number for bugs in kills.values() for number in bugs)
+    gone = []
+    for test in sorted(kills, key=lambda name: (len(kills[name]), name)):
+        if all(times[number] > 1 for number in kills[test]):
+            gone.append(test)
+            times.subtract(kills[test])
+    return sorted(gone)
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    """Fill the matrix, or report what it says.
+
+    Args:
+        words: the options, from the command line if None.
+    """
+    parser = argparse.ArgumentParser(prog="python -m shipping.matrix")
+    parser.add_argument("--each", type=int, default=10, help="bugs of each module")
+    parser.add_argument("--only", default="", help="modules whose file has this pattern")
+    parser.add_argument("--seconds", type=float, default=20.0, help="processor seconds for a bug")
+    parser.add_argument("--workers", type=int, default=2, help="how many are tried side by side")
+    parser.add_argument(
+        "--report", action="store_true", help="print what is known, and try nothing"
+    )
+    asked = parser.parse_args(words)
+    if not asked.report:
+        bugs = drawn(ROOT / "src", asked.each, asked.only)
+        fill(ROOT, bugs, covered(ROOT, asked.workers), asked.seconds, asked.workers)
+    rows = list(known().values())
+    killed = sum(bool(row["killed_by"]) for row in rows)
+    tests = {test for row in rows for test in row["ran"]}
+    print(f"{killed} of {len(rows)} bugs are killed by {len(tests)} tests")
+    print("\n".join(["Tests whose kills others repeat:", *redundant(rows)]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,98 @@
+"""Labels of long texts: the beginning and a hash, row by row and the same on every engine.
+
+Wherever texts of rows name things (users, items, cells, distinct values, the most frequent value),
+engines keep one copy of each different text, and one person can bring any number of long ones. So a
+text of more than :data:`WHOLE_BYTES` bytes in UTF-8 has another label: its first :data:`SHOWN`
+characters, ``…``, and the SHA-256 of the whole text in hexadecimal digits. Such a label has more than
+:data:`WHOLE_BYTES` and at most :data:`MOST_BYTES` bytes.
+
+The label is a function of the text only, and no two texts have the same label unless SHA-256 collides:
+a text that looks like the label of another one is long, so its own label is a different one. Texts are
+renamed and never merged, so that all guarantees stay the same. A *stated* text, which is public, can be
+either the text or the published label.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+#: Bytes of the longest text, in UTF-8, that is its own label. E-mail addresses, host names, file names
+#: and titles of Wikipedia end before 256 bytes, and so do nearly all addresses of pages.
+WHOLE_BYTES = 256
+#: Characters of a longer text that its replacement shows: as few as make every replacement, of 190
+#: characters, a mark of 3 bytes and 64 digits, longer than WHOLE_BYTES.
+SHOWN = 190
+#: Mark between the beginning of a text and its hash.
+MARK = "…"
+#: Bytes of the longest label: characters have at most 4.
+MOST_BYTES = 4 * SHOWN + 67
+_REPLACEMENT = re.compile(rf".{{{SHOWN}}}{MARK}[0-9a-f]{{64}}", re.DOTALL)
+
+
+def label_of(text: str) -> str:
+    """Return the label of a text of rows.
+
+    Args:
+        text: the text.
+
+    >>> label_of("short"), len(label_of("x" * 257)), label_of("x" * 257)[185:195]
+    ('short', 255, 'xxxxx…15eb')
+    """
+    if not is_long(text):
+        return text
+    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+    return f"{text[:SHOWN]}{MARK}{digest}"
+
+
+def label_of_stated(text: str) -> str:
+    """Return the label that a public text means: a published replacement stands for itself.
+
+    Args:
+        text: the text, as a domain or a partition states it.
+
+    >>> label_of_stated(label_of("x" * 300)) == label_of_stated("x" * 300) == label_of("x" * 300)
+    True
+    """
+    return text if _REPLACEMENT.fullmatch(text) else label_of(text)
+
+
+def is_long(text: str) -> bool:
+    """Return whether a text is replaced.
+
+    Args:
+        text: the text.
+    """
+    return len(text) > WHOLE_BYTES // 4 and len(text.encode("utf-8", "surrogatepass")) > WHOLE_BYTES
+
+
+def any_long(texts: Iterable[str]) -> bool:
+    """Return whether one of some texts is replaced.
+
+    Args:
+        texts: the texts.
+    """
+    return any(map(is_long, texts))
+
+
+def labels_of_texts(column: pa.ChunkedArray, longest: int) -> pa.ChunkedArray:
+    """Return the labels of a column of texts.
+
+    Args:
+        column: the texts.
+        longest: the bytes of the longest text that is read; longer ones are null.
+    """
+    size = pc.binary_length(column)
+    long = pc.greater(size, WHOLE_BYTES)
+    if not pc.any(long).as_py():
+        return column.cast(pa.string())
+    kept = pc.if_else(pc.greater(size, longest), None, column)
+    texts = [label_of(text) for text in kept.filter(long).to_pylist() if text is not None]
+    short = pc.if_else(long, None, kept).cast(pa.string()).combine_chunks()
+    there = pc.and_(pc.fill_null(long, False), kept.is_valid()).combine_chunks()
+    made = pc.replace_with_mask(short, there, pa.array(texts, pa.string()))
+    return pa.chunked_array([made])

@@ -1,0 +1,142 @@
+"""A step of made-up blocks, made before a run is charged.
+
+A step that fails after the charge has spent the budget for nothing. So the path of a step is run
+before, with the same functions: norms, clipped sums, their division into gradients and the optimizer's
+own step. No noise is drawn. Parameters, the state of the optimizer and generators stay unchanged.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from dpgrain._types import FloatArray
+from dpgrain._wording import shorten
+from dpgrain.errors import DpgrainError, ParameterError
+from dpgrain.torch.clipping import FloatSum, clipped_sums, mean_of
+from dpgrain.torch.layout import Layout
+from dpgrain.torch.library import torch
+from dpgrain.torch.noise import split
+from dpgrain.torch.randomness import randomness_from
+from dpgrain.torch.uses import Kept, Uses
+
+# Characters of another library's error that are shown.
+_ERROR_CHARACTERS = 200
+
+
+def rehearse_step(parameters: Sequence[Any], optimizer: Any) -> None:
+    """Make a step of made-up blocks with one parameter of each shape, on copies.
+
+    Args:
+        parameters: all trained parameters.
+        optimizer: the caller's optimizer, which stays unchanged.
+
+    Raises:
+        ParameterError: if a step of the run would fail.
+    """
+    _check_step(optimizer)
+    some = _one_of_each(parameters)
+    with _failing("optimizer", "a step of the optimizer"), randomness_from(0):
+        gradients = split(_summed(some), some)
+        # Other libraries' optimizers may keep state that copies do not have.
+        if type(optimizer).__module__.startswith("torch.optim"):
+            twin, copies = _twin(optimizer, some)
+            for parameter, gradient in gradients:
+                copies[id(parameter)].grad = gradient.to(parameter.dtype)
+            twin.step()
+
+
+def rehearse_clipping(uses: Uses, layout: Layout) -> None:
+    """Compute the norms and the clipped sum of recorded blocks.
+
+    Args:
+        uses: what made-up blocks add to each parameter.
+        layout: the blocks.
+
+    Raises:
+        ParameterError: if clipping fails.
+    """
+    with _failing("module", "clipping the gradients of made-up records"):
+        clipped_sums(uses, layout, 1.0)
+
+
+def _summed(parameters: Sequence[Any]) -> FloatArray:
+    """Return the clipped sum of two made-up blocks of one record each, as one vector."""
+    layout = Layout((1, 1))
+    uses: Uses = {
+        p: [Kept(layout, torch.ones_like(p).expand(layout.blocks, *p.shape))] for p in parameters
+    }
+    found = FloatSum(parameters, 1.0)
+    found.add_blocks(uses, layout)
+    return mean_of(found.sums, parameters, 1)
+
+
+def _one_of_each(parameters: Sequence[Any]) -> list[Any]:
+    """Return the smallest parameter of each number of dimensions, type and device."""
+    found: dict[Any, Any] = {}
+    for parameter in sorted(parameters, key=lambda p: int(p.numel())):
+        found.setdefault((parameter.dim(), parameter.dtype, parameter.device), parameter)
+    return [parameter for parameter in parameters if any(parameter is p for p in found.values())]
+
+
+def _twin(optimizer: Any, parameters: Sequence[Any]) -> tuple[Any, dict[int, Any]]:
+    """Return an optimizer of copies of some parameters, without hooks, and the copies by id."""
+    own = {id(parameter) for parameter in parameters}
+    groups = [
+        {**group, "params": [p for p in group["params"] if id(p) in own]}
+        for group in optimizer.param_groups
+    ]
+    state = {p: optimizer.state[p] for p in parameters if p in optimizer.state}
+    memo: dict[int, Any] = {}
+    copied = copy.deepcopy(
+        {
+            "defaults": optimizer.defaults,
+            "state": defaultdict(dict, state),
+            "param_groups": [group for group in groups if group["params"]],
+        },
+        memo,
+    )
+    twin = object.__new__(type(optimizer))
+    twin.__setstate__(copied)
+    return twin, {id(parameter): memo[id(parameter)] for parameter in parameters}
+
+
+def _check_step(optimizer: Any) -> None:
+    """Reject an optimizer whose step needs a closure, which reads a batch several times."""
+    needed = [
+        parameter.name
+        for parameter in inspect.signature(type(optimizer).step).parameters.values()
+        if parameter.default is parameter.empty
+        and parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
+    ]
+    if len(needed) > 1:
+        raise ParameterError(
+            f"optimizer must make a step without {needed[1]}, not be {type(optimizer).__name__}: a "
+            "private step reads each batch once, so use one such as SGD or Adam.",
+            name="optimizer",
+        )
+
+
+@contextmanager
+def _failing(name: str, what: str) -> Iterator[None]:
+    """Raise an error of this library if a rehearsal fails.
+
+    Args:
+        name: the parameter that is rejected.
+        what: what failed.
+    """
+    try:
+        yield
+    except DpgrainError:
+        raise
+    except Exception as error:
+        raise ParameterError(
+            f"{name} must train on made-up records before the run is charged, but {what} failed "
+            f"({type(error).__name__}: {shorten(str(error), _ERROR_CHARACTERS)}); fix it, or use "
+            f"another {name}.",
+            name=name,
+        ) from error

@@ -1,0 +1,44 @@
+"""Schedulers of the learning rate that would follow a loss without noise."""
+
+from __future__ import annotations
+
+from types import FrameType
+from typing import Any
+
+from dpgrain.errors import ParameterError
+from dpgrain.torch.library import torch
+
+_SCHEDULERS: tuple[type, ...] = (
+    torch.optim.lr_scheduler.LRScheduler,
+    torch.optim.lr_scheduler.ReduceLROnPlateau,
+)
+# Module of schedulers that are no LRScheduler, such as GreedyLR.
+_MODULE = "transformers.optimization"
+#: Functions by which a scheduler reads the number in a tensor.
+READS = frozenset(("__float__", "__bool__", "__int__", "item", "tolist"))
+
+
+def check_reader(frame: FrameType) -> None:
+    """Reject a scheduler that reads a number made from a training batch.
+
+    Args:
+        frame: the frame of the function that reads it.
+
+    Raises:
+        ParameterError: if it is a method of a scheduler.
+    """
+    reader = frame.f_locals.get("self")
+    if _is_scheduler(reader):
+        raise ParameterError(
+            f"scheduler must follow public numbers, not a loss of training batches, as this "
+            f"{type(reader).__name__} does: its steps would depend on records without noise; pass the "
+            "loss on public records, or use a schedule that is fixed in advance.",
+            name="scheduler",
+        )
+
+
+def _is_scheduler(thing: Any) -> bool:
+    if isinstance(thing, _SCHEDULERS):
+        return True
+    kinds = type(thing).__mro__
+    return hasattr(thing, "optimizer") and any(kind.__module__ == _MODULE for kind in kinds)

@@ -1,0 +1,149 @@
+"""Draws of noise, recorded, and replayed: one run's noisy answers are forced upon other rows."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from dpgrain.noise.exponential import permute_and_flip
+from dpgrain.noise.gumbel import gumbel_order
+from dpgrain.noise.sums import with_gaussian, with_laplace, with_truncated_geometric
+
+# Laws whose noise is added to sums, and choices whose outcome is all that is seen.
+_LAWS: tuple[Any, ...] = (
+    with_gaussian,
+    with_laplace,
+    with_truncated_geometric,
+    gumbel_order,
+    permute_and_flip,
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Draw:
+    """One draw of noise.
+
+    Args:
+        law: the name of the law.
+        scale: its scale, and what else is public of it.
+        sums: what noise is added to, or chosen among; private.
+        answer: what comes of it.
+    """
+
+    law: str
+    scale: tuple[Any, ...]
+    sums: Any
+    answer: Any
+
+    def __str__(self) -> str:
+        scale = ", ".join(str(np.asarray(part).tolist()) for part in self.scale)
+        return f"{self.law} of {scale} on {np.shape(self.sums)}"
+
+    def lost(self, other: Draw) -> tuple[float, float]:
+        """Return how far two runs' sums differ: (move ÷ sd)² of normal noise, and ε of other laws.
+
+        Args:
+            other: the same draw of a run on other rows.
+        """
+        moved = np.asarray(self.sums, dtype=float) - np.asarray(other.sums, dtype=float)
+        scale = np.asarray(self.scale[0], dtype=float)
+        if scale.size == moved.size:
+            scale = scale.reshape(moved.shape)
+        if self.law == with_gaussian.__name__:
+            return float(((moved / scale) ** 2).sum()), 0.0
+        if self.law == with_laplace.__name__:
+            return 0.0, float((np.abs(moved) / scale).sum())
+        if self.law == with_truncated_geometric.__name__:
+            return 0.0, float((np.abs(moved) * scale).sum())
+        # Choices: by the range of what is added to scores, of which one may be 0.
+        wide = max(0.0, float(moved.max(initial=0))) - min(0.0, float(moved.min(initial=0)))
+        best = self.scale[1] if self.law == gumbel_order.__name__ else 1
+        return 0.0, wide * best / float(scale)
+
+
+@contextmanager
+def recorded() -> Iterator[list[Draw]]:
+    """Record the draws of a run, in their order.
+
+    Modules that a release loads must be loaded before: run it once.
+
+    >>> from dpgrain.noise import SystemSource
+    >>> from dpgrain.noise.sums import noised
+    >>> with recorded() as draws:
+    ...     first = noised(np.zeros(2), 1.0, 1.0, SystemSource())
+    >>> with replayed(draws) as again:
+    ...     second = noised(np.ones(2), 1.0, 1.0, SystemSource())
+    >>> bool((first == second).all()), len(again)
+    (True, 1)
+    """
+    draws: list[Draw] = []
+
+    def give(law: str, scale: tuple[Any, ...], sums: Any, noise: Callable[[], Any]) -> Any:
+        draws.append(Draw(law, scale, sums, noise()))
+        return draws[-1].answer
+
+    with _drawn_by(give):
+        yield draws
+
+
+@contextmanager
+def replayed(draws: Sequence[Draw]) -> Iterator[list[Draw]]:
+    """Give the answers of one run to another, whatever its sums are; yield its draws.
+
+    Args:
+        draws: those of the other run.
+
+    Raises:
+        AssertionError: if a draw has another law, scale or size, or fewer or more draws are made.
+    """
+    again: list[Draw] = []
+
+    def give(law: str, scale: tuple[Any, ...], sums: Any, noise: Callable[[], Any]) -> Any:
+        assert len(again) < len(draws), f"draws {law}, where another run had drawn all"
+        given = draws[len(again)]
+        again.append(Draw(law, scale, sums, given.answer))
+        assert str(again[-1]) == str(given), f"draws {again[-1]} where another run drew {given}"
+        return given.answer
+
+    with _drawn_by(give):
+        yield again
+    more = ", ".join(map(str, draws[len(again) :]))
+    assert not more, f"does not draw {more}"
+
+
+#: From law, scale, sums, and what makes the answer by drawing, to the answer.
+Give: TypeAlias = Callable[[str, tuple[Any, ...], Any, Callable[[], Any]], Any]
+
+
+@contextmanager
+def _drawn_by(give: Give) -> Iterator[None]:
+    """Have all draws in the package go through a function."""
+
+    def given(law: Any) -> Any:
+        def draw(sums: Any, *scale: Any, source: Any = None) -> Any:
+            before = np.array(sums)
+            return give(law.__name__, scale, before, lambda: law(sums, *scale, source=source))
+
+        return draw
+
+    made = {law: given(law) for law in _LAWS}
+    own = [module for path, module in list(sys.modules.items()) if path.startswith("dpgrain.")]
+    changed = [
+        (module, name, law)
+        for module in own
+        for name, value in list(vars(module).items())
+        for law in made
+        if value is law
+    ]
+    for module, name, law in changed:
+        setattr(module, name, made[law])
+    try:
+        yield
+    finally:
+        for module, name, law in changed:
+            setattr(module, name, law)

@@ -1,0 +1,90 @@
+"""Interleavings that are forced: races are seen at their line, and locks are heeded."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from tests.interleaving import Interleaving
+
+
+class Counter:
+    """A number that is raised in two lines."""
+
+    def __init__(self, lock: Any) -> None:
+        self.lock, self.total = lock, 0
+
+    def add(self) -> int:
+        before = self.total
+        self.total = before + 1
+        return self.total
+
+    def add_alone(self) -> int:
+        with self.lock:
+            return self.add()
+
+
+def totals(pair: Interleaving, add: Callable[[Counter], int], lock: Callable[[], Any]) -> set[int]:
+    """What two who add come to, wherever the first pauses."""
+    found = set()
+    for seam in pair.lines(lambda: add(Counter(lock()))):
+        counter = Counter(lock())
+        pair.run(lambda: add(counter), lambda: add(counter), seam)  # noqa: B023
+        found.add(counter.total)
+    return found
+
+
+def test_an_update_that_is_lost_is_seen_and_a_lock_is_heeded() -> None:
+    pair = Interleaving(__name__)
+    with pair.in_force():
+        assert totals(pair, Counter.add, lambda: None) == {1, 2}
+        assert totals(pair, Counter.add_alone, lambda: threading.Lock()) == {2}
+
+
+def test_a_pause_where_a_lock_is_asked_needs_no_list() -> None:
+    pair = Interleaving(__name__)
+    with pair.in_force():
+        counter = Counter(threading.Lock())
+        seams = pair.seams(counter.add_alone)
+        assert len(seams) == 2, "one to take it, and one to let it go"
+        one, two = pair.run(counter.add_alone, counter.add_alone, seams[1])
+    assert (one.value, two.value) == (2, 3), "the second waits until the first is done"
+
+
+def test_what_an_actor_raises_is_its_answer() -> None:
+    def fail() -> None:
+        raise ValueError("no")
+
+    one, two = Interleaving(__name__).run(fail, lambda: 3)
+    assert (one.raised, two.value) == ("ValueError: no", 3)
+
+
+def test_two_who_wait_for_each_other_are_told() -> None:
+    pair = Interleaving(__name__)
+    with pair.in_force():
+        first, second = threading.Lock(), threading.Lock()
+
+        def both(one: Any, two: Any) -> None:
+            with one, two:
+                pass
+
+        seams = pair.seams(lambda: both(first, second))
+        with pytest.raises(AssertionError, match="both wait for each other"):
+            pair.run(lambda: both(first, second), lambda: both(second, first), seams[1])
+
+
+def test_locks_of_a_module_are_known_while_it_is_in_force() -> None:
+    held = SimpleNamespace(lock=threading.Lock())
+    globals()["held"] = held
+    usual, pair = held.lock, Interleaving(__name__)
+    try:
+        with pair.in_force():
+            assert held.lock is not usual
+            assert len(pair.seams(lambda: held.lock.acquire())) == 1
+        assert held.lock is usual
+        assert held.lock.locked()
+    finally:
+        del globals()["held"]
