@@ -203,11 +203,13 @@ def read(folder: Path) -> list[Mutant]:
 
 
 def _mutant(path: Path, entry: dict[str, Any]) -> Mutant:
-    keys = (*_KEYS, *_OF_EVENTS) if entry.keys() & set(_OF_EVENTS) else _KEYS
-    if entry.keys() != set(keys):
-        what = ", ".join(sorted(set(keys) ^ entry.keys()))
+    # A mutant of an event names a test; others may.
+    more = set(_OF_EVENTS) if "event" in entry else entry.keys() & {"seen_by"}
+    keys = {*_KEYS, *more}
+    if entry.keys() != keys:
+        what = ", ".join(sorted(keys ^ entry.keys()))
         raise EditError(f"{path.name}: an entry lacks, or has beside the others: {what}.")
-    return Mutant(*(entry[key] for key in keys))
+    return Mutant(*(entry.get(key, "") for key in (*_KEYS, *_OF_EVENTS)))
 
 
 @contextmanager
