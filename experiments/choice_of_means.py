@@ -19,6 +19,7 @@ import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -132,7 +133,13 @@ def errors(
         repeats: the number of runs.
     """
     squares, chosen = [], method
-    asked = {"bound": 1.0, "epsilon": epsilon, "delta": DELTA, "n_users": len(X), "radius": radius}
+    asked: dict[str, Any] = {
+        "bound": 1.0,
+        "epsilon": epsilon,
+        "delta": DELTA,
+        "n_users": len(X),
+        "radius": radius,
+    }
     for seed in range(repeats):
         try:
             found = dg.mean_of_users(X, method=method, random_state=seed, **asked)
