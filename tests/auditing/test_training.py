@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import bisect
+import itertools
 import math
 from typing import Any
 
@@ -41,6 +43,38 @@ def test_what_is_given_away_is_allowed_for() -> None:
     assert one_run_epsilon(40, 40, 10_000, 1e-9, 0.05) > 2
     assert one_run_epsilon(40, 40, 10_000, 1e-2, 0.05) < one_run_epsilon(40, 40, 100, 0.0, 0.05)
     assert one_run_epsilon(0, 0, 10, 1e-6, 0.05) == 0.0
+
+
+def refuted_from(epsilon: float, guesses: int, canaries: int, delta: float, alpha: float) -> int:
+    """The smallest number of right guesses that refutes an ε; bounds grow with it."""
+
+    def refutes(correct: int) -> bool:
+        return one_run_epsilon(correct, guesses, canaries, delta, alpha) > epsilon + 1e-9
+
+    return bisect.bisect_left(range(guesses + 1), True, key=refutes)
+
+
+def test_leaks_of_probability_delta_are_refuted_as_rarely_as_said(some_of: Any) -> None:
+    """Over the whole law of a mechanism that reveals some canaries in a rare run, all of them in one.
+
+    In other runs it answers for each canary as the mechanism that attains ε. Each canary is revealed
+    with probability δ, so that a run with revealed ones is the likelier the fewer these are.
+    """
+    for epsilon, (canaries, guesses, revealed), alpha, rare in some_of(
+        itertools.product(
+            [0.0, 0.7, 3.0],
+            [(30, 30, 30), (300, 300, 300), (300, 20, 20), (300, 40, 10), (5, 5, 5)],
+            [0.05, 0.01],
+            [0.5, 1.1, 1.6, 8.0],
+        )
+    ):
+        leaks = rare * alpha
+        delta, right = leaks * revealed / canaries, 1 / (1 + math.exp(-epsilon))
+        least = refuted_from(epsilon, guesses, canaries, delta, alpha)
+        plain = stats.binom.sf(least - 1, guesses, right)
+        leaky = stats.binom.sf(least - 1 - revealed, guesses - revealed, right)
+        wrong = (1 - leaks) * plain + leaks * (leaky if least <= guesses else 0.0)
+        assert wrong <= alpha, (epsilon, canaries, guesses, revealed, alpha, rare)
 
 
 @pytest.mark.parametrize("distance", [0.0, 0.3, 2.0])

@@ -27,10 +27,13 @@ from tests.noise.scripted import Scripted
 from tests.statistics import cases
 
 import dpgrain as dg
-from dpgrain.accounting import PureDP, SelectBest
+from dpgrain.accounting import Contribution, Laplace, PureDP, SelectBest
 from dpgrain.errors import RunEnded
 from dpgrain.learn import LinearRegression
+from dpgrain.learn.accuracy import _share
+from dpgrain.learn.auc import area
 from dpgrain.learn.confidence import Evidence, intervals
+from dpgrain.learn.r2 import explained
 from dpgrain.learn.rounds import History
 from dpgrain.means import radius
 from dpgrain.means.total_error import CONFIDENCE, Number
@@ -43,6 +46,7 @@ from dpgrain.noise.laws import rounded_gaussian
 from dpgrain.papers import softcore
 from dpgrain.publishing.repeated import number_of_runs
 from dpgrain.statistics.intervals import half_width
+from dpgrain.statistics.plan import noise_sd
 
 FloatArray = NDArray[np.float64]
 
@@ -248,6 +252,115 @@ def test_intervals_of_quantiles_hold_more_often_than_they_say() -> None:
         narrowed = holding(ask(table, cells, random_state=1), truth, 1.0)
     assert not too_few(holds, _HELD), f"{holds.mean():.4f} hold"
     assert too_few(narrowed, _HELD), f"{narrowed.mean():.4f} hold"
+
+
+# ------------------------------------------------------------------------------------- measures
+
+_OF_USERS = Contribution("user", "shared", "nonnegative", "l1")
+_NOISE = Laplace(2.0, _OF_USERS)
+# Noise of as many releases as tell an interval from a narrower one, in one column for each sum.
+_MOST_SUMS = 60
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A measure of predictions: the exact sums that it is made of, and what is published of noisy ones.
+
+    Args:
+        ends: publishes the value and the ends of its interval.
+        truth: the exact value.
+        sums: (S,) the exact sums.
+        slopes: (S,) the derivatives, by the sums, of the difference that the interval bounds.
+    """
+
+    ends: Callable[[FloatArray], tuple[float, float, float]]
+    truth: float
+    sums: FloatArray
+    slopes: FloatArray
+
+    def held(self, noise: FloatArray, times: float) -> float:
+        """How often an interval that is so many times as wide holds the truth, by the noise's law."""
+        scale = _NOISE.noise_multiplier
+        way = self.slopes / (self.slopes @ self.slopes)
+        off = noise[:, : self.sums.size] @ self.slopes * scale
+
+        def first_missed(sign: int) -> float:
+            """How far the noise may go in the likeliest way."""
+
+            def holds(far: float) -> float:
+                _, low, high = self.ends(self.sums + sign * far * way)
+                middle, half = (low + high) / 2, times * (high - low) / 2
+                return half - abs(self.truth - middle)
+
+            most = 30 * scale * float(np.linalg.norm(self.slopes))
+            return float(optimize.brentq(holds, 0.0, most))
+
+        return float(((off <= first_missed(1)) & (off >= -first_missed(-1))).mean())
+
+
+def accuracy_of(value: float) -> Measure:
+    right = np.array([value, 1 - value])
+    return Measure(
+        lambda sums: _share(sums[:1], sums, _NOISE),
+        value,
+        2000 * right,
+        np.array([1 - value, -value]),
+    )
+
+
+def auc_of(value: float) -> Measure:
+    """Positive rows above and below all negative ones."""
+    counts = np.zeros((2, _MOST_SUMS // 2))
+    counts[0, [5, 25]] = 20_000 * np.array([1 - value, value])
+    counts[1, 15] = 20_000
+    (p, n), (positive, negative) = counts.sum(axis=1), counts
+    below = np.cumsum(negative) - negative / 2
+    above = p - np.cumsum(positive) + positive / 2
+    sd = noise_sd(_NOISE)
+    within = _NOISE.law.quantile(0.975) * sd
+    return Measure(
+        lambda sums: area(sums[: _MOST_SUMS // 2], sums[_MOST_SUMS // 2 :], sd, within),
+        value, counts.ravel(), np.concatenate([below - value * n, above - value * p]),
+    )  # fmt: skip
+
+
+def r2_of(value: float) -> Measure:
+    """Targets that are spread evenly."""
+    z = np.linspace(0, 1, 20_000)
+    corners = np.array([((1 - z) ** 2).sum(), (2 * z * (1 - z)).sum(), (z**2).sum()])
+    weights = np.array([0.25, -0.25, 0.25])
+    error = (1 - value) * float(weights @ corners)
+    return Measure(
+        lambda sums: explained(float(sums[0]), sums[1:], _NOISE, _NOISE),
+        value, np.array([error, *corners]), np.array([1.0, *((value - 1) * weights)]),
+    )  # fmt: skip
+
+
+# Coverage of each interval, as measured: 95% where the noise of one sum decides, more where that of
+# several does, whose sum has lighter tails than the Laplace law that the interval assumes.
+HELD = {
+    (accuracy_of, 0.01): 0.95, (accuracy_of, 0.5): 0.9545, (accuracy_of, 0.99): 0.95,
+    (auc_of, 0.02): 0.968, (auc_of, 0.5): 0.968, (auc_of, 0.98): 0.968,
+    (r2_of, 0.01): 0.9535, (r2_of, 0.5): 0.9515, (r2_of, 0.99): 0.95,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def laplace_noise() -> FloatArray:
+    return np.random.default_rng(5).laplace(size=(60_000, _MOST_SUMS))
+
+
+@pytest.mark.parametrize(("of", "value"), HELD)
+def test_measures_of_predictions_hold_near_their_ends(
+    of: Any, value: float, laplace_noise: FloatArray
+) -> None:
+    measure, share = of(value), HELD[of, value]
+    assert measure.ends(measure.sums)[0] == pytest.approx(value, abs=1e-3)
+    held, narrowed = (measure.held(laplace_noise, times) for times in (1.0, NARROWED))
+
+    # A share of drawn noise has a standard deviation of 0.0009.
+    assert abs(held - share) < 0.0025
+    assert narrowed < share - 0.003
 
 
 # ------------------------------------------------------------------------------------- limits

@@ -53,6 +53,50 @@ def test_records_that_cannot_be_read_are_blank_and_others_stay() -> None:
     assert one["input_ids"].shape == (1, 1)
 
 
+# What a collator may make of one record in place of a tensor with a row.
+_ODD_SHAPES: dict[str, Any] = {
+    "no row": lambda value: value[:0],
+    "two rows": lambda value: torch.cat([value, value]),
+    "a list": lambda value: value.tolist(),
+    "a list of tensors": list,
+    "no dimension": lambda value: value.sum(),
+    "another dimension": lambda value: value[:, None],
+    "an array": lambda value: value.numpy(),
+    "nothing": lambda value: None,
+}
+
+
+@pytest.mark.parametrize("schema", [True, False], ids=["schema", "no schema"])
+@pytest.mark.parametrize("shape", _ODD_SHAPES)
+def test_odd_shapes_of_one_record_move_no_other(shape: str, schema: bool) -> None:
+    if shape == "another dimension" and not schema:
+        pytest.skip("without a schema no dimension is the right one")
+    oddly: set[str] = set()  # The tensors of the odd record that have another shape.
+
+    def collator(records: list[Any]) -> Any:
+        made = rows_of(records)
+        is_odd = records[0]["input_ids"] == [9, 9]
+        return {
+            name: _ODD_SHAPES[shape](value) if is_odd and name in oddly else value
+            for name, value in made.items()
+        }
+
+    collating = Collating(collator, 2)
+    collating = collating.tried(made_up(TABLE), "labels") if schema else collating
+    plain, odd = collating(GOOD), {"input_ids": [9, 9], "labels": [9, 9]}
+    assert plain is not None
+    for names in ({"input_ids"}, {"labels"}, {"input_ids", "labels"}):
+        oddly.clear()
+        oddly |= names
+        assert collating([odd]) is None
+        for place in range(3):
+            batch = collating([*GOOD[:place], odd, *GOOD[place:]])
+            assert batch is not None
+            others = [row for row in range(3) if row != place]
+            assert all(torch.equal(batch[name][others], plain[name]) for name in plain)
+            assert batch["labels"][place].tolist() == [-100] * 3
+
+
 def test_whatever_a_record_raises_is_kept_for_itself() -> None:
     class Worst:
         def __init__(self, error: BaseException) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 import re
 import shutil
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -166,6 +168,77 @@ def test_nothing_that_is_saved_or_logged_follows_from_records(tmp_path: Path) ->
     assert not any("rng_state" in name for name in found[0])
     assert seen
     assert all(logs.keys() <= {"learning_rate", "epoch", "step"} for logs in seen)
+
+
+class Recording(transformers.TrainerCallback):
+    """A callback that keeps the state and whatever else it is passed at each event, but for objects."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[str, str]] = []
+
+    def __getattribute__(self, name: str) -> Any:
+        if name.startswith("on_"):
+            return lambda *passed, **named: self.keep(name, passed, named)
+        return super().__getattribute__(name)
+
+    def keep(self, name: str, passed: Any, named: dict[str, Any]) -> None:
+        _, state, control = passed
+        # Objects, such as the model, are passed besides.
+        plain = {
+            of: told for of, told in named.items() if isinstance(told, dict | float | int | str)
+        }
+        self.seen.append((name, repr([vars(state), vars(control), plain])))
+
+
+def test_numbers_of_records_change_nothing_that_is_told(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """Logs, metrics, progress, events and results, bit for bit, where weights stay as they are."""
+    found = []
+    library = logging.getLogger("transformers")
+    monkeypatch.setattr(library, "propagate", True)
+    for name in ("time", "perf_counter"):
+        monkeypatch.setattr(time, name, lambda: 1.0)
+    for authors in (USERS, 5):
+        recording, folder = Recording(), tmp_path / "run"
+        caplog.clear()
+        with caplog.at_level(logging.DEBUG, "transformers"):
+            theirs = trainer(
+                folder,
+                texts(authors).select(range(authors * 3)),
+                args={"learning_rate": 0.0, "eval_strategy": "steps", "eval_steps": 2},
+                privacy={"sampling_rate": 0.5, "eval_is_public": True},
+                eval_dataset=texts(5, longest=2),
+                callbacks=[recording],
+            )
+            result = theirs.train()
+            metrics = theirs.evaluate()
+        printed = capfd.readouterr()
+        found.append(
+            {
+                "result": repr(result),
+                "metrics": repr(metrics),
+                "history": repr(theirs.state.log_history),
+                "events": recording.seen,
+                "logs": [
+                    (each.name, each.getMessage())
+                    for each in caplog.records
+                    # Other modules log what they find once in a process.
+                    if each.name.startswith(("transformers.trainer", "dpgrain"))
+                ],
+                # The bar of files that are written has another clock.
+                "printed": re.sub(r"\[[^]]*it/s\]", "", printed.out + printed.err),
+                "guarantee": str(theirs.guarantee),
+            }
+        )
+        shutil.rmtree(folder)
+    assert found[0] == found[1]
+    assert "eval_loss" in found[0]["metrics"]
+    assert any("Num examples" in text for _, text in found[0]["logs"])
+    assert {"on_log", "on_step_end", "on_save"} <= {name for name, _ in found[0]["events"]}
 
 
 def test_a_run_goes_on_from_a_checkpoint(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import typer
 
 from dpgrain._files import check_outputs, whole_file
 from dpgrain._later import later
-from dpgrain._wording import counted, rounded_up
+from dpgrain._wording import counted, rounded_down, rounded_up
 from dpgrain.cli import options as given
 from dpgrain.cli.command import Group, command
 from dpgrain.cli.document import tell_json
@@ -351,7 +351,7 @@ def _tell(opened: Ledger, *, as_json: bool) -> None:
     say(f"The ledger {opened.name!r}, id {opened.id}.")
     table = grid("What it promises", "to everybody, about", "line", "left where least is")
     for number, one in opened.promises.items():
-        table.add_row(str(one), str(number), f"{100 * opened.left(number):.1f}%")
+        table.add_row(str(one), str(number), f"{rounded_down(100 * opened.left(number), 3)}%")
     console().print(table)
     for number in opened.promises:
         say(f"Line {number}, where least is left: {opened.left_in_words(number)}.")

@@ -129,7 +129,7 @@ def _fitting(promise: LastingPromise, spent: Units) -> str:
     gaussian = gaussian_epsilon(room.leak, room.mu) if room.mu > 0 and room.leak > 0 else 0.0
     if (epsilon := math.floor(1000 * gaussian) / 1000) > 0:
         return (
-            f"Gaussian noise of ε = {epsilon:g} at δ = {powers(room.leak)} for that unit would fit"
+            f"Gaussian noise of ε = {epsilon:g} at δ = {left_of(room.leak)} for that unit would fit"
         )
     if (epsilon := math.floor(1000 * room.pure) / 1000) > 0:
         return f"noise of ε = {epsilon:g} at δ = 0 for that unit would fit"

@@ -224,8 +224,8 @@ class UserTable(Rows):
         if people is None:
             return super()._derived(name, made)
         source = replace(people, derived=(*people.derived, (name, made)))
-        derived = {**self.derived, name: made}
-        return self.made(source=source, schema=source.columns(), derived=derived)
+        schema, derived = {**self.schema, name: made.kind}, {**self.derived, name: made}
+        return self.made(source=source, schema=schema, derived=derived)
 
     def _filtered(self, made: Derived) -> UserTable:
         """Return the rows for which a condition is true; other people's have none."""

@@ -174,7 +174,8 @@ class Collating:
             return None
         try:
             row = self._collated(record)
-            return row if self.like is None or _alike(row, self.like) else None
+            fits = _is_one(row) and (self.like is None or _alike(row, self.like))
+            return row if fits else None
         except BaseException as error:
             only_interrupts(error)
             return None
@@ -200,11 +201,17 @@ def _no_row(record: Mapping[str, Any], what: str) -> ParameterError:
     )
 
 
+def _is_one(row: _Row) -> bool:
+    """Return whether a collator has made tensors with one row each."""
+    return bool(row) and all(
+        isinstance(value, torch.Tensor) and len(value) == 1 for value in row.values()
+    )
+
+
 def _alike(row: _Row, like: _Row) -> bool:
     """Return whether a row has the names and the dimensions of another one."""
     return row.keys() == like.keys() and all(
-        isinstance(value, torch.Tensor) and len(value) == 1 and value.dim() == like[name].dim()
-        for name, value in row.items()
+        value.dim() == like[name].dim() for name, value in row.items()
     )
 
 

@@ -403,6 +403,23 @@ def test_a_cluster_joins_as_one_machine_does() -> None:
         visits(Cluster()).join(persons())
 
 
+def test_a_cluster_looks_cells_up_where_they_are_made() -> None:
+    """Tables on both sides of a join, and on top of people, use one name for two columns."""
+    found = []
+    for engine in ("duckdb", Cluster()):
+        rows = visits(engine)
+        areas = rows.with_cells("part", of="zip", by={"8001": "a", "1200": "a", "99": "b"})
+        costs = rows.with_cells("part", of="who", by={1: "x", 2: "y", 3: "z"})
+        paid = costs.per_user(by="part", total="total(cost)")
+        people = areas.per_user(by="part", visits="count()").join(paid, columns=["total"])
+        public = pa.table({"part": ["a", "b"], "level": [1, 2]})
+        told = areas.per_user(by="part", visits="count()").join_public(public, on="part")
+        found.append((rows_of(people), rows_of(told)))
+    assert found[0] == found[1]
+    assert found[0][0][0] == (1, "a", 2, (3.0).hex())
+    assert found[0][1][0] == (1, "a", 2, 1)
+
+
 def test_cells_of_the_first_table_stay() -> None:
     table = visits().with_cells("side", of="zip", by={"8001": "east", "1200": "west"})
     found = dg.count(table.join(persons()), by="side", domain=["east", "west"], clip=1e4, **USER)

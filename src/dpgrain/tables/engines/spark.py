@@ -32,7 +32,7 @@ from dpgrain.tables.engines.feed import Narrow
 from dpgrain.tables.engines.folders import CSV
 from dpgrain.tables.engines.given import source_of
 from dpgrain.tables.engines.joined import PeopleJoin, PublicJoin
-from dpgrain.tables.engines.people import made_of_people
+from dpgrain.tables.engines.people import PerUser, made_of_people
 from dpgrain.tables.engines.protocol import Add, Form
 from dpgrain.tables.engines.schemas import kind_of
 from dpgrain.tables.engines.scoped import ScopedSource, all_rows
@@ -90,7 +90,7 @@ class Spark:
         self.table = table
         self._session = session
         self._name = table.source.name
-        self._lookups: dict[tuple[int, str], pa.Table] = {}
+        self._lookups: dict[tuple[int, int], pa.Table] = {}
         self._cells: dict[str, pa.Table] = {}
         self._kept: list[sql.DataFrame] = []
 
@@ -271,6 +271,12 @@ class Spark:
             return self._session.select(source.rows, names), source.schema(names)
         if isinstance(source, PeopleJoin):
             return self._joined(source, names)
+        if isinstance(source, PerUser):
+            question = Columns(tuple((name, "as it is") for name in names))
+            people = Rows(
+                source, source.rows.user, None, source.columns(), source.rows.memory, threads=1
+            )
+            return self._answers(people, names, question)
         if not isinstance(source, ArrowSource):
             raise ParameterError(
                 f"{source.name} is not read by Spark; pass a frame of Spark, a path of Parquet files "
@@ -350,12 +356,13 @@ class Spark:
         for name, column in rows.cells.items():
             if name in needed:
                 kept = Elements(column.elements.name, mapping={}, missing=column.elements.missing)
-                cells[name] = CellColumn(column.of, kept, self._lookup(rows, name, column))
+                cells[name] = CellColumn(column.of, kept, self._lookup(rows, column))
         return replace(known, cells=cells)
 
-    def _lookup(self, rows: Rows, name: str, column: CellColumn) -> pa.Table:
+    def _lookup(self, rows: Rows, column: CellColumn) -> pa.Table:
         """Return the label of each value of a column; the partition is asked here, and only once."""
-        place = _depth(rows), name
+        # Tables on both sides of a join, or on top of one another, may use one name for two columns.
+        place = id(rows.source), id(column)
         if place not in self._lookups:
             (values,) = self._distinct(rows, [column.of]).columns
             self._lookups[place] = labels_of(column.elements, values)
@@ -562,12 +569,6 @@ def _any_column(rows: Rows) -> str:
     if result is None:
         raise SchemaError(f"{rows.source.name} has no column of a type that is read; add one.")
     return result
-
-
-def _depth(rows: Rows) -> int:
-    """Return the number of tables of people that rows are made of, one of another."""
-    made = made_of_people(rows)
-    return 0 if made is None else 1 + _depth(made.rows)
 
 
 def _codes(dictionary: Dictionary) -> Dictionary:
