@@ -444,7 +444,9 @@ def test_a_network_that_is_called_otherwise_is_tried_anew() -> None:
             net(x, **given)
 
 
-def test_a_network_is_tried_once_for_each_number_of_records(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_network_is_tried_once_for_each_number_of_records(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     runs: list[int] = []
 
     def check(*_given: Any) -> set[int]:

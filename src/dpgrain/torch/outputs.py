@@ -175,10 +175,12 @@ class Output(torch.Tensor):
         origin = _origin_of(self)
         if origin.form == "rows" and origin.of is of:
             return
-        why = origin.why if origin.form == "neither" else "it is of another batch, or adds records up"
+        why = (
+            origin.why if origin.form == "neither" else "it is of another batch, or adds records up"
+        )
         raise ParameterError(
-            f"module must be called with the rows of the batch that the loader hands out ({why}): change "
-            "each record by functions of PyTorch that keep records apart, or in the data set.",
+            f"module must be called with the rows of the batch that the loader hands out ({why}): "
+            "change each record by functions of PyTorch that keep records apart, or in the data set.",
             name="module",
         )
 
@@ -328,7 +330,9 @@ def plain_rows(found: Any) -> tuple[Pass | None, Any]:
     of = origins[0].of if origins else None
     unknown = [t for t in _tensors(found) if t.dim() and not isinstance(t, Output)]
     if of is not None and of.is_tracked and unknown:
-        raise _refused(f"{_shape(unknown[0])} is not known to have a row for each record of the batch")
+        raise _refused(
+            f"{_shape(unknown[0])} is not known to have a row for each record of the batch"
+        )
     return of, _everywhere(found, lambda t: t.as_subclass(torch.Tensor))
 
 
@@ -434,8 +438,8 @@ def _check_beside(of: Pass, result: Any, tensors: list[Any]) -> None:
     for tensor in tensors:
         if not (_is_beside(of, tensor, result) or _is_one_for_all(of, tensor, result)):
             raise _MixesError(
-                f"puts {_shape(tensor)} beside {_shape(result)}, which is no row for each record of the "
-                "batch"
+                f"puts {_shape(tensor)} beside {_shape(result)}, which is no row for each record of "
+                "the batch"
             )
 
 
@@ -449,7 +453,7 @@ def _is_one_for_all(of: Pass, tensor: Any, like: Any) -> bool:
     """Return whether a tensor was made without the batch, and is the same for each record."""
     if isinstance(tensor, Output) or not of.is_tracked:
         return False
-    return tensor.dim() < like.dim() or (tensor.dim() == like.dim() and tensor.shape[0] == 1)
+    return bool(tensor.dim() < like.dim() or (tensor.dim() == like.dim() and tensor.shape[0] == 1))
 
 
 def _check_constant(tensor: Any) -> None:
@@ -655,9 +659,10 @@ _ENTRIES = """
     log2 log10 sqrt rsqrt square pow reciprocal sigmoid tanh sin cos erf relu relu6 gelu silu mish elu
     selu celu softplus softsign logsigmoid leaky_relu hardtanh hardsigmoid hardswish tanhshrink clamp
     clip clamp_min clamp_max maximum minimum fmax fmin where masked_fill nan_to_num sign float double
-    half bfloat16 long int bool to type clone detach contiguous cpu cuda eq ne lt le gt ge logical_not logical_and
-    logical_or __sub__ __rsub__ __mul__ __rmul__ __truediv__ __rtruediv__ __div__ __rdiv__ __pow__
-    __rpow__ __neg__ __pos__ __abs__ __eq__ __ne__ __lt__ __le__ __gt__ __ge__ __invert__ __and__ __or__
+    half bfloat16 long int bool to type clone detach contiguous cpu cuda eq ne lt le gt ge
+    logical_not logical_and logical_or __sub__ __rsub__ __mul__ __rmul__ __truediv__ __rtruediv__
+    __div__ __rdiv__ __pow__ __rpow__ __neg__ __pos__ __abs__ __eq__ __ne__ __lt__ __le__ __gt__ __ge__
+    __invert__ __and__ __or__
 """
 # Losses of torch.nn.functional, entry by entry.
 _LOSSES = """

@@ -9,7 +9,7 @@ the same came by a way that nobody recorded, and is refused.
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -199,7 +199,7 @@ class _Inputs:
     Args:
         inputs: positional and named inputs.
         are_rows: whether each of their leaves has a row for each record.
-        of: the pass of the batch that the loader has handed out; None if nothing is known of the inputs.
+        of: the pass of the batch from the loader; None if no input comes from it.
     """
 
     inputs: Any
@@ -241,7 +241,7 @@ class Recorder:
         self._apart: Apart | None = None
         # Whether the module runs, and whether uses are recorded then.
         self._is_inside = self._is_trial = self._makes_again = self._halves = False
-        # The structure of the module that was tried, the numbers of records, and what failed to be rows.
+        # The structure and the numbers of records that were tried, and the places of outputs that mix.
         self._tried: Any = None
         self._sizes: set[int] = set()
         self._mixed: set[int] = set()
@@ -266,7 +266,9 @@ class Recorder:
     @property
     def entries(self) -> int:
         """The number of entries of parameters of which each record of a batch has a copy."""
-        copied = [o for o in self._owners if not isinstance(o, torch.nn.Linear | torch.nn.Embedding)]
+        copied = [
+            o for o in self._owners if not isinstance(o, torch.nn.Linear | torch.nn.Embedding)
+        ]
         return sum(p.numel() for owner in copied for p in own_parameters(owner).values())
 
     def hook(self) -> None:
@@ -321,7 +323,8 @@ class Recorder:
         leaves, _ = tree_flatten(inputs)
         # Made-up records are public: their shapes tell which inputs have a row for each.
         are_rows = tuple(
-            isinstance(leaf, torch.Tensor) and leaf.dim() > 0 and len(leaf) == records for leaf in leaves
+            isinstance(leaf, torch.Tensor) and leaf.dim() > 0 and len(leaf) == records
+            for leaf in leaves
         )
         self._example = inputs, are_rows, records
         self._tried, self._sizes, self._mixed = structure_of(self.module, inputs), {records}, set()
@@ -401,7 +404,11 @@ class Recorder:
         of = self._pass
         with self._inside():
             out, rows, self._apart = self._each(given, records)
-        mixed = {place for place, row in enumerate(rows) if row is not None and self._is_mixed(place, row)}
+        mixed = {
+            place
+            for place, row in enumerate(rows)
+            if row is not None and self._is_mixed(place, row)
+        }
         whole: list[Any] = []
         if mixed:
             # They are for logs only, so they may be what the network makes of all records.
@@ -444,7 +451,7 @@ class Recorder:
     # -- trials --
 
     def _try_if_new(self, given: _Inputs, records: int) -> None:
-        """Try the module before its first batch, when it has changed, and for new numbers of records."""
+        """Try the module before its first batch, once changed, and for new numbers of records."""
         structure = structure_of(self.module, given.inputs)
         if structure != self._tried:
             self._sizes, self._mixed = set(), set()
@@ -767,9 +774,7 @@ class _Forward:
         return _folded(self._tapped(x, _flat(out, 2)[0] if sizes else out), sizes)
 
     def _tapped(self, x: Any, out: Any) -> Any:
-        return self._recorder._tapped(
-            self._name, self._layer, self._parameters, self._rule, x, out
-        )
+        return self._recorder._tapped(self._name, self._layer, self._parameters, self._rule, x, out)
 
     @contextmanager
     def _frozen(self) -> Iterator[None]:

@@ -1,9 +1,9 @@
 """A network is tried on made-up records: it must make the same of them one by one and together.
 
-A pass over a batch computes each record as a batch of one, so that no record changes what is computed of
-another. A network that mixes records, or depends on how many there are, would then be trained as another
-function than the one that it is. A trial finds that on records that nobody holds. Nothing here depends on
-anybody's record: of a batch, shapes and types are taken.
+A pass over a batch computes each record as a batch of one, so no record changes what is computed of
+another. A network that mixes records, or depends on their number, would then be trained as another
+function than the one that it is. A trial finds that on made-up records. Nothing here depends on real
+records: only shapes and types of a batch are used.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ FEW_RECORDS = 4
 # Numbers of the same record may differ by this share of the largest, from rounding.
 _ROUNDING: Mapping[Any, float] = {torch.float64: 1e-9, torch.float32: 1e-4}
 _ROUNDING_IN_HALF = 0.05
+
 
 def made_up(inputs: Any, whole: int = 2) -> Any:
     """Return inputs of made-up records, in the shapes and types of those of a batch.
@@ -95,14 +96,18 @@ def check_same(
     for one, other in zip(*made, strict=True):
         if not same(*(t[0] if isinstance(t, tuple) else t for t in (one, other)), half=half):
             raise _mixes("depends on what was read before")
-    mixed = {place for place, one in enumerate(made[0]) if not _is_same(one, wanted[place], half, draws)}
+    mixed = {
+        place for place, one in enumerate(made[0]) if not _is_same(one, wanted[place], half, draws)
+    }
     right = [
         place
         for place, one in enumerate(made[0])
         if place not in mixed and isinstance(one, tuple) and wanted[place].is_floating_point()
     ]
     if not right:
-        raise _mixes("depends on other records of the batch, on its place, or on how many there are")
+        raise _mixes(
+            "depends on other records of the batch, on its place, or on how many there are"
+        )
     return mixed
 
 
@@ -118,7 +123,7 @@ def _is_same(one: Any, wanted: Any, half: bool, draws: bool) -> bool:
     """Return whether what comes out one by one is what comes out of all together."""
     rows = one[0] if isinstance(one, tuple) else one
     if draws:
-        return rows.dim() > 1 and rows.flatten(0, 1).shape == wanted.shape
+        return bool(rows.dim() > 1 and rows.flatten(0, 1).shape == wanted.shape)
     if not isinstance(one, tuple):
         return same(one, wanted, half=half)
     # A network that is called outside of autocast may turn it on by itself.
