@@ -100,8 +100,7 @@ def centred(gradient: Any) -> Any:
 
 
 def hooked(x: Any) -> Any:
-    if x.requires_grad:
-        x.register_hook(centred)
+    x.requires_grad_().register_hook(centred)
     return x
 
 

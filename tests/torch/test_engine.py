@@ -292,7 +292,12 @@ def test_one_run_has_the_curve_of_every_unit() -> None:
     assert engine.get_epsilon(1e-6, unit=User()) == math.inf
     text = str(engine.guarantee)
     assert text.startswith("NOT PRIVATE")
-    for words in ("a roster of 10 users", "20 rounds", "treats the record apart", "floating point"):
+    for words in (
+        "a roster of 10 users",
+        "20 rounds",
+        "as the loader hands them out",
+        "floating point",
+    ):
         assert words in text
 
 

@@ -30,7 +30,7 @@ functional = torch.nn.functional
 _PASS = "_dpgrain_pass"
 # Functions that read a tensor's shape, type or place, and nothing of its contents.
 _ABOUT = frozenset(
-    [
+    (
         "shape",
         "dtype",
         "device",
@@ -58,7 +58,7 @@ _ABOUT = frozenset(
         "is_cpu",
         "is_xpu",
         "__hash__",
-    ]
+    )
 )
 # Functions that draw random numbers; a single number is drawn once for all records.
 _DRAWS = frozenset(
@@ -134,7 +134,7 @@ class Apart(TorchFunctionMode):
                 return self.known(quick(*args, **kwargs))
         given = tuple(self._checked(arg) for arg in args)
         named = {key: self._checked(arg) for key, arg in kwargs.items()}
-        _check_gradients(func, name, given)
+        _check_gradients(name, given)
         if func is torch.Tensor.requires_grad_ and is_of_record(given[0]):
             return given[0]
         if named.get("memory_format") is not None and given and is_of_record(given[0]):
@@ -409,7 +409,7 @@ def _hooks_on_saved() -> bool:
     return torch._C._autograd._top_saved_tensors_default_hooks(False) is not None
 
 
-def _check_gradients(func: Any, name: str, args: Sequence[Any]) -> None:
+def _check_gradients(name: str, args: Sequence[Any]) -> None:
     """Reject functions that change gradients, of all records at once, on their way back."""
     changes = "hook" in name or name in ("grad_fn", "retain_grad")
     if changes and any(isinstance(arg, torch.Tensor) and is_of_record(arg) for arg in args):
@@ -422,8 +422,8 @@ def _check_gradients(func: Any, name: str, args: Sequence[Any]) -> None:
         kind = args[0]
         if not kind.generate_vmap_rule or "vmap" in vars(kind):
             raise ParameterError(
-                f"module must not use {kind.__name__}, a torch.autograd.Function with a rule of its own "
-                "for batches, which may mix records: write it with functions of PyTorch.",
+                f"module must not use {kind.__name__}, a torch.autograd.Function with its own rule for "
+                "batches, which may mix records: write it with functions of PyTorch.",
                 name="module",
             )
 

@@ -15,7 +15,10 @@ from dpgrain.torch.adaptive import AdaptiveNorm, check_bound
 from dpgrain.units import User
 
 _NO_USERS = "a record is all that is protected, as no users were passed"
-_APART = "each record's loss, and each layer, treats the record apart from others"
+_HANDED = (
+    "batches reach the network and the loss as the loader hands them out, or changed by functions of "
+    "PyTorch only"
+)
 _NONE_FAILS = "no record makes reading it, the network or the loss fail, which would end the run"
 _COLLATED = "collate_fn makes each row from the record of that place alone"
 _FLOAT_NOISE = "noise is drawn in floating point, from a generator with a secret seed"
@@ -75,7 +78,7 @@ class Asked:
         follows = () if self.rule is None else (_FOLLOWS,)
         floats = isinstance(self.mean, ClippedMean) and not self.mean.exact
         drawn = (_FLOAT_NOISE,) if floats else ()
-        rests = (_APART, *((_COLLATED,) if collated else ()), _NONE_FAILS)
+        rests = (_HANDED, *((_COLLATED,) if collated else ()), _NONE_FAILS)
         return (roster, *alone, *self.mean.facts, *follows, *rests, *drawn)
 
 

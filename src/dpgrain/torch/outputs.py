@@ -181,8 +181,8 @@ class Output(torch.Tensor):
             origin.why if origin.form == "neither" else "it is of another batch, or adds records up"
         )
         raise ParameterError(
-            f"module must be called with the rows of the batch that the loader hands out ({why}): change "
-            "each record by functions of PyTorch that keep records apart, or in the data set.",
+            f"module must be called with the rows of the batch that the loader hands out ({why}): "
+            "change each record by functions of PyTorch that keep records apart, or in the data set.",
             name="module",
         )
 
@@ -449,8 +449,8 @@ def _check_beside(of: Pass, result: Any, tensors: list[Any]) -> None:
     for tensor in tensors:
         if not (_is_beside(of, tensor, result) or _is_one_for_all(of, tensor, result)):
             raise _MixesError(
-                f"puts {_shape(tensor)} beside {_shape(result)}, which is no row for each record of the "
-                "batch"
+                f"puts {_shape(tensor)} beside {_shape(result)}, which is no row for each record of "
+                "the batch"
             )
 
 
@@ -464,7 +464,7 @@ def _is_one_for_all(of: Pass, tensor: Any, like: Any) -> bool:
     """Return whether a tensor was made without the batch, and is the same for each record."""
     if isinstance(tensor, Output) or not of.is_tracked:
         return False
-    return tensor.dim() < like.dim() or (tensor.dim() == like.dim() and tensor.shape[0] == 1)
+    return bool(tensor.dim() < like.dim() or (tensor.dim() == like.dim() and tensor.shape[0] == 1))
 
 
 def _check_constant(tensor: Any) -> None:
@@ -677,9 +677,10 @@ _ENTRIES = """
     log2 log10 sqrt rsqrt square pow reciprocal sigmoid tanh sin cos erf relu relu6 gelu silu mish elu
     selu celu softplus softsign logsigmoid leaky_relu hardtanh hardsigmoid hardswish tanhshrink clamp
     clip clamp_min clamp_max maximum minimum fmax fmin where masked_fill nan_to_num sign float double
-    half bfloat16 long int bool to type clone detach contiguous cpu cuda eq ne lt le gt ge logical_not logical_and
-    logical_or __sub__ __rsub__ __mul__ __rmul__ __truediv__ __rtruediv__ __div__ __rdiv__ __pow__
-    __rpow__ __neg__ __pos__ __abs__ __eq__ __ne__ __lt__ __le__ __gt__ __ge__ __invert__ __and__ __or__
+    half bfloat16 long int bool to type clone detach contiguous cpu cuda eq ne lt le gt ge
+    logical_not logical_and logical_or __sub__ __rsub__ __mul__ __rmul__ __truediv__ __rtruediv__
+    __div__ __rdiv__ __pow__ __rpow__ __neg__ __pos__ __abs__ __eq__ __ne__ __lt__ __le__ __gt__ __ge__
+    __invert__ __and__ __or__
 """
 # Losses of torch.nn.functional, entry by entry.
 _LOSSES = """

@@ -207,7 +207,7 @@ class _Inputs:
     Args:
         inputs: positional and named inputs.
         are_rows: whether each of their leaves has a row for each record.
-        of: the pass of the batch that the loader has handed out; None if nothing is known of the inputs.
+        of: the pass of the batch from the loader; None if no input comes from it.
     """
 
     inputs: Any
@@ -249,7 +249,7 @@ class Recorder:
         self._apart: Apart | None = None
         # Whether the module runs, and whether uses are recorded then.
         self._is_inside = self._is_trial = self._makes_again = self._halves = False
-        # The structure of the module that was tried, the numbers of records, and what failed to be rows.
+        # The structure and the numbers of records that were tried, and the places of outputs that mix.
         self._tried: Any = None
         self._sizes: set[int] = set()
         self._mixed: set[int] = set()
@@ -505,7 +505,7 @@ class Recorder:
     # -- trials --
 
     def _try_if_new(self, given: _Inputs, records: int) -> None:
-        """Try the module before its first batch, when it has changed, and for new numbers of records."""
+        """Try the module before its first batch, once changed, and for new numbers of records."""
         structure = structure_of(self.module, given.inputs)
         if structure != self._tried:
             self._sizes, self._mixed = set(), set()

@@ -1,9 +1,9 @@
 """A network is tried on made-up records: it must make the same of them one by one and together.
 
-A pass over a batch computes each record as a batch of one, so that no record changes what is computed of
-another. A network that mixes records, or depends on how many there are, would then be trained as another
-function than the one that it is. A trial finds that on records that nobody holds. Nothing here depends on
-anybody's record: of a batch, shapes and types are taken.
+A pass over a batch computes each record as a batch of one, so no record changes what is computed of
+another. A network that mixes records, or depends on their number, would then be trained as another
+function than the one that it is. A trial finds that on made-up records. Nothing here depends on real
+records: only shapes and types of a batch are used.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ def _is_same(one: Any, wanted: Any, half: bool, draws: bool) -> bool:
     """Return whether what comes out one by one is what comes out of all together."""
     rows = one[0] if isinstance(one, tuple) else one
     if draws:
-        return rows.dim() > 1 and rows.flatten(0, 1).shape == wanted.shape
+        return bool(rows.dim() > 1 and rows.flatten(0, 1).shape == wanted.shape)
     if not isinstance(one, tuple):
         return same(one, wanted, half=half)
     # A network that is called outside of autocast may turn it on by itself.
