@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal
 
 from tests.torch import cases
@@ -58,7 +59,7 @@ def words(rows: int, k: int) -> Any:
     return torch.randint(0, TOKENS, (rows, k))
 
 
-class Meeting(nn.Module):
+class Meeting(torch.nn.Module):
     """Records and a table, each read by a trained layer, which then meet in a function.
 
     Args:
@@ -80,7 +81,7 @@ class Meeting(nn.Module):
         return self.meet(self.inside(x), self.read(table))
 
 
-class Made(nn.Module):
+class Made(torch.nn.Module):
     """A network as a function of itself and of its input.
 
     Args:
@@ -101,7 +102,7 @@ class Made(nn.Module):
         return self.run(self, x)
 
 
-class OwnScale(nn.Module):
+class OwnScale(torch.nn.Module):
     """A layer without a rule, with a parameter of its own."""
 
     def __init__(self) -> None:
@@ -112,7 +113,7 @@ class OwnScale(nn.Module):
         return x * self.scale + self.shift
 
 
-class FirstOfTwo(nn.Module):
+class FirstOfTwo(torch.nn.Module):
     """A recurrent layer that reads a table as one sequence."""
 
     def __init__(self) -> None:
@@ -124,7 +125,7 @@ class FirstOfTwo(nn.Module):
         return self.layer(table[None])[0][0]
 
 
-class Convolved(nn.Module):
+class Convolved(torch.nn.Module):
     """A convolution along the rows of a table."""
 
     def __init__(self) -> None:
@@ -611,8 +612,22 @@ def _statistics(function: Any) -> Callable[[Any], Any]:
     return meeting(lambda h, t: function(h, t, torch.cdist(h, t)))
 
 
-class Remembering(nn.Module):
+def remembering(how: str, table: Any) -> Any:
+    return Remembering(table, how)
+
+
+def without_table(make: Callable[[], Any], _table: Any) -> Any:
+    return make()
+
+
+def without_table_rows(draw: Callable[[int], Any], rows: int, _k: int) -> Any:
+    return draw(rows)
+
+
+class Remembering(torch.nn.Module):
     """A network that keeps the batch before, in an attribute, a list or a closure."""
+
+    seen: Any
 
     def __init__(self, table: Any, how: str) -> None:
         super().__init__()
@@ -620,7 +635,7 @@ class Remembering(nn.Module):
         self.map, self.read, self.how, self.last = linear(), linear(), how, None
         self.register_buffer("seen", torch.zeros(WIDTH))
         held: list[Any] = []
-        self.held = lambda: held
+        self.held: Callable[[], list[Any]] = lambda: held
 
     def forward(self, x: Any) -> Any:
         h = self.map(x)
@@ -639,7 +654,7 @@ class Remembering(nn.Module):
         return h @ self.read(self.table).T
 
 
-class Large(nn.Module):
+class Large(torch.nn.Module):
     """A network that mixes records in batches of more than four alone."""
 
     def __init__(self, table: Any) -> None:
@@ -721,7 +736,7 @@ _NETWORKS: Mapping[str, Network] = {
     },
     **{f"mixes: {name}": Network(meeting(meet), "rejected") for name, meet in MIXING.items()},
     **{
-        f"remembers: {how}": Network(lambda table, how=how: Remembering(table, how), "rejected")
+        f"remembers: {how}": Network(partial(remembering, how), "rejected")
         for how in ("attribute", "closure", "buffer", "new buffer")
     },
     "mixes: large batches": Network(Large, "either", branches=True),
@@ -730,8 +745,8 @@ _NETWORKS: Mapping[str, Network] = {
     ),
     **{
         f"trains: {name}": Network(
-            lambda _table, make=make: make(),
-            draw=lambda rows, _k, draw=draw: draw(rows),
+            partial(without_table, make),
+            draw=partial(without_table_rows, draw),
             tables=((1,), ()),
         )
         for name, (make, draw) in cases.NETWORKS.items()

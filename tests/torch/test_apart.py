@@ -22,7 +22,7 @@ nn, functional = torch.nn, torch.nn.functional
 ROWS, WIDTH = 5, 3
 
 
-class Between(nn.Module):
+class Between(torch.nn.Module):
     """Two maps with a function between them."""
 
     def __init__(self, function: Callable[[Any], Any]) -> None:

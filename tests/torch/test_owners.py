@@ -255,7 +255,9 @@ def test_dropout_is_drawn_for_each_record() -> None:
 
 
 def test_a_table_of_ones_own_needs_no_copies() -> None:
-    table, halved = Recorder(Scaled(TOKENS, WIDTH), (), Layout), Recorder(Halved(), (), Layout)
+    table, halved = (
+        Recorder(module, (), lambda: Layout(())) for module in (Scaled(TOKENS, WIDTH), Halved())
+    )
     assert (table.entries, halved.entries) == (0, WIDTH)
     assert rule_of(Container(), ()) is None
 

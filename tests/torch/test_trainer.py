@@ -587,7 +587,7 @@ def test_a_model_that_sees_padding_pads_all_records_to_one_length(tmp_path: Path
 def test_a_model_is_tried_at_the_stated_length(tmp_path: Path) -> None:
     theirs = trainer(tmp_path, privacy={"max_length": 5})
     theirs.train()
-    example, _, records = theirs._loader._run._recorder._example  # type: ignore[union-attr]
+    example, _, records = theirs._loader._run._recorder._example  # type: ignore[union-attr, misc]
     assert records == 4
     assert example[1]["input_ids"].shape == (4, 5)
     assert example[1]["attention_mask"].sum(1).tolist() == [5, 2, 1, 1]
@@ -625,7 +625,7 @@ def test_a_temperature_is_trained(tmp_path: Path, frozen: bool) -> None:
     theirs.train()
     assert abs(float(model.temperature) - 0.3) > 1e-4
     # The model was tried before the charge, on texts of lengths that it has read.
-    _example, records = theirs._loader._run._recorder._example  # type: ignore[union-attr]
+    _, _, records = theirs._loader._run._recorder._example  # type: ignore[union-attr, misc]
     assert records > 1
 
 

@@ -438,7 +438,7 @@ def _is_one_number(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
         size = args[-1]
     else:
         size = args[0] if len(args) == 1 else args
-    return size in ((), [], 1, (1,), [1])
+    return size in ((), [])
 
 
 @contextmanager
