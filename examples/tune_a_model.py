@@ -1,4 +1,4 @@
-"""Choose parameters of a model inside its promise, where GridSearchCV would have none."""
+"""Choose the parameters of a model inside its guarantee, which GridSearchCV cannot do."""
 
 import numpy as np
 

@@ -175,18 +175,18 @@ class EndedWarning(UserWarning):
 
 
 class ScoreWarning(UserWarning):
-    """A private fit is made for more than its (ε, δ) covers: scores, several copies, or other steps.
+    """An exact score of a model was computed, which no (ε, δ) covers.
 
     >>> import warnings
     >>> import numpy as np
-    >>> from sklearn.model_selection import cross_val_score
     >>> from dpgrain.learn import LinearRegression
-    >>> X, model = np.ones((8, 1)), LinearRegression(rounds=1, clip=1.0)
+    >>> X = np.ones((8, 1))
+    >>> model = LinearRegression(rounds=1, clip=1.0, n_users=8).fit(X, X[:, 0], users=range(8))
     >>> with warnings.catch_warnings(record=True) as caught:
     ...     warnings.simplefilter("always")
-    ...     _ = cross_val_score(model, X, X[:, 0], cv=2)
-    >>> {warning.category.__name__ for warning in caught}
-    {'ScoreWarning'}
+    ...     _ = model.score(X, X[:, 0])
+    >>> [warning.category.__name__ for warning in caught]
+    ['ScoreWarning']
     """
 
 

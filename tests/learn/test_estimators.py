@@ -116,6 +116,18 @@ def test_other_solvers(algorithm: Any) -> None:
     assert model.score(features, y) > 0.75
 
 
+@pytest.mark.parametrize("model", [LogisticRegression(), LinearRegression()], ids=repr)
+def test_each_exact_score_is_warned_of(model: Any) -> None:
+    model.set_params(rounds=2, n_users=600).fit(cases.X, cases.BINARY, users=cases.USERS)
+    for _ in range(2):
+        with pytest.warns(dg.ScoreWarning, match=r"no \(ε, δ\) covers it") as caught:
+            model.score(cases.X, cases.BINARY)
+        assert [warning.filename for warning in caught] == [__file__]
+    pipeline = make_pipeline(FunctionTransformer(), model)
+    with pytest.warns(dg.ScoreWarning, match=r"no \(ε, δ\) covers it"):
+        pipeline.score(cases.X, cases.BINARY)
+
+
 def test_it_is_a_scikit_learn_estimator() -> None:
     model = LogisticRegression(unit=Element(), epsilon=2.0, random_state=3)
     again = clone(model)

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from joblib import parallel_config
 from numpy.typing import NDArray
 from sklearn.base import clone
-from sklearn.model_selection import GroupKFold, cross_val_score
+from sklearn.model_selection import GridSearchCV, GroupKFold, cross_val_score
 from tests.learn import cases
 from tests.refusals import refuses
 
 import dpgrain as dg
+from dpgrain.accounting import SampledGaussian
 from dpgrain.arrays.blocks import arrange
 from dpgrain.errors import ParameterError
 from dpgrain.learn import (
@@ -65,14 +70,13 @@ def test_cross_validation_and_what_it_costs() -> None:
     folds = 4
     with sklearn.config_context(enable_metadata_routing=True):
         model = LogisticRegression(epsilon=1.0, random_state=0).set_fit_request(users=True)
-        with pytest.warns(dg.ScoreWarning, match="each fit of a fold is a release"):
-            scores = cross_val_score(
-                model,
-                cases.X,
-                cases.BINARY,
-                cv=GroupKFold(folds),
-                params={"users": cases.USERS, "groups": cases.USERS},
-            )
+        scores = cross_val_score(
+            model,
+            cases.X,
+            cases.BINARY,
+            cv=GroupKFold(folds),
+            params={"users": cases.USERS, "groups": cases.USERS},
+        )
     assert len(scores) == folds
     one = LogisticRegression(epsilon=1.0).fit(cases.X, cases.BINARY, users=cases.USERS).guarantee_
     # Every user is in all fits but one.
@@ -81,6 +85,50 @@ def test_cross_validation_and_what_it_costs() -> None:
     assert whole.event.epsilon(1e-6) == (one + one + one).event.epsilon(1e-6)
     with refuses("folds", "2"):
         dg.learn.cross_validated(one, 1)
+
+
+COPIES: dict[str, Callable[[LogisticRegression], LogisticRegression]] = {
+    "clone": clone,
+    "clone of a clone": lambda model: clone(clone(model)),
+    "pickled clone": lambda model: pickle.loads(pickle.dumps(clone(model))),
+    "deep copy of a clone": lambda model: copy.deepcopy(clone(model)),
+    "clone with tune": lambda model: clone(model).set_params(tune={"l2": [0.0, 0.1]}),
+    "clone with a recipe": lambda model: clone(model).set_params(trust="shuffle", rounds=2),
+}
+NOT_COVERED = "scores without noise, choices based on them"
+
+
+@pytest.mark.parametrize("copied", COPIES)
+def test_guarantee_states_that_scikit_learn_copied_the_model(copied: str) -> None:
+    model = LogisticRegression(rounds=2, epsilon=5.0, classes=[0, 1], n_users=600)
+    fitted = COPIES[copied](model).fit(cases.X, cases.BINARY, users=cases.USERS)
+    assert str(fitted.guarantee_).count(NOT_COVERED) == 1
+
+
+def test_guarantee_of_a_new_model_states_no_copy() -> None:
+    for tune in (None, {"l2": [0.0, 0.1]}):
+        model = LogisticRegression(rounds=2, classes=[0, 1], n_users=600, tune=tune)
+        model.fit(cases.X, cases.BINARY, users=cases.USERS)
+        # Cloning and pickling change only the copies.
+        clone(model), pickle.loads(pickle.dumps(model))
+        assert NOT_COVERED not in str(model.guarantee_)
+        assert NOT_COVERED not in str(
+            model.fit(cases.X, cases.BINARY, users=cases.USERS).guarantee_
+        )
+
+
+@pytest.mark.parametrize("n_jobs", [None, 2])
+def test_budget_is_charged_for_each_fit_of_a_search(n_jobs: int | None) -> None:
+    model = LogisticRegression(unit=Record(), rounds=2, classes=[0, 1], n_users=len(cases.X))
+    search = GridSearchCV(model, {"l2": [0.0, 0.1]}, cv=2, n_jobs=n_jobs, error_score="raise")
+    with parallel_config(backend="threading"), dg.budget(40.0, 1e-3) as spent:
+        search.fit(cases.X, cases.BINARY)
+    assert spent.guarantee is not None
+    rounds = [part for part in spent.guarantee.event.parts if isinstance(part, SampledGaussian)]
+    # Two settings on two folds, and the fit with the chosen parameters.
+    assert sum(part.count for part in rounds) == 5
+    assert NOT_COVERED in str(search.best_estimator_.guarantee_)
+    assert NOT_COVERED in str(spent.guarantee)
 
 
 def test_a_budget_holds_fits() -> None:

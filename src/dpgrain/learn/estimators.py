@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,7 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 from dpgrain import _validate
 from dpgrain._fields import MISFITS
 from dpgrain._types import FloatArray
-from dpgrain.errors import ParameterError
+from dpgrain.errors import ParameterError, ScoreWarning
 from dpgrain.inputs.columns import kind_of
 from dpgrain.learn.accuracy import Accuracy, accuracy
 from dpgrain.learn.ask import check_scale
@@ -30,7 +31,6 @@ from dpgrain.learn.model import LinearModel
 from dpgrain.learn.r2 import R2, r2
 from dpgrain.learn.reading import without_rows
 from dpgrain.learn.scoring import Predictions
-from dpgrain.learn.searches import warn_of_score
 from dpgrain.optimize import (
     Hinge,
     Huber,
@@ -71,7 +71,7 @@ class _Classifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
         self.coef_, self.intercept_ = coef, intercept
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Return the exact mean accuracy, for whoever holds the rows: a ScoreWarning says so.
+        """Return the exact mean accuracy, and issue a ScoreWarning because it has no noise.
 
         Args:
             X: (m, d) features.
@@ -80,7 +80,7 @@ class _Classifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
 
         No (ε, δ) covers it; :meth:`score_privately` publishes how often the model is right.
         """
-        warn_of_score()
+        _warn_of_score()
         with without_rows("y", "y and sample_weight must be one value for each row of X."):
             return float(super().score(X, y, sample_weight))
 
@@ -246,7 +246,7 @@ class _Regressor(RegressorMixin, LinearModel):  # type: ignore[misc]
         return Numbers()
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Return the exact R², for whoever holds the rows: a ScoreWarning says so.
+        """Return the exact R², and issue a ScoreWarning because it has no noise.
 
         Args:
             X: (m, d) features.
@@ -255,7 +255,7 @@ class _Regressor(RegressorMixin, LinearModel):  # type: ignore[misc]
 
         No (ε, δ) covers it; :meth:`score_privately` publishes R².
         """
-        warn_of_score()
+        _warn_of_score()
         with without_rows("y", "y and sample_weight must be one value for each row of X."):
             return float(super().score(X, y, sample_weight))
 
@@ -457,3 +457,13 @@ def load(path: str | Path) -> LinearModel:
         return model
     except MISFITS as error:
         raise damaged(path) from error
+
+
+def _warn_of_score() -> None:
+    """Warn that no (ε, δ) covers an exact score."""
+    warnings.warn(
+        "a score without noise is only for people who may see the rows: no (ε, δ) covers it; use "
+        "score_privately to publish a score with an interval.",
+        ScoreWarning,
+        stacklevel=3,
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, cast
@@ -36,7 +36,6 @@ from dpgrain.learn.program import Recipe
 from dpgrain.learn.query import FitQuery, RowsHere, stated_of
 from dpgrain.learn.reading import ridge_of, table, vector, without_rows
 from dpgrain.learn.rounds import History, lot_of
-from dpgrain.learn.searches import copied_by, require_known_callers
 from dpgrain.learn.summary import coefficients
 from dpgrain.learn.tuning import tuned_query
 from dpgrain.noise import RandomState
@@ -55,6 +54,11 @@ else:
 
 # Attributes that say what features the rows of this fit have.
 _OF_FEATURES = ("n_features_in_", "feature_names_in_")
+# Public fact of every fit of a clone. A model cannot see what is computed around its copies.
+_COPIED = (
+    "the parameters of this model, which scikit-learn copied: scores without noise, choices based on "
+    "them, other copies, and steps that learn from rows or repeat them are not covered"
+)
 
 
 @dataclass(kw_only=True, repr=False, eq=False)
@@ -117,8 +121,8 @@ class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
             of Spark blocks are added up as integers in any case.
         random_state: a seed, for tests and research: it makes the fit NOT private.
         tune: parameters to choose inside the promise, as a mapping of names to lists of values, or a
-            list of settings: the best of a random number of fits, each with a part of the budget. What
-            ``GridSearchCV`` chooses has no promise: folds are warned of, its last fit is refused.
+            list of settings: the best of a random number of fits, each with a part of the budget. The
+            guarantee does not cover the choice of ``GridSearchCV``.
         verbose: show progress from the start; otherwise it shows after two seconds, on a terminal.
 
     Attributes:
@@ -168,15 +172,14 @@ class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
     random_state: RandomState = None
     verbose: bool = False
 
-    # Modules of scikit-learn that have made this model by copying another. It is no parameter, and so
-    # is none of the class either.
-    _copied_by = tuple[str, ...]()
+    # Whether scikit-learn cloned this model. Without an annotation it is not a parameter.
+    _copied = False
     # What was open where this model was pickled, as it is to be sent to another process.
     _sent = cast("Sent | None", None)
 
     def __sklearn_clone__(self) -> Self:
         copy: Self = super().__sklearn_clone__()
-        copy._copied_by, copy._sent = copied_by(self._copied_by), self._sent
+        copy._copied, copy._sent = True, self._sent
         return copy
 
     def __getstate__(self) -> dict[str, Any]:
@@ -199,8 +202,8 @@ class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
             elements: (m,) the cell of each row, by a public partition; see ``unit``.
 
         Raises:
-            ParameterError: if a parameter is out of range or shapes do not fit, or scores without noise
-                have chosen the parameters, before anything is published.
+            ParameterError: if a parameter is out of range or shapes do not fit, before anything is
+                published.
 
         Formal guarantee: :attr:`guarantee_`, (ε, δ)-DP for the unit and relation, whatever the data:
         of every iterate, :attr:`history_`, and what ``"auto"`` and ``intervals`` release. Source:
@@ -226,7 +229,6 @@ class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
             ParameterError: as :meth:`fit`.
         """
         self.asked()
-        require_known_callers(self._copied_by)
         self.check_process()
         there = distributed.RowsThere.of(X, y, users, elements) if lie_elsewhere(X) else None
         if there is None:
@@ -320,7 +322,10 @@ class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
             # A table of one person is the neighbour of an empty one.
             ensure_min_samples=0,
         )
-        return X, self._targets(vector(y, X.shape[0]))
+        targets = self._targets(vector(y, X.shape[0]))
+        if self._copied:
+            targets = replace(targets, public=(*targets.public, _COPIED))
+        return X, targets
 
     def confidence_intervals(self, level: float = 0.95) -> Intervals:
         """Intervals for the coefficients, and the intercept if there is one.
