@@ -15,7 +15,7 @@ import numpy as np
 from timing import seconds
 
 from dpgrain.means import Vectors
-from dpgrain.shuffle import BlindSum, PoissonSum, VectorSum
+from dpgrain.shuffle import PoissonSum, VectorSum
 
 
 def main() -> None:
@@ -53,10 +53,6 @@ def main() -> None:
     for some in (VectorSum, PoissonSum):
         found = some(n_users=few, dim=small, l2_bound=1.0, epsilon=1.0, delta=1e-6).randomizer()
         print(f"{some.__name__:12}{found.report_bytes:8,} bytes, {found.messages:,.0f} bits")
-    blind = BlindSum(n_users=few, dim=small, l2_bound=1.0, epsilon=1.0, delta=1e-6)
-    sent = blind.shares()
-    total = blind.randomizer().report_bytes
-    print(f"BlindSum    {total:8,} bytes, {sent.slots:,} messages of {sent.message_bytes}")
 
 
 if __name__ == "__main__":

@@ -521,7 +521,7 @@ def cases() -> Iterator[Case]:
         way = WholeRuns(partial(drawn, bands), LARGE_DELTA, times=20)
         yield Case("ClippedMean", "user", options, way)
     yield Case("minimise", "user", "a fifth drawn", WholeRuns(drawn_descent, LARGE_DELTA, times=20))
-    for kind in (shuffle.VectorSum, shuffle.PoissonSum, shuffle.BlindSum):
+    for kind in (shuffle.VectorSum, shuffle.PoissonSum):
         yield from of_units(kind.__name__, partial(summed, kind), units=("user",))
     yield Case("ScalarSum", "user", "", WholeRuns(numbered, LARGE_DELTA, times=4))
     yield from of_units("PanPrivateStream", streamed, "a look", ("user",))

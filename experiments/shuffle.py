@@ -47,7 +47,7 @@ from dpgrain.accounting.losses.gaussian import gaussian_mu
 from dpgrain.noise import SeededSource, Source
 from dpgrain.optimize import CoinBetting, Loss, run
 from dpgrain.papers import Moreau
-from dpgrain.shuffle import BlindSum, PoissonSum, Shuffler, VectorSum
+from dpgrain.shuffle import PoissonSum, Shuffler, VectorSum
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -719,7 +719,6 @@ class MessageRow:
         epsilon: the promised ε.
         report: bytes of a device, binomial noise.
         poisson_report: the same with Poisson noise.
-        blind: bytes of a device where the shuffler only mixes; not a number where that is refused.
         messages: the one-bit messages that a report stands for.
         poisson_messages: the same with Poisson noise, on average.
         printed_report: bytes of a device with the printed numbers, its bits counted on the device.
@@ -733,7 +732,6 @@ class MessageRow:
     epsilon: float
     report: int
     poisson_report: int
-    blind: float
     messages: float
     poisson_messages: float
     printed_report: int
@@ -764,7 +762,6 @@ def run_messages(sizes: Iterable[Cell]) -> Iterator[MessageRow]:
             cell.epsilon,
             ours.randomizer().report_bytes,
             poisson.randomizer().report_bytes,
-            _blind_bytes(made),
             ours.randomizer().messages,
             poisson.randomizer().messages,
             printed.randomizer().report_bytes,
@@ -772,13 +769,6 @@ def run_messages(sizes: Iterable[Cell]) -> Iterator[MessageRow]:
             _seconds(ours),
             _seconds_a_message(ours) * cell.n * printed.randomizer().messages,
         )
-
-
-def _blind_bytes(made: dict[str, Any]) -> float:
-    try:
-        return float(BlindSum(**made).randomizer().report_bytes)
-    except ParameterError:
-        return math.nan
 
 
 def _seconds(protocol: VectorSum) -> float:
@@ -880,21 +870,17 @@ def run_recipes(cell: Cell) -> Iterator[RecipeRow]:
 def show_messages(rows: Sequence[MessageRow]) -> str:
     """Bytes and messages of a device."""
     text = [
-        f"{'n':>7} {'d':>5} {'ε':>4} {'bytes':>8} {'Poisson':>8} {'blind':>9} {'printed':>8} "
+        f"{'n':>7} {'d':>5} {'ε':>4} {'bytes':>8} {'Poisson':>8} {'printed':>8} "
         f"{'messages':>9} {'Poisson':>9} {'printed':>9} {'ratio':>9} {'seconds':>8} {'printed':>9}"
     ]
     for r in rows:
         text.append(
             f"{r.n:7,} {r.d:5,} {r.epsilon:4g} {r.report:8,} {r.poisson_report:8,} "
-            f"{_short(r.blind):>9} {r.printed_report:8,} {r.messages:9.2e} {r.poisson_messages:9.2e} "
+            f"{r.printed_report:8,} {r.messages:9.2e} {r.poisson_messages:9.2e} "
             f"{r.printed_messages:9.2e} {r.printed_messages / r.messages:9,.0f} {r.seconds:8.2g} "
             f"{r.printed_seconds:9.2g}"
         )
     return "\n".join(text)
-
-
-def _short(value: float) -> str:
-    return "—" if math.isnan(value) else f"{value:,.0f}"
 
 
 def show_recipes(rows: Sequence[RecipeRow]) -> str:
@@ -1175,7 +1161,6 @@ def draw_messages(rows: Sequence[MessageRow]) -> Figure:
         ("printed_messages", "printed, messages", "black", "-."),
         ("messages", "ours, messages", "tab:blue", "-"),
         ("poisson_messages", "ours, Poisson, messages", "tab:cyan", "-"),
-        ("blind", "ours, bytes if the shuffler only mixes", "tab:green", "--"),
         ("printed_report", "printed, bytes of counts", "grey", ":"),
         ("report", "ours, bytes of counts", "tab:orange", "--"),
     )

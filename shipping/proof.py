@@ -30,7 +30,7 @@ PAGE = Path("docs", "proof.md")
 # Rooms that publish nothing: what they do with an event is to account for it, plan or speak of it.
 _SPEAK_OF_EVENTS = {"accounting", "auditing", "cli", "ledger", "planning", "report", "testing"}
 # Events of mechanisms that callers run by themselves: the package has none that is charged so.
-_OF_CALLERS = ("Participation", "RDP", "ZCDP")
+_OF_CALLERS = ("Participation", "RDP", "StatisticallyClose", "ZCDP")
 # `docs/theory, "One" and "Two"`: sections that a docstring names.
 _NAMED = re.compile(r'docs/theory,((?:(?:,|;| and)? "[^"]+")+)')
 _SEARCH, _AUDIT = "search", "audit"

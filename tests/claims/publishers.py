@@ -267,7 +267,6 @@ def publishers(people: People) -> dict[str, Publisher]:
         "estimators": Publisher(people.fit, {"estimator": ESTIMATORS, **FITS}),
         "dpgrain.shuffle.VectorSum": shuffled(shuffle.VectorSum),
         "dpgrain.shuffle.PoissonSum": shuffled(shuffle.PoissonSum),
-        "dpgrain.shuffle.BlindSum": shuffled(shuffle.BlindSum),
         "dpgrain.shuffle.ScalarSum": shuffled(shuffle.ScalarSum),
     }
 

@@ -26,7 +26,7 @@ from dpgrain.choices.best_of import best_of
 from dpgrain.noise import SeededSource, Source
 from dpgrain.noise.sums import with_gaussian
 from dpgrain.optimize import Logistic, Power, Sgd, Squared
-from dpgrain.shuffle import BlindSum, PoissonSum, ScalarSum, VectorSum
+from dpgrain.shuffle import PoissonSum, ScalarSum, VectorSum
 
 GOLDENS = Path(__file__).with_name("goldens.json")
 
@@ -215,7 +215,7 @@ CASES: dict[str, Callable[[], Any]] = {
     ),
     **{
         kind.__name__: partial(summed_by, kind)
-        for kind in (VectorSum, PoissonSum, BlindSum)
+        for kind in (VectorSum, PoissonSum)
     },
     "ScalarSum": lambda: ScalarSum(n_users=600, epsilon=2.0, delta=1e-6).simulate(
         np.abs(X[:, 0]), random_state=5

@@ -22,7 +22,7 @@ from dpgrain.means import ClippedMean, Vectors, mean_of_users
 from dpgrain.noise import SeededSource
 from dpgrain.optimize import Constant, Sgd, Squared
 from dpgrain.papers import PanPrivate, PanPrivateStream, release_mean
-from dpgrain.shuffle import Bag, BlindSum, PoissonSum, ScalarSum, VectorSum
+from dpgrain.shuffle import Bag, PoissonSum, ScalarSum, VectorSum
 
 M, D = 8, 2
 PROMISE: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6}
@@ -100,7 +100,6 @@ DOORS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "select": (chosen, {}),
     "VectorSum": (simulated(VectorSum), {}),
     "PoissonSum": (simulated(PoissonSum), {}),
-    "BlindSum": (simulated(BlindSum), {}),
     "ScalarSum": (simulated(ScalarSum), {}),
     "devices": (on_devices, {}),
     "PanPrivateStream": (streamed, {}),

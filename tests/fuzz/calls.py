@@ -320,14 +320,8 @@ _MADE = frozenset(
         *("papers.GradientMapping", "papers.RegularisedPhases", "optimize.RandomIterate"),
         *("planning.ErrorPlan", "planning.RecurrentPlan", "planning.Row", "planning.Schedule"),
         *("planning.UnitErrors", "planning.UnitsPlan"),
-        *("shuffle.Analyzer", "shuffle.Arrivals", "shuffle.Bag", "shuffle.BlindAnalyzer"),
-        *(
-            "shuffle.BlindRandomizer",
-            "shuffle.BlindShuffler",
-            "shuffle.Dropped",
-            "shuffle.Estimate",
-        ),
-        *("shuffle.Randomizer", "shuffle.Shares", "shuffle.Shuffler"),
+        *("shuffle.Analyzer", "shuffle.Arrivals", "shuffle.Bag", "shuffle.Dropped"),
+        *("shuffle.Estimate", "shuffle.Randomizer", "shuffle.Shuffler"),
     }
 )
 
@@ -399,10 +393,7 @@ _WITHIN: Mapping[str, frozenset[str]] = {
             *("radius_for", "stage", "start", "step", "value", "weight"),
         }
     ),
-    **{
-        f"shuffle.{kind}Sum": frozenset({"estimate"})
-        for kind in ("Blind", "Poisson", "Scalar", "Vector")
-    },
+    **{f"shuffle.{kind}Sum": frozenset({"estimate"}) for kind in ("Poisson", "Scalar", "Vector")},
     "planning.RecurrentPlan": frozenset({"heading"}),
     "Releases": frozenset({"__getitem__"}),
     "torch.PrivacyEngine": frozenset({"begin"}),

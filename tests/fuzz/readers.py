@@ -420,7 +420,6 @@ def _protocols() -> list[Any]:
     return [
         shuffle.VectorSum(dim=2, **numbers),
         shuffle.PoissonSum(dim=2, **numbers),
-        shuffle.BlindSum(dim=2, **numbers),
         shuffle.ScalarSum(rounds=2, honest_fraction=0.9, **numbers),
     ]
 
@@ -471,21 +470,6 @@ def _estimate(path: Path) -> Any:
         with suppress(dg.ParameterError):
             return protocol.analyzer().estimate(path.read_bytes())
     return _PROTOCOLS()[0].analyzer().estimate(path.read_bytes())
-
-
-def _blind(folder: Path) -> Iterator[bytes]:
-    device: Any = _PROTOCOLS()[2].randomizer()
-    for number in range(3):
-        yield from device.report([0.5, 0.1], random_state=number)
-
-
-def _combine(path: Path) -> Any:
-    protocol: Any = _PROTOCOLS()[2]
-    data = path.read_bytes()
-    size = protocol.shares().message_bytes
-    messages = [data[i : i + size] for i in range(0, len(data), size)] + [data]
-    protocol.shuffler().receive(messages)
-    return protocol.analyzer().estimate(messages, 3)
 
 
 def _streams(folder: Path) -> Iterator[bytes]:
@@ -575,7 +559,6 @@ READERS: dict[str, Reader] = {
         Reader("protocols", _protocol_texts, _read_protocol, ".json", JSON, 0.5),
         Reader("reports of devices", _reports, _receive, share=4.0),
         Reader("bags", _bags, _estimate, share=3.0),
-        Reader("blind messages", _blind, _combine, share=2.0),
         Reader("streams", _streams, _read_stream, ".json", JSON, 3.0),
         Reader("states of generators", _states, _read_state, ".json", JSON, 2.0),
         *(_OF_TORCH if find_spec("torch") else ()),

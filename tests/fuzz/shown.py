@@ -219,7 +219,6 @@ SHOWN: Mapping[str, Callable[[], object]] = {
     "dpgrain.planning.UnitsPlan": _units,
     "dpgrain.shuffle.Analyzer": _messages,
     "dpgrain.shuffle.VectorSum": _vectors,
-    "dpgrain.shuffle.BlindSum": partial(_sum, shuffle.BlindSum, [0.5, 0.5], dim=2),
     "dpgrain.shuffle.PoissonSum": partial(_sum, shuffle.PoissonSum, [0.5, 0.5], dim=2),
     "dpgrain.shuffle.ScalarSum": partial(_sum, shuffle.ScalarSum, 0.5),
 }

@@ -198,9 +198,8 @@ FOUND_METHODS: tuple[tuple[str, str, str, str], ...] = (
     ("dpgrain.planning.UnitsPlan", "plot", "ax", "[]"),
     ("dpgrain.shuffle.Analyzer", "estimate_messages", "reports", "None"),
     ("dpgrain.shuffle.Analyzer", "standard_error", "reports", "Ellipsis"),
-    ("dpgrain.shuffle.BlindSum", "simulate", "dropped", "a list in itself"),
+    ("dpgrain.shuffle.VectorSum", "simulate", "dropped", "a list in itself"),
     ("dpgrain.shuffle.ScalarSum", "simulate", "corrupt", "ragged"),
-    ("dpgrain.shuffle.BlindAnalyzer", "estimate", "messages", "1"),
     ("dpgrain.shuffle.VectorSum", "event_with", "honest", "a series"),
 )
 
@@ -217,7 +216,6 @@ WORKS: tuple[tuple[str, str, str, str], ...] = (
     ("dpgrain.SharedTable", "where", "item", "datetime.date(2025, 1, 1)"),
     ("dpgrain.papers.least_error", "", "epsilon", "1e-320"),
     ("dpgrain.papers.typical_records", "", "largest", "np.int8(3)"),
-    ("dpgrain.shuffle.BlindAnalyzer", "estimate", "reports", "np.int8(3)"),
 )
 
 

@@ -26,7 +26,7 @@ LENT = {
     "papers/winsorized/ranges.py", "papers/winsorized/winsorized.py",
 }  # fmt: skip
 # Parties of a sum without a curator, each of which holds its own data and draws for them.
-PARTIES = {"shuffle/blind.py", "shuffle/parties.py", "shuffle/protocol.py"}
+PARTIES = {"shuffle/parties.py", "shuffle/protocol.py"}
 # Contracts, which open engines and watch draws themselves.
 CONTRACTS = {"testing/engine.py"}
 # Audits, which open rows that are given in place of a table's, and publish no release.

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from dpgrain._wording import rounded_up
 from dpgrain.accounting import Contribution, Gaussian
-from dpgrain.shuffle import BlindSum, PoissonSum, ScalarSum, VectorSum
+from dpgrain.shuffle import PoissonSum, ScalarSum, VectorSum
 from dpgrain.shuffle.protocol import ShuffledSum
 
 OTHER = Gaussian(10.0, Contribution(block="user"))
@@ -23,7 +23,7 @@ PROTOCOLS: dict[str, ShuffledSum] = {
     ),
     "one user": VectorSum(n_users=1, dim=2, epsilon=1.0, delta=1e-6),
     "numbers": ScalarSum(n_users=50, bound=3.0, epsilon=1.0, delta=1e-6),
-    "blind": BlindSum(n_users=1000, dim=2, epsilon=1.0, delta=1e-6, honest_fraction=0.8),
+    "large epsilon": ScalarSum(n_users=100, epsilon=8.0, delta=1e-6),
     "beside something": VectorSum(n_users=100, dim=2, epsilon=1.0, delta=1e-6, beside=OTHER),
 }
 

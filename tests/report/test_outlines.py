@@ -35,7 +35,7 @@ from dpgrain.report.plots import (
     plot_measure,
     plot_training,
 )
-from dpgrain.shuffle import BlindSum, ScalarSum, VectorSum
+from dpgrain.shuffle import ScalarSum, VectorSum
 from dpgrain.statistics.asked import Asked, Clip
 from dpgrain.statistics.statistic import DISTRIBUTION, MEAN, QUANTILES
 from dpgrain.tables.groups import Groups
@@ -152,7 +152,6 @@ NETWORKS: dict[str, Callable[[], Training]] = {
 SUMS = {
     "vectors": VectorSum(n_users=1000, dim=3, epsilon=1.0, delta=1e-6, honest_fraction=0.9),
     "numbers": ScalarSum(n_users=50, bound=3.0, epsilon=1.0, delta=1e-6),
-    "blind": BlindSum(n_users=1000, dim=2, epsilon=1.0, delta=1e-6, honest_fraction=0.8),
 }
 
 

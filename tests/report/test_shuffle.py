@@ -20,7 +20,7 @@ from dpgrain.planning.shuffled import (
     deployment,
     honest_curve,
 )
-from dpgrain.shuffle import BlindSum, PoissonSum, VectorSum
+from dpgrain.shuffle import PoissonSum, VectorSum
 
 VOID = {"br", "col", "hr", "img", "input", "link", "meta"}
 
@@ -121,31 +121,25 @@ def test_noise_and_bytes(name: str, written: dict[str, sums.Written]) -> None:
     wanted = [[sd, central], [sd / protocol.n_users, central / protocol.n_users]]
     np.testing.assert_allclose(values, wanted, rtol=1e-3)
     assert f"is {rounded_up(sd / central)} times that of the Gaussian" in written[name].text
-    size = protocol.randomizer().report_bytes  # type: ignore[attr-defined]
+    size = protocol.randomizer().report_bytes
     assert f"{size:,} bytes" in written[name].text
     assert f"{size * protocol.n_users:,} bytes" in written[name].text
 
 
 @pytest.mark.parametrize("name", sums.PROTOCOLS)
 def test_who_is_trusted(name: str, written: dict[str, sums.Written]) -> None:
-    blind = isinstance(written[name].protocol, BlindSum)
     who = [row[0] for row in written[name].rows("trust")]
-    assert who == [
-        "Devices",
-        f"The shuffler ({'blind' if blind else 'trusted'})",
-        "The analyzer",
-    ]
-    assert ("Counts that no device can send are dropped" in written[name].text) != blind
+    assert who == ["Devices", "The shuffler (trusted)", "The analyzer"]
     beside = written[name].protocol.beside is not None
     assert ("shares the asked ε = 1 with something else" in written[name].text) == beside
 
 
-def test_a_blind_sum_says_from_where_nothing_is_promised(written: dict[str, sums.Written]) -> None:
-    protocol = sums.PROTOCOLS["blind"]
+def test_a_page_states_where_nothing_is_promised(written: dict[str, sums.Written]) -> None:
+    protocol = sums.PROTOCOLS["large epsilon"]
     endless = [line for line in honest_curve(protocol) if math.isinf(line.epsilon)]
     assert 0 < len(endless) < 10
     assert math.isinf(protocol.guarantee_with(endless[0].fraction).epsilon())
-    assert f"From a share of {endless[0].share} downwards nothing" in written["blind"].text
+    assert f"From a share of {endless[0].share} downwards nothing" in written["large epsilon"].text
     assert "downwards nothing" not in written["vectors"].text
 
 
@@ -220,14 +214,12 @@ class TestPlan:
         ]
         assert "PoissonSum" in page.read_text(encoding="utf-8")
 
-    def test_a_blind_plan_has_no_epsilon_where_nothing_is_promised(self) -> None:
-        plan = json.loads(self.run(*self.ASKED, "--blind", "--json"))
-        shares = BlindSum(n_users=1000, dim=10, epsilon=1.0, delta=1e-6).shares()
-        values = {row["name"]: row["value"] for row in plan["rows"]}
-        assert values["messages of a device"] == shares.slots
-        assert values["all messages of a device"] == shares.slots * shares.message_bytes
+    def test_a_plan_has_no_epsilon_where_nothing_is_promised(self) -> None:
+        few = ("--n-users", "100", "--epsilon", "8", "--delta", "1e-6")
+        plan = json.loads(self.run(*few, "--json"))
         assert plan["honest"][-1]["epsilon"] is None
-        assert "no promise" in self.run(*self.ASKED, "--blind")
+        assert "no promise" in self.run(*few)
+        assert "no promise" not in self.run(*self.ASKED)
 
     def test_help_has_an_example(self) -> None:
         assert "Example:\n  dpgrain plan shuffle" in self.run("--help")
@@ -235,13 +227,12 @@ class TestPlan:
     @pytest.mark.parametrize(
         ("words", "sentence"),
         [
-            (("--blind", "--noise", "poisson"), "noise must be 'binomial' for a blind shuffler"),
             (("--honest", "0"), "honest must be above 0"),
             (("--honest", "1.5"), r"honest must lie in \[0, 1\], not 1.5"),
             (("--bound", "-1"), "bound must be finite and above 0, not -1.0"),
             (("--delta", "0"), "delta = 0 needs pure privacy"),
         ],
-        ids=["both", "nobody", "more than all", "bound", "pure"],
+        ids=["nobody", "more than all", "bound", "pure"],
     )
     def test_errors_are_a_sentence(self, words: tuple[str, ...], sentence: str) -> None:
         asked = list(self.ASKED)

@@ -12,19 +12,13 @@ from tests.refusals import refuses
 from dpgrain.accounting import Gaussian
 from dpgrain.accounting.contribution import Contribution
 from dpgrain.errors import ParameterError
-from dpgrain.shuffle import (
-    BlindSum,
-    PoissonSum,
-    ScalarSum,
-    VectorSum,
-)
+from dpgrain.shuffle import PoissonSum, ScalarSum, VectorSum
 from dpgrain.shuffle.protocol import ShuffledSum
 
 PROTOCOLS: dict[str, ShuffledSum] = {
     "vector": VectorSum(n_users=200, dim=3, epsilon=2.0, delta=1e-6, rounds=2, label="a"),
     "poisson": PoissonSum(n_users=200, dim=3, epsilon=2.0, delta=1e-6, honest_fraction=0.7),
     "scalar": ScalarSum(n_users=200, bound=3.0, epsilon=2.0, delta=1e-6, relation="zero_out"),
-    "blind": BlindSum(n_users=200, dim=3, epsilon=2.0, delta=1e-6),
     "printed": VectorSum(n_users=20, dim=1, epsilon=2.0, delta=1e-6, analysis="printed"),
     "beside": VectorSum(
         n_users=200,

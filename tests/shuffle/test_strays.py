@@ -3,37 +3,22 @@
 from __future__ import annotations
 
 import itertools
-import math
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
-from scipy.stats import binom
 from tests.refusals import refuses
 
 from dpgrain.accounting import Gaussian
 from dpgrain.accounting.contribution import ONE_EACH
-from dpgrain.errors import ParameterError
-from dpgrain.noise import SystemSource
-from dpgrain.shuffle import (
-    BlindShuffler,
-    BlindSum,
-    Enrolment,
-    PoissonSum,
-    ScalarSum,
-    Shares,
-    Shuffler,
-    VectorSum,
-)
-from dpgrain.shuffle.device_noise import Coins
+from dpgrain.shuffle import Enrolment, PoissonSum, ScalarSum, Shuffler, VectorSum
 from dpgrain.shuffle.encoding import Packing
 
 KINDS: dict[str, Any] = {
     "vectors": VectorSum,
     "Poisson": PoissonSum,
     "numbers": ScalarSum,
-    "blind": BlindSum,
 }
 BASE: dict[str, Any] = {
     "n_users": 6,
@@ -79,14 +64,6 @@ def protocol_of(kind: str, differs: str = "nothing") -> Any:
     return KINDS[kind](**asked, dim=dim, l2_bound=bound)
 
 
-def clear(protocol: Any, batch: Any) -> set[bytes]:
-    """The parts of what is handed on that are the same for all devices of one batch: their tags."""
-    if isinstance(batch, list):
-        length = len(protocol.shares().tag)
-        return {one[:length] for one in batch}
-    return {batch.tag}
-
-
 @pytest.mark.search
 @pytest.mark.parametrize("names", NAMES)
 @pytest.mark.parametrize("differs", OTHER)
@@ -110,15 +87,10 @@ def test_a_shuffler_takes_what_its_own_devices_send_and_nothing_else(
     for _ in range(4):
         assert shuffler.receive(own.randomizer().report(None))
     batch = shuffler.release()
-    assert clear(own, batch) == {own._packing(0).tag}
-    reports = 4 + expected
-    if mine == "blind":
-        found = own.analyzer().estimate(batch, reports)
-        assert found.dropped.total == 0
-    else:
-        found = own.analyzer().estimate(batch)
-        assert found.dropped.malformed == (not expected)
-    assert found.reports == reports
+    assert batch.tag == own._packing(0).tag
+    found = own.analyzer().estimate(batch)
+    assert found.dropped.malformed == (not expected)
+    assert found.reports == 4 + expected
     assert np.isfinite(found.value).all()
 
 
@@ -140,8 +112,6 @@ WEAKER: dict[str, dict[str, Any]] = {
 def test_a_report_counts_under_the_promise_that_its_device_was_shown_alone(
     kind: str, weaker: str
 ) -> None:
-    if kind == "blind" and weaker == "beside":
-        pytest.skip("nothing can be published beside a blind sum")
     shown = protocol_of(kind)
     other = replace(shown, **WEAKER[weaker], chosen=shown.design)
     assert other.design == shown.design
@@ -151,24 +121,6 @@ def test_a_report_counts_under_the_promise_that_its_device_was_shown_alone(
         assert shuffler.dropped.malformed == 1
 
 
-def wrong(kind: str, sent: Any) -> dict[str, Any]:
-    """Reports that no device sends, from one that a device has sent."""
-    if kind != "blind":
-        return {"short": sent[:-1], "long": sent + b"\0", "list": [sent], "nothing": None, "7": 7}
-    first, *rest = sent
-    return {
-        "one less": rest,
-        "one more": [*sent, first],
-        "short": [first[:-1], *rest],
-        "long": [first + b"\0", *rest],
-        "another tag": [bytes([first[0] ^ 1]) + first[1:], *rest],
-        "text": [first.decode("latin-1"), *rest],
-        "one message": b"".join(sent),
-        "nothing": None,
-        "7": 7,
-    }
-
-
 @pytest.mark.search
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("device", [None, "ann"])
@@ -176,8 +128,9 @@ def test_what_no_device_sends_is_malformed_and_uses_no_place(kind: str, device: 
     protocol = protocol_of(kind)
     sent = protocol.randomizer().report([0.5], device=device)
     shuffler = protocol.shuffler()
-    faults = wrong(kind, sent)
-    for fault in faults.values():
+    faults: list[Any] = [sent[:-1], sent + b"\0", [sent], sent.decode("latin-1"), None, 7]
+    faults.append(bytes([sent[0] ^ 1]) + sent[1:])
+    for fault in faults:
         assert not shuffler.receive(fault, device=device)
     assert shuffler.dropped.malformed == len(faults)
     assert shuffler.receive(sent, device=device)
@@ -219,20 +172,10 @@ def test_a_late_report_is_refused(kind: str) -> None:
     assert late.dropped.malformed == 1
 
 
-def test_what_stands_out_in_the_mix_has_one_devices_noise() -> None:
-    design = BlindSum(n_users=1000, dim=1, epsilon=1.0, delta=1e-6).design
-    assert isinstance(design.noise, Coins)
-    codes = np.arange(design.noise.count + design.grid + 1)
-    high, low = (binom.pmf(codes - code, design.noise.count, 0.5) for code in (design.grid, 0))
-    assert np.maximum(high - math.e * low, 0).sum() == pytest.approx(0.9996, abs=5e-5)
-
-
 @pytest.mark.parametrize("tag", [b"", b"7 bytes", b"x" * 33])
 def test_tags_are_needed(tag: bytes) -> None:
     with refuses("tag", "8"):
         Shuffler(Packing(tag, 1, 10), 5, 1)
-    with refuses("tag", "8"):
-        BlindShuffler(Shares(1, 256, 3, tag=tag), 5, 1, SystemSource())
 
 
 @pytest.mark.parametrize("device", [1.0, float("nan"), (1, 2), ["ann"], {}, object()])
@@ -244,9 +187,3 @@ def test_a_device_is_text_bytes_or_a_whole_number(kind: str, device: Any) -> Non
             call([0.5], device=device)
     with refuses("device"):
         Enrolment().take(device)
-
-
-@pytest.mark.parametrize("reports", [0, -1, 7, 10**9])
-def test_an_analyzer_knows_how_many_devices_a_batch_has(reports: int) -> None:
-    with pytest.raises(ParameterError, match="reports must be"):
-        protocol_of("blind").analyzer().estimate([], reports)

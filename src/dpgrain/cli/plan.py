@@ -338,9 +338,6 @@ class _Shuffled(Promise):
             help="What devices add; poisson takes about a quarter of the one-bit messages."
         ),
     ] = "binomial"
-    blind: Annotated[
-        bool, typer.Option("--blind", help="The shuffler only mixes, and need not be able to read.")
-    ] = False
 
 
 @command(

@@ -13,7 +13,7 @@ from dpgrain.accounting import Binomial, Compose, Event, Poisson
 from dpgrain.errors import ParameterError
 from dpgrain.planning.plan import ErrorPlan, Row
 from dpgrain.publishing.guarantee import Guarantee
-from dpgrain.shuffle import BlindSum, PoissonSum, VectorSum
+from dpgrain.shuffle import PoissonSum, VectorSum
 from dpgrain.shuffle.design import Kind, gaussian_mu_for
 from dpgrain.shuffle.device_noise import Arrivals, Coins, DeviceNoise
 from dpgrain.shuffle.protocol import ShuffledSum
@@ -158,21 +158,6 @@ def replaced(protocol: ShuffledSum) -> float:
     return protocol.encoding.bound * (2 if protocol.centred else 1)
 
 
-def corrupt(protocol: ShuffledSum) -> float:
-    """Return the l2 distance that one corrupt device can move the sum.
-
-    Args:
-        protocol: a shuffled sum.
-
-    A shuffler that adds up drops counts that no device can send. One that only mixes cannot, so that
-    shares may add up to as much as all devices together could send.
-    """
-    encoding, noise = protocol.encoding, protocol.design.noise
-    devices = protocol.n_users if isinstance(protocol, BlindSum) else 1
-    largest = devices * noise.largest(encoding.grid)
-    return largest * encoding.step * math.sqrt(encoding.dim)
-
-
 def noise_length(protocol: ShuffledSum) -> float:
     """Return the root mean square length of the noise of a sum if all devices are honest.
 
@@ -196,24 +181,14 @@ def traffic(protocol: ShuffledSum) -> tuple[Row, ...]:
     Args:
         protocol: a shuffled sum.
     """
-    if isinstance(protocol, BlindSum):
-        shares = protocol.shares()
-        size = protocol.randomizer().report_bytes
-        rows = [
-            _Whole("messages of a device", shares.slots),
-            _Whole("a message", shares.message_bytes, "bytes"),
-            _Whole("all messages of a device", size, "bytes"),
-        ]
-    else:
-        randomizer = protocol._randomizer()
-        size = randomizer.report_bytes
-        about = " (on average)" if isinstance(protocol.design.noise, Arrivals) else ""
-        rows = [
-            _Whole("report of a device", size, "bytes"),
-            _Whole(f"one-bit messages that it stands for{about}", round(randomizer.messages)),
-        ]
-    batch = protocol.n_users * size
-    return (*rows, _Whole("reports of a batch", batch, "bytes"))
+    randomizer = protocol.randomizer()
+    size = randomizer.report_bytes
+    about = " (on average)" if isinstance(protocol.design.noise, Arrivals) else ""
+    return (
+        _Whole("report of a device", size, "bytes"),
+        _Whole(f"one-bit messages that it stands for{about}", round(randomizer.messages)),
+        _Whole("reports of a batch", protocol.n_users * size, "bytes"),
+    )
 
 
 def numbers(protocol: ShuffledSum) -> tuple[Row, ...]:
@@ -233,7 +208,7 @@ def numbers(protocol: ShuffledSum) -> tuple[Row, ...]:
         Row("central Gaussian noise sd of the mean", central / n, "a coordinate"),
         Row("times the central noise", sd / central),
         Row("an honest device moves the sum by", replaced(protocol), "l2 norm"),
-        Row("a corrupt device moves the sum by", corrupt(protocol), "l2 norm"),
+        Row("a corrupt device moves the sum by", protocol.influence, "l2 norm"),
         Row("noise of the sum, root mean square", noise_length(protocol), "l2 norm"),
     )
 
@@ -255,7 +230,6 @@ def plan_shuffle(
     rounds: int = 1,
     honest: float = 1.0,
     noise: Kind = "binomial",
-    blind: bool = False,
 ) -> ShuffledSum:
     """Make the shuffled sum of vectors that options describe.
 
@@ -269,10 +243,9 @@ def plan_shuffle(
         rounds: T, the number of rounds in which the same users take part.
         honest: γ, the share of devices that report and follow the protocol, at least.
         noise: the kind of noise that devices add.
-        blind: whether the shuffler only mixes.
 
     Raises:
-        ParameterError: if a value is out of range, or two do not go together.
+        ParameterError: if a value is out of range.
 
     >>> plan_shuffle(users=1000, dim=2, epsilon=1.0, delta=1e-6, honest=0.9).honest
     900
@@ -281,15 +254,7 @@ def plan_shuffle(
     if _validate.probability(honest=honest) == 0:
         raise ParameterError("honest must be above 0: somebody must add the noise.", name="honest")
     _validate.one_of(tuple(_KINDS), noise=noise)
-    blind = _validate.truth(blind=blind)
-    if blind and noise != "binomial":
-        raise ParameterError(
-            f"noise must be 'binomial' for a blind shuffler, "
-            f"not {_validate.said(noise)}: leave one of the two out.",
-            name="noise",
-        )
-    kind = BlindSum if blind else _KINDS[noise]
-    return kind(
+    return _KINDS[noise](
         n_users=users,
         dim=dim,
         l2_bound=bound,

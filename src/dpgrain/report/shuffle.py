@@ -13,7 +13,6 @@ from dpgrain.planning.plan import Row
 from dpgrain.planning.shuffled import (
     Honest,
     central_sd,
-    corrupt,
     curve_of_users,
     honest_curve,
     noise_length,
@@ -26,7 +25,6 @@ from dpgrain.report.page import Page
 from dpgrain.report.plots import plot_epsilons, plot_honest
 from dpgrain.report.promises import Odds
 from dpgrain.report.words import text
-from dpgrain.shuffle import BlindSum
 from dpgrain.shuffle.device_noise import Coins
 from dpgrain.shuffle.protocol import ShuffledSum
 from dpgrain.units import RELATIONS
@@ -85,7 +83,6 @@ def shuffle_page(protocol: ShuffledSum) -> str:
 def _described(protocol: ShuffledSum) -> dict[str, object]:
     """Describe the kind of protocol, and the users it is for."""
     return {
-        "blind": isinstance(protocol, BlindSum),
         "scalar": not protocol.centred,
         "n": f"{protocol.n_users:,}",
         "honest": f"{protocol.honest:,}",
@@ -115,10 +112,10 @@ def _of_corrupt(protocol: ShuffledSum) -> dict[str, object]:
     """Return how far a device moves the sum."""
     return {
         "own": _number(replaced(protocol)),
-        "corrupt": _number(corrupt(protocol)),
+        "corrupt": _number(protocol.influence),
         "noise": _number(noise_length(protocol)),
-        "corrupt_in_own": _number(corrupt(protocol) / replaced(protocol)),
-        "corrupt_in_noise": _number(corrupt(protocol) / noise_length(protocol)),
+        "corrupt_in_own": _number(protocol.influence / replaced(protocol)),
+        "corrupt_in_noise": _number(protocol.influence / noise_length(protocol)),
     }
 
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from dpgrain._later import face
 
 if TYPE_CHECKING:
-    from dpgrain.shuffle.blind import BlindAnalyzer, BlindRandomizer, BlindShuffler, BlindSum
     from dpgrain.shuffle.device_noise import Arrivals
     from dpgrain.shuffle.parties import (
         Analyzer,
@@ -18,24 +17,18 @@ if TYPE_CHECKING:
         Randomizer,
         Shuffler,
     )
-    from dpgrain.shuffle.shares import Shares
     from dpgrain.shuffle.sums import PoissonSum, ScalarSum, VectorSum
 
 __all__ = [
     "Analyzer",
     "Arrivals",
     "Bag",
-    "BlindAnalyzer",
-    "BlindRandomizer",
-    "BlindShuffler",
-    "BlindSum",
     "Dropped",
     "Enrolment",
     "Estimate",
     "PoissonSum",
     "Randomizer",
     "ScalarSum",
-    "Shares",
     "Shuffler",
     "VectorSum",
 ]
@@ -43,7 +36,6 @@ __all__ = [
 face(
     __name__,
     {
-        "dpgrain.shuffle.blind": ("BlindAnalyzer", "BlindRandomizer", "BlindShuffler", "BlindSum"),
         "dpgrain.shuffle.device_noise": ("Arrivals",),
         "dpgrain.shuffle.parties": (
             "Analyzer",
@@ -54,7 +46,6 @@ face(
             "Randomizer",
             "Shuffler",
         ),
-        "dpgrain.shuffle.shares": ("Shares",),
         "dpgrain.shuffle.sums": ("PoissonSum", "ScalarSum", "VectorSum"),
     },
 )

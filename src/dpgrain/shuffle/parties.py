@@ -249,37 +249,45 @@ class Enrolment:
         self._reports.add(report)
 
 
-class Intake:
-    """The way into a batch: each report counts once, in its batch, and is handed on once.
+class Shuffler:
+    """The trusted middle: it collects the reports of a batch and hands on nothing but their bag.
 
     Args:
-        tag: the protocol and round: 8 to 32 bytes with which the reports of this batch begin.
+        packing: reads the bytes of reports.
         size: n, the devices of a batch; reports beyond it are surplus.
-        least: the number of reports that are needed before anything is handed on.
+        least: the number of reports that are needed before the bag is handed on.
         enrolment: the devices of other batches, where nobody may take part twice.
 
     Raises:
-        ParameterError: if the tag is shorter or longer.
+        ParameterError: if the tag of the packing has fewer than 8 bytes, or more than 32.
+
+    >>> from dpgrain.shuffle import VectorSum
+    >>> protocol = VectorSum(n_users=2, dim=1, l2_bound=1.0, epsilon=1.0, delta=1e-6)
+    >>> shuffler, device = protocol.shuffler(), protocol.randomizer()
+    >>> shuffler.receive(device.report([0.5])), shuffler.receive(b"nonsense")
+    (True, False)
+    >>> shuffler.release()
+    Traceback (most recent call last):
+    ...
+    dpgrain.errors.ParameterError: the batch has 1 of the 2 reports that it needs: wait for more.
     """
 
-    #: The name of what is counted, for messages.
-    _noun = "reports"
-
     def __init__(
-        self, tag: bytes, size: int, least: int, enrolment: Enrolment | None = None
+        self, packing: Packing, size: int, least: int, enrolment: Enrolment | None = None
     ) -> None:
-        if not _LEAST_TAG <= len(tag) <= _MOST_TAG:
+        if not _LEAST_TAG <= len(packing.tag) <= _MOST_TAG:
             raise ParameterError(
-                f"tag must have {_LEAST_TAG} to {_MOST_TAG} bytes, not {len(tag)}: a report of another "
-                "round, mixed with those of this one, would stand out."
+                f"tag must have {_LEAST_TAG} to {_MOST_TAG} bytes, not {len(packing.tag)}; use "
+                "the packing of a protocol."
             )
-        self._size, self._least = size, least
+        self._packing, self._size, self._least = packing, size, least
         self._sequential = enrolment is not None
         self._enrolment = enrolment or Enrolment()
+        self._ones = np.zeros(packing.dim, dtype=np.int64)
         self._reports, self._dropped, self._released = 0, Dropped(), False
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__}: {self._reports} of {self._size} {self._noun}, {self._dropped}>"
+        return f"<{type(self).__name__}: {self._reports} of {self._size} reports, {self._dropped}>"
 
     @property
     def reports(self) -> int:
@@ -290,6 +298,41 @@ class Intake:
     def dropped(self) -> Dropped:
         """The numbers of uncounted reports."""
         return self._dropped
+
+    def receive(self, report: bytes | bytearray | memoryview, device: Device = None) -> bool:
+        """Take in one report.
+
+        Args:
+            report: the bytes of a device, which came through a channel that nobody else can read or
+                change. A report that comes again is dropped: somebody who can copy a report, but not
+                read it, must not make it count twice.
+            device: the sender, if the transport knows it, as the device itself has said it: a report
+                that was made for another is dropped, and so is a second one of a device.
+
+        Returns:
+            True if the report counts.
+
+        Raises:
+            ParameterError: if the device is no identifier, nobody may take part twice and the device is
+                not said, or the batch has been handed on.
+        """
+        sent = bytes(report) if isinstance(report, bytearray | memoryview) else report
+        packing = self._packing.of(device)
+        counts = packing.unpack(sent)
+        identity = None if counts is None else packing.nonce_of(sent)
+        counted = self._counts(identity, device)
+        if counted and counts is not None:
+            self._ones += counts
+        return counted
+
+    def release(self) -> Bag:
+        """Hand on the bag of the batch, once.
+
+        Raises:
+            ParameterError: if there are too few reports, or the bag was handed on before.
+        """
+        self._close()
+        return Bag(self._ones.copy(), self._reports, self._dropped, self._packing.tag)
 
     def _counts(self, identity: bytes | None, device: Device) -> bool:
         """Decide if a report counts; if so, none of the same identity or device will count again.
@@ -331,81 +374,14 @@ class Intake:
         self._check_open()
         if self._reports < self._least:
             raise ParameterError(
-                f"the batch has {self._reports} of the {self._least} {self._noun} that it needs: wait "
-                "for more."
+                f"the batch has {self._reports} of the {self._least} reports that it needs: wait for "
+                "more."
             )
         self._released = True
 
     def _check_open(self) -> None:
         if self._released:
             raise ParameterError("the batch has been handed on: make a shuffler for the next.")
-
-
-class Shuffler(Intake):
-    """The trusted middle: it collects the reports of a batch and hands on nothing but their bag.
-
-    Args:
-        packing: reads the bytes of reports.
-        size: n, the devices of a batch; reports beyond it are surplus.
-        least: the number of reports that are needed before the bag is handed on.
-        enrolment: the devices of other batches, where nobody may take part twice.
-
-    >>> from dpgrain.shuffle import VectorSum
-    >>> protocol = VectorSum(n_users=2, dim=1, l2_bound=1.0, epsilon=1.0, delta=1e-6)
-    >>> shuffler, device = protocol.shuffler(), protocol.randomizer()
-    >>> shuffler.receive(device.report([0.5])), shuffler.receive(b"nonsense")
-    (True, False)
-    >>> shuffler.release()
-    Traceback (most recent call last):
-    ...
-    dpgrain.errors.ParameterError: the batch has 1 of the 2 reports that it needs: wait for more.
-    """
-
-    def __init__(
-        self, packing: Packing, size: int, least: int, enrolment: Enrolment | None = None
-    ) -> None:
-        super().__init__(packing.tag, size, least, enrolment)
-        self._packing = packing
-        self._ones = np.zeros(packing.dim, dtype=np.int64)
-
-    def receive(self, report: bytes | bytearray | memoryview, device: Device = None) -> bool:
-        """Take in one report.
-
-        Args:
-            report: the bytes of a device, which came through a channel that nobody else can read or
-                change. A report that comes again is dropped: somebody who can copy a report, but not
-                read it, must not make it count twice.
-            device: the sender, if the transport knows it, as the device itself has said it: a report
-                that was made for another is dropped, and so is a second one of a device.
-
-        Returns:
-            True if the report counts.
-
-        Raises:
-            ParameterError: if the device is no identifier, nobody may take part twice and the device is
-                not said, or the batch has been handed on.
-        """
-        sent, packing = as_bytes(report), self._packing.of(device)
-        counts = packing.unpack(sent)
-        identity = None if counts is None else packing.nonce_of(sent)
-        counted = self._counts(identity, device)
-        if counted and counts is not None:
-            self._ones += counts
-        return counted
-
-    def release(self) -> Bag:
-        """Hand on the bag of the batch, once.
-
-        Raises:
-            ParameterError: if there are too few reports, or the bag was handed on before.
-        """
-        self._close()
-        return Bag(self._ones.copy(), self._reports, self._dropped, self._packing.tag)
-
-
-def as_bytes(message: Any) -> Any:
-    """Return the bytes of a message that is held in another way; anything else as it is."""
-    return bytes(message) if isinstance(message, bytearray | memoryview) else message
 
 
 @dataclass(frozen=True, eq=False)

@@ -148,9 +148,8 @@ class ShuffledSum(ShownSum, ABC):
             values = json.loads(text)
             if values.pop("format") != _FORMAT:
                 raise ValueError
-            # Other modules define the kinds, and may not be imported yet.
+            # Another module defines the kinds, and may not be imported yet.
             import_module("dpgrain.shuffle.sums")
-            import_module("dpgrain.shuffle.blind")
             protocols: dict[str, Any] = {kind.__name__: kind for kind in _subclasses(ShuffledSum)}
             kind = protocols[values.pop("protocol")]
             numbers, beside = values.pop("design"), values.pop("beside")
@@ -234,13 +233,13 @@ class ShuffledSum(ShownSum, ABC):
     @property
     def noise_sd(self) -> float:
         """The standard deviation of a coordinate of the sum, with all rounding, if all are honest."""
-        return self._analyzer().standard_error(self.n_users)
+        return self.analyzer().standard_error(self.n_users)
 
     @property
     def influence(self) -> float:
         """The distance in l2 norm by which one corrupt device can move the sum, with any counts."""
         dim, _ = self._shape
-        return self._randomizer().packing.largest * self.encoding.step * math.sqrt(dim)
+        return self.randomizer().packing.largest * self.encoding.step * math.sqrt(dim)
 
     @property
     def facts(self) -> tuple[Fact, ...]:
@@ -258,17 +257,12 @@ class ShuffledSum(ShownSum, ABC):
         batch, often = counted(self.n_users, "device"), counted(self.rounds, "round")
         return (
             Fact("batches of {}, each of which takes part in {} at most", (batch, often)),
-            self._shuffler_is,
+            Fact(
+                "a shuffler that is trusted to hand on the bag of all messages of a batch, as its "
+                "counts, how many reports there were and how many were dropped, and nothing else"
+            ),
             Fact("at least {:,} devices of a batch that report and follow the protocol", (honest,)),
             Fact("{} at most {:g}, shortened to it on the device", (what, bound)),
-        )
-
-    @property
-    def _shuffler_is(self) -> Fact:
-        """The fact that says what the shuffler is trusted with."""
-        return Fact(
-            "a shuffler that is trusted to hand on the bag of all messages of a batch, as its counts, "
-            "how many reports there were and how many were dropped, and nothing else"
         )
 
     @property
@@ -300,11 +294,27 @@ class ShuffledSum(ShownSum, ABC):
 
     # -- the three parties --
 
-    def _randomizer(self, of_round: int = 0) -> Randomizer:
-        return Randomizer(self.encoding, self.design.noise, self._packing(of_round))
+    def randomizer(self, round: int = 0) -> Randomizer:  # noqa: A002
+        """The randomizer, which runs on each device, for one round."""
+        return Randomizer(self.encoding, self.design.noise, self._packing(round))
 
-    def _analyzer(self, of_round: int = 0) -> Analyzer:
-        return Analyzer(self.encoding, self.design.noise, self._packing(of_round), self.n_users)
+    def shuffler(self, round: int = 0, *, enrolment: Enrolment | None = None) -> Shuffler:  # noqa: A002
+        """The shuffler, which collects the reports of one round; make one for each round.
+
+        Args:
+            round: the number of the round, from 0; reports of other rounds are malformed.
+            enrolment: the record of who took part in other rounds, if each device may in one only.
+
+        Raises:
+            ParameterError: if there are more rounds than the promise counts, and nothing keeps devices
+                from taking part in them.
+        """
+        self._counted(round, enrolment)
+        return Shuffler(self._packing(round), self.n_users, self.honest, enrolment)
+
+    def analyzer(self, round: int = 0) -> Analyzer:  # noqa: A002
+        """The analyzer, which makes a sum from the bag of one round."""
+        return Analyzer(self.encoding, self.design.noise, self._packing(round), self.n_users)
 
     def _counted(self, of_round: int, enrolment: Enrolment | None) -> None:
         """Refuse a round beyond those of the promise."""
@@ -354,7 +364,7 @@ class ShuffledSum(ShownSum, ABC):
                 f"enrolled must lie between {self.honest:,}, who add the noise, and n_users = "
                 f"{self.n_users:,}, not be {enrolled!r}."
             )
-        return self._analyzer().decoded(self._ones(tiles, enrolled, source), enrolled)
+        return self.analyzer().decoded(self._ones(tiles, enrolled, source), enrolled)
 
     def _ones(self, tiles: Iterable[FloatArray], devices: int, source: Source) -> NDArray[np.int64]:
         """Return (d,) numbers of ones that honest devices send, some of which have data."""
@@ -472,44 +482,17 @@ class RoundQuery(Query[Estimate]):
         protocol, here = self.protocol, self.here
         vectors = charge.read(lambda: protocol.encoding.vectors(self.vectors))
         ones = protocol._ones([vectors[here.rows]], here.devices, charge.lend(self.event))
-        analyzer, reports = protocol._analyzer(), here.devices + len(self.messages)
+        analyzer, reports = protocol.analyzer(), here.devices + len(self.messages)
         value = analyzer.decoded(ones + self.messages.sum(axis=0), reports)
         return Estimate(value, analyzer.standard_error(reports), reports)
 
 
-class Trusted(ShuffledSum, ABC):
-    """A sum whose shuffler is trusted to add up."""
-
-    def randomizer(self, round: int = 0) -> Randomizer:  # noqa: A002
-        """The randomizer, which runs on each device, for one round."""
-        return self._randomizer(round)
-
-    def shuffler(self, round: int = 0, *, enrolment: Enrolment | None = None) -> Shuffler:  # noqa: A002
-        """The shuffler, which collects the reports of one round; make one for each round.
-
-        Args:
-            round: the number of the round, from 0; reports of other rounds are malformed.
-            enrolment: the record of who took part in other rounds, if each device may in one only.
-
-        Raises:
-            ParameterError: if there are more rounds than the promise counts, and nothing keeps devices
-                from taking part in them.
-        """
-        self._counted(round, enrolment)
-        return Shuffler(self._packing(round), self.n_users, self.honest, enrolment)
-
-    def analyzer(self, round: int = 0) -> Analyzer:  # noqa: A002
-        """The analyzer, which makes a sum from the bag of one round."""
-        return self._analyzer(round)
-
-
-def exact_design(kind: Kind, protocol: ShuffledSum, delta: float | None = None) -> Design:
+def exact_design(kind: Kind, protocol: ShuffledSum) -> Design:
     """Return the numbers with the least noise for the promise of a protocol.
 
     Args:
         kind: the kind of noise.
         protocol: the protocol, which states the promise and the number of devices.
-        delta: the δ that sums may use; by default all of the promised δ.
     """
     return least_noise(
         kind,
@@ -518,7 +501,7 @@ def exact_design(kind: Kind, protocol: ShuffledSum, delta: float | None = None) 
         protocol.honest,
         protocol._shape[0],
         protocol.epsilon,
-        protocol.delta if delta is None else delta,
+        protocol.delta,
         protocol.relation,
         protocol.rounds,
         protocol.beside,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC
 from dataclasses import dataclass
 from typing import ClassVar, Literal, TypeAlias
 
@@ -13,59 +12,13 @@ from dpgrain._types import FloatArray
 from dpgrain.errors import ParameterError
 from dpgrain.noise import RandomState
 from dpgrain.shuffle.design import Design, printed
-from dpgrain.shuffle.protocol import ShuffledSum, Trusted, exact_design
+from dpgrain.shuffle.protocol import ShuffledSum, exact_design
 
 Analysis: TypeAlias = Literal["exact", "printed"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class SumOfVectors(ShuffledSum, ABC):
-    """The base class of sums of vectors of bounded l2 norm, such as :class:`VectorSum`."""
-
-    dim: int
-    l2_bound: float = 1.0
-
-    def _check(self) -> None:
-        _validate.integer(minimum=1, dim=self.dim)
-        _validate.scale(l2_bound=self.l2_bound)
-
-    @property
-    def _shape(self) -> tuple[int, float]:
-        return self.dim, float(self.l2_bound)
-
-    def simulate(
-        self,
-        X: ArrayLike,
-        *,
-        share: float | None = None,
-        random_state: RandomState = None,
-        dropped: int | ArrayLike = 0,
-        corrupt: ArrayLike | None = None,
-    ) -> FloatArray:
-        """Make one round over the rows of X, in this process, and return the estimated sum, (d,).
-
-        Args:
-            X: (at most n, d) a vector for each user; the others of the n have no data, like users whose
-                row is not finite.
-            share: the share of the open budget, in place of the protocol's ε and δ; the round is made
-                with the noise that this share takes.
-            random_state: a seed, which makes the result not private.
-            dropped: the devices that never report, as a number of the last ones or as (n,) truths; they
-                must not depend on the data.
-            corrupt: (k, d) counts that k corrupt devices, which are no rows of X, send for each
-                coordinate.
-
-        Raises:
-            ParameterError: if shapes do not fit, or fewer devices report than the promise needs.
-
-        The sum has the law that it would have if all messages were made one by one. Formal guarantee:
-        that of one round of :attr:`guarantee`.
-        """
-        return self._simulated(X, share, random_state, dropped, corrupt).value
-
-
-@dataclass(frozen=True, kw_only=True)
-class VectorSum(SumOfVectors, Trusted):
+class VectorSum(ShuffledSum):
     """The sum of vectors of bounded l2 norm through a shuffler, with binomial noise (P_VEC).
 
     Args:
@@ -104,16 +57,53 @@ class VectorSum(SumOfVectors, Trusted):
     (100,)
     """
 
+    dim: int
+    l2_bound: float = 1.0
     analysis: Analysis = "exact"
 
     def _check(self) -> None:
-        super()._check()
+        _validate.integer(minimum=1, dim=self.dim)
+        _validate.scale(l2_bound=self.l2_bound)
         _validate.one_of(("exact", "printed"), analysis=self.analysis)
 
     def _designed(self) -> Design:
         if self.analysis == "printed":
             return printed(self.n_users, self.dim, self.epsilon, self.delta, self.rounds)
         return exact_design("binomial", self)
+
+    @property
+    def _shape(self) -> tuple[int, float]:
+        return self.dim, float(self.l2_bound)
+
+    def simulate(
+        self,
+        X: ArrayLike,
+        *,
+        share: float | None = None,
+        random_state: RandomState = None,
+        dropped: int | ArrayLike = 0,
+        corrupt: ArrayLike | None = None,
+    ) -> FloatArray:
+        """Make one round over the rows of X, in this process, and return the estimated sum, (d,).
+
+        Args:
+            X: (at most n, d) a vector for each user; the others of the n have no data, like users whose
+                row is not finite.
+            share: the share of the open budget, in place of the protocol's ε and δ; the round is made
+                with the noise that this share takes.
+            random_state: a seed, which makes the result not private.
+            dropped: the devices that never report, as a number of the last ones or as (n,) truths; they
+                must not depend on the data.
+            corrupt: (k, d) counts that k corrupt devices, which are no rows of X, send for each
+                coordinate.
+
+        Raises:
+            ParameterError: if shapes do not fit, or fewer devices report than the promise needs.
+
+        The sum has the law that it would have if all messages were made one by one. Formal guarantee:
+        that of one round of :attr:`guarantee`.
+        """
+        return self._simulated(X, share, random_state, dropped, corrupt).value
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,7 +133,7 @@ class PoissonSum(VectorSum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScalarSum(Trusted):
+class ScalarSum(ShuffledSum):
     """The sum of numbers from 0 to a bound through a shuffler, with binomial noise (P_1D).
 
     Args:

@@ -29,6 +29,16 @@ def moved(epsilon: float, variation: float) -> tuple[Array, Array]:
     )
 
 
+def moved_by(law: Array, variation: float, random: np.random.Generator) -> Array:
+    """Move mass of at most η from one outcome of a law to another."""
+    start, end = random.permutation(len(law))[:2]
+    mass = min(variation, law[start])
+    result = law.copy()
+    result[start] -= mass
+    result[end] += mass
+    return result
+
+
 def twice(pair: tuple[Array, Array]) -> tuple[Array, Array]:
     p, q = pair
     return np.multiply.outer(p, p).ravel(), np.multiply.outer(q, q).ravel()
@@ -54,6 +64,33 @@ def test_the_variation_costs_what_it_may_and_no_less(variation: float) -> None:
     assert event.delta(1.0) > 3.7 * variation
     # More is never promised at a larger ε.
     assert event.delta(5.0) == pytest.approx(event.delta(1.0), rel=1e-6)
+
+
+@pytest.mark.proof("search", "StatisticallyClose")
+@pytest.mark.parametrize("seed", range(20))
+def test_no_pair_near_an_ideal_one_costs_more(seed: int) -> None:
+    """Pairs of laws whose ideals are ε₁-DP, each law moved by a distance of at most η."""
+    random = np.random.default_rng(seed)
+    claimed, variation = random.uniform(0.1, 2.0), 10 ** random.uniform(-5, -1.5)
+    event = StatisticallyClose(PureDP(claimed), variation)
+    asked = {epsilon: event.delta(epsilon) for epsilon in (0.0, claimed / 2, claimed, 2 * claimed)}
+    largest = 0.0
+    for number in range(400):
+        if number % 2:
+            # Randomised response, whose two outcomes are split in two.
+            p, q = moved(claimed, 0.0)
+            split = random.uniform(0.3, 0.7, size=2)
+            p, q = (np.concatenate([law * split, law * (1 - split)]) for law in (p, q))
+        else:
+            # Normalised, the laws differ by a factor of at most e^ε₁.
+            p = random.dirichlet(np.ones(4))
+            q = p * np.exp(random.choice([0.0, claimed / 2], size=4))
+        p, q = (moved_by(law / law.sum(), variation, random) for law in (p, q))
+        for epsilon, delta in asked.items():
+            assert hockey(p, q, epsilon) <= delta * (1 + 1e-9)
+        largest = max(largest, hockey(p, q, claimed))
+    # Some pair needs all that is charged.
+    assert largest == pytest.approx(asked[claimed], rel=1e-6)
 
 
 @pytest.mark.parametrize("variation", [1e-3, 1e-6])

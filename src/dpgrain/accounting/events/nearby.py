@@ -27,9 +27,9 @@ class StatisticallyClose(Event):
     """A view made from the output of other events, but for a small statistical distance.
 
     On every table the law of the view lies within total variation η of that of something computed from
-    the outputs of the events alone. Examples are shares that hide all but their sum, and noise drawn
-    from a table. One η
-    covers everything that is published, all coordinates and rounds together.
+    the outputs of the events alone, such as noise drawn from a table. One η covers everything that is
+    published, all coordinates and rounds together. No mechanism of this package charges it; ledgers of
+    version 0.1 contain it for sums through shufflers that only mix.
 
     Args:
         events: the event, or the events, whose outputs the view is nearly made of.
@@ -41,7 +41,7 @@ class StatisticallyClose(Event):
     Formal guarantee: δ(ε) = δ₁(ε) + (1 + e^ε)·η, where δ₁ is the curve of the events, or the smallest
     such value at any smaller ε. η is paid once however many units are asked about, because both views
     lie within η of their ideals. The η of several views add up: put them into one event, with all that
-    their ideals are made of. Source: docs/theory, "Sums through a blind shuffler".
+    their ideals are made of. Source: docs/theory, "Close to an ideal".
 
     >>> from dpgrain.accounting import Gaussian
     >>> Gaussian(4.0).delta(1.0) < 3.1e-6

@@ -1,0 +1,16 @@
+BEGIN TRANSACTION;
+CREATE TABLE about (format BIGINT NOT NULL);
+INSERT INTO "about" VALUES(4);
+CREATE TABLE accounts (promise BIGINT NOT NULL, class BIGINT NOT NULL, first BIGINT NOT NULL, pure BIGINT NOT NULL, mu BIGINT NOT NULL, leak BIGINT NOT NULL, PRIMARY KEY (promise, class, first));
+INSERT INTO "accounts" VALUES(1,0,-4611686018427387904,0,76166725428024405,115292150031187966);
+CREATE TABLE classes (promise BIGINT NOT NULL, class BIGINT NOT NULL, region TEXT NOT NULL, PRIMARY KEY (promise, class));
+INSERT INTO "classes" VALUES(1,0,'{"sides": []}');
+CREATE TABLE lines (number BIGINT PRIMARY KEY, hash TEXT NOT NULL, body TEXT NOT NULL);
+INSERT INTO "lines" VALUES(0,'138de1140b7f32a46a11a210cee4b628e79cb3de2b79bdb9e8d9af6c0c9cf281','{"number":0,"before":"","at":"2026-11-29T09:59:36Z","kind":"ledger","language":1,"id":"ba41f4d3960fab00fbd8c84a9d3765ab","name":"phones","user":""}');
+INSERT INTO "lines" VALUES(1,'f4c5f759553de6908f3e1c92800b0b859607985edcef48ad29773f41b4109dd6','{"number":1,"before":"138de1140b7f32a46a11a210cee4b628e79cb3de2b79bdb9e8d9af6c0c9cf281","at":"2026-11-29T09:59:36Z","kind":"promise","promise":{"level":"user","partition":null,"window":null,"relation":"replace","epsilon":4.0,"delta":1e-05,"caps":{"pure":0.0,"mu":0.9203826369577706,"leak":9.999999980000002e-07}}}');
+INSERT INTO "lines" VALUES(2,'cd7dd10215f899f8232d29788c6296605cc65b6a369d232c0faa8334368e5425','{"number":2,"before":"f4c5f759553de6908f3e1c92800b0b859607985edcef48ad29773f41b4109dd6","at":"2026-11-29T09:59:36Z","kind":"release","releases":[{"level":"user","elements":"","relation":"replace","delta":1e-06,"event":{"event":"StatisticallyClose","events":[{"event":"Binomial","trials":576324,"probability":0.5,"grid":88,"coordinates":3,"leak":3.3e-09,"rounds":1,"centred":true}],"variation":4.839702734506664e-10},"public":["batches of 40 devices, each of which takes part in 1 round at most","a shuffler that mixes all messages of a batch and tells nobody who sent what","at least 36 devices of a batch that report and follow the protocol","vectors of 3 coordinates and norm at most 1, shortened to it on the device"],"private":true,"user":""}],"charged":[{"promise":1,"price":{"pure":0.0,"mu":0.2365653806186167,"leak":9.999999942747098e-08}}]}');
+CREATE TABLE marks (mark TEXT PRIMARY KEY, number BIGINT NOT NULL);
+CREATE TABLE promises (number BIGINT PRIMARY KEY, in_force BIGINT NOT NULL, axis TEXT, kind TEXT);
+INSERT INTO "promises" VALUES(1,1,NULL,NULL);
+CREATE TABLE taken (promise BIGINT NOT NULL, place BIGINT NOT NULL, PRIMARY KEY (promise, place));
+COMMIT;
