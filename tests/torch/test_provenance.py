@@ -1,0 +1,195 @@
+"""No size and no value decides what a record is: networks next to tables of every length.
+
+Each network of ``attack_networks`` runs for every number of records, next to tables of every length, with
+equal rows and with random ones. It is rejected, or it returns what it returns without the library, and its
+clipped sums are those of a loop over records, each of which is a batch of its own.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from tests.torch import cases
+from tests.torch.attack_networks import NETWORKS, WIDTH, Network
+from tests.torch.cases import distance
+from tests.torch.library import torch
+
+# isort: split
+from torch.utils._pytree import tree_leaves
+
+from dpgrain.errors import ParameterError
+from dpgrain.torch.clipping import clipped_sums
+from dpgrain.torch.layout import Layout
+from dpgrain.torch.recorder import Recorder
+
+#: Largest number of records in a batch, and of rows in a table. Trials have 3 and 4 records.
+MOST = 9
+#: Share of a bound by which rounding may change the sum of a batch, in double precision.
+ROUNDING = 1e-7
+#: A bound that clips no record.
+NO_CLIPPING = 1e12
+
+Sums = dict[str, Any]
+
+
+def tensors(out: Any) -> list[Any]:
+    """The tensors that a network returns."""
+    return [leaf for leaf in tree_leaves(out) if isinstance(leaf, torch.Tensor)]
+
+
+def losses(out: Any, rows: int, *, uses_all: bool) -> Any:
+    """(rows,) the loss of each record, from the first output or from all with a row for each."""
+    found = tensors(out)
+    used = [t for t in found if t.dim() and len(t) == rows] if uses_all else found[:1]
+    total: Any = 0.0
+    for tensor in used:
+        each = tensor if tensor.dim() == 1 else tensor.flatten(1)
+        each = each.square() + 3.0 * each.sin()
+        total = total + (each if each.dim() == 1 else each.sum(1))
+    return total
+
+
+class Attack:
+    """One network next to one table.
+
+    Args:
+        network: the network.
+        table: (k, WIDTH) the table.
+    """
+
+    def __init__(self, network: Network, table: Any) -> None:
+        torch.manual_seed(3)
+        self.network = network
+        self.plain, self.records = network.make(table), network.draw(MOST + 1, len(table))
+        if any(torch.nn.parameter.is_lazy(p) for p in self.plain.parameters()):
+            self.plain(self.records[:1])
+        self.plain.double()
+        if self.records.is_floating_point():
+            self.records = self.records.double()
+        self._layout = Layout(())
+        self._hooked: tuple[Any, Any] | None = None
+        self._gradients: dict[int, Sums] = {}
+
+    def run(self, x: Any) -> tuple[list[Any], Callable[[float], Sums]]:
+        """What the network returns under the library's hooks, and its clipped sums by bound."""
+        self._layout = layout = Layout((1,) * len(x))
+        if self._hooked is None:
+            module = copy.deepcopy(self.plain)
+            self._hooked = module, Recorder(module, (cases.Scaled,), lambda: self._layout)
+        module, recorder = self._hooked
+        try:
+            out = module(x)
+            losses(out, len(x), uses_all=self.network.uses_all).sum().backward()
+        except Exception:
+            self._hooked = None  # What is rejected is not used again.
+            raise
+        assert all(p.grad is None for p in module.parameters())
+        uses, names = recorder.uses, {p: name for name, p in module.named_parameters()}
+
+        def sums(bound: float) -> Sums:
+            return {names[p]: s.double() for p, s in clipped_sums(uses, layout, bound).items()}
+
+        return [t.detach().as_subclass(torch.Tensor) for t in tensors(out)], sums
+
+    def alone(self, row: int) -> Sums:
+        """The gradient of a record, as a batch of its own through the network without hooks."""
+        if row not in self._gradients:
+            trained = {name: p for name, p in self.plain.named_parameters() if p.requires_grad}
+            out = self.plain(self.records[row : row + 1])
+            loss = losses(out, 1, uses_all=self.network.uses_all).sum()
+            parts = torch.autograd.grad(
+                loss, list(trained.values()), allow_unused=True, materialize_grads=True
+            )
+            self._gradients[row] = dict(zip(trained, parts, strict=True))
+        return self._gradients[row]
+
+    def verdict(self, rows: list[int]) -> tuple[str, Callable[[float], Sums] | None]:
+        """Whether a batch is trained on, rejected, or fails without the library as well.
+
+        If it is trained on, outputs and sums are compared with those without the library.
+        """
+        x = self.records[rows]
+        try:
+            with torch.no_grad():
+                wanted = tensors(copy.deepcopy(self.plain)(x))
+        except Exception:
+            with pytest.raises(Exception):
+                self.run(x)
+            return "fails", None
+        try:
+            out, sums = self.run(x)
+        except ParameterError as error:
+            assert error.name in ("module", "loss", "example"), error
+            return "rejected", None
+        except Exception as error:
+            raise AssertionError(f"{type(error).__name__} in place of a rejection") from error
+        assert [t.shape for t in out] == [t.shape for t in wanted], "an output of another shape"
+        for one, other in zip(out, wanted, strict=True):
+            assert torch.allclose(one, other, rtol=1e-9, atol=1e-9), "another output"
+        try:
+            each = [self.alone(row) for row in rows]
+        except Exception as error:
+            raise AssertionError("trained, though a record alone fails") from error
+        norms = [distance(gradient) for gradient in each]
+        for bound in (0.5 * min(norms) or 1.0, NO_CLIPPING):
+            of = min(bound, max(norms)) or 1.0
+            off = distance(whole(sums(bound), each[0]), added(each, bound)) / of
+            assert off <= ROUNDING * len(rows), f"sums off by {off} bounds"
+        return "trains", sums
+
+
+def added(each: Sequence[Sums], bound: float) -> Sums:
+    """The sum of gradients, each clipped to a bound."""
+    total = {name: torch.zeros_like(part) for name, part in each[0].items()}
+    for gradient in each:
+        weight = min(1.0, bound / max(distance(gradient), 1e-300))
+        for name, part in gradient.items():
+            total[name] += weight * part
+    return total
+
+
+def whole(sums: Sums, like: Sums) -> Sums:
+    """Sums with zeros for the parameters to which no record adds anything."""
+    return {name: sums.get(name, torch.zeros_like(part)) for name, part in like.items()}
+
+
+def table_of(k: int, *, equal: bool) -> Any:
+    """(k, WIDTH) a table with equal rows, or with random ones."""
+    generator = torch.Generator().manual_seed(k)
+    return torch.ones(k, WIDTH) if equal else torch.randn(k, WIDTH, generator=generator)
+
+
+def sizes(k: int, *, equal: bool) -> list[int]:
+    """Every number of records; the first batch has one record, or as many as the table has rows."""
+    every = list(range(1, MOST + 1))
+    return every if equal else sorted(every, key=lambda n: n != max(k, 2))
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_sums_are_right_next_to_tables_of_every_length(name: str) -> None:
+    network = NETWORKS[name]
+    for k in range(1, MOST + 1) if network.has_table else (1,):
+        verdicts: list[dict[int, str]] = []
+        for equal in (True, False) if network.has_table else (True,):
+            attack = Attack(network, table_of(k, equal=equal))
+            found = {}
+            for n in sizes(k, equal=equal):
+                if n == 1 and network.verdict == "rejected":
+                    continue  # A record alone is mixed with no other.
+                try:
+                    found[n], _sums = attack.verdict(list(range(n)))
+                except AssertionError as error:
+                    kind = "equal" if equal else "random"
+                    raise AssertionError(f"{n} records, {k} {kind} rows: {error}") from error
+            verdicts.append(dict(sorted(found.items())))
+        # Whether a batch is rejected follows from no value, and from no size.
+        assert verdicts[0] == verdicts[-1], f"{k} rows: {verdicts}"
+        several = {verdict for n, verdict in verdicts[0].items() if n > 1} - {"fails"}
+        assert len(several) < 2 or network.branches or network.uses_all, f"{k} rows: {verdicts[0]}"
+        if network.verdict == "trains":
+            assert set(verdicts[0].values()) == {"trains"}, f"{k} rows: {verdicts[0]}"
+        if network.verdict == "rejected" and k > 1:
+            assert several == {"rejected"}, f"{k} rows: {verdicts[0]}"
