@@ -7,7 +7,7 @@ states whether it must train: it does if it keeps records apart for every size o
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from tests.torch import cases
@@ -17,7 +17,9 @@ from tests.torch.library import torch
 from dpgrain.torch.maps import through_linear_maps
 
 nn, functional = torch.nn, torch.nn.functional
-WIDTH, CLASSES, TOKENS = 4, 3, 11
+WIDTH, TOKENS = 4, 11
+#: Largest number of records in a batch, and of rows in a table. A trial may have 3 and 4 records.
+MOST = 8
 
 #: ``"trains"``: keeps records apart, and must train for every size. ``"rejected"``: mixes records, or
 #: depends on their places, and must be rejected for every batch of two or more. ``"either"``: may be
@@ -33,7 +35,7 @@ class Network:
         make: builds the module from a (k, WIDTH) table.
         verdict: whether it must train.
         draw: draws the input of ``rows`` records, next to a table of ``k`` rows.
-        has_table: False if k changes nothing.
+        tables: numbers of rows of tables with equal rows, and of those with random rows.
         uses_all: True if the loss uses every output with as many rows as the batch, not only the first.
         branches: True if the network itself does something else for some sizes of the batch.
     """
@@ -41,7 +43,7 @@ class Network:
     make: Callable[[Any], Any]
     verdict: Verdict = "trains"
     draw: Callable[[int, int], Any] = lambda rows, _k: torch.randn(rows, WIDTH)
-    has_table: bool = True
+    tables: tuple[tuple[int, ...], tuple[int, ...]] = ((3, 5), (5,))
     uses_all: bool = False
     branches: bool = False
 
@@ -163,7 +165,7 @@ MEETINGS: Mapping[str, Callable[[Any, Any], Any]] = {
     "pairwise distance": lambda h, t: functional.pairwise_distance(h[:, None], t[None]),
     "cosine": lambda h, t: functional.cosine_similarity(h[:, None], t[None], dim=-1),
     "normalized": lambda h, t: functional.normalize(h, dim=1) @ functional.normalize(t, dim=1).T,
-    "logsumexp over classes": lambda h, t: h @ t.T - (h @ t.T).logsumexp(1, keepdim=True),
+    "logsumexp over classes": lambda h, t: h @ t.T - 0.5 * (h @ t.T).logsumexp(1, keepdim=True),
     "log-softmax": lambda h, t: functional.log_softmax(functional.linear(h, t), dim=1),
     "soft mixture": lambda h, t: torch.einsum("bk,kd->bd", torch.softmax(h @ t.T, 1), t),
     "memory": lambda h, t: torch.softmax(h @ t.T / 2, -1) @ t,
@@ -209,9 +211,9 @@ DOUBTFUL: Mapping[str, Callable[[Any, Any], Any]] = {
     "products of all": lambda h, t: torch.kron(h, t),
     "meshgrid": lambda h, t: torch.meshgrid(h[:, 0], t[:, 0], indexing="ij")[0] * h[:, :1],
     "all pairs": lambda h, t: torch.cartesian_prod(h[:, 0], t[:, 0]).view(len(h), -1) * 1.0,
-    "combined and split": lambda h, t: (h.repeat_interleave(len(t), 0) * t.repeat(len(h), 1))
-    .view(len(h), len(t), -1)
-    .sum(1),
+    "combined and split": lambda h, t: (
+        (h.repeat_interleave(len(t), 0) * t.repeat(len(h), 1)).view(len(h), len(t), -1).sum(1)
+    ),
     "transformed": lambda h, t: torch.vmap(lambda one: t @ one)(h),
 }
 
@@ -254,7 +256,7 @@ MIXING: Mapping[str, Callable[[Any, Any], Any]] = {
     "products of records": lambda h, t: h @ h.T + (h @ t.T).sum(1, keepdim=True),
     "normalized over records": lambda h, t: functional.normalize(h, dim=0) @ t.T,
     "other shape": lambda h, t: h.T.reshape(h.shape) @ t.T,
-    "logsumexp over records": lambda h, t: h @ t.T - (h @ t.T).logsumexp(0),
+    "logsumexp over records": lambda h, t: h @ t.T - 0.5 * (h @ t.T).logsumexp(0),
     "batch norm": lambda h, t: functional.batch_norm(h, None, None, training=True) @ t.T,
     "mean of the mixture": lambda h, t: h + (torch.softmax(h @ t.T, 1) @ t).mean(0),
     "table and records": lambda h, t: h + torch.cat((t, h), 0).mean(0),
@@ -472,7 +474,9 @@ _OWN: Mapping[str, Network] = {
     "one layer for both": Network(
         made(lambda net, x: net.map(x) @ net.map(net.table).T, map=lambda _t: linear())
     ),
-    "table first": Network(made(lambda net, x: (net.read(net.table) @ net.map(x).T).T, **_MAPS), "either"),
+    "table first": Network(
+        made(lambda net, x: (net.read(net.table) @ net.map(x).T).T, **_MAPS), "either"
+    ),
     "one-hot classes": Network(
         made(
             lambda net, x: net.map(x) @ net.read(torch.eye(len(net.table), dtype=x.dtype)).T,
@@ -516,7 +520,11 @@ _OWN: Mapping[str, Network] = {
         made(_prefixed, **_MAPS, prefix=lambda t: nn.Embedding(len(t), WIDTH)),
     ),
     "class token": Network(
-        made(_class_token, map=lambda _t: linear(), token=lambda _t: nn.Parameter(torch.randn(1, 1, WIDTH))),
+        made(
+            _class_token,
+            map=lambda _t: linear(),
+            token=lambda _t: nn.Parameter(torch.randn(1, 1, WIDTH)),
+        ),
         draw=sequences,
     ),
     "class tokens": Network(
@@ -546,37 +554,41 @@ _OWN: Mapping[str, Network] = {
         )
     ),
     "places, one batch": placed(
-        lambda net, x: net.map(net.words(x) + net.places(torch.arange(x.shape[1])[None])).sin().sum(1)
+        lambda net, x: (
+            net.map(net.words(x) + net.places(torch.arange(x.shape[1])[None])).sin().sum(1)
+        )
     ),
     "places, no batch": placed(
         lambda net, x: net.map(net.words(x) + net.places(torch.arange(x.shape[1]))).sin().sum(1)
     ),
     "places expanded": placed(
-        lambda net, x: net.map(
-            net.words(x) + net.places(torch.arange(x.shape[1]).expand(x.shape[0], -1))
+        lambda net, x: (
+            net.map(net.words(x) + net.places(torch.arange(x.shape[1]).expand(x.shape[0], -1)))
+            .sin()
+            .sum(1)
         )
-        .sin()
-        .sum(1)
     ),
     "places expanded as": placed(
-        lambda net, x: net.map(net.words(x) + net.places(torch.arange(x.size(1)).expand_as(x))).mean(1)
+        lambda net, x: net.map(
+            net.words(x) + net.places(torch.arange(x.size(1)).expand_as(x))
+        ).mean(1)
     ),
     "places repeated": placed(
-        lambda net, x: net.map(
-            net.words(x) + net.places(torch.arange(x.shape[1]).repeat(len(x), 1))
+        lambda net, x: (
+            net.map(net.words(x) + net.places(torch.arange(x.shape[1]).repeat(len(x), 1)))
+            .sin()
+            .sum(1)
         )
-        .sin()
-        .sum(1)
     ),
     "places all alike": placed(
         lambda net, x: net.map(net.words(x) + net.places(torch.zeros_like(x))).sin().sum(1)
     ),
     "places all alike, no batch": placed(
-        lambda net, x: net.map(
-            net.words(x) + net.places(torch.zeros(x.shape[1], dtype=torch.int64))
+        lambda net, x: (
+            net.map(net.words(x) + net.places(torch.zeros(x.shape[1], dtype=torch.int64)))
+            .sin()
+            .sum(1)
         )
-        .sin()
-        .sum(1)
     ),
 }
 
@@ -641,7 +653,35 @@ class Large(nn.Module):
         return h @ self.read(self.table).T
 
 
-NETWORKS: Mapping[str, Network] = {
+#: Networks that run next to tables of every length, by the beginnings of their names.
+EVERY_LENGTH = """
+    meets: einsum|meets: linear|meets: matmul|meets: cdist|meets: softmax over prototypes|meets: kernel
+    meets: logsumexp over classes|meets: soft mixture|meets: memory|meets: attention
+    meets: tokens before|meets: flattened beside|meets: outer|meets: broadcast|meets: mean added
+    meets: picked by records|meets: one-hot|meets: filters|reads: layer norm|reads: group norm
+    reads: two layers|reads: own scale|reads: recurrent|reads by attention: layer norm
+    made: ones|made: full|made: zeros|made: eye|made: row expanded|made: like
+    sized: full|sized: new|sized: row expanded|sized: row repeated|own: embedding of one row
+    own: equal labels|own: learned prototypes|own: frozen prototypes|own: one-hot classes
+    own: experts|own: hypernetwork|own: adapter|own: latents|own: prefix|own: class token|own: queries
+    own: learned first state|own: relative places|own: places|returns: mean|returns: table
+    returns: constant|loss of all: mean|loss of all: table|loss of all: counts|by place: added
+    by place: as many rows|by place: beside|by place: mean if as many|mixes: large batches
+"""
+
+
+def _with_tables(name: str, network: Network) -> Network:
+    """A network with the lengths of its tables."""
+    begins = tuple(part.strip() for line in EVERY_LENGTH.split("\n") for part in line.split("|"))
+    if network.tables[1] and name.startswith(tuple(part for part in begins if part)):
+        return replace(network, tables=(tuple(range(1, MOST + 1)), (5,)))
+    if network.verdict == "rejected":
+        # Next to equal rows some of them mix nothing.
+        return replace(network, tables=((), (3, 5)))
+    return network
+
+
+_NETWORKS: Mapping[str, Network] = {
     **{f"meets: {name}": Network(meeting(meet)) for name, meet in MEETINGS.items()},
     **{
         f"reads: {name}": Network(
@@ -668,8 +708,7 @@ NETWORKS: Mapping[str, Network] = {
     },
     **{f"own: {name}": network for name, network in _OWN.items()},
     **{
-        f"returns: {name}": Network(_statistics(function))
-        for name, function in _STATISTICS.items()
+        f"returns: {name}": Network(_statistics(function)) for name, function in _STATISTICS.items()
     },
     **{
         f"loss of all: {name}": Network(_statistics(function), "either", uses_all=True)
@@ -691,8 +730,15 @@ NETWORKS: Mapping[str, Network] = {
     ),
     **{
         f"trains: {name}": Network(
-            lambda _table, make=make: make(), draw=lambda rows, _k, draw=draw: draw(rows), has_table=False
+            lambda _table, make=make: make(),
+            draw=lambda rows, _k, draw=draw: draw(rows),
+            tables=((1,), ()),
         )
         for name, (make, draw) in cases.NETWORKS.items()
     },
+}
+
+#: All of them, by what they show.
+NETWORKS: Mapping[str, Network] = {
+    name: _with_tables(name, network) for name, network in _NETWORKS.items()
 }

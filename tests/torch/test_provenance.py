@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from tests.torch import cases
-from tests.torch.attack_networks import NETWORKS, WIDTH, Network
+from tests.torch.attack_networks import MOST, NETWORKS, WIDTH, Network
 from tests.torch.cases import distance
 from tests.torch.library import torch
 
@@ -25,11 +25,10 @@ from dpgrain.torch.clipping import clipped_sums
 from dpgrain.torch.layout import Layout
 from dpgrain.torch.recorder import Recorder
 
-#: Largest number of records in a batch, and of rows in a table. Trials have 3 and 4 records.
-MOST = 9
 #: Share of a bound by which rounding may change the sum of a batch, in double precision.
 ROUNDING = 1e-7
-#: A bound that clips no record.
+#: A bound that clips every record, and one that clips none.
+BOUND = 1e-3
 NO_CLIPPING = 1e12
 
 Sums = dict[str, Any]
@@ -94,8 +93,9 @@ class Attack:
         except Exception:
             self._hooked = None  # What is rejected is not used again.
             raise
-        assert all(p.grad is None for p in module.parameters())
         uses, names = recorder.uses, {p: name for name, p in module.named_parameters()}
+        past = [name for p, name in names.items() if p.grad is not None]
+        assert not past, f"a gradient that nobody clips reached {past}"
 
         def sums(bound: float) -> Sums:
             return {names[p]: s.double() for p, s in clipped_sums(uses, layout, bound).items()}
@@ -121,7 +121,7 @@ class Attack:
         x = self.records[rows]
         try:
             with torch.no_grad():
-                wanted = copy.deepcopy(self.plain)(x)
+                wanted = self.plain(x)
         except Exception:
             try:
                 self.run(x)
@@ -144,8 +144,8 @@ class Attack:
         except Exception as error:
             raise AssertionError("trained, though a record alone fails") from error
         norms = [distance(gradient) for gradient in each]
-        for bound in (0.5 * min(norms) or 1.0, NO_CLIPPING):
-            of = min(bound, max(norms)) or 1.0
+        for bound in (BOUND, NO_CLIPPING):
+            of = max(min(bound, max(norms)), BOUND)
             off = distance(whole(sums(bound), each[0]), added(each, bound)) / of
             assert off <= ROUNDING * len(rows), f"sums off by {off} bounds"
         return "trains", sums
@@ -173,33 +173,63 @@ def table_of(k: int, *, equal: bool) -> Any:
 
 
 def sizes(k: int, *, equal: bool) -> list[int]:
-    """Every number of records; the first batch has one record, or as many as the table has rows."""
-    every = list(range(1, MOST + 1))
-    return every if equal else sorted(every, key=lambda n: n != max(k, 2))
+    """Every number of records next to equal rows; next to others, first as many as rows."""
+    return list(range(1, MOST + 1)) if equal else [k, 4, MOST]
+
+
+def verdicts(network: Network, k: int, *, equal: bool) -> dict[int, str]:
+    """Whether each number of records is trained on, next to one table."""
+    attack, found = Attack(network, table_of(k, equal=equal)), {}
+    for n in sizes(k, equal=equal):
+        if n == 1 and network.verdict == "rejected":
+            continue  # A record alone is mixed with no other.
+        try:
+            found[n], _sums = attack.verdict(list(range(n)))
+        except AssertionError as error:
+            rows = f"{k} {'equal' if equal else 'random'} rows"
+            raise AssertionError(f"{n} records, {rows}: {error}") from error
+    return dict(sorted(found.items()))
 
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_sums_are_right_next_to_tables_of_every_length(name: str) -> None:
     network = NETWORKS[name]
-    for k in range(1, MOST + 1) if network.has_table else (1,):
-        verdicts: list[dict[int, str]] = []
-        for equal in (True, False) if network.has_table else (True,):
-            attack = Attack(network, table_of(k, equal=equal))
-            found = {}
-            for n in sizes(k, equal=equal):
-                if n == 1 and network.verdict == "rejected":
-                    continue  # A record alone is mixed with no other.
-                try:
-                    found[n], _sums = attack.verdict(list(range(n)))
-                except AssertionError as error:
-                    kind = "equal" if equal else "random"
-                    raise AssertionError(f"{n} records, {k} {kind} rows: {error}") from error
-            verdicts.append(dict(sorted(found.items())))
-        # Whether a batch is rejected follows from no value, and from no size.
-        assert verdicts[0] == verdicts[-1], f"{k} rows: {verdicts}"
-        several = {verdict for n, verdict in verdicts[0].items() if n > 1} - {"fails"}
-        assert len(several) < 2 or network.branches or network.uses_all, f"{k} rows: {verdicts[0]}"
-        if network.verdict == "trains":
-            assert set(verdicts[0].values()) == {"trains"}, f"{k} rows: {verdicts[0]}"
-        if network.verdict == "rejected" and k > 1:
-            assert several == {"rejected"}, f"{k} rows: {verdicts[0]}"
+    for equal, lengths in zip((True, False), network.tables, strict=True):
+        for k in lengths:
+            found = verdicts(network, k, equal=equal)
+            several = {verdict for n, verdict in found.items() if n > 1} - {"fails"}
+            # A rejection that follows from the number of records would tell how many there are.
+            branches = network.branches or network.uses_all
+            assert len(several) < 2 or branches, f"{k} rows: {found}"
+            if network.verdict == "trains":
+                assert set(found.values()) == {"trains"}, f"{k} rows: {found}"
+            if network.verdict == "rejected":
+                assert several == {"rejected"}, f"{k} rows: {found}"
+
+
+#: Networks that train next to tables of every length, whose sums neighbours move.
+TRAINED = [
+    name
+    for name, network in NETWORKS.items()
+    if network.verdict == "trains" and len(network.tables[0]) == MOST
+]
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_one_record_moves_the_sum_by_one_bound(name: str) -> None:
+    # As many rows as one of the two batches has records, which the sizes of trials do not divide.
+    attack = Attack(NETWORKS[name], table_of(MOST - 1, equal=True))
+    if attack.records.is_floating_point():
+        attack.records[1:3] *= 1e3
+        attack.records[4] = -attack.records[0]
+    for n in (MOST - 1, MOST):
+        rows = list(range(n))
+        _, sums = attack.run(attack.records[rows])
+        for row in (0, 4, n - 1):
+            for others, most in (
+                ([other for other in rows if other != row], 1.0),
+                ([MOST if other == row else other for other in rows], 2.0),
+            ):
+                _, of_others = attack.run(attack.records[others])
+                moved = distance(sums(BOUND), of_others(BOUND)) / BOUND
+                assert moved <= most + n * ROUNDING, f"{n} records: {moved} bounds"
