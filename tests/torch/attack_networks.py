@@ -1,7 +1,7 @@
 """Networks in which something that no record made has as many rows as the batch has records.
 
-Each network is built around a table of k rows, equal or random, so that a test can let k be any size. It
-states whether it must train: it does if it keeps records apart for every size of the batch.
+Each network is built around a table of k rows, equal or random, so that a test can let k be any size.
+It states whether it must train: it does if it keeps records apart for every size of the batch.
 """
 
 from __future__ import annotations

@@ -21,6 +21,8 @@ from tests.torch.library import torch
 from torch.utils._pytree import tree_leaves
 
 from dpgrain.errors import ParameterError
+from dpgrain.optimize import Last
+from dpgrain.torch import PrivacyEngine, train
 from dpgrain.torch.clipping import clipped_sums
 from dpgrain.torch.layout import Layout
 from dpgrain.torch.recorder import Recorder
@@ -227,11 +229,78 @@ def test_one_record_moves_the_sum_by_one_bound(name: str) -> None:
     for n in (MOST - 1, MOST):
         rows = list(range(n))
         _, sums = attack.run(attack.records[rows])
+        longest = max(distance(attack.alone(row, (0,))) for row in range(MOST + 1))
         for row in (0, 4, n - 1):
             for others, most in (
                 ([other for other in rows if other != row], 1.0),
                 ([MOST if other == row else other for other in rows], 2.0),
             ):
                 _, of_others = attack.run(attack.records[others])
-                moved = distance(sums(BOUND), of_others(BOUND)) / BOUND
-                assert moved <= most + n * ROUNDING, f"{n} records: {moved} bounds"
+                for bound in (BOUND, longest):
+                    moved = distance(sums(bound), of_others(bound)) / bound
+                    assert moved <= most + n * ROUNDING, f"{n} records: {moved} bounds"
+
+
+#: What both ways of training are asked for: one step with all records, and hardly any noise.
+ASKED: dict[str, Any] = {
+    "n_users": 10,
+    "noise_multiplier": 2.0**-10,
+    "steps": 1,
+    "sampling_rate": 1.0,
+}
+
+
+def by_engine(attack: Attack, rows: list[int], bound: float = 1.0) -> Sums:
+    """The sum that the optimizer sees in a loop of one's own."""
+    module, x = copy.deepcopy(attack.plain), attack.records[rows]
+    _, optimizer, loader = PrivacyEngine(random_state=1).make_private(
+        module=module,
+        optimizer=torch.optim.SGD(module.parameters(), lr=0.0),
+        dataset=torch.utils.data.TensorDataset(x),
+        loss_reduction="sum",
+        max_grad_norm=bound,
+        **ASKED,
+    )
+    for (batch,) in loader:
+        out = module(batch)
+        used = used_in_loss(out, len(x), uses_all=attack.network.uses_all)
+        losses(out, len(x), used).sum().backward()
+        optimizer.step()
+    return {name: 10 * p.grad.clone() for name, p in module.named_parameters()}
+
+
+def by_train(attack: Attack, rows: list[int], bound: float) -> Sums:
+    """The sum by which one call of ``train`` moves the weights."""
+    module, x = copy.deepcopy(attack.plain), attack.records[rows]
+    train(
+        module,
+        lambda out, _target: losses(out, len(out), (0,)).sum(),
+        torch.utils.data.TensorDataset(x, torch.zeros(len(x))),
+        optimizer=torch.optim.SGD(module.parameters(), lr=1.0),
+        average=Last(),
+        random_state=1,
+        max_grad_norm=bound,
+        **ASKED,
+    )
+    before = dict(attack.plain.named_parameters())
+    return {name: 10 * (before[name] - p).detach() for name, p in module.named_parameters()}
+
+
+@pytest.mark.parametrize("door", [by_engine, by_train])
+@pytest.mark.parametrize(
+    "name", ["meets: einsum", "meets: cdist", "reads: layer norm", "own: embedding of one row"]
+)
+def test_one_record_moves_a_training_by_one_bound(name: str, door: Any) -> None:
+    attack = Attack(NETWORKS[name], table_of(MOST - 1, equal=True))
+    rows = list(range(MOST))
+    # A bound that the longest gradient has, so that gradients of another length show as well.
+    bound = max(distance(attack.alone(row, (0,))) for row in rows)
+    # The noise is the same on both sides, since no draw goes before it.
+    assert distance(door(attack, rows, bound), door(attack, rows[:-1], bound)) <= 1.01 * bound
+
+
+@pytest.mark.parametrize("name", ["mean", "variance", "rows turned", "table"])
+def test_a_loss_of_what_mixes_records_is_rejected(name: str) -> None:
+    attack = Attack(NETWORKS[f"loss of all: {name}"], table_of(MOST, equal=False))
+    with pytest.raises(ParameterError):
+        by_engine(attack, list(range(MOST)))
