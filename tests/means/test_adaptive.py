@@ -58,6 +58,17 @@ def test_user_adds_a_vector_of_norm_at_most_one(clip: float) -> None:
         assert counted.tolist() == ([expected - 1] if expected else [])
 
 
+@pytest.mark.parametrize(
+    "vector", [[5e-324, 1.0], [1e-310, -1e-310], [1e308, 1e308], [1e200, 1e-200]]
+)
+@pytest.mark.parametrize("clip", [1e-3, 1.0, 1e3])
+def test_no_vector_raises_a_floating_point_error(vector: list[float], clip: float) -> None:
+    # With such settings of NumPy an error would reveal somebody's vector.
+    with np.errstate(all="raise"):
+        added = _Counted(Vectors(np.array([vector])), clip).vectors()
+    assert np.isfinite(added).all()
+
+
 @pytest.mark.parametrize("kind", ["shuffle", "pan", "central"])
 @pytest.mark.parametrize("scale", [0.05, 1.0, 30.0])
 def test_bound_follows_the_norms(kind: str, scale: float) -> None:

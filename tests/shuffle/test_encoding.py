@@ -58,6 +58,17 @@ def test_who_is_long_is_shortened_and_who_is_broken_has_no_data() -> None:
     assert np.abs(found - wanted).max() < 0.003
 
 
+@pytest.mark.parametrize("centred", [True, False])
+@pytest.mark.parametrize("value", [5e-324, 1e-310, 1e308])
+def test_no_value_raises_a_floating_point_error(centred: bool, value: float) -> None:
+    # With such settings of NumPy an error would reveal somebody's vector.
+    encoding = Encoding(bound=1.0, grid=10, dim=2, centred=centred)
+    with np.errstate(all="raise"):
+        codes = encoding.codes(np.array([[value, 0.5], [0.0, -value]]), SeededSource(1))
+    assert codes.min() >= 0
+    assert codes.max() <= encoding.grid
+
+
 def test_nobody_changes_how_others_are_rounded() -> None:
     code, rng = Encoding(1.0, 100, 3), np.random.default_rng(0)
     rows = rng.normal(size=(50, 3)) * 0.1

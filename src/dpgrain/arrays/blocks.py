@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpgrain import _validate
-from dpgrain._fields import MISFITS
 from dpgrain._types import IndexArray
 from dpgrain.errors import ParameterError
 from dpgrain.inputs.codes import Key, codes
@@ -63,7 +62,8 @@ class Rows:
 def check_same_order(passed: Mapping[str, Any]) -> None:
     """Reject frames and series with the same index labels in different orders.
 
-    Rows are matched by position, so that one order would assign rows to other users.
+    Rows are matched by position, so that one order would assign rows to other users. The order of an
+    index is the caller's, and assumed to be public.
 
     Args:
         passed: what was passed of each row, by the names of the parameters; only objects of pandas have
@@ -79,15 +79,15 @@ def check_same_order(passed: Mapping[str, Any]) -> None:
     ...     check_same_order({"X": X, "users": users[::-1]})
     ... except ParameterError as error:
     ...     print(error)
-    users must have its index in the order of X, because rows are matched by position; pass \
-users.loc[X.index], or arrays.
+    users must have its index in the order of X, because rows are matched by position; take both \
+from one data frame, or pass arrays.
     """
     indexes = {name: each.index for name, each in passed.items() if _is_pandas(each)}
     for (one, first), (two, second) in itertools.combinations(indexes.items(), 2):
         if _is_reordered(first, second):
             raise ParameterError(
                 f"{two} must have its index in the order of {one}, because rows are matched by "
-                f"position; pass {two}.loc[{one}.index], or arrays.",
+                "position; take both from one data frame, or pass arrays.",
                 name=two,
             )
 
@@ -98,15 +98,16 @@ def _is_pandas(value: Any) -> bool:
 
 
 def _is_reordered(one: Any, two: Any) -> bool:
-    """Return whether two indexes have the same labels in different orders."""
+    """Return whether two indexes have the same labels, as often, in different orders."""
     if len(one) != len(two) or one.nlevels != two.nlevels:
         return False
     try:
         if one.equals(two):
             return False
-        return bool(one.difference(two, sort=False).empty and two.difference(one, sort=False).empty)
-    except MISFITS:
-        # Labels that do not compare are not the same.
+        counts, others = (index.value_counts(sort=False).to_dict() for index in (one, two))
+        return bool(counts == others)
+    except Exception:
+        # Labels may be objects that do not compare; nothing of them is shown.
         return False
 
 
@@ -192,7 +193,7 @@ class Unread:
         places: bool = False,
         others: Mapping[str, Any] | None = None,
     ) -> Unread:
-        """Check rows against all public numbers; no label is read.
+        """Check rows against all public numbers; of labels, only the order of indexes is compared.
 
         Args:
             rows: the number of rows.

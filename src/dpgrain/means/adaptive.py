@@ -259,11 +259,11 @@ class _Counted:
         with np.errstate(all="ignore"):
             # A norm that overflows is in the last class, and no warning may reveal it.
             norms = np.sqrt(squares(vectors))
+            scaled = clipped(vectors, self.clip) * (_VECTOR / self.clip)
         counts = np.zeros((len(vectors), COUNTS + 1))
         counts[np.arange(len(vectors)), np.searchsorted(self.clip * 2.0 ** (_EDGES / 2), norms)] = (
             _COUNT
         )
-        scaled = clipped(vectors, self.clip) * (_VECTOR / self.clip)
         return np.concatenate([scaled, counts[:, 1:]], axis=1)
 
     def clipped_sum(self, clip: float, drawn: Drawn | None = None) -> FloatArray:

@@ -128,12 +128,12 @@ class Encoding:
             source: random bits for one secret uniform for each coordinate of each user.
         """
         with np.errstate(all="ignore"):
-            # A value that overflows is somebody's, and no warning may reveal it.
+            # A value that overflows or underflows is somebody's, and no warning may reveal it.
             own = clipped(finite(vectors.astype(np.float64, copy=False)), self.bound)
-        if not self.centred:
-            own = np.clip(own, 0.0, None)
-        own *= 1 / self.step
-        own += self.null
+            if not self.centred:
+                own = np.clip(own, 0.0, None)
+            own *= 1 / self.step
+            own += self.null
         return rounded(own, self.grid, source)
 
     def total(self, tiles: Iterable[FloatArray], source: Source) -> tuple[IntArray, int]:
