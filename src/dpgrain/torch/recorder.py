@@ -328,7 +328,16 @@ class Recorder:
         )
         self._example = inputs, are_rows, records
         self._tried, self._sizes, self._mixed = structure_of(self.module, inputs), {records}, set()
-        self._try(_Inputs(inputs, are_rows, None), records)
+        try:
+            self._try(_Inputs(inputs, are_rows, None), records)
+        except ParameterError:
+            raise
+        except Exception as error:
+            raise ParameterError(
+                f"example must hold records that the module can read, which failed with "
+                f"{type(error).__name__}: {shorten(str(error), 200)}; change the module or the example.",
+                name="example",
+            ) from error
 
     def _called(self, *inputs: Any, **keywords: Any) -> Any:
         """Call the module; in training, read a batch."""
