@@ -334,7 +334,7 @@ class Recorder:
             raise
         except Exception as error:
             raise ParameterError(
-                f"example must hold records that the module can read, which failed with "
+                "example must hold records that the module can read, which failed with "
                 f"{type(error).__name__}: {shorten(str(error), 200)}; change the module or the example.",
                 name="example",
             ) from error
