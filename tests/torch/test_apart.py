@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -261,4 +263,16 @@ def test_a_batch_of_another_step_is_refused() -> None:
     _second = recorder.handed(torch.randn(ROWS, WIDTH), ROWS)
     with refuses("module", "another batch"):
         module(first)
+    recorder.remove()
+
+
+def test_batches_are_saved_as_plain_tensors_and_copied_with_their_records() -> None:
+    module, layout = nn.Linear(WIDTH, 2), Layout((1,) * ROWS)
+    recorder = Recorder(module, (), lambda: layout)
+    x = torch.randn(ROWS, WIDTH)
+    batch = recorder.handed(x, ROWS)
+    saved = pickle.loads(pickle.dumps(batch))
+    assert type(saved) is torch.Tensor
+    assert torch.equal(saved, x)
+    assert module(copy.deepcopy(batch)).shape == (ROWS, 2)
     recorder.remove()

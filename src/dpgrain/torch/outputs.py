@@ -165,6 +165,15 @@ class Output(torch.Tensor):
 
     origin: Origin | None = None
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        """Return a copy without its graph, of the same records."""
+        copied = memo[id(self)] = self.detach().clone()
+        return copied
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Pickle the numbers as a plain tensor, without the run that they belong to."""
+        return plain(self).__reduce_ex__(protocol)
+
     def check_handed(self, of: Pass | None) -> None:
         """Refuse an input of a network that is not the batch that the loader has handed out last.
 

@@ -334,7 +334,16 @@ class Recorder:
         given = _made_up_inputs(inputs, records)
         self._example = inputs, given.are_rows, records
         self._tried, self._sizes, self._mixed = structure_of(self.module, inputs), {records}, set()
-        self._try(given, records)
+        try:
+            self._try(given, records)
+        except ParameterError:
+            raise
+        except Exception as error:
+            raise ParameterError(
+                "example must hold records that the module can read, which failed with "
+                f"{type(error).__name__}: {shorten(str(error), 200)}; change the module or the example.",
+                name="example",
+            ) from error
 
     def try_like(self, inputs: Any, records: int) -> Any:
         """Try the module on records of random numbers, and return these.
