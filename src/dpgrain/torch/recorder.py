@@ -341,7 +341,7 @@ class Recorder:
         except Exception as error:
             raise ParameterError(
                 "example must hold records that the module can read, which failed with "
-                f"{type(error).__name__}: {shorten(str(error), 200)}; change the module or the example.",
+                f"{type(error).__name__}: {shorten(str(error), 200)}; change one of both.",
                 name="example",
             ) from error
 
