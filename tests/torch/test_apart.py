@@ -97,6 +97,111 @@ class Doubled(torch.autograd.Function):
         return 2 * gradients[0]
 
 
+class Multiplied(torch.nn.Module):
+    """A linear map whose weight a function reads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(ROWS, ROWS))
+
+    def forward(self, x: Any) -> Any:
+        return functional.linear(x, self.weight)
+
+
+class Squeezed(torch.nn.Module):
+    """A layer that reads a record without its first dimension, and a batch as columns."""
+
+    def __init__(self, layer: Any, squeeze: Callable[[Any], Any]) -> None:
+        super().__init__()
+        self.layer, self.two, self.squeeze = layer, nn.Linear(WIDTH, 2), squeeze
+
+    def forward(self, x: Any) -> Any:
+        return self.two(x) + self.layer(self.squeeze(x)).detach().mean()
+
+
+@pytest.mark.parametrize(
+    ("layer", "squeeze"),
+    [
+        (nn.Linear(ROWS, ROWS), lambda x: x[:, 0].squeeze()),
+        (Multiplied(), lambda x: x[:, 0].squeeze()),
+        (nn.LayerNorm((ROWS, 1)), lambda x: x[:, :1].squeeze(0)),
+        (nn.Conv1d(ROWS, ROWS, 1), lambda x: x.squeeze(0)),
+    ],
+    ids=["linear", "function", "norm", "convolution"],
+)
+def test_a_layer_does_not_take_records_for_columns(layer: Any, squeeze: Any) -> None:
+    with refuses("module"):
+        summed(Squeezed(layer, squeeze), torch.randn(ROWS, WIDTH))
+
+
+def saved_in_one_scale(function: Callable[[], Any]) -> Any:
+    def packed(x: Any) -> Any:
+        return x / x.abs().max()
+
+    with torch.autograd.graph.saved_tensors_hooks(packed, lambda x: x):
+        return function()
+
+
+def test_hooks_on_saved_tensors_are_refused() -> None:
+    x = torch.randn(ROWS, WIDTH)
+    inside = Between(lambda h: saved_in_one_scale(lambda: h * h))
+    with refuses("module", "saved_tensors_hooks"):
+        summed(inside, x)
+    with refuses("module", "saved_tensors_hooks"):
+        saved_in_one_scale(lambda: summed(Between(torch.tanh), x))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda h: h + torch.randn(h.shape, generator=torch.Generator().manual_seed(0)),
+        lambda h: h if repr(h) else -h,
+        lambda h: h if f"{h}" else -h,
+    ],
+)
+def test_draws_from_an_own_generator_and_text_are_refused(function: Any) -> None:
+    with refuses("module", "generator"):
+        summed(Between(function), torch.randn(ROWS, WIDTH))
+
+
+def test_a_seed_in_a_network_is_refused() -> None:
+    def drawn(h: Any) -> Any:
+        torch.manual_seed(17)
+        return h + torch.randn(h.shape)
+
+    torch.manual_seed(4)
+    with refuses("module", "seed"):
+        summed(Between(drawn), torch.randn(ROWS, WIDTH))
+
+
+class Own(list[Any]):
+    """A list of another type."""
+
+
+def test_tensors_in_other_lists_are_looked_at() -> None:
+    held: list[Any] = []
+
+    def keep(batch: Any) -> Any:
+        held[:] = [batch]
+        return batch
+
+    with refuses("module", "holds"):
+        module = Between(lambda h: h + torch.stack(Own([held[0], held[0]])).mean())
+        summed(module, torch.randn(ROWS, WIDTH), keep)
+
+
+def test_the_length_of_a_held_batch_is_refused() -> None:
+    held: list[Any] = []
+    module = Between(lambda h: h * len(held[0]))
+
+    def prepare(batch: Any) -> Any:
+        held[:] = [batch]
+        return batch
+
+    with refuses("module", "holds"):
+        summed(module, torch.randn(ROWS, WIDTH), prepare)
+
+
 def centred(gradient: Any) -> Any:
     return gradient - gradient.mean(0)
 
@@ -275,4 +380,27 @@ def test_batches_are_saved_as_plain_tensors_and_copied_with_their_records() -> N
     assert type(saved) is torch.Tensor
     assert torch.equal(saved, x)
     assert module(copy.deepcopy(batch)).shape == (ROWS, 2)
+    recorder.remove()
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        lambda out, w: functional.mse_loss(out, out.detach() * 0, weight=w, reduction="sum"),
+        lambda out, w: functional.binary_cross_entropy_with_logits(
+            out, out.detach().sigmoid(), weight=w, reduction="sum"
+        ),
+        lambda out, w: functional.binary_cross_entropy_with_logits(
+            out, out.detach().sigmoid(), pos_weight=w, reduction="sum"
+        ),
+        lambda out, w: out[:, : out.detach().argmax(1)[0]].sum(),
+    ],
+    ids=["squares", "weight", "pos_weight", "a slice of the batch's making"],
+)
+def test_a_loss_by_place_is_refused(loss: Callable[[Any, Any], Any]) -> None:
+    module, layout = Between(torch.tanh), Layout((1,) * ROWS)
+    recorder = Recorder(module, (), lambda: layout)
+    out = module(recorder.handed(torch.randn(ROWS, WIDTH), ROWS))
+    with pytest.raises(ParameterError):
+        loss(out, torch.arange(1.0, ROWS + 1)[:, None].expand(ROWS, 2)).backward()
     recorder.remove()

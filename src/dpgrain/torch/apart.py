@@ -23,7 +23,7 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from dpgrain.errors import ParameterError
 from dpgrain.torch.library import torch
-from dpgrain.torch.outputs import Output, mapped
+from dpgrain.torch.outputs import Output, check_saved, hooks_on_saved, mapped
 
 functional = torch.nn.functional
 # Attribute of tensors computed from records: the pass that they belong to.
@@ -60,6 +60,8 @@ _ABOUT = frozenset(
         "__hash__",
     )
 )
+# Functions that write a tensor's values as text, on which a network could branch.
+_TEXT = frozenset(("__repr__", "__format__", "__str__"))
 # Functions that draw random numbers; a single number is drawn once for all records.
 _DRAWS = frozenset(
     getattr(torch, name)
@@ -110,7 +112,6 @@ class Apart(TorchFunctionMode):
         super().__init__()
         self._each, self._records, self._recording = each, records, recording
         self._copies: dict[int, Any] = {}
-        self._saves_all = _hooks_on_saved()
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Call a function of PyTorch for one record.
@@ -124,8 +125,11 @@ class Apart(TorchFunctionMode):
         if name == "__get__":
             name = getattr(getattr(func, "__self__", None), "__name__", "")
         if name in _ABOUT:
+            if args and isinstance(args[0], Output):
+                self.check(args[0])
             return func(*args, **kwargs)
-        if not self._saves_all and _hooks_on_saved():
+        if hooks_on_saved():
+            check_saved(but_checkpoints=True)
             self._recording.made_again()
         if func is functional.linear or func is functional.embedding:
             weight = args[1] if len(args) > 1 else kwargs.get("weight")
@@ -134,6 +138,12 @@ class Apart(TorchFunctionMode):
                 return self.known(quick(*args, **kwargs))
         given = tuple(self._checked(arg) for arg in args)
         named = {key: self._checked(arg) for key, arg in kwargs.items()}
+        if kwargs.get("generator") is not None or name in _TEXT:
+            raise ParameterError(
+                f"module must not call {name}(), with a generator of its own or for text to branch on: "
+                "what it computes for a record would depend on its place or on a branch; leave it out.",
+                name="module",
+            )
         _check_gradients(name, given)
         if func is torch.Tensor.requires_grad_ and is_of_record(given[0]):
             return given[0]
@@ -202,8 +212,11 @@ class Apart(TorchFunctionMode):
                 return arg
             frozen = recording.frozen.get(id(arg))
             return self._copy(arg) if frozen is None else frozen
-        if type(arg) is list or type(arg) is tuple:
-            return type(arg)(self._checked(part) for part in arg)
+        if isinstance(arg, tuple | list):
+            parts = [self._checked(part) for part in arg]
+            return tuple(parts) if isinstance(arg, tuple) else parts
+        if isinstance(arg, Mapping):
+            return {key: self._checked(part) for key, part in arg.items()}
         return arg
 
     def _copy(self, parameter: Any) -> Any:
@@ -215,6 +228,12 @@ class Apart(TorchFunctionMode):
 
     def _linear(self, input: Any, weight: Any, bias: Any = None) -> Any:  # noqa: A002 - as PyTorch has it
         """Apply a linear map with a trained weight."""
+        if input.dim() == 0:
+            raise ParameterError(
+                "module must call linear() with a tensor whose first dimension is that of records; do "
+                "not squeeze it.",
+                name="module",
+            )
         recording = self._recording
         out = self.at_once(lambda x: recording.linear(weight, x), input)
         return out if bias is None else out + self._checked(bias)
@@ -403,10 +422,6 @@ def is_of_record(tensor: Any) -> bool:
         tensor: a tensor.
     """
     return bool(torch._C._functorch.is_batchedtensor(tensor))
-
-
-def _hooks_on_saved() -> bool:
-    return torch._C._autograd._top_saved_tensors_default_hooks(False) is not None
 
 
 def _check_gradients(name: str, args: Sequence[Any]) -> None:

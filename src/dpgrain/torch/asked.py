@@ -16,8 +16,9 @@ from dpgrain.units import User
 
 _NO_USERS = "a record is all that is protected, as no users were passed"
 _HANDED = (
-    "batches reach the network and the loss as the loader hands them out, or changed by functions of "
-    "PyTorch only"
+    "batches reach the network and the loss as the loader hands them out or changed record by record, "
+    "numbers taken out of a batch change nothing, and network and loss have no batching rules, "
+    "dispatch modes or seeds of their own"
 )
 _NONE_FAILS = "no record makes reading it, the network or the loss fail, which would end the run"
 _COLLATED = "collate_fn makes each row from the record of that place alone"

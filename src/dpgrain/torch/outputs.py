@@ -209,6 +209,7 @@ class Output(torch.Tensor):
                 backward pass from what no backward pass may start from; or if a scheduler reads it.
         """
         kwargs = {} if kwargs is None else kwargs
+        check_saved(but_checkpoints=True)
         if func is torch.Tensor.backward:
             with torch._C.DisableTorchFunctionSubclass():
                 of, total = _start_of(*args, **kwargs)
@@ -229,6 +230,32 @@ class Output(torch.Tensor):
                 except _MixesError as error:
                     why = f"{_spoken(func)} {error}"
             return _everywhere(func(*args, **kwargs), lambda t: of.output(t, "neither", why))
+
+
+def hooks_on_saved() -> Any:
+    """Return the functions that pack and unpack what PyTorch saves for a backward pass, if any."""
+    return torch._C._autograd._top_saved_tensors_default_hooks(False)
+
+
+def check_saved(*, but_checkpoints: bool = False) -> None:
+    """Reject hooks on saved tensors, which may change activations of all records together.
+
+    Args:
+        but_checkpoints: whether those of activation checkpointing are accepted.
+
+    Raises:
+        ParameterError: if there are any.
+    """
+    found = hooks_on_saved()
+    if found is None or (
+        but_checkpoints and all(hook.__module__ == "torch.utils.checkpoint" for hook in found)
+    ):
+        return
+    raise ParameterError(
+        "module and loss must be computed without saved_tensors_hooks, which may change what is saved "
+        "of all records together; leave them out.",
+        name="module",
+    )
 
 
 def plain(tensor: Any) -> Any:
@@ -598,7 +625,7 @@ def _picked(of: Pass, func: Any, args: Any, kwargs: Any) -> Any:
     """Take entries of each record by whole numbers and slices."""
     x, index = _first(args), args[1]
     parts = index if isinstance(index, tuple) else (index,)
-    plain = all(part is None or isinstance(part, int | slice) or part is ... for part in parts)
+    plain = all(part is None or part is ... or _is_plain(part) for part in parts)
     taken = sum(part is not None and part is not ... for part in parts)
     whole = bool(parts) and (
         (isinstance(parts[0], slice) and parts[0] == slice(None))
@@ -607,6 +634,15 @@ def _picked(of: Pass, func: Any, args: Any, kwargs: Any) -> Any:
     if not plain or not whole or any(isinstance(part, bool) for part in parts):
         raise _MixesError("picks records: write x[:, …], which keeps all of them")
     return of.output(func(*args, **kwargs), "rows")
+
+
+def _is_plain(part: Any) -> bool:
+    """Return whether an index is a whole number, or a slice between such numbers."""
+    if isinstance(part, slice):
+        return all(
+            end is None or isinstance(end, int) for end in (part.start, part.stop, part.step)
+        )
+    return isinstance(part, int)
 
 
 def _gathered(of: Pass, func: Any, args: Any, kwargs: Any) -> Any:
@@ -621,7 +657,15 @@ def _gathered(of: Pass, func: Any, args: Any, kwargs: Any) -> Any:
 
 def _loss(of: Pass, func: Any, args: Any, kwargs: Any) -> Any:
     """Apply a loss of PyTorch's, entry by entry, and add it up as it is asked."""
-    return _lost(of, func, args, kwargs, lambda each: _check_beside(of, each, _tensors(args)))
+
+    def check(each: Any) -> None:
+        _check_beside(of, each, _tensors(args))
+        for name in _WEIGHTS:
+            weight = kwargs.get(name)
+            if of.is_tracked and weight is not None and not _is_one_for_all(of, weight, each):
+                raise _MixesError(f"has a {name} with a row for each place of the batch")
+
+    return _lost(of, func, args, kwargs, check)
 
 
 def _loss_of_classes(of: Pass, func: Any, args: Any, kwargs: Any) -> Any:
@@ -654,7 +698,7 @@ def _lost(of: Pass, func: Any, args: Any, kwargs: Any, check: Callable[[Any], No
     reduction = kwargs.get("reduction", "mean")
     if any(kwargs.get(old) is not None for old in ("size_average", "reduce")):
         raise _MixesError("has size_average or reduce: state reduction")
-    for name in ("weight", "pos_weight"):
+    for name in _WEIGHTS:
         if (weight := kwargs.get(name)) is not None:
             _check_constant(weight)
             if isinstance(weight, Output):
@@ -680,6 +724,8 @@ def _lost(of: Pass, func: Any, args: Any, kwargs: Any, check: Callable[[Any], No
     raise _MixesError(f"has reduction={reduction!r}")
 
 
+# Parameters of losses that weigh classes or entries.
+_WEIGHTS = ("weight", "pos_weight")
 # The names of functions of single entries.
 _ENTRIES = """
     sub subtract rsub mul multiply div divide true_divide neg negative abs absolute exp expm1 log log1p

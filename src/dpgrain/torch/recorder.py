@@ -31,7 +31,7 @@ from dpgrain.torch.layers import (
 )
 from dpgrain.torch.layout import Layout
 from dpgrain.torch.library import torch
-from dpgrain.torch.outputs import Output, Pass, Reduction, alone, mapped, plain
+from dpgrain.torch.outputs import Output, Pass, Reduction, alone, check_saved, mapped, plain
 from dpgrain.torch.precision import (
     half_mean,
     halves_inputs,
@@ -402,6 +402,7 @@ class Recorder:
         for norm in self._frozen_norms:
             norm.eval()
         _check_plain_pass()
+        check_saved()
         if halves_inputs() and self._reduction == "mean":
             raise half_mean("the module is called under torch.autocast")
         layout = self.begin()
@@ -465,8 +466,15 @@ class Recorder:
     def _run(self, given: _Inputs, records: int) -> Any:
         """Run the module on each record, and return outputs of the pass."""
         of = self._pass
+        seed = torch.initial_seed()
         with self._inside():
             out, rows, self._apart = self._each(given, records)
+        if torch.initial_seed() != seed:
+            raise ParameterError(
+                "module must not set a seed, after which what it draws for a record depends on the "
+                "record's place in the batch; leave it out.",
+                name="module",
+            )
         mixed = {
             place
             for place, row in enumerate(rows)
@@ -810,7 +818,13 @@ class _Forward:
         if of is None:
             # The module runs on all made-up records together.
             return type(layer).forward(layer, x)
-        if _dims_of(layer) is not None:
+        if (dims := _dims_of(layer)) is not None:
+            if x.dim() < dims - 1:
+                raise ParameterError(
+                    f"layer {self._name!r} must be called with a tensor of at least {dims} dimensions, "
+                    f"of which the first is that of records, not {x.dim() + 1}; do not squeeze it.",
+                    name="module",
+                )
             return of.at_once(self._on_rows, x)
         with self._frozen():
             out = type(layer).forward(layer, x)
