@@ -160,7 +160,8 @@ COUNTED: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6, "random_state": 0}
 
 def fit(model: Any) -> Callable[[Any, Any], Array]:
     def fitted(X: Any, y: Any) -> Array:
-        fresh = type(model)(**{**model.get_params(), **SEEDED})
+        own = {**model.get_params(), **SEEDED}
+        fresh = type(model)(**{**own, "unit": own["unit"] or Record()})
         found: Array = fresh.fit(X, y).history_.gradients
         return found
 
@@ -178,7 +179,7 @@ def mean(X: Any, _: Any) -> Array:
 def minimum(X: Any, y: Any) -> Array:
     steps, start = Sgd(Constant(0.1)), np.zeros(D)
     return minimise(
-        Squared(), X, y, start, solver=steps, rounds=1, epsilon=1.0, **SEEDED
+        Squared(), X, y, start, solver=steps, rounds=1, epsilon=1.0, unit=Record(), **SEEDED
     ).history.gradients
 
 
@@ -200,6 +201,7 @@ def chosen(X: Any, _: Any) -> Array:
         X if not isinstance(X, tuple) else list(X),
         epsilon=1.0,
         score=True,
+        unit=Record(),
         **SEEDED,
     )
     assert found.loss is not None
@@ -809,6 +811,8 @@ def test_an_empty_table_is_fitted_as_that_of_one_person_is(form: str) -> None:
             asked: list[Any] = [[]] if needed else [None, []]
             for users in asked:
                 own = {**model.get_params(), "random_state": 0, "n_users": model.n_users or 100}
+                if users is None:
+                    own["unit"] = own["unit"] or Record()
                 fitted = type(model)(**own)
                 silently(fitted.fit, EMPTY[form], labels, users=users, elements=elements)
                 assert fitted.n_features_in_ == D
@@ -1040,6 +1044,7 @@ def test_records_that_have_no_zeros_are_asked_one_by_one_where_the_loss_fails() 
 
     odd = [*records[:3], {"y": 1}, *records[4:], None]
     options: dict[str, Any] = {"score": True, "random_state": 0, "epsilon": 1e3, "n_users": 32}
+    options["unit"] = Record()
     found = silently(lambda: select([0.0, 0.25], loss, odd, **options))
     # Two of 32 count most.
     assert found.index == 1

@@ -409,8 +409,9 @@ def test_truncated_noise_is_held_as_its_law_says() -> None:
 
 # ------------------------------------------------------------------------------------- means of users
 
-# The noise, what is left out, and the number of users may each fail with a third of 5%.
-_PART = 1 - (1 - CONFIDENCE) / 3
+# The number of users may fail with a sixth of 5%, and the noise with half.
+_PART = 1 - (1 - CONFIDENCE) / 6
+_NOISE_PART = 1 - (1 - CONFIDENCE) / 2
 
 
 def test_the_number_of_users_is_held_as_often_as_it_says() -> None:
@@ -426,9 +427,9 @@ def test_the_number_of_users_is_held_as_often_as_it_says() -> None:
 
 
 # Of so many coordinates the norm of the noise is held with these probabilities, all above the part's.
-@pytest.mark.parametrize(("d", "share"), [(1, 0.99542), (3, 0.99675), (30, 0.99799)])
+@pytest.mark.parametrize(("d", "share"), [(1, 0.99235), (3, 0.99425), (30, 0.99609)])
 def test_the_noise_of_a_mean_is_held_more_often_than_it_says(d: int, share: float) -> None:
-    assert share > _PART
+    assert share > _NOISE_PART
     most = Number(1.0, 0.0).error(0.0, 1.0, d)
     cells = cells_for(share, float(stats.chi.cdf(NARROWED * most, d)))
     norms = np.sqrt(np.random.default_rng(d).chisquare(d, size=cells))

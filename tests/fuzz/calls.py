@@ -353,7 +353,8 @@ _WITHIN: Mapping[str, frozenset[str]] = {
     "SharedTable": frozenset({"of", "pairs", "per_user", "refuse", "with_expressions"}),
     "UserTable": frozenset(
         {
-            *("are_keys", "days_read_as", "drops", "has", "is_integer", "is_whole", "keys_of"),
+            *("are_keys", "days_read_as", "drops", "has", "is_integer", "is_whole", "key_of"),
+            "keys_of",
             *("like", "made", "needed", "partition_of", "read_as", "require", "require_key"),
             *("require_new", "require_numbers", "require_readable", "stated"),
             "with_expressions",
@@ -374,7 +375,8 @@ _WITHIN: Mapping[str, frozenset[str]] = {
     ),
     "means.": frozenset(
         {
-            *("calibrate", "choices", "clipped_sum", "find", "mapped", "multiplier", "near"),
+            *("calibrate", "choices", "clipped_sum", "expected", "find", "mapped", "multiplier"),
+            "near",
             *("radius_of", "run", "scaled", "start", "vectors"),
         }
     ),

@@ -86,6 +86,7 @@ def test_a_fit_that_a_budget_refuses_has_opened_no_table(model: str) -> None:
             assert whole.left == 1.0
 
 
+@pytest.mark.filterwarnings("ignore:more than half of the users were clipped")
 @pytest.mark.parametrize("trust", ["shuffle", "pan"])
 def test_a_fit_without_a_curator_as_well(trust: Any) -> None:
     rows = cases.ROWS

@@ -35,7 +35,7 @@ def test_releases_are_typed() -> None:
 def test_fits_are_typed() -> None:
     X = np.zeros((8, 2))
     model = LinearRegression(epsilon=1.0, rounds=2, n_users=8)
-    assert_type(model.fit(X, np.zeros(8)), LinearRegression)
+    assert_type(model.fit(X, np.zeros(8), users=np.arange(8)), LinearRegression)
     assert_type(model.guarantee_, Guarantee)
 
 

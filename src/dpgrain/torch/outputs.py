@@ -191,7 +191,7 @@ class Output(torch.Tensor):
         )
         raise ParameterError(
             f"module must be called with the rows of the batch that the loader hands out ({why}): "
-            "change each record by functions of PyTorch that keep records apart, or in the data set.",
+            "change each record on its own, also in the data set, and mix no people's records.",
             name="module",
         )
 

@@ -9,6 +9,7 @@ import pytest
 from dpgrain import learn
 from dpgrain.learn.summary import coefficients
 from dpgrain.report.plots.coefficients import largest
+from dpgrain.units import Record
 
 
 @pytest.mark.parametrize("intervals", [0.0, 0.2])
@@ -17,7 +18,7 @@ def test_a_feature_may_be_called_an_intercept(intervals: float) -> None:
     frame = pd.DataFrame(X, columns=["price: intercept", "intercept"])
     labels = np.array(["a", "b", "c"])[np.arange(90) % 3]
     model = learn.LogisticRegression(
-        rounds=2, n_users=90, classes=["a", "b", "c"], intervals=intervals, random_state=0
+        rounds=2, unit=Record(), classes=["a", "b", "c"], intervals=intervals, random_state=0
     )
     rows = coefficients(model.fit(frame, labels)).rows
     assert [row.intercept for row in rows] == [False, False, True] * 3
