@@ -103,7 +103,7 @@ class Pictures:
 
     def inputs(self, places: Any) -> Any:
         """What goes into a network: (rows, 3, 32, 32) from −1 to 1, as in the tutorial."""
-        return self.pixels[places.to(self.pixels.device)].float().div_(127.5).sub_(1.0)
+        return self.pixels[places.to(self.pixels.device)].float() / 127.5 - 1.0
 
     def loss(self, module: Any, places: Any) -> Any:
         """The mean cross-entropy of some pictures."""

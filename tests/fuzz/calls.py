@@ -400,7 +400,15 @@ _WITHIN: Mapping[str, frozenset[str]] = {
     "Releases": frozenset({"__getitem__"}),
     "torch.PrivacyEngine": frozenset({"begin"}),
     "torch.Trainer": frozenset(
-        {"create_optimizer", "floating_point_ops", "log", "num_examples", "training_step"}
+        {
+            *(
+                "create_optimizer",
+                "floating_point_ops",
+                "get_eval_dataloader",
+                "get_test_dataloader",
+            ),
+            *("log", "num_examples", "training_step"),
+        }
     ),
     "shuffle.": frozenset(
         {

@@ -404,3 +404,37 @@ def test_a_loss_by_place_is_refused(loss: Callable[[Any, Any], Any]) -> None:
     with pytest.raises(ParameterError):
         loss(out, torch.arange(1.0, ROWS + 1)[:, None].expand(ROWS, 2)).backward()
     recorder.remove()
+
+
+def test_records_look_rows_of_a_table_up_by_their_own_places() -> None:
+    table, module = torch.randn(ROWS, WIDTH), Between(torch.tanh)
+    layout = Layout((1,) * ROWS)
+    recorder = Recorder(module, (), lambda: layout)
+    module(table[recorder.handed(torch.arange(ROWS), ROWS)]).square().sum(1).sum().backward()
+    by_place = clipped_sums(recorder.uses, layout, 1.0)
+    recorder.remove()
+    assert distance(by_place, summed(module, table)) < 1e-6
+
+
+def test_a_mask_of_the_batch_picks_no_rows() -> None:
+    table, module = torch.randn(ROWS, WIDTH), Between(torch.tanh)
+    with refuses("module", "mask"):
+        summed(module, torch.arange(ROWS), lambda batch: table[batch >= 0])
+
+
+@pytest.mark.parametrize(
+    "statistics", [(None, None, True), (torch.zeros(WIDTH), torch.ones(WIDTH), True)]
+)
+def test_a_batch_norm_in_training_moves_no_other_record(statistics: Any) -> None:
+    mean, var, training = statistics
+    module = Between(lambda h: functional.batch_norm(h, mean, var, None, None, training))
+    try:
+        assert moved(module) < 1 + 1e-6
+    except ParameterError:
+        assert training
+
+
+def test_fixed_statistics_keep_records_apart() -> None:
+    mean, var = torch.randn(WIDTH), torch.rand(WIDTH) + 1
+    module = Between(lambda h: functional.batch_norm(h, mean, var))
+    assert moved(module) < 1 + 1e-6

@@ -154,6 +154,8 @@ class Apart(TorchFunctionMode):
             return self._for_all(func, given, named)
         if func is functional.scaled_dot_product_attention:
             return self.known(self._attention(*given, **named))
+        if func is functional.batch_norm:
+            return self.known(self._normalized(*given, **named))
         return self.known(func(*given, **named))
 
     def known(self, found: Any) -> Any:
@@ -257,6 +259,29 @@ class Apart(TorchFunctionMode):
             )
         recording = self._recording
         return self.at_once(lambda x: recording.embedding(weight, x, padding_idx), input)
+
+    def _normalized(
+        self,
+        x: Any,
+        mean: Any,
+        var: Any,
+        weight: Any = None,
+        bias: Any = None,
+        training: bool = False,
+        momentum: float = 0.1,
+        eps: float = 1e-5,
+    ) -> Any:
+        """Normalize by fixed statistics; for those of records, vmap sees one record."""
+        fixed = (mean, var, weight, bias)
+        of_records = any(t is not None and is_of_record(t) for t in fixed)
+        if training or mean is None or of_records or x.dim() < 2:
+            return functional.batch_norm(x, *fixed, training, momentum, eps)
+
+        def real(rows: Any) -> Any:
+            out = functional.batch_norm(rows.flatten(0, 1), *fixed, eps=eps)
+            return out.unflatten(0, rows.shape[:2])
+
+        return self.at_once(real, x)
 
     def _attention(self, *args: Any, **kwargs: Any) -> Any:
         """Attend within each record; four dimensions, as PyTorch's fast kernels need, at once."""

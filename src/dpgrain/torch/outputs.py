@@ -623,6 +623,8 @@ def _swapped(of: Pass, func: Any, args: Any, kwargs: Any) -> Any:
 
 def _picked(of: Pass, func: Any, args: Any, kwargs: Any) -> Any:
     """Take entries of each record by whole numbers and slices."""
+    if isinstance(args[1], Output) and not isinstance(args[0], Output):
+        return _looked_up(of, func, args, kwargs)
     x, index = _first(args), args[1]
     parts = index if isinstance(index, tuple) else (index,)
     plain = all(part is None or part is ... or _is_plain(part) for part in parts)
@@ -633,6 +635,15 @@ def _picked(of: Pass, func: Any, args: Any, kwargs: Any) -> Any:
     )
     if not plain or not whole or any(isinstance(part, bool) for part in parts):
         raise _MixesError("picks records: write x[:, …], which keeps all of them")
+    return of.output(func(*args, **kwargs), "rows")
+
+
+def _looked_up(of: Pass, func: Any, args: Any, kwargs: Any) -> Any:
+    """Look up rows of a table at places that each record has."""
+    if args[1].dtype not in (torch.int32, torch.int64):
+        raise _MixesError(
+            "picks rows by a mask of the batch: look up whole numbers, places of rows"
+        )
     return of.output(func(*args, **kwargs), "rows")
 
 

@@ -61,6 +61,15 @@ _DIMS: Mapping[type, int] = {
 }
 
 
+# The same of batch norms with fixed statistics.
+_FROZEN_DIMS: Mapping[type, int] = {
+    torch.nn.BatchNorm1d: 2,
+    torch.nn.BatchNorm2d: 4,
+    torch.nn.BatchNorm3d: 5,
+    torch.nn.SyncBatchNorm: 2,
+}
+
+
 @dataclass(frozen=True, eq=False)
 class Call:
     """One call of one layer.
@@ -870,6 +879,8 @@ class _Forward:
 def _dims_of(layer: Any) -> int | None:
     """Return how many dimensions rows have that a layer of PyTorch's reads; None for other layers."""
     kind = type(layer)
+    if is_frozen_norm(layer):
+        return _FROZEN_DIMS[kind]
     if kind not in RULES or not kind.__module__.startswith("torch.nn."):
         return None
     if kind in (torch.nn.LayerNorm, torch.nn.RMSNorm):
