@@ -152,15 +152,18 @@ def test_hooks_on_saved_tensors_are_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    "function",
+    ("function", "word"),
     [
-        lambda h: h + torch.randn(h.shape, generator=torch.Generator().manual_seed(0)),
-        lambda h: h if repr(h) else -h,
-        lambda h: h if f"{h}" else -h,
+        (
+            lambda h: h + torch.randn(h.shape, generator=torch.Generator().manual_seed(0)),
+            "generator",
+        ),
+        (lambda h: h if repr(h) else -h, "text"),
+        (lambda h: h if f"{h}" else -h, "text"),
     ],
 )
-def test_draws_from_an_own_generator_and_text_are_refused(function: Any) -> None:
-    with refuses("module", "generator"):
+def test_draws_from_an_own_generator_and_text_are_refused(function: Any, word: str) -> None:
+    with refuses("module", word):
         summed(Between(function), torch.randn(ROWS, WIDTH))
 
 

@@ -30,7 +30,7 @@ from dpgrain.errors import DataError, ParameterError
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.statistics.asked import Asked
 from dpgrain.statistics.consistent import consistent, reconcile
-from dpgrain.statistics.intervals import as_column, at_least, radius
+from dpgrain.statistics.intervals import as_column, radius
 from dpgrain.statistics.order import misordered_pairs
 from dpgrain.statistics.printed import summary
 from dpgrain.statistics.shrink import shrink
@@ -659,13 +659,6 @@ def _measured(release: Release) -> str:
     """Return what a release is of, whatever the groups."""
     asked = release.asked
     return asked.measured if asked.value is None else f"{asked.measured} ({asked.value})"
-
-
-def _at_least_of(release: Histogram, estimate: FloatArray, error: FloatArray) -> FloatArray:
-    """Return the lower limits of totals for other noise; none where this release has none."""
-    assert release.at_least is not None  # noqa: S101 - asked for only then
-    limits = at_least(estimate, error, release.noise)
-    return np.where(np.isnan(release.at_least), np.nan, limits)
 
 
 def _asked_of(about: dict[str, Any]) -> Asked:

@@ -138,12 +138,7 @@ class Apart(TorchFunctionMode):
                 return self.known(quick(*args, **kwargs))
         given = tuple(self._checked(arg) for arg in args)
         named = {key: self._checked(arg) for key, arg in kwargs.items()}
-        if kwargs.get("generator") is not None or name in _TEXT:
-            raise ParameterError(
-                f"module must not call {name}(), with a generator of its own or for text to branch on: "
-                "what it computes for a record would depend on its place or on a branch; leave it out.",
-                name="module",
-            )
+        _check_draws_and_text(name, given, kwargs)
         _check_gradients(name, given)
         if func is torch.Tensor.requires_grad_ and is_of_record(given[0]):
             return given[0]
@@ -447,6 +442,22 @@ def is_of_record(tensor: Any) -> bool:
         tensor: a tensor.
     """
     return bool(torch._C._functorch.is_batchedtensor(tensor))
+
+
+def _check_draws_and_text(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Reject draws that follow a record's place, and text that shows a record's values."""
+    if kwargs.get("generator") is not None:
+        raise ParameterError(
+            f"module must call {name}() without generator=, because what it draws for a record would "
+            "depend on the record's place in the batch; leave it out.",
+            name="module",
+        )
+    if name in _TEXT and is_of_record(args[0]):
+        raise ParameterError(
+            "module must not turn a record's numbers into text, because a branch on it would depend on "
+            "other records; leave it out.",
+            name="module",
+        )
 
 
 def _check_gradients(name: str, args: Sequence[Any]) -> None:
