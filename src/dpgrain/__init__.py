@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from dpgrain.publishing.guarantee import Guarantee
     from dpgrain.publishing.publish import publish
     from dpgrain.publishing.query import Query
+    from dpgrain.publishing.risk import Risk
     from dpgrain.releases.plan import PlannedReleases, plan_releases
     from dpgrain.releases.run import Releases, releases
     from dpgrain.statistics.bounds import AutoClip
@@ -101,6 +102,7 @@ __all__ = [
     "RefusedError",
     "Release",
     "Releases",
+    "Risk",
     "SchemaError",
     "ScoreWarning",
     "SharedTable",
@@ -160,6 +162,7 @@ face(
         "dpgrain.publishing.budget": ("Budget", "budget"),
         "dpgrain.publishing.publish": ("publish",),
         "dpgrain.publishing.query": ("Query",),
+        "dpgrain.publishing.risk": ("Risk",),
         "dpgrain.ledger.ledger": ("Ledger",),
         "dpgrain.ledger.promise": ("LastingPromise",),
         "dpgrain.ledger.window": ("AnyDays", "AnyHours"),

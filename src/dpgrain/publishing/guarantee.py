@@ -11,10 +11,11 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from dpgrain import _fields, _validate
 from dpgrain._files import NUMBERS, promise_beside
+from dpgrain._later import later
 from dpgrain._shown import ShownGuarantee
 from dpgrain._wording import powers, rounded_up
 from dpgrain.accounting import Event, Scoped
@@ -25,6 +26,12 @@ from dpgrain.provenance import Stated, together
 from dpgrain.publishing.receipt import Receipt
 from dpgrain.regions import EVERYTHING, Region
 from dpgrain.units import OWN_UNIT, Level, Relation, Unit
+
+if TYPE_CHECKING:
+    from dpgrain.publishing import risk as risks
+    from dpgrain.publishing.risk import Risk
+else:
+    risks = later("dpgrain.publishing.risk")
 
 # An ε above this promises little.
 _LARGE_EPSILON = 10.0
@@ -126,6 +133,46 @@ class Guarantee(ShownGuarantee):
             units=units,
             relation=self.relation if relation is None else relation,
             unit=OWN_UNIT[self.level] if unit is None else unit,
+        )
+
+    def risk(
+        self,
+        *,
+        unit: Unit | None = None,
+        units: int = 1,
+        relation: Relation | None = None,
+        false_alarms: float = 0.05,
+        prior: float = 0.5,
+    ) -> Risk:
+        """Return limits on what an attacker who knows all other records can find out.
+
+        Args:
+            unit: the privacy unit; by default the release's own.
+            units: the number of units of one person that differ (for ``User``, of users).
+            relation: the neighbouring relation; by default the release's own.
+            false_alarms: the probability of a false alarm of the attacker's test, in (0, 1).
+            prior: the probability of the units before the release, in (0, 1).
+
+        Raises:
+            ParameterError: if an argument is out of range.
+
+        Formal guarantee: every limit follows from a proved lower bound on the trade-off curve of the
+        event and is rounded up; δ plays no part. If nothing bounds the units, all risks are 1. Source:
+        docs/theory, "Risk".
+
+        >>> from dpgrain.accounting import Contribution, Gaussian
+        >>> event = Gaussian(2.0, Contribution(block="user"))
+        >>> risk = Guarantee("user", "", "zero_out", 1e-6, event).risk()
+        >>> round(risk.guess, 3), round(risk.detection, 3), risk.mu
+        (0.599, 0.126, 0.5)
+        """
+        return risks.risk_of(
+            self.event,
+            unit=OWN_UNIT[self.level] if unit is None else unit,
+            units=units,
+            relation=self.relation if relation is None else relation,
+            false_alarms=false_alarms,
+            prior=prior,
         )
 
     def __add__(self, other: Guarantee) -> Guarantee:

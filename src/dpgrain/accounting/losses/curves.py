@@ -39,6 +39,15 @@ class Invertible(Curve, Protocol):
         """Return a lower bound on the exact smallest ε at δ, and the answer of :meth:`epsilon`."""
 
 
+def deltas_of(curve: Curve, epsilons: FloatArray) -> FloatArray:
+    """Return (n,) values of δ, at once where the curve can compute them together."""
+    together = getattr(curve, "deltas", None)
+    if together is None:
+        return np.array([curve.delta(float(epsilon)) for epsilon in epsilons])
+    deltas: FloatArray = together(epsilons)
+    return deltas
+
+
 def inverse(curve: Curve, delta: float) -> float:
     """Return the smallest ε ≥ 0 at which a curve is at most δ, rounded up, or infinity."""
     if curve.delta(0.0) <= delta:
@@ -71,6 +80,11 @@ class Worst:
         """Return the largest δ at ε."""
         return max(curve.delta(epsilon) for curve in self.curves)
 
+    def deltas(self, epsilons: FloatArray) -> FloatArray:
+        """Return (n,) values of the largest δ."""
+        deltas: FloatArray = np.maximum.reduce([deltas_of(one, epsilons) for one in self.curves])
+        return deltas
+
     def epsilon(self, delta: float) -> float:
         """Return the largest ε at δ."""
         return max(curve.epsilon(delta) for curve in self.curves)
@@ -97,10 +111,24 @@ class Group:
     def delta(self, epsilon: float) -> float:
         """Return δ of all steps at ε."""
         # What is given away counts more at a larger ε; the δ of a smaller ε holds there too.
-        return min(self._delta(epsilon / 2**halvings) for halvings in (0, 0.5, 1, 2, 4))
+        return min(
+            self._delta(x, self.curve.delta(x / self.steps)) for x in self._smaller(epsilon)
+        )
 
-    def _delta(self, epsilon: float) -> float:
-        one = self.curve.delta(epsilon / self.steps)
+    def deltas(self, epsilons: FloatArray) -> FloatArray:
+        """Return (n,) values of δ of all steps."""
+        asked = np.array([self._smaller(float(epsilon)) for epsilon in epsilons])
+        ones = deltas_of(self.curve, asked.ravel() / self.steps).reshape(asked.shape)
+        delta = fails_closed(1.0)(self._delta)
+        rows = zip(asked.tolist(), ones.tolist(), strict=True)
+        return np.array([min(map(delta, *row)) for row in rows])
+
+    @staticmethod
+    def _smaller(epsilon: float) -> list[float]:
+        return [epsilon / 2**halvings for halvings in (0, 0.5, 1, 2, 4)]
+
+    def _delta(self, epsilon: float, one: float) -> float:
+        """Return δ at ε, where one step has this δ at its share of ε."""
         if one == 0:
             return 0.0
         share = epsilon / self.steps

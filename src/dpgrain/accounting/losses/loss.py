@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from dpgrain._later import later
-from dpgrain._special import ndtr, ndtri
 from dpgrain._types import FloatArray
-from dpgrain.accounting.losses.curves import Invertible
+from dpgrain.accounting.losses.curves import Group, Invertible, Worst
 from dpgrain.accounting.losses.gaussian import bisect, gaussian_delta, gaussian_epsilon
 from dpgrain.accounting.losses.pairs import (
     LARGEST_SHIFT,
@@ -33,9 +32,11 @@ from dpgrain.accounting.losses.zcdp import (
 
 if TYPE_CHECKING:
     from dpgrain.accounting.losses import compose
+    from dpgrain.accounting.losses import tradeoff as tradeoffs
 else:
     # Closed forms need no numerical composition, so the transforms are imported only when needed.
     compose = later("dpgrain.accounting.losses.compose")
+    tradeoffs = later("dpgrain.accounting.losses.tradeoff")
 
 # ((order, divergence), …), in growing order.
 _Renyi: TypeAlias = tuple[tuple[float, float], ...]
@@ -261,28 +262,22 @@ class Loss:
         numeric = bool(self.pairs) and self._closed is None and self._direct
         return numeric and rest > 0 and self._composed().rough(rest) > 3 * known
 
+    def deltas(self, epsilons: FloatArray) -> FloatArray:
+        """Return (n,) values of δ at n values of ε ≥ 0; what is composed is composed once."""
+        found = [one._deltas(epsilons) for one in self.alternatives]
+        deltas: FloatArray = np.minimum.reduce([np.ones(epsilons.size), *found])
+        return deltas
+
+    def _deltas(self, epsilons: FloatArray) -> FloatArray:
+        if self._closed is None and self.pairs and self._direct:
+            return self._composed().deltas(epsilons) + self.leak
+        if isinstance(self._closed, Loss | Worst | Group):
+            return self._closed.deltas(epsilons) + self.leak
+        return np.array([self._delta(float(epsilon)) for epsilon in epsilons])
+
     def tradeoff(self, alphas: FloatArray) -> FloatArray:
         """Return (n,) lower bounds on the error of the second kind, at n errors of the first kind."""
-        if math.isinf(self.mu):
-            return np.zeros_like(alphas)
-        if self == Loss(mu=self.mu):
-            # The exact curve is Φ(Φ⁻¹(1−α) − μ), rounded down.
-            exact: FloatArray = np.clip(
-                ndtr(-ndtri(alphas) - self.mu) * (1 - _RELATIVE_ROUNDING), 0, 1
-            )
-            return exact
-        # Closed forms are quick, so they are asked at more points.
-        points = 60 if self.pairs else 1000
-        largest = self.epsilon(1e-9)
-        grid = np.linspace(0.0, min(largest, 700.0) if math.isfinite(largest) else 0.0, points)
-        deltas = np.array([self.delta(float(x)) for x in grid])
-        room = 1 - deltas[:, None]
-        steep, flat = (
-            room - np.exp(grid)[:, None] * alphas,
-            np.exp(-grid)[:, None] * (room - alphas),
-        )
-        errors: FloatArray = np.clip(np.maximum(steep, flat).max(axis=0), 0.0, 1.0)
-        return errors
+        return tradeoffs.tradeoff(self, alphas)
 
     def renyi_at(self, order: float) -> float:
         """Return the Rényi divergence of an order above 1 that this bound gives, or infinity."""
@@ -458,6 +453,11 @@ class _Composed:
             return 1.0
         share = left / 2 if self.mu else left
         return sum_up(compose.composed_delta(self.pairs, share), gaussian_delta(share, self.mu))
+
+    def deltas(self, epsilons: FloatArray) -> FloatArray:
+        if self.mu or self.pure:
+            return np.array([self.delta(float(epsilon)) for epsilon in epsilons])
+        return compose.composed_deltas(self.pairs, epsilons)
 
     def epsilon(self, delta: float, *, upper: bool = True) -> float:
         if delta <= 0:

@@ -1,0 +1,258 @@
+"""Lower bounds on the trade-off curve of a loss, and the attacks that they limit.
+
+A test for a unit has false alarms α and misses β. Every (ε, δ) of the loss gives two lines below the
+curve f, the least β at each α: 1 − δ − e^ε·α and e^{−ε}·(1 − δ − α). Any set of lines is a bound, so
+that the choice of ε decides accuracy only. Proof: docs/theory, "Risk".
+"""
+
+from __future__ import annotations
+
+import math
+from functools import singledispatch
+
+import numpy as np
+
+from dpgrain._special import ndtr, ndtri
+from dpgrain._types import FloatArray
+from dpgrain.accounting.losses.curves import Group, Responses, Rounds, Worst
+from dpgrain.accounting.losses.gaussian import pure_mu
+from dpgrain.accounting.losses.loss import Loss
+from dpgrain.accounting.losses.one_round import OneRound
+from dpgrain.accounting.losses.pairs import (
+    FromCurve,
+    Gram,
+    Mixed,
+    Mixtures,
+    Null,
+    Response,
+    Revealed,
+)
+from dpgrain.accounting.losses.rounding import fails_closed, hypot_up
+from dpgrain.accounting.losses.sides import Sides
+
+# Values of ε of the first lines, evenly and geometrically spaced, and the smallest of the latter.
+_POINTS, _LEAST_EPSILON = 40, 1e-4
+# The largest ε of a line: a steeper one decides nothing at any α that is a floating-point number.
+_LARGEST_EPSILON = 700.0
+# The ε of the first lines up to which a curve is worth knowing, whatever α is.
+_USUAL_EPSILON = 30.0
+# Times that the best line of each α is searched for between its neighbours, and points of a search.
+_REFINEMENTS, _REFINED_POINTS = 4, 9
+# Bounds on the rounding of a line of values up to 1, and of a closed form.
+_ROUNDING, _RELATIVE_ROUNDING = 1e-13, 1e-9
+
+
+class Lines:
+    """Lines below the trade-off curve of a loss, one pair for each ε.
+
+    Args:
+        loss: the loss.
+        epsilons: (n,) values of ε ≥ 0.
+    """
+
+    def __init__(self, loss: Loss, epsilons: FloatArray) -> None:
+        self.loss = loss
+        self.epsilons = np.unique(np.concatenate([epsilons, _special(loss)]))
+        self.deltas = loss.deltas(self.epsilons)
+
+    def values(self, alphas: FloatArray) -> FloatArray:
+        """Return (2n, m) heights of all lines at m values of α, the steep lines first."""
+        room = 1 - self.deltas[:, None]
+        steep = room - np.exp(self.epsilons)[:, None] * alphas
+        flat = np.exp(-self.epsilons)[:, None] * (room - alphas) * (1 - _ROUNDING)
+        return np.vstack([steep - _ROUNDING, flat])
+
+    def errors(self, alphas: FloatArray) -> FloatArray:
+        """Return (m,) lower bounds on f at m values of α."""
+        errors: FloatArray = np.clip(self.values(alphas).max(axis=0), 0.0, 1.0)
+        return errors
+
+    def refined(self, alphas: FloatArray) -> Lines:
+        """Return these lines and others near the best one at each α."""
+        best = np.unique(self.values(alphas).argmax(axis=0) % self.epsilons.size)
+        left = self.epsilons[np.maximum(best - 1, 0)]
+        right = self.epsilons[np.minimum(best + 1, self.epsilons.size - 1)]
+        near = np.linspace(left, right, _REFINED_POINTS + 2)[1:-1].ravel()
+        finer = Lines.__new__(Lines)
+        finer.loss = self.loss
+        order = np.argsort(joined := np.concatenate([self.epsilons, near]), kind="stable")
+        finer.epsilons = joined[order]
+        finer.deltas = np.concatenate([self.deltas, self.loss.deltas(near)])[order]
+        return finer
+
+    def intercept(self, slope: float) -> float:
+        """Return a lower bound on the height at α = 0 of the tangent of f with slope −``slope``.
+
+        A line below f stays below it when mixed with another one, or when it falls faster.
+        """
+        slopes = np.concatenate([[0.0], np.exp(-self.epsilons), np.exp(self.epsilons)])
+        room = 1 - self.deltas
+        heights = np.concatenate([[0.0], np.exp(-self.epsilons) * room, room])
+        low, high = slopes <= slope, slopes >= slope
+        best = float(heights[low].max())
+        if high.any():
+            width = slopes[high][None, :] - slopes[low][:, None]
+            with np.errstate(divide="ignore", invalid="ignore"):
+                share = np.where(width > 0, (slope - slopes[low][:, None]) / width, 0.0)
+            mixed = (1 - share) * heights[low][:, None] + share * heights[high][None, :]
+            best = max(best, float(mixed.max()))
+        return max(best * (1 - _ROUNDING) - _ROUNDING, 0.0)
+
+
+def tradeoff(loss: Loss, alphas: FloatArray) -> FloatArray:
+    """Return lower bounds on the misses of any test, in both orders of the neighbours.
+
+    Args:
+        loss: the loss.
+        alphas: (n,) false alarms, in [0, 1].
+
+    >>> tradeoff(Loss(pure=math.log(3)), np.array([0.0, 0.1, 0.25])).round(6).tolist()
+    [1.0, 0.7, 0.25]
+    """
+    if math.isinf(loss.mu):
+        return np.zeros_like(alphas)
+    if loss == Loss(mu=loss.mu):
+        # The exact curve is Φ(Φ⁻¹(1−α) − μ), rounded down.
+        exact = ndtr(-ndtri(alphas) - loss.mu) * (1 - _RELATIVE_ROUNDING)
+        return np.clip(exact, 0.0, 1.0)
+    smallest = float(alphas[alphas > 0].min(initial=1.0))
+    lines = Lines(loss, _grid(max(-math.log(smallest), _USUAL_EPSILON)))
+    for _ in range(_REFINEMENTS):
+        lines = lines.refined(alphas)
+    return lines.errors(alphas)
+
+
+def best_guess(loss: Loss, prior: float) -> float:
+    """Return an upper bound on the probability that the best guess between two neighbours is right.
+
+    Args:
+        loss: the loss.
+        prior: the probability of one of the two before the release, in (0, 1).
+
+    >>> round(best_guess(Loss(pure=math.log(3)), 0.5), 6)
+    0.75
+    """
+    odds = (1 - prior) / prior
+    turn = min(abs(math.log(odds)), _LARGEST_EPSILON)
+    lines = Lines(loss, np.array([turn, math.nextafter(turn, math.inf)]))
+    # The least of (1−π)α + πβ over f is where the slope of f is −odds; in the other order of the
+    # neighbours the same line holds.
+    return min(1 - prior * lines.intercept(odds), 1.0)
+
+
+def is_unbounded(loss: Loss) -> bool:
+    """Return True if the loss limits no attack."""
+    return bool(loss.deltas(np.array([_LARGEST_EPSILON]))[0] >= 1)
+
+
+def _grid(last: float) -> FloatArray:
+    last = min(last, _LARGEST_EPSILON)
+    return np.concatenate(
+        [np.linspace(0.0, last, _POINTS), np.geomspace(_LEAST_EPSILON, last, _POINTS)]
+    )
+
+
+def _special(loss: Loss) -> FloatArray:
+    """Return the values of ε at which the curve of a pure part has its corner."""
+    corners = [one.pure for one in loss.alternatives if 0 < one.pure <= _LARGEST_EPSILON]
+    return np.array([0.0, *corners])
+
+
+def gaussian_mu(loss: Loss) -> float:
+    """Return the smallest proved μ with f ≥ G_μ; infinite if none is proved.
+
+    >>> gaussian_mu(Loss(mu=3.0) + Loss(mu=4.0)), gaussian_mu(Loss(mu=3.0, leak=1e-9))
+    (5.0, inf)
+    """
+    return min(_mu_of_one(one) for one in loss.alternatives)
+
+
+@fails_closed(math.inf)
+def _mu_of_one(loss: Loss) -> float:
+    """Return the μ of one bound: the μ of independent parts add by their squares."""
+    if loss.leak > 0 or loss.renyi or loss.concentrated > 0:
+        return math.inf
+    total = hypot_up(loss.mu, pure_mu(loss.pure))
+    for pair, count in loss.pairs:
+        total = hypot_up(total, math.sqrt(count) * _mu_of(pair) * (1 + _RELATIVE_ROUNDING))
+    return total
+
+
+@singledispatch
+def _mu_of(known: object) -> float:  # noqa: ARG001 - nothing is proved about other kinds
+    """Return a μ that dominates a pair or a curve."""
+    return math.inf
+
+
+@_mu_of.register
+def _(known: Loss) -> float:
+    return gaussian_mu(known)
+
+
+@_mu_of.register
+def _(known: FromCurve) -> float:
+    return _mu_of(known.known)
+
+
+@_mu_of.register
+def _(known: Worst) -> float:
+    return max(map(_mu_of, known.curves))
+
+
+@_mu_of.register
+def _(known: Group) -> float:
+    return known.steps * _mu_of(known.curve)
+
+
+@_mu_of.register
+def _(known: Rounds) -> float:
+    return hypot_up(math.sqrt(known.rounds) * known.shift * (1 + _RELATIVE_ROUNDING), known.mu)
+
+
+@_mu_of.register
+def _(known: Responses) -> float:
+    return math.sqrt(known.count) * pure_mu(known.odds) * (1 + _RELATIVE_ROUNDING)
+
+
+@_mu_of.register
+def _(known: Response) -> float:
+    return pure_mu(known.epsilon)
+
+
+@_mu_of.register
+def _(known: Null) -> float:  # noqa: ARG001 - equal laws
+    return 0.0
+
+
+@_mu_of.register
+def _(known: Mixed) -> float:
+    return max(map(_mu_of, known.pairs))
+
+
+@_mu_of.register
+def _(known: Revealed) -> float:
+    return known.shift
+
+
+@_mu_of.register
+def _(known: Gram) -> float:
+    return (known.up - known.down) * (1 + _RELATIVE_ROUNDING)
+
+
+@_mu_of.register
+def _(known: Mixtures) -> float:
+    means = [mean for weight, mean in known.p if weight > 0]
+    others = [mean for weight, mean in known.q if weight > 0]
+    gap = max(max(means) - min(others), max(others) - min(means))
+    return max(gap, 0.0) * (1 + _RELATIVE_ROUNDING)
+
+
+@_mu_of.register
+def _(known: Sides) -> float:
+    # With the rate the person takes part in both laws of a side.
+    return max(up - down for up, down in (known.above, known.below)) * (1 + _RELATIVE_ROUNDING)
+
+
+@_mu_of.register
+def _(known: OneRound) -> float:
+    return max(_mu_of(Mixtures(way.p, way.q)) for way in known.ways)

@@ -1,0 +1,203 @@
+"""Risk of a unit in a release: limits on every attack that compares two neighbouring tables."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dpgrain import _validate
+from dpgrain._wording import rounded_up
+from dpgrain.accounting import Event, Gaussian
+from dpgrain.accounting.losses.loss import Loss
+from dpgrain.accounting.losses.tradeoff import best_guess, gaussian_mu, is_unbounded, tradeoff
+from dpgrain.errors import ParameterError
+from dpgrain.units import OWN_UNIT, Relation, Unit, User, unit_level
+
+if TYPE_CHECKING:
+    from dpgrain.publishing.guarantee import Guarantee
+
+
+@dataclass(frozen=True)
+class Risk:
+    """Limits on attacks by anyone who knows all other records and wonders about some units.
+
+    The attack compares two neighbouring tables. All limits hold in both directions, whatever the
+    attacker computes, and are rounded up.
+
+    Args:
+        guess: the probability that the best guess between the two tables is right.
+        detection: the probability that a test with ``false_alarms`` raises a true alarm.
+        posterior: the probability of the units after an alarm of that test, which starts at
+            ``prior``. Another test may have a larger one.
+        mu: μ of the Gaussian mechanism with at least this much risk in every test; infinite if none is
+            proved.
+        exact: True if the limits are attained; otherwise they are upper limits.
+        prior: the probability of the units before the release.
+        false_alarms: the false alarms of the test.
+        units: the number of changed units.
+        unit: the kind of the changed units.
+        relation: the neighbouring relation.
+
+    Exact limits are those of Gaussian noise: two tables exist that attain the largest move of the
+    event's sums. Source: docs/theory, "Risk".
+
+    >>> from dpgrain import Guarantee
+    >>> from dpgrain.accounting import Contribution
+    >>> event = Gaussian(2.0, Contribution(block="user"))
+    >>> print(Guarantee("user", "", "zero_out", 1e-6, event).risk())
+    Risk of 1 user (zero_out), exact:
+    best guess      59.9% right at most, from a prior of 50%
+    detection       12.7% at most, with 5% false alarms
+    after an alarm  71.7% at most, from a prior of 50%
+    Gaussian DP     μ = 0.5
+    """
+
+    guess: float
+    detection: float
+    posterior: float
+    mu: float
+    exact: bool
+    prior: float
+    false_alarms: float
+    units: int
+    unit: Unit
+    relation: Relation
+
+    @property
+    def who(self) -> str:
+        """The changed units as text, such as ``"2 elements"``."""
+        held = self.unit.max_elements if isinstance(self.unit, User) else None
+        limit = "" if held is None else f" with at most {held:,} element{'s' if held > 1 else ''}"
+        return f"{self.units:,} {self.unit.level}{'' if self.units == 1 else 's'}{limit}"
+
+    def __str__(self) -> str:
+        prior, alarms = f"{self.prior:.6%}", f"{self.false_alarms:.6%}"
+        start = f"from a prior of {_short(prior)}"
+        return "\n".join(
+            (
+                f"Risk of {self.who} ({self.relation}), "
+                f"{'exact' if self.exact else 'upper limits'}:",
+                f"best guess      {percent_up(self.guess)} right at most, {start}",
+                f"detection       {percent_up(self.detection)} at most, with {_short(alarms)} "
+                "false alarms",
+                f"after an alarm  {percent_up(self.posterior)} at most, {start}",
+                f"Gaussian DP     μ = {rounded_up(self.mu)}",
+            )
+        )
+
+
+def percent_up(share: float) -> str:
+    """Write a probability as a percentage, rounded up.
+
+    >>> percent_up(0.65866), percent_up(0.0123456), percent_up(1.0)
+    ('65.9%', '1.3%', '100%')
+    """
+    return f"{rounded_up(min(share, 1.0) * 100, 2 if share < 0.1 else 3)}%"
+
+
+def _short(percentage: str) -> str:
+    return percentage.rstrip("%").rstrip("0").rstrip(".") + "%"
+
+
+def risk_of(
+    event: Event,
+    *,
+    unit: Unit,
+    units: int,
+    relation: Relation,
+    false_alarms: float,
+    prior: float,
+) -> Risk:
+    """Return the risk of some units in what an event published.
+
+    Args:
+        event: the event.
+        unit: the kind of the changed units.
+        units: the number of changed units.
+        relation: the neighbouring relation.
+        false_alarms: the false alarms of the test, in (0, 1).
+        prior: the probability of the units before the release, in (0, 1).
+
+    Raises:
+        ParameterError: if an argument is out of range.
+    """
+    alpha = _inside(false_alarms=false_alarms)
+    share = _inside(prior=prior)
+    loss = event.loss(units, relation, unit)
+    if is_unbounded(loss):
+        return Risk(1.0, 1.0, 1.0, math.inf, False, share, alpha, units, unit, relation)
+    detection = min(1 - float(tradeoff(loss, np.array([alpha]))[0]), 1.0)
+    guess = max(best_guess(loss, share), share, 1 - share)
+    true, false = share * detection, (1 - share) * alpha
+    # Rounding of the quotient is less than this share of it.
+    posterior = min(true / (true + false) * (1 + 2.0**-50), 1.0)
+    mu = gaussian_mu(loss)
+    return Risk(
+        guess,
+        detection,
+        posterior,
+        mu,
+        _is_attained(event, loss, unit),
+        share,
+        alpha,
+        units,
+        unit,
+        relation,
+    )
+
+
+def _is_attained(event: Event, loss: Loss, unit: Unit) -> bool:
+    """Return True if tables exist between which the sums of all events move as far as they may."""
+    if loss != Loss(mu=loss.mu):
+        return False
+    contributions = [part.contribution for part in event.parts if isinstance(part, Gaussian)]
+    level = unit_level(unit, "user")
+    return len(contributions) == len(event.parts) and all(
+        (each.block == level or (each.block, level) == ("element", "user"))
+        and each.max_elements is None
+        and each.coordinates != "stated"
+        for each in contributions
+    )
+
+
+def _inside(**parameter: float) -> float:
+    """Return a probability strictly between 0 and 1."""
+    ((name, value),) = parameter.items()
+    checked = _validate.probability(**parameter)
+    if not 0 < checked < 1:
+        raise ParameterError(
+            f"{name} must be above 0 and below 1, not {_validate.said(value)}.", name=name
+        )
+    return checked
+
+
+def risk_lines(guarantee: Guarantee) -> tuple[str, ...]:
+    """Return the risk of one unit, and of a whole user, in a sentence each.
+
+    Args:
+        guarantee: the guarantee of a release.
+
+    >>> from dpgrain import Guarantee
+    >>> from dpgrain.accounting import Contribution
+    >>> event = Gaussian(2.0, Contribution(block="user"))
+    >>> risk_lines(Guarantee("user", "", "zero_out", 1e-6, event))[0]
+    '1 user: the best guess from even odds is right in at most 59.9% of cases; a test with 5% false \
+alarms detects at most 12.7% (exact).'
+    """
+    asked = [OWN_UNIT[guarantee.level]]
+    if guarantee.level != "user":
+        asked.append(User())
+    return tuple(_line(guarantee.risk(unit=unit)) for unit in asked)
+
+
+def _line(risk: Risk) -> str:
+    if risk.guess >= 1:
+        return f"{risk.who}: nothing limits the risk."
+    return (
+        f"{risk.who}: the best guess from even odds is right in at most {percent_up(risk.guess)} of "
+        f"cases; a test with {risk.false_alarms:.0%} false alarms detects at most "
+        f"{percent_up(risk.detection)} ({'exact' if risk.exact else 'upper limits'})."
+    )
