@@ -152,15 +152,17 @@ def test_every_option_is_found_in_help(command: Runner) -> None:
         made = get_command(program)
         for word in words:
             made = made.get_command(None, word)  # type: ignore[attr-defined]
-        shown, whole = (
-            (command(*words, asked).stdout for asked in ("--help", "--help-all"))
-            if any(one.name == "help_all" for one in made.params)
-            else 2 * (command(*words, "--help").stdout,)
-        )
+        shown, whole = (command(*words, asked).stdout for asked in ("--help", "--help-all"))
         for one in made.params:
-            if one.param_type_name == "option":
+            if one.param_type_name == "option" and not one.hidden:
                 assert re.search(rf"(^| ){one.opts[0]}\b", shown, re.MULTILINE), (words, one.opts)
                 assert re.search(rf"^  {one.opts[0]}\b", whole, re.MULTILINE), (words, one.opts)
+
+
+def test_every_command_and_group_has_help_all(command: Runner) -> None:
+    groups = [(), *{words[:-1] for words in _commands(get_command(program)) if words[1:]}]
+    for words in (*_commands(get_command(program)), *groups):
+        assert command(*words, "--help-all").stdout.startswith("Usage: "), words
 
 
 def test_examples_have_options_of_their_command() -> None:

@@ -12,7 +12,7 @@ import typer
 
 import dpgrain as dg
 from dpgrain import statistics
-from dpgrain.cli.command import group
+from dpgrain.cli.command import group, help_of_all
 from dpgrain.cli.printing import console, errors
 from dpgrain.cli.spelling import spelled_inside
 from dpgrain.errors import DpgrainError, ParameterError, RefusedError
@@ -117,6 +117,7 @@ def _options(
     version: Annotated[
         bool, typer.Option("--version", help="Show the version.", callback=_version, is_eager=True)
     ] = False,
+    help_all: Annotated[bool, help_of_all(hidden=True)] = False,
 ) -> None:
     # --debug is read by `main` wherever it stands; declared here so that --help shows it.
-    del debug, version
+    del debug, version, help_all

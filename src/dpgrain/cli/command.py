@@ -290,15 +290,13 @@ def _show_all(context: typer.Context, asked: bool) -> None:
         raise typer.Exit
 
 
-_HELP_OF_ALL = inspect.Parameter(
-    "help_all",
-    inspect.Parameter.KEYWORD_ONLY,
-    default=False,
-    annotation=Annotated[
-        bool,
-        typer.Option(_HELP_ALL, help="Explain all options.", callback=_show_all, is_eager=True),
-    ],
-)
+def help_of_all(*, hidden: bool) -> typer.models.OptionInfo:
+    """Return the option that explains all options; hidden if ``--help`` already does."""
+    help_text = "Explain all options."
+    option: typer.models.OptionInfo = typer.Option(
+        _HELP_ALL, help=help_text, callback=_show_all, is_eager=True, hidden=hidden
+    )
+    return option
 
 
 def _flat(function: Callable[..., None]) -> Callable[..., None]:
@@ -317,13 +315,20 @@ def _flat(function: Callable[..., None]) -> Callable[..., None]:
         for each in parameters
         for one in getattr(each.annotation, "__metadata__", ())
     )
-    if any(panel.endswith(_SELDOM) for panel in panels):
-        parameters.append(_HELP_OF_ALL)
+    explained = help_of_all(hidden=not any(panel.endswith(_SELDOM) for panel in panels))
+    parameters.append(
+        inspect.Parameter(
+            "help_all",
+            inspect.Parameter.KEYWORD_ONLY,
+            default=False,
+            annotation=Annotated[bool, explained],
+        )
+    )
     # Options that must be given stand first.
     parameters.sort(key=lambda one: one.default is not inspect.Parameter.empty)
 
     def run(**values: Any) -> None:
-        values.pop(_HELP_OF_ALL.name, None)
+        del values["help_all"]
         made = {
             name: kind(**{part.name: values.pop(part.name) for part in fields(kind)})
             for name, kind in shared.items()
@@ -444,6 +449,10 @@ def group(summary: str, groups: Mapping[str, Mapping[str, str]], **options: Any)
     )
 
 
+def _only_help(help_all: Annotated[bool, help_of_all(hidden=True)] = False) -> None:
+    """Do nothing but show help when it is requested."""
+
+
 @dataclass(frozen=True)
 class Group:
     """Several commands that are one of the program.
@@ -459,5 +468,5 @@ class Group:
     def made(self) -> Any:
         """Return the group as the parser of options knows it."""
         made = group(self.summary, {"Commands": self.homes}, add_completion=False)
-        made.callback()(lambda: None)
+        made.callback()(_only_help)
         return get_command(made)

@@ -120,8 +120,7 @@ class Group:
         asked = np.array([self._smaller(float(epsilon)) for epsilon in epsilons])
         ones = deltas_of(self.curve, asked.ravel() / self.steps).reshape(asked.shape)
         delta = fails_closed(1.0)(self._delta)
-        rows = zip(asked.tolist(), ones.tolist(), strict=True)
-        return np.array([min(map(delta, *row)) for row in rows])
+        return np.array([min(map(delta, *row)) for row in np.stack([asked, ones], axis=1)])
 
     @staticmethod
     def _smaller(epsilon: float) -> list[float]:

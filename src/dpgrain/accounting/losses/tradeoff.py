@@ -113,8 +113,8 @@ def tradeoff(loss: Loss, alphas: FloatArray) -> FloatArray:
         return np.zeros_like(alphas)
     if loss == Loss(mu=loss.mu):
         # The exact curve is Φ(Φ⁻¹(1−α) − μ), rounded down.
-        exact = ndtr(-ndtri(alphas) - loss.mu) * (1 - _RELATIVE_ROUNDING)
-        return np.clip(exact, 0.0, 1.0)
+        exact: FloatArray = ndtr(-ndtri(alphas) - loss.mu) * (1 - _RELATIVE_ROUNDING)
+        return exact
     smallest = float(alphas[alphas > 0].min(initial=1.0))
     lines = Lines(loss, _grid(max(-math.log(smallest), _USUAL_EPSILON)))
     for _ in range(_REFINEMENTS):
