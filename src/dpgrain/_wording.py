@@ -16,9 +16,6 @@ if TYPE_CHECKING:
 else:
     np = later("numpy")
 
-#: Words in the guarantees of means whose sums are not made of whole numbers.
-FLOATING_SUMS = "sums are made in floating point, whose rounding is left out"
-
 # Joiners, which change how the letters beside them are written; they are not printable, but
 # harmless.
 _JOINERS = "\u200c\u200d"

@@ -9,7 +9,7 @@ from dpgrain import _validate
 from dpgrain.accounting import Event
 from dpgrain.errors import ParameterError
 from dpgrain.inputs.codes import name_of, token_of
-from dpgrain.publishing.facts import Fact
+from dpgrain.publishing.facts import Fact, facts_of
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.promise import Promise
 from dpgrain.publishing.scope import Origin, origin
@@ -70,7 +70,7 @@ def guarantee_of(
     Args:
         promise: what the fit promises.
         event: what the fit publishes.
-        public: what was taken as public.
+        public: the facts assumed to be public; a text is a stated fact.
         private: True if nobody can predict the noise.
         users: the users' labels that the caller passed; None for one user per row.
         elements: the elements' labels that the caller passed; None where there are none.
@@ -79,7 +79,7 @@ def guarantee_of(
     """
     rows = origin() if rows is None else rows
     partition = whose = ""
-    known = [*map(str, public), *rows.made]
+    known = [*public, *rows.made]
     if elements is not None:
         name = name_of(elements)
         partition = repr(name) if name else f"the elements passed (#{token_of(elements)})"
@@ -87,14 +87,14 @@ def guarantee_of(
         whose = name_of(users) or f"the ids passed (#{token_of(users)})"
     elif promise.level != "record":
         # A caller who forgets to pass users must read what the guarantee then means.
-        known.append("each row is all that one user has, as no users were passed")
+        known.append(Fact("a-row-per-user"))
     return Guarantee(
         promise.level,
         partition,
         promise.relation,
         promise.delta,
         event,
-        tuple(known),
+        facts_of(known),
         private,
         whose,
         rows.scope,

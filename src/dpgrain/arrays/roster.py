@@ -19,6 +19,7 @@ from dpgrain.errors import ParameterError
 from dpgrain.inputs.codes import codes, column
 from dpgrain.noise import Source
 from dpgrain.noise.sums import noised
+from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.promise import Promise
 
 #: The share of the budget (of μ²) that publishes the number of users where it is not stated.
@@ -44,8 +45,8 @@ class Roster:
 
     >>> from dpgrain import User
     >>> promise = Promise(User(), 1.0, 1e-6, "zero_out")
-    >>> Roster.of(1000, promise).facts
-    ('a roster of 1,000 users',)
+    >>> str(Roster.of(1000, promise).facts[0])
+    '1,000 enrolled users'
     >>> roster = Roster.of(None, promise)
     >>> round(roster.noise_sd, 1)
     24.4
@@ -82,14 +83,11 @@ class Roster:
         return 0.0 if self.event is None else self.event.noise_multiplier
 
     @property
-    def facts(self) -> tuple[str, ...]:
-        """The public facts of the roster, in words."""
+    def facts(self) -> tuple[Fact, ...]:
+        """The public facts about the number of users."""
         if self.stated is not None:
-            return (f"a roster of {self.stated:,} users",)
-        return (
-            f"{SHARE:.0%} of the budget for the number of users, which is released with noise of "
-            f"standard deviation {self.noise_sd:.3g}",
-        )
+            return (Fact("enrolled-users", (self.stated,)),)
+        return (Fact("counted-users", (SHARE, self.noise_sd)),)
 
     def users(self, found: int, source: Source) -> int:
         """Return the stated number of users, or the noisy number, at least 1.

@@ -15,6 +15,7 @@ from dpgrain.errors import ParameterError, only_interrupts
 from dpgrain.inputs.calls import silent
 from dpgrain.noise import Source, SystemSource
 from dpgrain.publishing import in_budget
+from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.repeated import best_run
 
@@ -48,7 +49,7 @@ class Best(Generic[Result]):
     def __str__(self) -> str:
         event = self.event
         delta = 0.0 if math.isfinite(event.epsilon(0.0)) else _PRINTED_DELTA
-        drawn = (f"{event.mean:g} runs on average, whose number and time are not published",)
+        drawn = (Fact("runs", (event.mean,)),)
         guarantee = Guarantee(event.level, "", "zero_out", delta, event, drawn, self.private)
         score = "" if self.score is None else f", score {self.score:.4g}"
         subject = "the best of several runs" if self.score is not None else "nothing was run"

@@ -35,6 +35,7 @@ from dpgrain.inputs.numbers import vector
 from dpgrain.noise import RandomState, Source
 from dpgrain.noise.laws import raised
 from dpgrain.publishing import Charge, Planned, Promise, Query, in_budget, publishes
+from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.units import Level, Relation, Unit, User
 
@@ -267,9 +268,8 @@ class SelectQuery(Query[Choice]):
             self.way.event,
             (
                 *(() if self.n_users is None else Roster(self.n_users).facts),
-                f"{len(self.candidates):,} candidates",
-                f"a loss of each record by itself, clipped to [{self.lower:g}, "
-                f"{self.lower + self.bound:g}]",
+                Fact("candidates", (len(self.candidates),)),
+                Fact("record-losses", (self.lower, self.lower + self.bound)),
                 *self.way.facts,
             ),
             private=True,
@@ -339,14 +339,14 @@ class _Once:
         count: the number of candidates.
         choice: the event of the choice, by Gumbel noise or permute-and-flip.
         score: the event of the published loss, or None if no loss is published.
-        facts: further public facts, in words.
+        facts: further public facts.
     """
 
     event: Event
     count: int
     choice: ExponentialMechanism | ApproximateDP
     score: Laplace | None
-    facts: tuple[str, ...] = ()
+    facts: tuple[Fact, ...] = ()
 
     def choose(self, losses: Losses, n: int | None, charge: Charge) -> _Chosen:
         """Choose a candidate: its index, and its noisy mean in bounds where that is published."""
@@ -383,17 +383,12 @@ class _Repeated:
     counted: bool = False
 
     @property
-    def facts(self) -> tuple[str, ...]:
-        """The public facts of the choice, in words."""
-        drawn = (
-            f"{self.event.mean:g} evaluations on average, whose number and time are not published"
-        )
+    def facts(self) -> tuple[Fact, ...]:
+        """The public facts of the choice."""
+        drawn = Fact("evaluations", (self.event.mean,))
         if self.evaluation is None:
             return (drawn,)
-        return (
-            drawn,
-            f"evaluations that are {rounded_up(self.epsilon)}-DP, as stated by the caller",
-        )
+        return drawn, Fact("own-evaluations", (self.epsilon,))
 
     def choose(self, losses: Losses, n: int | None, charge: Charge) -> _Chosen:
         """Choose a candidate: its index, and its noisy mean in bounds."""

@@ -245,7 +245,7 @@ def show(
     _tell_lines([entry for entry in lines if entry.guarantees], top)
     if seeded := entries.seeds_in_words(lines):
         say(seeded, style="yellow")
-    say(f"Last line: {lines[-1].receipt}")
+    say(f"Last line: {lines[-1].receipt}.")
     say(_ASSUMED)
 
 
@@ -261,7 +261,7 @@ def verify(
     """Check that no line was changed or is missing, and that the accounts follow from the lines."""
     opened = ledgers.Ledger(place, expected=expected)
     receipt, seeded = opened.verify(), entries.seeds_in_words(opened.entries)
-    said = f"Every line follows from the one before. {receipt} {seeded}".rstrip()
+    said = f"Every line follows from the one before. Last line: {receipt}. {seeded}".rstrip()
     if as_json:
         told = {"verified": True, "receipt": asdict(receipt), "seeded_lines": _seeded(opened)}
         tell_json({**told, "sentence": said})

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from dpgrain._types import FloatArray, IntArray
-from dpgrain._wording import counted
 from dpgrain.accounting import Event, Laplace
 from dpgrain.arrays.blocks import unit_of
 from dpgrain.choices.scores import STEPS
@@ -150,12 +149,9 @@ class AccuracyQuery(ScoreQuery[Accuracy]):
         return right + base
 
     @property
-    def public(self) -> tuple[Fact | str, ...]:
+    def public(self) -> tuple[Fact, ...]:
         """The number of labels, and the classifier."""
-        return (
-            counted(len(self.labels.classes), "label"),
-            "a classifier, which labels each row by itself",
-        )
+        return Fact("labels", (len(self.labels.classes),)), Fact("classifier")
 
     def run(self, charge: Charge) -> Accuracy:
         """Read the labels, add up each unit's shares, and publish them with noise."""

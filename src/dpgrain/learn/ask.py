@@ -223,24 +223,17 @@ class Ask:
         """Other numbers that were stated."""
         facts = []
         if self.feature_bound is not None:
-            facts.append(Fact("rows of norm at most {:g}, shortened to it", (self.feature_bound,)))
+            facts.append(Fact("feature-bound", (self.feature_bound,)))
         if self.elements_per_user not in ("auto", 1.0):
-            facts.append(Fact("a division by {:g} elements per user", (self.elements_per_user,)))
+            facts.append(Fact("division", (self.elements_per_user,)))
         if self.l2:
-            facts.append(Fact("a ridge of {:g}", (self.l2,)))
+            facts.append(Fact("ridge", (self.l2,)))
         if self.warms_up:
-            facts.append(
-                Fact(
-                    "the first fifth of the rounds looks for the solution; then the clipping bound is "
-                    "chosen inside the budget"
-                )
-            )
+            facts.append(Fact("warm-up"))
         if self.intervals:
-            facts.append(Fact("{:.0%} of the budget kept for intervals", (self.intervals,)))
+            facts.append(Fact("intervals", (self.intervals,)))
             if self.exact:
-                facts.append(
-                    Fact("second moments are added in floating point, whose rounding is left out")
-                )
+                facts.append(Fact("floating-moments"))
         return tuple(facts)
 
 

@@ -197,9 +197,9 @@ class AucQuery(ScoreQuery[Auc]):
         return self.laplace()
 
     @property
-    def public(self) -> tuple[Fact | str, ...]:
+    def public(self) -> tuple[Fact, ...]:
         """The label, and the model."""
-        return ("which label is positive", "a model, which gives each row a probability by itself")
+        return Fact("positive-label"), Fact("probabilities")
 
     def run(self, charge: Charge) -> Auc:
         """Read labels and probabilities, add up each unit's shares, and publish them with noise."""

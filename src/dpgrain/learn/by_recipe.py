@@ -33,14 +33,14 @@ class Plan:
         ask: what is asked for.
         program: the recipe's, for the task.
         n_users: the size of the roster.
-        public: what is public of the targets, in words.
+        public: the public facts about the targets.
         care: what will probably not come as it is asked for, in sentences.
     """
 
     ask: Ask
     program: Program
     n_users: int
-    public: tuple[str, ...] = ()
+    public: tuple[Fact, ...] = ()
     care: tuple[str, ...] = ()
 
     @property
@@ -49,8 +49,8 @@ class Plan:
         return self.program.event
 
     @property
-    def facts(self) -> tuple[Fact | str, ...]:
-        """Public facts, in words."""
+    def facts(self) -> tuple[Fact, ...]:
+        """Public facts."""
         roster = Roster(self.n_users).facts
         return (*roster, *self.public, *self.program.facts, *self.ask.facts)
 

@@ -57,7 +57,7 @@ class Plan:
         evidence: the second moments for confidence intervals.
         roster: the number of users, and its release where it is not stated.
         names: the selection of labels, where they are not stated.
-        public: what is public of the targets, in words.
+        public: the public facts about the targets.
         care: what will probably not come as it is asked for, in sentences.
     """
 
@@ -67,7 +67,7 @@ class Plan:
     evidence: Gaussian | None
     roster: Roster
     names: Selection | None = None
-    public: tuple[str, ...] = ()
+    public: tuple[Fact, ...] = ()
     care: tuple[str, ...] = ()
 
     @property
@@ -79,13 +79,13 @@ class Plan:
 
     @property
     def facts_of_rounds(self) -> tuple[Fact, ...]:
-        """Public facts of the rounds, in words."""
+        """Public facts of the rounds."""
         clip = None if self.ask.clipping == "auto" else float(self.ask.clipping)
         return (*facts_of(self.mean, clip), *self.ask.facts)
 
     @property
-    def facts(self) -> tuple[Fact | str, ...]:
-        """Public facts, in words."""
+    def facts(self) -> tuple[Fact, ...]:
+        """Public facts."""
         names = () if self.names is None else (fact(self.names),)
         return (*self.roster.facts, *self.public, *names, *self.facts_of_rounds)
 

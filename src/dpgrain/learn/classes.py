@@ -24,6 +24,7 @@ from dpgrain.inputs.numbers import numbers
 from dpgrain.noise import Source
 from dpgrain.noise.laws import MAX_SCALE, raised
 from dpgrain.noise.sums import with_gaussian
+from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.promise import Promise
 from dpgrain.statistics.plan import select_by_threshold
 from dpgrain.units import Level, User
@@ -44,13 +45,13 @@ class Targets:
 
     Args:
         values: (m,) numbers, or codes of labels; NaN for a row that is left out.
-        public: the public facts about them, in words.
+        public: the public facts about them.
         labels: the keys that the codes stand for, where labels have to be selected; None otherwise.
         classes: the labels that the codes stand for, where they are public.
     """
 
     values: FloatArray
-    public: tuple[str, ...] = ()
+    public: tuple[Fact, ...] = ()
     labels: tuple[Key, ...] | None = None
     classes: NDArray[Any] | None = None
 
@@ -167,13 +168,9 @@ def selection(promise: Promise) -> Selection:
     return select_by_threshold(noise, LEAK * promise.delta, 1, contribution, relation, unit)
 
 
-def fact(event: Selection) -> str:
-    """Say in words what is public of a selection."""
-    return (
-        f"{SHARE:.0%} of the budget and {LEAK:.0%} of δ for the labels: each {event.level} counts for "
-        f"the label of one row, and labels with a count of about {math.ceil(event.threshold):,} are "
-        "selected"
-    )
+def fact(event: Selection) -> Fact:
+    """Return the public fact about a selection."""
+    return Fact("selected-labels", (SHARE, LEAK, event.level, math.ceil(event.threshold)))
 
 
 def selected(

@@ -41,6 +41,7 @@ from dpgrain.optimize import (
     Softmax,
     Squared,
 )
+from dpgrain.publishing.facts import Fact
 
 # Labels that a guarantee names, at most.
 _NAMED = 10
@@ -335,7 +336,7 @@ class LinearRegression(_Regressor):
         targets = super()._targets(y)
         if self.target_bound is None:
             return targets
-        return replace(targets, public=(f"targets clipped to ±{self.target_bound:g}",))
+        return replace(targets, public=(Fact("clipped-targets", (self.target_bound,)),))
 
     def _rule(self, classes: Classes) -> TargetRule:  # noqa: ARG002 - numbers have no labels
         return Numbers(bound=self.target_bound)

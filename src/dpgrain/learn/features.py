@@ -17,6 +17,7 @@ from dpgrain.errors import ParameterError
 from dpgrain.inputs.long_labels import label_of_stated
 from dpgrain.publishing import Charge
 from dpgrain.publishing.curator import Curator
+from dpgrain.publishing.facts import Fact
 from dpgrain.tables.engines.protocol import Form
 from dpgrain.tables.table import UserTable
 
@@ -59,11 +60,12 @@ class Number:
         there = np.isfinite(result)
         return [np.where(there, (np.clip(result, low, high) - low) / (high - low), 0.0)]
 
-    def __str__(self) -> str:
+    @property
+    def fact(self) -> Fact | None:
+        """The public fact about the column; None if it is used unchanged."""
         if self.bounds is None:
-            return f"the column {self.column!r} as it is"
-        low, high = self.bounds
-        return f"the range of {self.column!r}, {low:g} to {high:g}, scaled to [0, 1]"
+            return None
+        return Fact("scaled-feature", (self.column, *self.bounds))
 
 
 @dataclass(frozen=True)
@@ -96,8 +98,10 @@ class Category:
         codes = levels.get_indexer(pd.Index(column.to_pandas()))
         return [(codes == code).astype(np.float64) for code in range(len(self.levels))]
 
-    def __str__(self) -> str:
-        return f"the levels of {self.column!r}: {', '.join(self.levels)}"
+    @property
+    def fact(self) -> Fact:
+        """The public fact about the column."""
+        return Fact("levels", (self.column, ", ".join(self.levels)))
 
 
 @dataclass(frozen=True)
@@ -153,9 +157,9 @@ class Encoding:
         return [column.column for column in self.columns if isinstance(column, Number)]
 
     @property
-    def facts(self) -> tuple[str, ...]:
-        """The public facts of the encoding, in words."""
-        return tuple(str(column) for column in self.columns if not _as_it_is(column))
+    def facts(self) -> tuple[Fact, ...]:
+        """The public facts of the encoding."""
+        return tuple(column.fact for column in self.columns if column.fact is not None)
 
     def to_dict(self) -> list[dict[str, Any]]:
         """Return the encoding as plain JSON values."""

@@ -200,8 +200,8 @@ class Planned(Protocol):
         """All of it, for the accountant."""
 
     @property
-    def facts(self) -> tuple[Fact | str, ...]:
-        """Public facts, in words."""
+    def facts(self) -> tuple[Fact, ...]:
+        """Public facts."""
 
     @property
     def care(self) -> tuple[str, ...]:

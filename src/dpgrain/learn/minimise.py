@@ -285,16 +285,14 @@ class MinimumQuery(Query[Minimum]):
     @property
     def plan(self) -> Planned:
         """The noise of all rounds, and of the number of users where it is not stated."""
-        facts: tuple[Fact | str, ...]
+        facts: tuple[Fact, ...]
         roster = self.roster
         if isinstance(self.solver, Recipe):
             event, facts = self.program.event, self.program.facts
         else:
             event, facts = self.mean.event.beside(roster.event), facts_of(self.mean, self.clip)
             if self.exact:
-                facts += (
-                    "each record's gradient is computed apart from other records, to the last bit",
-                )
+                facts += (Fact("separate-gradients"),)
         guarantee = guarantee_of(
             self.promise,
             event,

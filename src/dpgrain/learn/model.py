@@ -41,6 +41,7 @@ from dpgrain.learn.tuning import tuned_query
 from dpgrain.noise import RandomState
 from dpgrain.optimize import MarginLoss, Solver
 from dpgrain.publishing import Promise, Query, publish
+from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.sent import Sent
 from dpgrain.units import OWN_UNIT, Relation, Trust, Unit, User
@@ -55,10 +56,7 @@ else:
 # Attributes that say what features the rows of this fit have.
 _OF_FEATURES = ("n_features_in_", "feature_names_in_")
 # Public fact of every fit of a clone. A model cannot see what is computed around its copies.
-_COPIED = (
-    "the parameters of this model, which scikit-learn copied: scores without noise, choices based on "
-    "them, other copies, and steps that learn from rows or repeat them are not covered"
-)
+_COPIED = Fact("copied-model")
 
 
 @dataclass(kw_only=True, repr=False, eq=False)

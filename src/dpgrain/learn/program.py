@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from dpgrain import _validate
-from dpgrain._wording import counted
 from dpgrain.accounting import Event, Parallel
 from dpgrain.errors import ParameterError
 from dpgrain.means import ClippedMean, Mean
@@ -16,6 +15,7 @@ from dpgrain.optimize import Ball, Solver
 from dpgrain.optimize.localisation import Localisation, Restarts
 from dpgrain.optimize.smoothing import RandomizedBall
 from dpgrain.publishing import Promise
+from dpgrain.publishing.facts import Fact
 from dpgrain.units import Relation, Trust, User
 
 #: Kinks are smoothed by looking around at random, or by the Moreau envelope of this curvature.
@@ -155,17 +155,15 @@ class Known:
             )
 
     @property
-    def facts(self) -> tuple[str, ...]:
-        """The public knowledge that steps are computed from, in words."""
-        curved = (
-            "" if math.isinf(self.smoothness) else f", curvatures of at most {self.smoothness:g}"
-        )
-        least = f", and of at least {self.strength:g}" if self.strength else ""
-        return (
-            f"a solution within {self.distance:g} of the start, gradients of norm at most "
-            f"{self.lipschitz:g}{curved}{least}, and {counted(self.records, 'record')} of a typical "
-            "user, which only accuracy rests on",
-        )
+    def facts(self) -> tuple[Fact, ...]:
+        """The public knowledge that steps are computed from."""
+        kind, curvatures = "known", ()
+        if not math.isinf(self.smoothness):
+            kind, curvatures = "known-smooth", (self.smoothness,)
+        if self.strength:
+            kind = "known-both" if curvatures else "known-strong"
+            curvatures += (self.strength,)
+        return (Fact(kind, (self.distance, self.lipschitz, *curvatures, self.records)),)
 
     def radius_for(self, n_users: int, rounds: int) -> float:
         """Return the radius for some users and rounds, at most G, which holds for all data."""
@@ -227,8 +225,8 @@ class Program:
     >>> program = ShuffleRestarts(count=2).plan(Task.of(2000, (0.0, 0.0), 2.0, 1e-6))
     >>> program.rounds == sum(stage.mean.rounds for stage in program.stages), program.trust
     (True, 'shuffle')
-    >>> [len(phase.users) for phase in program.localisation.phases()], program.facts[0]
-    ([1000, 1000], 'phases of 1,000, 1,000 users, told apart by their numbers')
+    >>> [len(phase.users) for phase in program.localisation.phases()], str(program.facts[0])
+    ([1000, 1000], 'phases of 1,000, 1,000 users, who are identified by their numbers')
     """
 
     stages: tuple[Stage, ...]
@@ -242,16 +240,16 @@ class Program:
         return events[0] if len(events) == 1 else Parallel(events)
 
     @property
-    def facts(self) -> tuple[str, ...]:
-        """All that the program takes as public, in words."""
+    def facts(self) -> tuple[Fact, ...]:
+        """All facts that the program assumes to be public."""
         phases = self.localisation.phases()
         facts = [fact for stage in self.stages for fact in stage.mean.facts]
         if len(phases) > 1:
             sizes = ", ".join(f"{len(phase.users):,}" for phase in phases)
-            facts.insert(0, f"phases of {sizes} users, told apart by their numbers")
+            facts.insert(0, Fact("phases", (sizes,)))
         if self.known is not None:
             facts += self.known.facts
-        facts.append("gradients are computed in floating point, whose rounding is left out")
+        facts.append(Fact("floating-gradients"))
         return tuple(dict.fromkeys(facts))
 
     @property

@@ -158,12 +158,9 @@ class R2Query(ScoreQuery[R2]):
         return errors + moments
 
     @property
-    def public(self) -> tuple[Fact | str, ...]:
+    def public(self) -> tuple[Fact, ...]:
         """The range, and the model."""
-        return (
-            f"targets count from {self.lower:g} to {self.upper:g}",
-            "a model, which predicts each row by itself",
-        )
+        return Fact("counted-targets", (self.lower, self.upper)), Fact("predictions")
 
     def run(self, charge: Charge) -> R2:
         """Read targets and predictions, add up each unit's moments, and publish them with noise."""

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from dpgrain._progress import Progress
 from dpgrain._types import FloatArray
-from dpgrain._wording import FLOATING_SUMS
 from dpgrain.arrays.blocks import Rows
 from dpgrain.arrays.roster import Roster, check_holds_all, places_of
 from dpgrain.errors import EndedWarning, ParameterError
@@ -267,22 +266,19 @@ def facts_of(mean: ClippedMean, clip: float | None) -> tuple[Fact, ...]:
         mean: the public numbers of the run.
         clip: the clipping bound that the caller states; None where it was chosen inside the budget.
     """
-    drawn = {
-        "pairs": "each block drawn with probability {:g}",
-        "users": "each user drawn with probability {:g}",
-    }[mean.sampling]
+    drawn = "block-rounds" if mean.sampling == "pairs" else "user-rounds"
     facts = [
-        Fact("{:,} rounds, " + drawn, (mean.rounds, mean.sampling_rate))
+        Fact(drawn, (mean.rounds, mean.sampling_rate))
         if mean.sampling_rate < 1
-        else Fact("{:,} rounds, with all blocks", (mean.rounds,)),
-        Fact("the features, their number and the scale they are given on"),
+        else Fact("all-rounds", (mean.rounds,)),
+        Fact("features"),
     ]
     if clip is not None:
-        facts.append(Fact("a clipping bound of {:g}", (clip,)))
+        facts.append(Fact("gradient-bound", (clip,)))
     if mean.max_elements is not None:
-        facts.append(Fact("at most {} elements of a user, which are kept", (mean.max_elements,)))
+        facts.append(Fact("elements-kept", (mean.max_elements,)))
     if not mean.exact:
-        facts.append(Fact(FLOATING_SUMS))
+        facts.append(Fact("floating-sums"))
     return tuple(facts)
 
 

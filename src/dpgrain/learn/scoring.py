@@ -110,7 +110,7 @@ class ScoreQuery(Query[Scored], Generic[Scored]):
 
     @property
     @abstractmethod
-    def public(self) -> tuple[Fact | str, ...]:
+    def public(self) -> tuple[Fact, ...]:
         """The facts that the score takes as public."""
 
     @property

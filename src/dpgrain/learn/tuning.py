@@ -423,14 +423,10 @@ def _facts_of_fits(candidates: Sequence[Ask]) -> tuple[Fact, ...]:
     facts = [planned(fit).facts_of_rounds for fit in candidates]
     shared = [fact for fact in facts[0] if all(fact in others for others in facts)]
     own = dict.fromkeys(fact for each in facts for fact in each if fact not in shared)
-    return (*shared, *(replace(fact, kind=f"in some settings {fact.kind}") for fact in own))
+    return (*shared, *(Fact("setting", (fact.kind, *fact.numbers)) for fact in own))
 
 
-def _facts(settings: Sequence[Setting], event: SelectBest, bound: float) -> tuple[str, ...]:
-    """List what tuning takes as public, in words."""
+def _facts(settings: Sequence[Setting], event: SelectBest, bound: float) -> tuple[Fact, ...]:
+    """List the facts that tuning assumes to be public."""
     names = ", ".join(dict.fromkeys(itertools.chain(*settings)))
-    return (
-        f"{len(settings)} settings of {names}, and {event.mean:g} runs on average, whose number and "
-        "time are not published",
-        f"losses of records clipped to [0, {bound:g}] in the scores",
-    )
+    return Fact("settings", (len(settings), names, event.mean)), Fact("scored-losses", (bound,))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from dpgrain import _validate
+from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee, check_guarantee
 
 
@@ -32,5 +33,5 @@ def cross_validated(guarantee: Guarantee, folds: int) -> Guarantee:
     event = guarantee.event
     for _ in range(folds - 2):
         event = event + guarantee.event
-    fact = f"{folds} folds of users, each left out of one fit"
+    fact = Fact("folds", (folds,))
     return replace(guarantee, event=event, public=(*guarantee.public, fact))

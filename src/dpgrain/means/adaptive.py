@@ -16,6 +16,7 @@ from dpgrain._types import FloatArray
 from dpgrain.accounting import Event
 from dpgrain.means.protocol import Contributions, Drawn, Mean, Rounds
 from dpgrain.noise import Source
+from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import warn_of_care
 from dpgrain.units import Level, Trust
 
@@ -130,13 +131,9 @@ class AdaptiveClip:
         return self.mean.compares
 
     @property
-    def facts(self) -> tuple[str, ...]:
-        """The public facts behind the mean, in words."""
-        return (
-            *self.mean.facts,
-            f"vectors in units of a clipping bound, {self.first:g} in the first round, which then "
-            f"follows the norms that {COUNTS} of their coordinates count",
-        )
+    def facts(self) -> tuple[Fact, ...]:
+        """The public facts behind the mean."""
+        return *self.mean.facts, Fact("followed-norms", (self.first, COUNTS))
 
     def start(self, source: Source, owners: NDArray[Any] | None = None) -> AdaptiveRounds:
         """Begin a run.

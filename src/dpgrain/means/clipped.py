@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from dpgrain import _validate
 from dpgrain._later import later
 from dpgrain._types import FloatArray
-from dpgrain._wording import FLOATING_SUMS
 from dpgrain.accounting import BandedGaussian, Event, SampledGaussian, calibrate
 from dpgrain.errors import ParameterError
 from dpgrain.means.grid import exactly_noised
@@ -22,6 +21,7 @@ from dpgrain.means.rules import Weighted
 from dpgrain.means.total_error import Number
 from dpgrain.noise import Source
 from dpgrain.noise.sums import noised
+from dpgrain.publishing.facts import Fact
 from dpgrain.units import Element, Level, Relation, Unit, User
 
 if TYPE_CHECKING:
@@ -204,22 +204,17 @@ class ClippedMean(Central):
         return self.clip
 
     @property
-    def facts(self) -> tuple[str, ...]:
-        """The public facts behind the mean, in words."""
+    def facts(self) -> tuple[Fact, ...]:
+        """The public facts behind the mean."""
         drawn = (
-            "with all users"
+            Fact("full-rounds", (self.rounds,))
             if self.sampling_rate == 1
-            else f"of samples, each with probability {self.sampling_rate:g}"
+            else Fact("sampled-rounds", (self.rounds, self.sampling_rate))
         )
-        facts: tuple[str, ...] = (
-            f"{self.rounds:,} rounds {drawn}",
-            f"a clipping bound of {self.clip:g}",
-        )
+        facts = (drawn, Fact("gradient-bound", (self.clip,)))
         if self.bands > 1:
-            facts += (
-                f"{self.bands} random parts of the users in turn, with noise of as many bands",
-            )
-        return facts if self.exact else (*facts, FLOATING_SUMS)
+            facts += (Fact("turns", (self.bands,)),)
+        return facts if self.exact else (*facts, Fact("floating-sums"))
 
     def start(self, source: Source, owners: NDArray[Any] | None = None) -> ClippedRounds:
         """Begin a run.

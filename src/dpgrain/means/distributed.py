@@ -28,7 +28,7 @@ from dpgrain.means.protocol import Rule, Vectors
 from dpgrain.means.records import Records, by_user, user_means
 from dpgrain.publishing.charge import Charge
 from dpgrain.publishing.scope import Origin
-from dpgrain.tables.engines.people import made_in_words
+from dpgrain.tables.engines.people import facts_of_rows
 from dpgrain.tables.engines.protocol import Form, Keeper, Kept
 from dpgrain.tables.table import UserTable, read
 
@@ -93,7 +93,7 @@ class RecordsThere(Records):
     @property
     def origin(self) -> Origin:
         """The public facts of the rows."""
-        made = tuple(made_in_words(self.table))
+        made = tuple(facts_of_rows(self.table))
         return Origin(self.table.scope, provenance=self.table.provenance, made=made)
 
     @contextmanager

@@ -15,6 +15,7 @@ from dpgrain.means.protocol import Vectors
 from dpgrain.means.recentred import Recentred, RecentredRounds
 from dpgrain.means.total_error import Number
 from dpgrain.noise import Source
+from dpgrain.publishing.facts import Fact
 
 # Largest ratio of the noise of a look around to its radius with which recentring goes on.
 _NOISE_PER_RADIUS = 0.25
@@ -135,12 +136,7 @@ def _blurred(problem: Problem) -> float:
 
 def _around(problem: Problem, mean: Recentred) -> Candidate:
     """Offer looks as they are until the number of users is released."""
-    facts = (
-        f"{mean.rounds} looks, each around what the one before has published, as far as a radius "
-        f"that is chosen inside the budget, and leaves about {mean.beyond:.0%} of the users outside "
-        "in the end, unless a check inside the budget shows that they move the mean: then all vectors "
-        "are clipped to the bound",
-    )
+    facts = (Fact("iterations", (mean.rounds, mean.beyond)),)
     return Candidate(
         "recentred",
         mean,

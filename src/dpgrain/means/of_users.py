@@ -29,6 +29,7 @@ from dpgrain.means.total_error import CONFIDENCE, Number
 from dpgrain.noise import RandomState
 from dpgrain.publishing import Charge, Planned, Promise, Query, publishes
 from dpgrain.publishing.expected import Expected
+from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.units import Relation, User
 
@@ -273,8 +274,8 @@ class MeanQuery(Query[MeanOfUsers]):
             (
                 *(() if n is None else Roster.of(n, self.promise).facts),
                 *(roster.facts if way.counts else ()),
-                f"vectors of {counted(self.records.dimension, 'number')}",
-                f"a bound of {self.bound:g}, which longer records are shortened to",
+                Fact("dimension", (self.records.dimension,)),
+                Fact("record-bound", (self.bound,)),
                 *way.facts,
             ),
             private=True,

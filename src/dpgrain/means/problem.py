@@ -17,6 +17,7 @@ from dpgrain.means.protocol import Mean, Vectors
 from dpgrain.means.radius import Radius
 from dpgrain.means.total_error import Number
 from dpgrain.noise import Source
+from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.promise import Promise
 
 #: The smallest radius that is looked for where none is stated, as a share of the bound.
@@ -91,14 +92,12 @@ class Problem:
         )
         return finder, {**self.calibration, "beside": finder.event}
 
-    def near(self, finder: Radius | None) -> str:
-        """The source of the concentration radius, in words."""
+    def near(self, finder: Radius | None) -> Fact:
+        """The source of the concentration radius."""
         if finder is None:
-            return f"a concentration radius of {self.radius:g}, which only accuracy rests on"
-        return (
-            f"a concentration radius found with {_FINDING:.0%} of ε, from {finder.smallest:.3g} to "
-            f"{finder.largest:g}"
-        )
+            assert self.radius is not None  # noqa: S101 - without one, a finder chooses it
+            return Fact("stated-concentration", (self.radius,))
+        return Fact("chosen-concentration", (_FINDING, finder.smallest, finder.largest))
 
 
 @dataclass(frozen=True)
@@ -133,7 +132,7 @@ class Candidate:
         method: the name of the method that has made it.
         mean: the private mean, which asks all users in each round.
         expected: the rms error to expect, if users lie within the radius that is stated.
-        facts: what it takes as public, in words.
+        facts: the facts that it assumes to be public.
         finder: what finds a radius first.
         within: from the radius that was found to the mean; needed with a finder.
         counts: whether the number of users with records is released first.
@@ -158,7 +157,7 @@ class Candidate:
     method: str
     mean: Mean
     expected: float
-    facts: tuple[str, ...] = ()
+    facts: tuple[Fact, ...] = ()
     finder: Radius | None = None
     within: Callable[[float], Mean] | None = None
     counts: bool = False

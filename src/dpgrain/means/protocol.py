@@ -20,6 +20,7 @@ from dpgrain._types import FloatArray, IntArray
 from dpgrain.accounting import Event
 from dpgrain.errors import ParameterError
 from dpgrain.noise import Source
+from dpgrain.publishing.facts import Fact
 from dpgrain.units import Level, Trust
 
 if TYPE_CHECKING:
@@ -221,8 +222,8 @@ class Mean(Protocol):
         """True where users are compared, so that the roster must hold all who are there."""
 
     @property
-    def facts(self) -> tuple[str, ...]:
-        """The public facts behind the mean, in words."""
+    def facts(self) -> tuple[Fact, ...]:
+        """The public facts behind the mean."""
 
     def start(self, source: Source, owners: NDArray[Any] | None = None) -> Rounds:
         """Begin a run.

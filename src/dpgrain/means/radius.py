@@ -18,6 +18,7 @@ from dpgrain.means.protocol import Contributions, Vectors
 from dpgrain.noise import Source
 from dpgrain.noise.laws import raised
 from dpgrain.noise.sums import with_laplace
+from dpgrain.publishing.facts import Fact
 from dpgrain.units import Level, Relation
 
 # Power of 2 of the smallest radius, in steps of the grid.
@@ -148,12 +149,12 @@ class Radius:
         return "user"
 
     @property
-    def facts(self) -> tuple[str, ...]:
-        """The public facts of the choice, in words."""
+    def facts(self) -> tuple[Fact, ...]:
+        """The public facts of the choice."""
         return (
-            f"{len(self.radii)} radii from {self.smallest:g} to {self.radii[-1]:.3g}",
-            f"{self.top:,} of {self.n_users:,} users that have to agree",
-            f"distances on a grid of {self.smallest / 2**_STEP_BITS:.3g}",
+            Fact("radii", (len(self.radii), self.smallest, float(self.radii[-1]))),
+            Fact("agreeing-users", (self.top, self.n_users)),
+            Fact("distance-grid", (self.smallest / 2**_STEP_BITS,)),
         )
 
     def find(self, vectors: Contributions | NDArray[np.float64], source: Source) -> float | None:

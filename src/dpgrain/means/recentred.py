@@ -30,6 +30,7 @@ from dpgrain.means.rules import LeftOut, by_radius
 from dpgrain.means.total_error import Number
 from dpgrain.noise import Source
 from dpgrain.noise.gumbel import gumbel_order
+from dpgrain.publishing.facts import Fact
 from dpgrain.units import Level, Relation
 
 # Radii to an octave, and octaves below the largest, from which one is chosen.
@@ -251,14 +252,11 @@ class Recentred(Central):
         return self.radius_of(0)
 
     @property
-    def facts(self) -> tuple[str, ...]:
-        """The public facts behind the mean, in words."""
-        how = "at most" if self.choice_scale else "of"
+    def facts(self) -> tuple[Fact, ...]:
+        """The public facts behind the mean."""
+        kind = "radius-at-most" if self.choice_scale else "radius-around"
         last = self.radius_of(self.rounds - 1)
-        return (
-            f"{self.rounds:,} rounds with all users",
-            f"a clipping radius {how} {last:g} around what the round before has published",
-        )
+        return Fact("full-rounds", (self.rounds,)), Fact(kind, (last,))
 
     def multiplier(self, done: int) -> float:
         """Return the noise multiplier of the round after ``done`` rounds."""

@@ -16,6 +16,7 @@ from dpgrain.means.protocol import Contributions, CountedRounds
 from dpgrain.means.roster import Roster
 from dpgrain.noise import Source
 from dpgrain.publishing import Promise
+from dpgrain.publishing.facts import Fact
 from dpgrain.shuffle import PoissonSum, VectorSum
 from dpgrain.units import Level, Relation, Trust, User
 
@@ -186,17 +187,13 @@ class Shuffled:
         return False
 
     @property
-    def facts(self) -> tuple[str, ...]:
-        """The public facts behind the mean, in words."""
+    def facts(self) -> tuple[Fact, ...]:
+        """The public facts behind the mean."""
         if self.interaction == "full":
-            return (f"{self.rounds:,} rounds with all users", *map(str, self.protocol.facts))
+            return Fact("full-rounds", (self.rounds,)), *self.protocol.facts
         left = self.n_users - self.batch * self.rounds
-        facts = (
-            f"{self.rounds:,} rounds with {self.batch:,} users each, told apart by their numbers and "
-            "asked once",
-            *map(str, self.protocol.facts),
-        )
-        return (*facts, f"the last {left:,} of the roster are never asked") if left else facts
+        facts = (Fact("fresh-rounds", (self.rounds, self.batch)), *self.protocol.facts)
+        return (*facts, Fact("unused-users", (left,))) if left else facts
 
     def start(self, source: Source, owners: NDArray[Any] | None = None) -> ShuffledRounds:
         """Begin a run.

@@ -24,6 +24,7 @@ from dpgrain.errors import ParameterError, raise_alone
 from dpgrain.inputs.numbers import cells, numbers, unread
 from dpgrain.noise import RandomState
 from dpgrain.publishing import Charge, Planned, Promise, Query, publishes
+from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.units import Element, Law, Relation
 
@@ -226,8 +227,8 @@ class ReleaseQuery(Query[MeanRelease]):
                 self.promise.delta,
                 self.event,
                 (
-                    f"a roster of {self.shape[0]:,} users",
-                    f"the element sensitivity {self.sensitivity:g}, as stated by the caller",
+                    Fact("enrolled-users", (self.shape[0],)),
+                    Fact("sensitivity", (self.sensitivity,)),
                 ),
                 provenance="as given",
             )

@@ -25,6 +25,7 @@ from dpgrain.noise import Source
 from dpgrain.noise.laws import raised
 from dpgrain.noise.sources import given
 from dpgrain.noise.sums import with_gaussian
+from dpgrain.publishing.facts import Fact
 from dpgrain.units import Level, Relation, Trust
 
 FORMAT, VERSION = "dpgrain pan-private stream", 1
@@ -161,14 +162,14 @@ class PanPrivate:
         return False
 
     @property
-    def facts(self) -> tuple[str, ...]:
-        """The public facts behind the mean, in words."""
+    def facts(self) -> tuple[Fact, ...]:
+        """The public facts behind the mean."""
         smallest, largest = self.n_users // self.rounds, -(-self.n_users // self.rounds)
         sizes = f"{smallest:,}" + (f" or {largest:,}" if largest > smallest else "")
         return (
-            "its internal state seen at most once, at any time between two users",
-            f"{self.rounds:,} rounds with {sizes} users each, in the order of the roster",
-            f"a clipping radius of {self.clip:g}",
+            Fact("state-seen"),
+            Fact("ordered-rounds", (self.rounds, sizes)),
+            Fact("clipping-radius", (self.clip,)),
         )
 
     @property

@@ -24,6 +24,7 @@ from dpgrain.means.protocol import Central, Contributions, CountedRounds
 from dpgrain.noise import Source
 from dpgrain.noise.laws import raised
 from dpgrain.noise.sums import with_gaussian, with_laplace
+from dpgrain.publishing.facts import Fact
 from dpgrain.units import Level, Relation, User
 
 # The radius is 2 to this power steps of the grid; users are close if they are within 2^17 steps.
@@ -202,13 +203,13 @@ class SoftCore(Central):
         return True
 
     @property
-    def facts(self) -> tuple[str, ...]:
-        """The public facts of the run, in words."""
+    def facts(self) -> tuple[Fact, ...]:
+        """The public facts of the run."""
         return (
-            f"at most {self.rounds:,} rounds with all of {self.n_users:,} users",
-            f"a concentration radius of {self.radius:g}",
-            f"distances on a grid of {self.radius / 2**_STEP_BITS:.3g}",
-            f"a run that ends where about {int(self.event.threshold):,} users are not close to as many",
+            Fact("rounds-at-most", (self.rounds, self.n_users)),
+            Fact("concentration", (self.radius,)),
+            Fact("distance-grid", (self.radius / 2**_STEP_BITS,)),
+            Fact("close-users", (int(self.event.threshold),)),
         )
 
     def start(self, source: Source, owners: NDArray[Any] | None = None) -> SoftCoreRounds:  # noqa: ARG002
@@ -425,7 +426,7 @@ def _for_users(problem: Problem) -> Candidate:
     mean = SoftCore.calibrate(**calibration, rounds=1, radius=problem.radius or problem.bound)
     facts = (
         problem.near(finder),
-        f"no mean unless about {int(mean.event.threshold):,} users are close to as many",
+        Fact("no-mean", (int(mean.event.threshold),)),
     )
     return Candidate(
         "softcore",

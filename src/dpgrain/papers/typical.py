@@ -17,6 +17,7 @@ from dpgrain.arrays.roster import Roster
 from dpgrain.errors import ParameterError
 from dpgrain.noise import RandomState
 from dpgrain.publishing import Charge, Planned, Promise, Query, publishes
+from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.units import Relation, User
 
@@ -119,7 +120,7 @@ class TypicalQuery(Query[TypicalRecords]):
         guarantee = guarantee_of(
             self.promise,
             self.event,
-            (*enrolled, f"a number of records of at most {self.largest:,}"),
+            (*enrolled, Fact("most-records", (self.largest,))),
             private=True,
             users=self.whose.users,
             elements=None,

@@ -23,32 +23,40 @@ from dpgrain.accounting.losses.rounding import sum_up
 from dpgrain.errors import CareWarning, DataError, DeltaWarning, EpsilonWarning, ParameterError
 from dpgrain.partitions import Partition
 from dpgrain.provenance import Stated, together
+from dpgrain.publishing.facts import Fact, facts_of
 from dpgrain.publishing.receipt import Receipt
 from dpgrain.regions import EVERYTHING, Region
 from dpgrain.units import OWN_UNIT, Level, Relation, Unit
 
 if TYPE_CHECKING:
+    from dpgrain.publishing import old_facts
     from dpgrain.publishing import risk as risks
     from dpgrain.publishing.risk import Risk
 else:
+    old_facts = later("dpgrain.publishing.old_facts")
     risks = later("dpgrain.publishing.risk")
 
 # An ε above this promises little.
 _LARGE_EPSILON = 10.0
 
-_PROTECTED = {
-    "record": "the data of any one record",
-    "element": "all records of any one user in one cell of the partition by {elements}",
-    "user": "all records of any one user",
-}
-_CHANGED = {
-    "zero_out": "{what} were removed",
-    "replace": "{what} were exchanged for others",
+_CHANGED: dict[tuple[Level, Relation], str] = {
+    ("record", "zero_out"): "adding or removing one record",
+    ("record", "replace"): "replacing one record with another",
+    ("element", "zero_out"): "adding or removing all of one user's records in one cell of the "
+    "partition by {elements} (the user remains enrolled)",
+    ("element", "replace"): "replacing all of one user's records in one cell of the partition by "
+    "{elements} with other records in the same cell",
+    (
+        "user",
+        "zero_out",
+    ): "adding or removing all of one user's records (the user remains enrolled)",
+    ("user", "replace"): "replacing all of one user's records with other records",
 }
 _AS_GIVEN = (
-    " Rows are as the caller made them; it is assumed that nobody's decide over those of others."
+    " The rows come from a query, frame or array that dpgrain did not build: the guarantee assumes "
+    "that no user's data determined the rows of other users, or whether the rows could be read."
 )
-_SEEDED = "NOT PRIVATE (made with a seeded random source); from a secret source it would be:"
+_SEEDED = "NOT PRIVATE: the random seed is known. With secret randomness the guarantee would be:"
 
 
 @dataclass(frozen=True)
@@ -61,7 +69,7 @@ class Guarantee(ShownGuarantee):
         relation: the neighbouring relation.
         delta: the δ at which :meth:`epsilon` answers by default.
         event: what happened, from which the curve is computed.
-        public: what was taken as public and fixed beforehand, in words.
+        public: the facts that are assumed to be public and fixed in advance.
         private: False where a seeded source was used, whose noise can be predicted.
         user: the column that names the user of a record; empty if none does.
         scope: the public region of the records that were read; nothing else has any influence.
@@ -89,7 +97,7 @@ class Guarantee(ShownGuarantee):
     relation: Relation
     delta: float
     event: Event
-    public: tuple[str, ...] = ()
+    public: tuple[Fact, ...] = ()
     private: bool = True
     user: str = ""
     scope: Region = EVERYTHING
@@ -200,7 +208,7 @@ class Guarantee(ShownGuarantee):
             self.relation,
             min(delta, math.nextafter(1, 0)),
             _together(parts),
-            tuple(dict.fromkeys(self.public + other.public)),
+            facts_of(self.public + other.public),
             self.private and other.private,
             self.user,
             self.scope.around(other.scope),
@@ -262,8 +270,8 @@ class Guarantee(ShownGuarantee):
 
         >>> from dpgrain.accounting import ApproximateDP
         >>> print(Guarantee("record", "", "zero_out", 0.0, ApproximateDP(0.5), private=False).brief)
-        NOT PRIVATE (made with a seeded random source); from a secret source it would be: Record-level \
-differential privacy, ε = 1, δ = 0 (zero_out). Printed, its guarantee says what that means.
+        NOT PRIVATE: the random seed is known. With secret randomness the guarantee would be: \
+Record-level differential privacy, ε = 1, δ = 0 (zero_out). Printed, its guarantee says what that means.
         """
         facts = (
             f"by {self.elements}" if self.elements else "",
@@ -271,7 +279,7 @@ differential privacy, ε = 1, δ = 0 (zero_out). Printed, its guarantee says wha
             self.relation,
             "rows as given" if self.provenance == "as given" else "",
             "" if self.scope.everything else f"only {self.scope}",
-            *(str(receipt).rstrip(".") for receipt in self.receipts),
+            *map(str, self.receipts),
         )
         return (
             f"{'' if self.private else f'{_SEEDED} '}{self.level.capitalize()}-level differential "
@@ -281,29 +289,26 @@ differential privacy, ε = 1, δ = 0 (zero_out). Printed, its guarantee says wha
         )
 
     def __str__(self) -> str:
-        what = _PROTECTED[self.level].format(elements=self.elements or "elements")
-        changed = _CHANGED[self.relation].format(what=what)
-        if self.relation == "replace" and self.level == "element":
-            changed += " of the same cell"
-        elif self.relation == "zero_out" and self.level != "record":
-            changed += " (the user stays enrolled)"
-        epsilon = self.epsilon()
+        # The elements may contain braces.
+        changed = _CHANGED[self.level, self.relation]
+        changed = changed.replace("{elements}", self.elements or "elements")
+        epsilon, delta = self.epsilon(), powers(self.delta)
         factor = f" = {rounded_up(math.exp(epsilon), 3)}" if epsilon < 13 else ""
-        # δ is no probability with which the factor fails: Gaussian noise passes it more often.
-        more = ", plus a probability of δ" if self.delta else ""
-        rest = f" Public, fixed beforehand: {'; '.join(self.public)}." if self.public else ""
-        who = f" Users are told apart by {self.user!r}." if self.user else ""
-        read = (
-            "" if self.scope.everything else f" Only records of this region are read: {self.scope}."
-        )
+        # δ is an additive slack: Gaussian noise exceeds the factor with a larger probability.
+        most = f" by at most a factor of e^ε{factor}{f', plus δ = {delta}' if self.delta else ''}"
+        if math.isinf(epsilon):
+            most = " without a limit at this δ"
+        facts = "; ".join(map(str, self.public))
+        public = f" Assumed public and fixed in advance: {facts}." if facts else ""
+        who = f" Users are identified by {self.user!r}." if self.user else ""
+        read = "" if self.scope.everything else f" Only these records are read: {self.scope}."
         given = _AS_GIVEN if self.provenance == "as given" else ""
         warning = "" if self.private else f"{_SEEDED} "
-        charged = "".join(f" {receipt}" for receipt in self.receipts)
+        charged = "".join(f" Charged on {receipt}." for receipt in self.receipts)
         return (
             f"{warning}{self.level.capitalize()}-level differential privacy with "
-            f"ε = {rounded_up(epsilon, 6)} and δ = {powers(self.delta)}: whether {changed} "
-            f"makes no outcome more than e^ε{factor} times as likely{more}."
-            f"{who}{read}{given}{rest}{charged}"
+            f"ε = {rounded_up(epsilon, 6)} and δ = {delta}: {changed} changes the probability of any "
+            f"outcome{most}.{who}{read}{given}{public}{charged}"
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -323,7 +328,7 @@ differential privacy, ε = 1, δ = 0 (zero_out). Printed, its guarantee says wha
             "relation": self.relation,
             "delta": self.delta,
             "event": self.event.to_dict(),
-            "public": list(self.public),
+            "public": [fact.to_dict() for fact in self.public],
             "private": self.private,
             "user": self.user,
             **more,
@@ -348,11 +353,13 @@ differential privacy, ε = 1, δ = 0 (zero_out). Printed, its guarantee says wha
 
     @staticmethod
     def from_dict(values: dict[str, Any]) -> Guarantee:
-        """Read the guarantee described by :meth:`to_dict`.
+        """Read the guarantee described by :meth:`to_dict`, or a guarantee of version 0.1.
 
         Raises:
             ParameterError: if a field is missing, unknown or wrong.
         """
+        if isinstance(values, dict):
+            values = old_facts.with_facts(values)
         return _fields.read(Guarantee, values, "a guarantee")
 
     @staticmethod

@@ -18,7 +18,7 @@ class Receipt:
         hash: the hash of the line, which stands for all lines before it as well.
 
     >>> print(Receipt("5f2c…", "visits", 12, "9a41…"))
-    Line 12 of the ledger 'visits' (id 5f2c…, hash 9a41…).
+    line 12 of ledger 'visits' (id 5f2c…, hash 9a41…)
     """
 
     ledger: str
@@ -31,4 +31,4 @@ class Receipt:
         _validate.integer(minimum=0, number=self.number)
 
     def __str__(self) -> str:
-        return f"Line {self.number:,} of the ledger {self.name!r} (id {self.ledger}, hash {self.hash})."
+        return f"line {self.number:,} of ledger {self.name!r} (id {self.ledger}, hash {self.hash})"

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from dpgrain.partitions import Partition
 from dpgrain.provenance import Provenance
+from dpgrain.publishing.facts import Fact
 from dpgrain.regions import EVERYTHING, Region
 
 
@@ -20,13 +21,13 @@ class Origin:
         scope: the region of the records that were read.
         partition: the partition into elements, where it is known as facts.
         provenance: where the rows come from; arrays that no table was read into are as given.
-        made: how the rows were made of those that were read, in words.
+        made: facts about how the rows were derived from those that were read.
     """
 
     scope: Region = EVERYTHING
     partition: Partition | None = None
     provenance: Provenance = "as given"
-    made: tuple[str, ...] = ()
+    made: tuple[Fact, ...] = ()
 
 
 _origin: ContextVar[Origin] = ContextVar("origin", default=Origin())  # noqa: B039 - it is frozen

@@ -20,6 +20,7 @@ from dpgrain._progress import Progress
 from dpgrain._shown import ShownReleases
 from dpgrain.errors import RefusedError
 from dpgrain.publishing.budget import composed
+from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.publish import reserved
 from dpgrain.publishing.reservation import Reservation
@@ -27,7 +28,7 @@ from dpgrain.releases.plan import PlannedRelease, PlannedReleases, plan_releases
 from dpgrain.releases.writing import write
 from dpgrain.tables.table import UserTable
 
-_WITH_EACH = "what each release names with its own promise"
+_WITH_EACH = Fact("with-each")
 
 
 @dataclass(frozen=True, repr=False)

@@ -253,16 +253,16 @@ class ShuffledSum(ShownSum, ABC):
             honest: the number of honest devices, at least 1.
         """
         dim, bound = self._shape
-        what = f"vectors of {counted(dim, 'coordinate')} and norm" if self.centred else "numbers of"
-        batch, often = counted(self.n_users, "device"), counted(self.rounds, "round")
+        shape = (
+            Fact("device-vectors", (dim, bound))
+            if self.centred
+            else Fact("device-numbers", (bound,))
+        )
         return (
-            Fact("batches of {}, each of which takes part in {} at most", (batch, often)),
-            Fact(
-                "a shuffler that is trusted to hand on the bag of all messages of a batch, as its "
-                "counts, how many reports there were and how many were dropped, and nothing else"
-            ),
-            Fact("at least {:,} devices of a batch that report and follow the protocol", (honest,)),
-            Fact("{} at most {:g}, shortened to it on the device", (what, bound)),
+            Fact("batches", (self.n_users, self.rounds)),
+            Fact("shuffler"),
+            Fact("honest-devices", (honest,)),
+            shape,
         )
 
     @property
@@ -289,8 +289,7 @@ class ShuffledSum(ShownSum, ABC):
 
     def _promise(self, event: Event, *, private: bool, honest: int | None = None) -> Guarantee:
         facts = self.facts if honest is None else self.facts_with(honest)
-        public = tuple(map(str, facts))
-        return Guarantee("user", "", self.relation, self.delta, event, public, private)
+        return Guarantee("user", "", self.relation, self.delta, event, facts, private)
 
     # -- the three parties --
 

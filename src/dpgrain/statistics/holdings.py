@@ -13,7 +13,6 @@ import pyarrow as pa
 
 from dpgrain import _validate
 from dpgrain._progress import Progress
-from dpgrain._wording import counted
 from dpgrain.accounting import Contribution
 from dpgrain.accounting.calibrate import calibrate_additive
 from dpgrain.accounting.events.noise import ADDITIVE, Additive
@@ -22,13 +21,14 @@ from dpgrain.noise import RandomState
 from dpgrain.noise.additive import law_named
 from dpgrain.publishing import Charge, Planned, Promise, Query, publishes
 from dpgrain.publishing.expected import Expected
+from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.statistics.asked import Asked
 from dpgrain.statistics.plan import noise_sd
 from dpgrain.statistics.release import Histogram
 from dpgrain.statistics.statistic import HOLDINGS
 from dpgrain.tables.blocks import Blocks
-from dpgrain.tables.engines.people import made_in_words, require_whole_users
+from dpgrain.tables.engines.people import facts_of_rows, require_whole_users
 from dpgrain.tables.groups import Groups
 from dpgrain.tables.held import Contributions, candidates
 from dpgrain.tables.shared import refuse_table
@@ -183,10 +183,10 @@ class HoldingsQuery(Query[Holdings]):
     def plan(self) -> Planned:
         """The noise of the counts."""
         event, table, named = self.event, self.table, self.blocks.named
-        facts = ["the bins", *(["the partition into elements"] if named else [])]
+        facts = [Fact("bins"), *([Fact("partition")] if named else [])]
         if table.n_users is not None:
-            facts.append(f"a roster of {counted(table.n_users, 'user')}")
-        facts += made_in_words(table)
+            facts.append(Fact("enrolled-users", (table.n_users,)))
+        facts += facts_of_rows(table)
         guarantee = Guarantee(
             self.promise.level,
             named,

@@ -10,7 +10,6 @@ from typing import Any, Literal, TypeAlias
 
 from dpgrain import _validate
 from dpgrain._types import IntArray
-from dpgrain._wording import counted
 from dpgrain.accounting import (
     Contribution,
     Event,
@@ -22,6 +21,7 @@ from dpgrain.errors import ParameterError
 from dpgrain.noise.additive import law_named
 from dpgrain.publishing import Promise, in_budget
 from dpgrain.publishing.expected import Expected, Times
+from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.statistics.asked import Asked, Clip, Each, Over
 from dpgrain.statistics.bounds import AutoClip
@@ -40,7 +40,7 @@ from dpgrain.statistics.values import Measure
 from dpgrain.tables.blocks import Blocks
 from dpgrain.tables.dictionary import Cells
 from dpgrain.tables.domain import Domain, public_domain
-from dpgrain.tables.engines.people import everyone, made_in_words, made_of_people, of_whole_people
+from dpgrain.tables.engines.people import everyone, facts_of_rows, made_of_people, of_whole_people
 from dpgrain.tables.groups import Groups
 from dpgrain.tables.shared import refuse_table
 from dpgrain.tables.split import Split
@@ -49,12 +49,6 @@ from dpgrain.units import Element, Law
 
 #: The columns to group by: none, one or several.
 By: TypeAlias = str | Sequence[str] | None
-#: The fact of items that are selected in two rounds.
-IN_ROUNDS = (
-    "items are selected in two rounds, of which the second turns weight to those that the first "
-    "neither named nor found hopeless"
-)
-_WITHOUT_CELL = {"own": "are their own", "drop": "are left out", "error": "are refused"}
 
 
 @dataclass(frozen=True)
@@ -383,7 +377,7 @@ class Request:
         summed = self.statistic.weighted or self.statistic.signed
         return self.value if summed and self.value is not None else self.asked().rows
 
-    def guarantee(self, event: Event, facts: Sequence[str]) -> Guarantee:
+    def guarantee(self, event: Event, facts: Sequence[Fact]) -> Guarantee:
         """The guarantee of a release made by this event."""
         return Guarantee(
             self.promise.level,
@@ -391,62 +385,53 @@ class Request:
             self.promise.relation,
             self.promise.delta,
             event,
-            (*self._scope_in_words(), *facts),
+            (*self._facts_of_scope, *facts),
             user=self.table.user or "",
             scope=self.table.scope,
             partition=self.blocks.partition,
             provenance=self.table.provenance,
         )
 
-    def _scope_in_words(self) -> list[str]:
+    @property
+    def _facts_of_scope(self) -> list[Fact]:
         """Public facts of domain, partition and roster."""
         facts = []
         if self.public is not None and self.keys:
-            facts.append(f"the list of {counted(len(self.public[0]), 'item')}")
+            facts.append(Fact("items", (len(self.public[0]),)))
         facts += [
-            f"the list of {counted(len(values), 'value')} of {key!r}"
+            Fact("values", (len(values), key))
             for key, values in self.domain.public.items()
             if self.domain.selected
         ]
         if self.blocks.named:
-            rest = ""
-            if self.blocks.elements is not None:
-                rest = f" (items without a cell {_WITHOUT_CELL[self.blocks.elements.missing]})"
-            facts.append(f"the partition into elements{rest}")
+            elements = self.blocks.elements
+            facts.append(Fact("partition" if elements is None else f"partition-{elements.missing}"))
         if self.blocks.max_elements is not None:
-            facts.append(
-                f"at most {self.blocks.max_elements:,} elements of a user are used, the first in a "
-                "public order"
-            )
+            facts.append(Fact("elements-used", (self.blocks.max_elements,)))
         if self.table.n_users is not None:
-            facts.append(f"a roster of {counted(self.table.n_users, 'user')}")
-        return [*facts, *made_in_words(self.table)]
+            facts.append(Fact("enrolled-users", (self.table.n_users,)))
+        return [*facts, *facts_of_rows(self.table)]
 
-    def plan_in_words(self) -> list[str]:
+    @property
+    def facts_of_plan(self) -> list[Fact]:
         """Public facts of selecting and clipping."""
         facts, plan = [], self.plan
         if isinstance(plan.select, Selection) and plan.select.max_items > 1:
-            facts.append(
-                f"at most {plan.select.max_items:,} items of one {plan.select.level} take part in "
-                "selecting, the first in a public order"
-            )
+            facts.append(Fact("selected-items", (plan.select.max_items, plan.select.level)))
         if plan.again is not None:
-            facts.append(IN_ROUNDS)
+            facts.append(Fact("two-rounds"))
         if isinstance(plan.select, Best):
-            facts.append(f"the best {counted(plan.select.count, 'item')} of the list are chosen")
+            facts.append(Fact("best-items", (plan.select.count,)))
         if isinstance(self.bounds, tuple):
-            facts.append(f"numbers are cut off at {self.bounds[0]:,.6g} and {self.bounds[1]:,.6g}")
+            facts.append(Fact("clamped-numbers", self.bounds))
         elif isinstance(self.bounds, AutoRange):
-            share = plan.share_of(plan.ranges)
-            facts.append(f"the range of the numbers is chosen with {share:.0%} of the budget")
+            facts.append(Fact("chosen-range", (plan.share_of(plan.ranges),)))
         if isinstance(self.rule, AutoClip):
-            together = "" if plan.pool is None else ", those of similar cells together"
-            facts.append(
-                f"clipping bounds between {self.rule.low:,.6g} and {self.rule.high:,.10g}, chosen "
-                f"with {plan.share_of(plan.bounds, plan.pool):.0%} of the budget{together}"
-            )
+            share = plan.share_of(plan.bounds, plan.pool)
+            kind = "chosen-bounds" if plan.pool is None else "shared-bounds"
+            facts.append(Fact(kind, (self.rule.low, self.rule.high, share)))
         else:
-            facts.append(f"the clipping bound {self.rule:,.6g}")
+            facts.append(Fact("clipping-bound", (self.rule,)))
         return facts
 
     def asked(self) -> Asked:

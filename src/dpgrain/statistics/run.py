@@ -138,7 +138,7 @@ class SumsQuery(Query[Made]):
         """All parts, calibrated from public numbers alone."""
         request = self.request
         return Planned(
-            request.guarantee(request.plan.event, request.plan_in_words()),
+            request.guarantee(request.plan.event, request.facts_of_plan),
             request.table.n_users,
             request.contribution.cells or 1,
             request.expected,

@@ -13,7 +13,7 @@ import numpy as np
 from dpgrain import _validate
 from dpgrain._progress import Progress
 from dpgrain._types import FloatArray, IntArray
-from dpgrain._wording import counted, shorten
+from dpgrain._wording import shorten
 from dpgrain.accounting import Contribution, Event, calibrate
 from dpgrain.accounting.calibrate import calibrate_additive
 from dpgrain.accounting.events.noise import ADDITIVE, Additive
@@ -24,6 +24,7 @@ from dpgrain.owners.bound import BoundSearch
 from dpgrain.owners.extension import extension
 from dpgrain.publishing import Charge, Planned, Promise, Query, in_budget
 from dpgrain.publishing.expected import Expected
+from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.statistics.asked import Asked, Clip
 from dpgrain.statistics.bounds import AutoClip
@@ -34,7 +35,7 @@ from dpgrain.statistics.statistic import Statistic
 from dpgrain.tables.blocks import Blocks
 from dpgrain.tables.domain import Domain, public_domain
 from dpgrain.tables.engines.kernel import Grid
-from dpgrain.tables.engines.people import made_in_words
+from dpgrain.tables.engines.people import facts_of_rows
 from dpgrain.tables.groups import Groups
 from dpgrain.tables.shared import SharedTable
 from dpgrain.units import Law, Record
@@ -42,9 +43,6 @@ from dpgrain.units import Law, Record
 # Share of ε by which bounds are found, unless it is stated.
 _FOUND_WITH = 0.4
 # The words for what a promise does not cover.
-_NOT_COVERED = (
-    "a record goes for all of its owners; that a name goes from a record that stays is not covered"
-)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -254,23 +252,19 @@ class SharedQuery(Query[Histogram]):
         table, promise = self.table, self.promise
         facts = []
         if self.groups.names:
-            facts.append(f"the list of {counted(len(self.groups), 'item')}")
+            facts.append(Fact("items", (len(self.groups),)))
         if table.n_users is not None:
-            facts.append(f"a roster of {counted(table.n_users, 'user')}")
-        facts += made_in_words(table.rows)
-        facts.append(f"records are owned by all whom {table.user} name: {_NOT_COVERED}")
+            facts.append(Fact("enrolled-users", (table.n_users,)))
+        facts += facts_of_rows(table.rows)
+        facts.append(Fact("owners", (table.user,)))
         if self.each is not None:
-            facts.append(
-                f"the bounds {shorten(', '.join(f'{one:,.6g}' for one in self.each), 200)}"
-            )
+            listed = shorten(", ".join(f"{one:,.6g}" for one in self.each), 200)
+            facts.append(Fact("bounds", (listed,)))
         elif self.search is None:
-            facts.append(f"the bound {self.rule:,.6g}")
+            facts.append(Fact("bound", (self.rule,)))
         else:
-            facts.append(
-                f"a bound of {self.search.low:,.6g}, doubled at most "
-                f"{counted(self.search.doublings, 'time')}, found with ε = "
-                f"{self.search.event.epsilon(relation=promise.relation):.3g}"
-            )
+            epsilon = self.search.event.epsilon(relation=promise.relation)
+            facts.append(Fact("doubled-bound", (self.search.low, self.search.doublings, epsilon)))
         return Guarantee(
             promise.level,
             self.blocks.named,

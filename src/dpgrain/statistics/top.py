@@ -26,12 +26,13 @@ from dpgrain.errors import ParameterError
 from dpgrain.noise import RandomState
 from dpgrain.publishing import Charge, Planned, Promise, Query, in_budget, publishes
 from dpgrain.publishing.expected import Expected
+from dpgrain.publishing.facts import Fact
 from dpgrain.statistics.asked import Clip
 from dpgrain.statistics.bounds import AutoClip
 from dpgrain.statistics.histogram import as_histogram
 from dpgrain.statistics.plan import selecting, selection_delta
 from dpgrain.statistics.release import Histogram
-from dpgrain.statistics.request import IN_ROUNDS, Request
+from dpgrain.statistics.request import Request
 from dpgrain.statistics.run import Measured, SumsQuery, held_groups, named
 from dpgrain.statistics.statistic import TOP
 from dpgrain.tables.blocks import Blocks
@@ -324,7 +325,7 @@ class _HeldQuery(Query[Histogram]):
     def _with(self, promise: Promise) -> Self:
         return replace(self, request=replace(self.request, promise=promise))
 
-    def _planned(self, event: Event, facts: Sequence[str], expected: Expected) -> Planned:
+    def _planned(self, event: Event, facts: Sequence[Fact], expected: Expected) -> Planned:
         request = self.request
         guarantee = request.guarantee(event, facts)
         return Planned(guarantee, request.table.n_users, expected=expected)
@@ -360,11 +361,9 @@ class TruncatedQuery(_HeldQuery):
     def plan(self) -> Planned:
         """The noise of the counts, and the count that is named."""
         event = self.event
-        facts = [f"items with a noisy count above {event.cutoff} are named"]
+        facts = [Fact("threshold", (event.cutoff,))]
         if self.most is not None:
-            facts.append(
-                f"at most {self.most:,} items of one unit take part, the first in a public order"
-            )
+            facts.append(Fact("items-of-a-unit", (self.most,)))
         return self._planned(event, facts, Expected(self._sd, threshold=event.cutoff + 1))
 
     def run(self, charge: Charge) -> Histogram:
@@ -404,11 +403,11 @@ class NamesQuery(_HeldQuery):
         """The noise of the weighted counts, and the count that is named."""
         first, again = self.rounds
         facts = [
-            f"at most {first.max_items:,} items of one unit take part, the first in a public order",
-            f"items with a noisy weighted count of at least {first.threshold:.4g} are named",
+            Fact("items-of-a-unit", (first.max_items,)),
+            Fact("weighted-threshold", (first.threshold,)),
         ]
         if again is not None:
-            facts.append(IN_ROUNDS)
+            facts.append(Fact("two-rounds"))
         expected = Expected(first.noise_multiplier, threshold=first.threshold)
         return self._planned(first if again is None else first + again, facts, expected)
 

@@ -22,7 +22,7 @@ from dpgrain.tables.engines.given import opened
 from dpgrain.tables.engines.joined import PeopleJoin, public_join
 from dpgrain.tables.engines.memory import LEAST
 from dpgrain.tables.engines.named import engine_for, opener, source_for
-from dpgrain.tables.engines.people import PerUser, made_in_words, made_of_people, of_whole_people
+from dpgrain.tables.engines.people import PerUser, facts_of_rows, made_of_people, of_whole_people
 from dpgrain.tables.engines.protocol import Engine
 from dpgrain.tables.engines.provenance import provenance_of
 from dpgrain.tables.engines.sources import typed
@@ -328,7 +328,7 @@ class UserTable(Rows):
         columns = ", ".join(f"{name}: {kind}" for name, kind in self.schema.items())
         users = "not given" if self.n_users is None else f"{self.n_users:,}"
         scope = "" if self.scope.everything else f", where: {self.scope}"
-        made = "".join(f"; {fact}" for fact in made_in_words(self))
+        made = "".join(f"; {fact}" for fact in facts_of_rows(self))
         return f"UserTable(user={self.user!r}, n_users={users}, columns: {columns}{scope}{made})"
 
 

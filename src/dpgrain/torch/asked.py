@@ -14,17 +14,6 @@ from dpgrain.publishing.facts import Fact
 from dpgrain.torch.adaptive import AdaptiveNorm, check_bound
 from dpgrain.units import User
 
-_NO_USERS = "a record is all that is protected, as no users were passed"
-_HANDED = (
-    "batches reach the network and the loss as the loader hands them out or changed record by record, "
-    "numbers taken out of a batch change nothing, and network and loss have no batching rules, "
-    "dispatch modes or seeds of their own"
-)
-_NONE_FAILS = "no record makes reading it, the network or the loss fail, which would end the run"
-_COLLATED = "collate_fn makes each row from the record of that place alone"
-_FLOAT_NOISE = "noise is drawn in floating point, from a generator with a secret seed"
-_FOLLOWS = "later clipping bounds follow from noisy counts that each step publishes"
-
 Noise = Literal["independent", "banded"]
 
 
@@ -67,19 +56,20 @@ class Asked:
     mean: Mean
     rule: AdaptiveNorm | None = None
 
-    def facts(self, *, named: bool, collated: bool) -> tuple[Fact | str, ...]:
-        """Return what the run takes as public, and what it rests on, in words.
+    def facts(self, *, named: bool, collated: bool) -> tuple[Fact, ...]:
+        """Return the facts that the run assumes to be public, and what it rests on.
 
         Args:
             named: True if users' labels were passed.
             collated: True if a function of the caller makes batches of records.
         """
-        roster = Fact("a roster of {:,} users", (self.mean.n_users,))
-        alone = () if named else (_NO_USERS,)
-        follows = () if self.rule is None else (_FOLLOWS,)
+        roster = Fact("enrolled-users", (self.mean.n_users,))
+        alone = () if named else (Fact("records-only"),)
+        follows = () if self.rule is None else (Fact("followed-bounds"),)
         floats = isinstance(self.mean, ClippedMean) and not self.mean.exact
-        drawn = (_FLOAT_NOISE,) if floats else ()
-        rests = (_HANDED, *((_COLLATED,) if collated else ()), _NONE_FAILS)
+        drawn = (Fact("floating-noise"),) if floats else ()
+        rows = (Fact("collated-rows"),) if collated else ()
+        rests = (Fact("batches-as-read"), *rows, Fact("nothing-fails"))
         return (roster, *alone, *self.mean.facts, *follows, *rests, *drawn)
 
 

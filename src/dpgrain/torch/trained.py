@@ -17,7 +17,7 @@ from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
 
 #: What is public of an evaluation, as a fact of the promise.
-EVALUATED = Fact("the records on which the network was evaluated while it was trained")
+EVALUATED = Fact("evaluated-records")
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from dpgrain._fields import MISFITS
 from dpgrain.errors import DataError, DpgrainError, ParameterError
 from dpgrain.means.of_users import MeanOfUsers, mean_of_users
 from dpgrain.noise import RandomState
+from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.torch import losses
 from dpgrain.torch.card import write_promise
@@ -170,14 +171,10 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
         if self._engine is None:
             raise ParameterError("this trainer has no run yet: call train first.")
         guarantee = self._engine.guarantee
-        tried = ", and tried on made-up records" if self._is_tried else ""
-        padded = (
-            f"assumed of the model{tried}: it makes the same of a record, however far the record is "
-            "padded"
-        )
+        padded = Fact("tried-padding" if self._is_tried else "padding")
         public = [
             *([] if self.privacy.pad_to_max_length else [padded]),
-            *([str(EVALUATED)] if self.privacy.eval_is_public else []),
+            *([EVALUATED] if self.privacy.eval_is_public else []),
         ]
         return replace(guarantee, public=(*guarantee.public, *public))
 

@@ -196,7 +196,7 @@ def train(
     keep = _Checkpoints(engine, place, observer, words, interval)
     guarantee = engine.guarantee
     if evaluate is not None:
-        guarantee = replace(guarantee, public=(*guarantee.public, str(EVALUATED)))
+        guarantee = replace(guarantee, public=(*guarantee.public, EVALUATED))
     began = time.monotonic()
     watched = optimizer.register_step_post_hook(observer.after_step)
     try:

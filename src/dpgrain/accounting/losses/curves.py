@@ -111,9 +111,7 @@ class Group:
     def delta(self, epsilon: float) -> float:
         """Return δ of all steps at ε."""
         # What is given away counts more at a larger ε; the δ of a smaller ε holds there too.
-        return min(
-            self._delta(x, self.curve.delta(x / self.steps)) for x in self._smaller(epsilon)
-        )
+        return min(self._delta(x, self.curve.delta(x / self.steps)) for x in self._smaller(epsilon))
 
     def deltas(self, epsilons: FloatArray) -> FloatArray:
         """Return (n,) values of δ of all steps."""

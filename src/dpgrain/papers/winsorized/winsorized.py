@@ -32,6 +32,7 @@ from dpgrain.noise.laws import raised
 from dpgrain.noise.sums import noised, with_laplace
 from dpgrain.papers.winsorized.ranges import PrivateRange, range_event
 from dpgrain.papers.winsorized.rotation import Rotation, padded
+from dpgrain.publishing.facts import Fact
 from dpgrain.units import RELATIONS, Level, Relation
 
 # Largest share of the users that may lie on one side of an interval's middle, and far from it.
@@ -249,25 +250,19 @@ class Winsorized(Central):
         return self.bound
 
     @property
-    def facts(self) -> tuple[str, ...]:
+    def facts(self) -> tuple[Fact, ...]:
         """The public facts that the guarantee rests on, and what accuracy rests on."""
         return (
-            f"a roster of {self.n_users:,} users",
-            f"vectors of {self.dimension:,} numbers, clipped to norm {self.bound:g}, padded to "
-            f"{self.size:,} and rotated by public random signs",
-            f"each coordinate clipped to {self.half_width:g} on both sides of a private middle; for "
-            f"vectors within {self.radius:g} of a point nothing is clipped, but for probability "
-            f"{self.failure:g}",
+            Fact("enrolled-users", (self.n_users,)),
+            Fact("rotated-vectors", (self.dimension, self.bound, self.size)),
+            Fact("clipped-coordinates", (self.half_width, self.radius, self.failure)),
             self.by_chance,
         )
 
     @property
-    def by_chance(self) -> str:
-        """The number of users for the intervals, in words."""
-        return (
-            f"intervals that lie anywhere where fewer than about {self.least_users:,} users have a "
-            "vector"
-        )
+    def by_chance(self) -> Fact:
+        """The number of users that the intervals need."""
+        return Fact("intervals-of-few", (self.least_users,))
 
     def start(
         self,
@@ -480,8 +475,7 @@ def _for_users(problem: Problem) -> Candidate:
     )
     facts = (
         problem.near(finder),
-        f"vectors padded to {mean.size:,} coordinates, rotated by public random signs, and each "
-        "coordinate clipped to an interval that is chosen inside the budget",
+        Fact("padded-vectors", (mean.size,)),
         mean.by_chance,
     )
     return Candidate(

@@ -12,9 +12,10 @@ import duckdb
 import pyarrow as pa
 
 from dpgrain import _validate
-from dpgrain._wording import counted, named_like
+from dpgrain._wording import named_like
 from dpgrain.errors import ParameterError, SchemaError
 from dpgrain.inputs.long_labels import label_of_stated
+from dpgrain.publishing.facts import Fact
 from dpgrain.regions import EVERYTHING, Region
 from dpgrain.tables.engines.column_types import (
     DAY,
@@ -413,12 +414,13 @@ class PeopleJoin:
     def _is_text(self, column: str) -> bool:
         return self.others.schema[column] == TEXT
 
-    def __str__(self) -> str:
-        most = "one row" if self.pairs == 1 else f"{counted(self.pairs, 'row')} at most"
-        return (
-            f"rows of {self.rows.source.title} are paired with {most} of the same person in "
-            f"{self.others.source.title}"
-        )
+    @property
+    def fact(self) -> Fact:
+        """The public fact about the pairs of rows."""
+        one, other = self.rows.source.title, self.others.source.title
+        if self.pairs == 1:
+            return Fact("paired-row", (one, other))
+        return Fact("paired-rows", (one, self.pairs, other))
 
 
 def _told(text: str) -> str:

@@ -10,6 +10,7 @@ import duckdb
 
 from dpgrain import _validate
 from dpgrain.errors import ParameterError
+from dpgrain.publishing.facts import Fact
 from dpgrain.regions import Region
 from dpgrain.tables.engines.column_types import TEXT
 from dpgrain.tables.engines.derived import Derived
@@ -239,29 +240,29 @@ def of_whole_people(table: Rows) -> PerUser | PeopleJoin | None:
     return source if isinstance(source, PerUser | PeopleJoin) else None
 
 
-def made_in_words(table: Rows) -> list[str]:
-    """Say how the rows of a table are made of those that were read: public facts of a release.
+def facts_of_rows(table: Rows) -> list[Fact]:
+    """List public facts about how the rows of a table are derived from those that were read.
 
     Args:
         table: the table.
     """
     people, whole = made_of_people(table), of_whole_people(table)
     if people is not None:
-        return [f"a person's row is {people}", *made_in_words(people.rows)]
+        return [Fact("person", (str(people),)), *facts_of_rows(people.rows)]
     below = [] if whole is None else [whole.rows]
     if isinstance(whole, PeopleJoin):
         below.append(whole.others)
     known = {name for rows in below for name in rows.derived}
     derived = [
-        f"the column {name!r} is {made.text}"
+        Fact("column", (name, made.text))
         for name, made in table.derived.items()
         if name != made.text and name not in known
     ]
-    kept = [f"rows are those where {condition}" for condition in table.filters]
-    joined = [str(whole)] if isinstance(whole, PeopleJoin) else []
+    kept = [Fact("rows-where", (str(condition),)) for condition in table.filters]
+    joined = [whole.fact] if isinstance(whole, PeopleJoin) else []
     if isinstance(whole, PerUser):
-        joined = [f"a person's row is {whole}"]
-    return [*derived, *kept, *joined, *(words for rows in below for words in made_in_words(rows))]
+        joined = [Fact("person", (str(whole),))]
+    return [*derived, *kept, *joined, *(fact for rows in below for fact in facts_of_rows(rows))]
 
 
 def everyone(table: Rows, column: str | None) -> int | None:
