@@ -57,13 +57,12 @@ class _Classifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
         if self.classes is None and y.dtype != np.bool_:
             return unselected(y)
         # The type of the targets says which labels there can be, where none are stated.
-        how = "as truths are" if self.classes is None else "as stated"
+        kind = "boolean-labels" if self.classes is None else "stated-labels"
         rule = Labels.of([False, True] if self.classes is None else self.classes)
         classes = rule.classes
         named = ", ".join(str(label) for label in classes[:_NAMED])
         more = ", …" if len(classes) > _NAMED else ""
-        told = (f"the labels {named}{more}, {how}",)
-        return Targets(rule(y), told, classes=classes)
+        return Targets(rule(y), (Fact(kind, (f"{named}{more}",)),), classes=classes)
 
     def _rule(self, classes: Classes) -> TargetRule:
         return Labels(np.array([]) if classes is None else classes)

@@ -157,12 +157,11 @@ class Known:
     @property
     def facts(self) -> tuple[Fact, ...]:
         """The public knowledge that steps are computed from."""
-        kind, curvatures = "known", ()
-        if not math.isinf(self.smoothness):
-            kind, curvatures = "known-smooth", (self.smoothness,)
+        curvatures = [] if math.isinf(self.smoothness) else [self.smoothness]
+        kind = "known-smooth" if curvatures else "known"
         if self.strength:
             kind = "known-both" if curvatures else "known-strong"
-            curvatures += (self.strength,)
+            curvatures.append(self.strength)
         return (Fact(kind, (self.distance, self.lipschitz, *curvatures, self.records)),)
 
     def radius_for(self, n_users: int, rounds: int) -> float:

@@ -211,7 +211,7 @@ class ClippedMean(Central):
             if self.sampling_rate == 1
             else Fact("sampled-rounds", (self.rounds, self.sampling_rate))
         )
-        facts = (drawn, Fact("gradient-bound", (self.clip,)))
+        facts: tuple[Fact, ...] = (drawn, Fact("gradient-bound", (self.clip,)))
         if self.bands > 1:
             facts += (Fact("turns", (self.bands,)),)
         return facts if self.exact else (*facts, Fact("floating-sums"))
@@ -372,7 +372,7 @@ def around_zero(problem: Problem, mean: ClippedMean) -> Candidate:
         "clip",
         mean,
         off / problem.n,
-        ("their number, which is released with the sum",),
+        (Fact("counted-with-sum"),),
         publish=lambda vectors, source, _: _publish(problem, mean, vectors, source),
     )
 

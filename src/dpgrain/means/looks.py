@@ -61,19 +61,15 @@ def most(problem: Problem) -> Recentred:
     return Recentred.calibrate(**_options(problem), rounds=_MOST_LOOKS + 1, beside=problem.number)
 
 
-def unstated(problem: Problem, instead: str = "") -> Candidate:
+def unstated(problem: Problem, *, or_mean: bool = False) -> Candidate:
     """Offer most looks beforehand, and fewer once the number of users is released.
 
     Args:
         problem: the problem, without the number of users.
-        instead: the words for what may be published in the place of looks.
+        or_mean: True if one mean of clipped vectors may be published instead.
     """
     spent = most(problem)
-    fact = (
-        f"at most {spent.rounds} looks, each around what the one before has published, as far as a "
-        f"radius that is chosen inside the budget{instead}; how many, and how they share the noise, "
-        "follows from the number that was released"
-    )
+    fact = Fact("iterations-or-mean" if or_mean else "iterations-at-most", (spent.rounds,))
     return Candidate(
         "recentred",
         spent,

@@ -405,7 +405,7 @@ def _explained(problem: Problem, best: Candidate) -> Candidate:
 def _best_unstated(problem: Problem) -> Candidate:
     """The most that looks may spend; they, or one clipped mean, are made for the number of users."""
     spent = looks.most(problem)
-    before = looks.unstated(problem, ", or one mean of vectors clipped to the bound")
+    before = looks.unstated(problem, or_mean=True)
 
     return replace(before, then=lambda number: _best_of(replace(problem, n=number.divisor), spent))
 

@@ -34,6 +34,8 @@ SENTENCES = MappingProxyType(
         "items": "the list of {:,|item}",
         "values": "the list of {:,|value} of {!r}",
         "labels": "{:,|label}",
+        "boolean-labels": "the labels {}, as booleans have them",
+        "stated-labels": "the labels {}, as stated",
         "bins": "the bins",
         "partition": "the partition into elements",
         "partition-own": "the partition into elements (an item without a cell is its own cell)",
@@ -70,6 +72,7 @@ SENTENCES = MappingProxyType(
         "dimension": "vectors of {:,|number}",
         "record-bound": "a bound of {:g}, to which longer records are clipped",
         "gradient-bound": "a clipping bound of {:g}",
+        "counted-with-sum": "the number of users, which is published with the sum",
         "clipping-radius": "a clipping radius of {:g}",
         "full-rounds": "{:,} rounds with all users",
         "sampled-rounds": "{:,} rounds of samples, each with probability {:g}",
@@ -81,6 +84,12 @@ SENTENCES = MappingProxyType(
         "iterations": "{:,} iterations, each around the result of the previous one, within a "
         "privately chosen radius that leaves about {:.0%} of the users outside in the end; if a check "
         "within the budget shows that these move the mean, all vectors are clipped to the bound",
+        "iterations-at-most": "at most {:,} iterations, each around the result of the previous one, "
+        "within a privately chosen radius; their number and shares of the noise follow from the "
+        "published number of users",
+        "iterations-or-mean": "at most {:,} iterations, each around the result of the previous one, "
+        "within a privately chosen radius, or one mean of vectors clipped to the bound; their number "
+        "and shares of the noise follow from the published number of users",
         "radii": "{:,} radii from {:g} to {:.3g}",
         "agreeing-users": "{:,} of {:,} users have to agree",
         "distance-grid": "distances on a grid of {:.3g}",

@@ -15,6 +15,11 @@ from dpgrain.publishing.facts import SENTENCES, Fact
 _KNOWN = "a solution within {:g} of the start, gradients of norm at most {:g}"
 _TYPICAL = "and {:,|record} of a typical user, which only accuracy rests on"
 _BOUNDS = "clipping bounds between {:,.6g} and {:,.10g}, chosen with {:.0%} of the budget"
+_LOOKS = (
+    "at most {:,} looks, each around what the one before has published, as far as a radius that is "
+    "chosen inside the budget"
+)
+_SHARES = "; how many, and how they share the noise, follows from the number that was released"
 _NOT_OTHERS = ", whose number and time are not published"
 
 #: The sentence of each kind in version 0.1, with the numbers in the same order, where it differs.
@@ -24,6 +29,7 @@ OLD_SENTENCES = MappingProxyType(
         "counted-users": "{:.0%} of the budget for the number of users, which is released with noise "
         "of standard deviation {:.3g}",
         "a-row-per-user": "each row is all that one user has, as no users were passed",
+        "boolean-labels": "the labels {}, as truths are",
         "records-only": "a record is all that is protected, as no users were passed",
         "rows-where": "rows are those where {}",
         "column": "the column {!r} is {}",
@@ -53,12 +59,15 @@ OLD_SENTENCES = MappingProxyType(
         "doubled-bound": "a bound of {:,.6g}, doubled at most {:,|time}, found with ε = {:.3g}",
         "record-bound": "a bound of {:g}, which longer records are shortened to",
         "turns": "{:,} random parts of the users in turn, with noise of as many bands",
+        "counted-with-sum": "their number, which is released with the sum",
         "radius-around": "a clipping radius of {:g} around what the round before has published",
         "radius-at-most": "a clipping radius at most {:g} around what the round before has published",
         "iterations": "{:,} looks, each around what the one before has published, as far as a radius "
         "that is chosen inside the budget, and leaves about {:.0%} of the users outside in the end, "
         "unless a check inside the budget shows that they move the mean: then all vectors are clipped "
         "to the bound",
+        "iterations-at-most": f"{_LOOKS}{_SHARES}",
+        "iterations-or-mean": f"{_LOOKS}, or one mean of vectors clipped to the bound{_SHARES}",
         "agreeing-users": "{:,} of {:,} users that have to agree",
         "chosen-concentration": "a concentration radius found with {:.0%} of ε, from {:.3g} to {:g}",
         "fresh-rounds": "{:,} rounds with {:,} users each, told apart by their numbers and asked once",

@@ -261,6 +261,7 @@ class SharedQuery(Query[Histogram]):
             listed = shorten(", ".join(f"{one:,.6g}" for one in self.each), 200)
             facts.append(Fact("bounds", (listed,)))
         elif self.search is None:
+            assert isinstance(self.rule, float | int)  # noqa: S101 - found bounds have a search
             facts.append(Fact("bound", (self.rule,)))
         else:
             epsilon = self.search.event.epsilon(relation=promise.relation)

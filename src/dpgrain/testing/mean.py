@@ -89,7 +89,8 @@ class MeanContract:
         assert all(0 < number < math.inf for number in (mean.reach, mean.noise_sd))
         # The facts must join to one sentence.
         assert mean.facts
-        assert all(fact and ";" not in fact[-1:] and "\n" not in fact for fact in mean.facts)
+        texts = [str(fact) for fact in mean.facts]
+        assert all(text and not text.endswith(";") and "\n" not in text for text in texts)
 
     def test_a_run_knows_its_last_round(self) -> None:
         mean = self.make()
