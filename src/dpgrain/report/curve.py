@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from dpgrain._wording import powers
 from dpgrain.publishing.guarantee import Guarantee
-from dpgrain.report.promises import Odds, most_units
+from dpgrain.report.promises import FALSE_ALARMS, Odds, most_units
 from dpgrain.units import OWN_UNIT, Level
 
 # Numbers of units in the table, and its δ; the δ of the promise is always among them.
@@ -96,10 +96,14 @@ def curve_table(guarantee: Guarantee) -> CurveTable:
     last = most_units(guarantee, max(some))
     rows: list[CurveRow] = []
     above = [0.0] * len(deltas)
+    risk = guarantee.risk(false_alarms=FALSE_ALARMS)
     for units in [*(k for k in some if k < last), last]:
         least = 0.0
         for place, delta in enumerate(deltas):
             epsilon = guarantee.epsilon(delta, units=units)
             least = above[place] = max(epsilon, above[place], least)
-        rows.append(CurveRow(units, tuple(map(Odds, above, deltas))))
+        more = guarantee.risk(units=units, false_alarms=FALSE_ALARMS)
+        risk = more if more.guess > risk.guess else risk
+        cells = zip(above, deltas, strict=True)
+        rows.append(CurveRow(units, tuple(Odds(*cell, risk) for cell in cells)))
     return CurveTable(guarantee.level, deltas, deltas.index(guarantee.delta), tuple(rows))

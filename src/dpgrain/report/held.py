@@ -71,7 +71,7 @@ def held_of(release: Release, known: Holdings | None) -> Held | None:
         sentence = text(theirs, 20_000)
         if (mine.level, mine.relation) == (theirs.level, theirs.relation):
             both = mine + theirs
-            together, odds = text(both, 20_000), Odds(both.epsilon(), both.delta)
+            together, odds = text(both, 20_000), Odds.of(both)
     kind: Literal["elements", "records"] = "elements" if mine.elements else "records"
     kinds, edges = (column.to_pylist() for column in known.groups.columns)
     some = [edge for one, edge in zip(kinds, edges, strict=True) if one == kind]

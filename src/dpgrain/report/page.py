@@ -120,7 +120,7 @@ class Page:
     @cached_property
     def odds(self) -> Odds:
         """The odds left to somebody by the promise."""
-        return Odds(self.guarantee.epsilon(), self.guarantee.delta)
+        return Odds.of(self.guarantee)
 
     @property
     def delta(self) -> str:

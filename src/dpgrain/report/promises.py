@@ -1,4 +1,4 @@
-"""A promise as a page prints it: four sentences, odds, and granularities."""
+"""The guarantee in a report: four sentences, odds and risks, and granularities."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from dpgrain._wording import powers, rounded_up
 from dpgrain.accounting import Compose, Contribution, Event
 from dpgrain.publishing.guarantee import Guarantee
-from dpgrain.units import RELATIONS, Element, Level, Record, Unit, User
+from dpgrain.publishing.risk import Risk, percent_up
+from dpgrain.units import RELATIONS, Element, Level, Record, Relation, Unit, User
 
 # The table of granularities asks about these numbers of elements of one person.
 SOME_ELEMENTS = (5, 20, 100)
@@ -17,14 +18,15 @@ SOME_ELEMENTS = (5, 20, 100)
 _SEVERAL = 5
 # Reason why a smaller unit may cost more than the promised one.
 _WHY_MORE = (
-    "more than {whole}: if only a part of {whole} changes, the rest is clipped anew, and may move the "
-    "sums in another direction"
+    "more than {whole}: if only a part of {whole} changes, the rest is clipped again and can change "
+    "the sums in another direction"
 )
-_THEY = {"record": "it was", "element": "they were", "user": "they were"}
-_SAYS = {"record": "says", "element": "say", "user": "say"}
 FINENESS: tuple[Level, ...] = ("record", "element", "user")
+# The probability of a false alarm of the tests in reports.
+FALSE_ALARMS = 0.05
 _OF_DEVICES = (
-    "Protected is any one user: all that the device of that user puts in, in all rounds together."
+    "This release protects users: all data that the device of one user contributes, in all rounds "
+    "together."
 )
 _WHOLE = {"record": "a record", "element": "a whole element", "user": "a whole user"}
 
@@ -58,50 +60,82 @@ def most_units(guarantee: Guarantee, most: int) -> int:
 
 @dataclass(frozen=True)
 class Odds:
-    """The meaning of an ε (with δ) for somebody's belief about two neighbouring tables."""
+    """An (ε, δ), and the risk of the attacks that it limits.
+
+    Args:
+        epsilon: the ε.
+        delta: the δ.
+        risk: the risk by the trade-off curve; without it, only (ε, δ) limits attacks.
+    """
 
     epsilon: float
     delta: float
+    risk: Risk | None = None
+
+    @classmethod
+    def of(
+        cls,
+        guarantee: Guarantee,
+        *,
+        units: int = 1,
+        unit: Unit | None = None,
+        relation: Relation | None = None,
+    ) -> Odds:
+        """Return the ε and the risk of some units in a guarantee, at its own δ."""
+        epsilon = guarantee.epsilon(units=units, unit=unit, relation=relation)
+        risk = guarantee.risk(units=units, unit=unit, relation=relation, false_alarms=FALSE_ALARMS)
+        return cls(epsilon, guarantee.delta, risk)
 
     @property
     def endless(self) -> bool:
-        """True where nothing is promised."""
+        """True if no ε is guaranteed at this δ."""
         return math.isinf(self.epsilon)
 
     @property
     def shown(self) -> str:
-        """The ε as it is printed, not below the true one."""
+        """The ε, rounded up."""
         return rounded_up(self.epsilon)
 
     @property
     def factor(self) -> str:
-        """The largest factor by which the odds move: e^ε."""
+        """The largest change e^ε of the odds."""
         if self.endless:
             return "no limit"
         return rounded_up(math.exp(self.epsilon), 3) if self.epsilon < 13 else "over 400,000"
 
     def after(self, before: float) -> str:
-        """Return the largest belief afterwards for a belief beforehand, where δ is left aside."""
-        doubt = (1 - before) / before * math.exp(-self.epsilon)
-        return _percent_up(1 / (1 + doubt))
+        """Return the largest posterior after an alarm of a test with 5% false alarms.
+
+        Args:
+            before: the prior, in (0, 1).
+        """
+        true, false = before * self._power(FALSE_ALARMS), (1 - before) * FALSE_ALARMS
+        return percent_up(true / (true + false))
 
     @property
     def right(self) -> str:
-        """The largest share of right guesses which table is the true one, from even odds."""
+        """The largest probability of a correct guess between two tables, from even odds."""
+        if self.risk is not None:
+            return percent_up(self.risk.guess)
         # Half of 1 plus the largest total variation distance, which is (e^ε − 1 + 2δ) / (e^ε + 1).
         # Source: Kairouz, Oh & Viswanath 2015, "The composition theorem for differential privacy".
         wrong = (1 - self.delta) / (1 + math.exp(min(self.epsilon, 700)))
-        return _percent_up(1 - wrong)
+        return percent_up(1 - wrong)
 
     def caught(self, false_alarms: float) -> str:
-        """Return the largest power of a test with this share of false alarms."""
+        """Return the largest power of a test with this probability of a false alarm."""
+        return percent_up(self._power(false_alarms))
+
+    def _power(self, false_alarms: float) -> float:
+        if self.risk is not None and self.risk.false_alarms == false_alarms:
+            return self.risk.detection
         # (ε, δ) leaves two half-planes: power ≤ e^ε·α + δ, and 1 − α ≤ e^ε·(1 − power) + δ.
         # Source: Kairouz, Oh & Viswanath 2015, "The composition theorem for differential privacy".
         rest = 1 - false_alarms - self.delta
         bounds = [1.0, 1 - math.exp(-self.epsilon) * max(rest, 0.0)]
         if self.epsilon < 100:
             bounds.append(math.exp(self.epsilon) * false_alarms + self.delta)
-        return _percent_up(min(bounds))
+        return min(bounds)
 
 
 @dataclass(frozen=True)
@@ -124,11 +158,7 @@ def grains_of(guarantee: Guarantee, shares: Mapping[int, str]) -> tuple[Grain, .
     """
 
     def grain(name: str, unit: Unit) -> Grain:
-        promises = (
-            Odds(guarantee.epsilon(relation=relation, unit=unit), guarantee.delta)
-            for relation in RELATIONS
-        )
-        told = tuple(promises)
+        told = tuple(Odds.of(guarantee, relation=relation, unit=unit) for relation in RELATIONS)
         return Grain(name, told, unit.level == guarantee.level, why=why(told, unit))
 
     def why(promises: tuple[Odds, ...], unit: Unit) -> str:
@@ -152,107 +182,99 @@ def grains_of(guarantee: Guarantee, shares: Mapping[int, str]) -> tuple[Grain, .
 
 
 def four_sentences(guarantee: Guarantee, *, of_devices: bool = False) -> tuple[str, ...]:
-    """Return the promise in four sentences: who, how much, what of several units, and where it ends.
+    """Return the guarantee in four sentences: the unit, the bound, several units, and limits.
 
     Args:
-        guarantee: the promise.
-        of_devices: True where data lie on the devices of users.
+        guarantee: the guarantee.
+        of_devices: True if the data are on the devices of users.
 
     >>> from dpgrain.accounting import Contribution, Gaussian
     >>> event = Gaussian(5.0, Contribution(block="user"))
     >>> four_sentences(Guarantee("user", "", "zero_out", 1e-6, event))[2]
-    'Several together are hidden less: for 5 users the factor is 133 (ε = 4.887).'
+    'Several users are protected less: for 5 of them the factor is 133 (ε = 4.887).'
     """
-    odds = Odds(guarantee.epsilon(), guarantee.delta)
     who = _OF_DEVICES if of_devices else _who(guarantee)
-    return (who, _how_much(guarantee, odds), _several(guarantee), _ends(guarantee))
+    return (who, _how_much(guarantee), _several(guarantee), _ends(guarantee))
 
 
 def of_a_person(guarantee: Guarantee) -> str:
-    """Say what is promised to a whole person, with all data of one id together.
+    """Return the guarantee for a whole person, with all data of one id together.
 
     Args:
-        guarantee: the promise.
+        guarantee: the guarantee.
 
     >>> from dpgrain.accounting import Contribution, Gaussian
     >>> event = Gaussian(5.0, Contribution(block="element"))
-    >>> of_a_person(Guarantee("element", "day", "zero_out", 1e-6, event))[:61]
-    'To a whole person, with all elements together, nothing is pro'
+    >>> of_a_person(Guarantee("element", "day", "zero_out", 1e-6, event))[:62]
+    'For a whole person, with all elements together, nothing is gua'
     """
     if guarantee.level == "user":
-        return "This is a promise to a whole person: to all of one user together."
-    odds = Odds(guarantee.epsilon(unit=User()), guarantee.delta)
-    who = f"To a whole person, with all {guarantee.level}s together,"
+        return "This guarantee covers a whole person: all data of one user together."
+    odds = Odds.of(guarantee, unit=User())
+    who = f"For a whole person, with all {guarantee.level}s together,"
     if odds.endless:
         rule = (
-            " Where a public rule bounds how many one has, the guarantee can be asked for the ε of "
-            "that many (max_elements)."
+            " If a public rule bounds the number of elements of a person, pass it as max_elements."
             if guarantee.level == "element"
             else ""
         )
-        return f"{who} nothing is promised at this δ.{rule}"
-    return f"{who} ε = {odds.shown} is promised: right guesses in at most {odds.right} of cases."
+        return f"{who} nothing is guaranteed at this δ.{rule}"
+    return f"{who} ε = {odds.shown}: the best guess is right at most {odds.right} of the time."
 
 
 def _who(guarantee: Guarantee) -> str:
     if guarantee.level == "record":
-        return "Protected is any one record, one row of the table, by itself."
+        return "This release protects records: each row of the table separately."
     if guarantee.level == "user":
-        return "Protected is any one user: all records of that user together, however many."
+        return "This release protects users: all records of one user, however many there are."
+    cells = guarantee.elements.removeprefix("the column ") or "a public partition"
     return (
-        "Protected is any one element: all records that one user has in one cell of the partition by "
-        f"{guarantee.elements or 'elements'}, however many."
+        f"This release protects elements: all records of one user in one cell of {cells}, however "
+        "many there are."
     )
 
 
-def _how_much(guarantee: Guarantee, odds: Odds) -> str:
-    whether = (
-        f"whether {_THEY[guarantee.level]} there at all"
+def _how_much(guarantee: Guarantee) -> str:
+    odds = Odds.of(guarantee)
+    these = "this record" if guarantee.level == "record" else "these records"
+    guess = (
+        f"whether {these} {'is' if guarantee.level == 'record' else 'are'} present"
         if guarantee.relation == "zero_out"
-        else f"what {_THEY[guarantee.level].split()[0]} {_SAYS[guarantee.level]}"
+        else f"which of two versions of {these} was used"
     )
+    attacker = "An attacker who knows all other records and starts from even odds can guess"
     if odds.endless:
-        return f"At this δ nothing is promised to anybody who asks {whether}."
+        return (
+            f"At this δ, no factor is guaranteed. {attacker} {guess} correctly at most {odds.right} "
+            "of the time."
+        )
     more = ", plus δ" if odds.delta else ""
     return (
-        f"Whoever knows all the rest and guesses {whether}, from even odds, is right in at most "
-        f"{odds.right} of cases: no outcome is more than {odds.factor} times as likely either way"
-        f"{more} (ε = {odds.shown})."
+        f"{attacker} {guess} correctly at most {odds.right} of the time: no outcome is more than "
+        f"{odds.factor} times as likely in either case{more} (ε = {odds.shown})."
     )
 
 
 def _several(guarantee: Guarantee) -> str:
     several = max(most_units(guarantee, _SEVERAL), 2)
     what = {
-        "record": f"{several} records of one person",
-        "element": f"{several} elements of one person",
-        "user": f"{several} users",
+        "record": "records of one person",
+        "element": "elements of one person",
+        "user": "users",
     }[guarantee.level]
-    more = guarantee.epsilon(units=several)
-    if more <= guarantee.epsilon():
-        return f"The same holds for {what} together."
-    odds = Odds(more, guarantee.delta)
+    odds = Odds.of(guarantee, units=several)
+    if odds.epsilon <= guarantee.epsilon():
+        return f"The same holds for {several} {what} together."
+    less = f"Several {what} are protected less: for {several} of them"
     if odds.endless:
-        return f"Several together are hidden less: to {what} nothing is promised at this δ."
-    return (
-        f"Several together are hidden less: for {what} the factor is {odds.factor} "
-        f"(ε = {odds.shown})."
-    )
+        return f"{less} nothing is guaranteed at this δ."
+    return f"{less} the factor is {odds.factor} (ε = {odds.shown})."
 
 
 def _ends(guarantee: Guarantee) -> str:
-    """Say where the promise ends: at δ, at what was public, and at other publications."""
-    fails = (
-        f"It may fail with a probability of at most δ = {powers(guarantee.delta)}"
-        if guarantee.delta
-        else "It has no exception"
-    )
+    """Return the limits of the guarantee: δ, public facts, and other publications."""
+    slack = f"an additive slack of δ = {powers(guarantee.delta)}" if guarantee.delta else "no slack"
     return (
-        f"{fails}, and it says nothing of what holds for people in general, of what was public "
-        "beforehand, or of other publications about the same people."
+        f"The bound has {slack}. It does not cover facts about people in general, information that "
+        "was already public, or other publications about the same people."
     )
-
-
-def _percent_up(share: float) -> str:
-    """Return a share in per cent, not below the true one."""
-    return f"{rounded_up(min(share, 1.0) * 100, 2 if share < 0.1 else 3)}%"
