@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
@@ -26,10 +27,12 @@ if TYPE_CHECKING:
 
     from dpgrain.accounting import Event
     from dpgrain.publishing import guarantee as guarantees
+    from dpgrain.publishing import risk as risks
     from dpgrain.report import plots
     from dpgrain.statistics import release as releases
 else:
     guarantees, plots = later("dpgrain.publishing.guarantee"), later("dpgrain.report.plots")
+    risks = later("dpgrain.publishing.risk")
     releases, rich_table = later("dpgrain.statistics.release"), later("rich.table")
 
 MechanismName: TypeAlias = Literal["gaussian", "laplace", "pure", "zcdp"]
@@ -40,6 +43,8 @@ _SIZES: dict[str, tuple[str, str, tuple[MechanismName, ...]]] = {
     "epsilon": ("--epsilon", "0.1", ("pure",)),
     "rho": ("--rho", "0.1", ("zcdp",)),
 }
+# The false alarms of the test in the table of risks.
+_FALSE_ALARMS = 0.05
 _UNITS_OF_ONE_PERSON: tuple[int, ...] = (1, 2, 5, 10, 20, 50, 100)
 
 
@@ -257,7 +262,7 @@ class Curve:
             )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the curve as plain JSON values; an ε that is not finite is no promise."""
+        """Return the curve as plain JSON values; an infinite ε means no guarantee."""
         user: dict[str, Any] | None = None
         if self.user is not None:
             most, whole = self.user
@@ -271,6 +276,35 @@ class Curve:
     def save_plot(self, path: Path) -> None:
         """Draw the curve into a file."""
         plots.save_epsilons(path, self.units, self.epsilons, self.level, self.delta, user=self.user)
+
+
+def _risks(
+    event: Event, level: Level, relation: Relation, max_elements: int | None
+) -> list[risks.Risk]:
+    """Return the risk of one unit and, for elements, of a whole user."""
+    asked: list[Unit] = [OWN_UNIT[level]]
+    if level == "element":
+        asked.append(User(max_elements))
+    return [
+        risks.risk_of(
+            event, unit=unit, units=1, relation=relation, false_alarms=_FALSE_ALARMS, prior=0.5
+        )
+        for unit in asked
+    ]
+
+
+def _print_risks(listed: Sequence[risks.Risk]) -> None:
+    """Print risks as a table."""
+    table = rich_table.Table(
+        title=f"Risk from even odds, with {_FALSE_ALARMS:.0%} false alarms ({listed[0].relation})"
+    )
+    table.add_column("")
+    for name in ("best guess", "detection", "after an alarm", "μ", "values are"):
+        table.add_column(name, justify="right")
+    for risk in listed:
+        shares = map(risks.percent_up, (risk.guess, risk.detection, risk.posterior))
+        table.add_row(risk.who, *shares, shown(risk.mu), "exact" if risk.exact else "upper limits")
+    console().print(table)
 
 
 @command(
@@ -303,13 +337,13 @@ def guarantee(
 ) -> None:
     """Show what a release, or some noise, promises a person.
 
-    It tells ε for 1, 2, 5, 10, … units of one person.
+    It prints ε for 1, 2, 5, 10, … units of one person, and the risk of a unit and of a user.
     """
     if plot is not None:
         check_picture(plot)
     saved = promise = None
     if release is None:
-        curve = _curve_of_mechanism(mechanism, delta, max_elements)
+        curve, event = _curve_of_mechanism(mechanism, delta, max_elements)
     elif mechanism.is_stated:
         raise ParameterError(
             "Give either a saved release or a mechanism, such as --noise-multiplier 4."
@@ -321,14 +355,18 @@ def guarantee(
             saved = releases.Release.load(release)
             promise = saved.guarantee
         asked = promise.delta if delta is None else delta
-        curve = Curve.of(promise.event, asked, promise.level, max_elements)
+        event = promise.event
+        curve = Curve.of(event, asked, promise.level, max_elements)
+    relation: Relation = "zero_out" if promise is None else promise.relation
+    listed = _risks(event, curve.level, relation, max_elements)
     if plot is not None:
         curve.save_plot(plot)
     if as_json:
         told: dict[str, Any] = {}
         if promise is not None:
             told = {**promise_as_json(promise), "hash": None if saved is None else saved.hash}
-        tell_json({**curve.to_dict(), **told}, plot)
+        found = [_as_json(risk) for risk in listed]
+        tell_json({**curve.to_dict(), **told, "risk": found}, plot)
         return
     if promise is not None:
         say(str(promise))
@@ -336,13 +374,14 @@ def guarantee(
         # Whoever was handed the file compares this with what a report or a sheet shows.
         say(f"SHA-256 of groups, numbers and promise (not of the file): {saved.hash}")
     curve.print()
+    _print_risks(listed)
     written(plot)
 
 
 def _curve_of_mechanism(
     mechanism: Mechanism, delta: float | None, max_elements: int | None
-) -> Curve:
-    """Return the curve of the noise that options tell of."""
+) -> tuple[Curve, Event]:
+    """Return the curve of the noise that options describe, and its event."""
     if mechanism.mechanism is None and mechanism.noise_multiplier is None:
         raise ParameterError("Give a saved release, or --noise-multiplier and --delta.")
     event = mechanism.event()
@@ -350,4 +389,11 @@ def _curve_of_mechanism(
         raise ParameterError(
             f"--delta must be given for --mechanism {mechanism.name}, such as --delta 1e-6."
         )
-    return Curve.of(event, delta or 0.0, mechanism.unit, max_elements)
+    return Curve.of(event, delta or 0.0, mechanism.unit, max_elements), event
+
+
+def _as_json(risk: risks.Risk) -> dict[str, Any]:
+    """Return a risk as plain JSON values; without a proved μ it is null."""
+    values = asdict(risk)
+    mu = risk.mu if math.isfinite(risk.mu) else None
+    return {**values, "unit": risk.who, "mu": mu}

@@ -1,0 +1,154 @@
+"""The risk of a unit in a release, as a guarantee states it."""
+
+from __future__ import annotations
+
+import math
+import time
+
+import pytest
+from scipy.stats import norm
+from tests.refusals import refuses
+
+import dpgrain as dg
+from dpgrain.accounting import Contribution, Event, Gaussian, Laplace, PureDP, Selection
+from dpgrain.accounting.losses.gaussian import gaussian_mu
+from dpgrain.publishing.facts import Fact
+from dpgrain.publishing.risk import risk_lines
+from dpgrain.regions import Region, Side, days
+from dpgrain.units import Level, Relation
+
+
+def of(event: Event, level: Level = "user", relation: Relation = "zero_out") -> dg.Guarantee:
+    return dg.Guarantee(level, "", relation, 1e-6, event, (Fact("bins"),))
+
+
+ELEMENTS = of(Gaussian(4.0, Contribution(cells=12)), "element")
+
+
+@pytest.mark.parametrize(
+    ("asked", "moved"),
+    [
+        ({}, 1.0),
+        ({"units": 4}, 2.0),
+        ({"units": 4, "relation": "replace"}, math.sqrt(8)),
+        ({"unit": dg.User()}, math.sqrt(12)),
+        ({"unit": dg.User(3)}, math.sqrt(3)),
+    ],
+)
+def test_the_risk_of_gaussian_noise_is_exact(asked: dict[str, object], moved: float) -> None:
+    mu, risk = moved / 4, ELEMENTS.risk(**asked)  # type: ignore[arg-type]
+    assert risk.exact
+    assert risk.mu == pytest.approx(mu)
+    assert risk.guess == pytest.approx(norm.cdf(mu / 2), abs=1e-9)
+    assert risk.detection == pytest.approx(norm.sf(norm.isf(0.05) - mu), abs=1e-8)
+    detected = norm.sf(norm.isf(0.05) - mu)
+    assert risk.posterior == pytest.approx(detected / (detected + 0.05), abs=1e-8)
+
+
+def test_the_posterior_is_that_of_the_test() -> None:
+    risk = ELEMENTS.risk(false_alarms=0.2, prior=0.1)
+    power = norm.sf(norm.isf(0.2) - 0.25)
+    assert risk.posterior == pytest.approx(0.1 * power / (0.1 * power + 0.9 * 0.2), abs=1e-8)
+    # At this prior the best guess is that the records are absent.
+    assert risk.guess == pytest.approx(0.9, abs=1e-3)
+    assert risk.posterior < ELEMENTS.risk(false_alarms=0.01, prior=0.1).posterior
+
+
+def test_the_delta_of_a_release_plays_no_part() -> None:
+    one, other = of(Gaussian(2.0, Contribution("user"))), of(Gaussian(2.0, Contribution("user")))
+    assert one.risk() == dg.Guarantee.from_dict({**other.to_dict(), "delta": 0.01}).risk()
+
+
+@pytest.mark.parametrize(
+    ("level", "unit"), [("element", dg.User()), ("record", dg.User()), ("record", dg.Element())]
+)
+def test_nothing_limits_the_risk_if_nothing_bounds_the_unit(level: Level, unit: dg.User) -> None:
+    risk = of(Gaussian(4.0, Contribution(block=level)), level).risk(unit=unit)
+    assert (risk.guess, risk.detection, risk.posterior) == (1.0, 1.0, 1.0)
+    assert risk.mu == math.inf
+    assert not risk.exact
+
+
+def test_which_values_are_exact() -> None:
+    assert (
+        of(Gaussian(4.0, Contribution("user")) + Gaussian(2.0, Contribution("user"))).risk().exact
+    )
+    for event in (
+        PureDP(1.0),
+        Laplace(2.0, Contribution("user", norm="l1")),
+        Gaussian(4.0, Contribution("user")) + Laplace(2.0, Contribution("user", norm="l1")),
+        Gaussian(4.0, Contribution("user", coordinates="stated")),
+    ):
+        assert not of(event).risk().exact
+    kept = Gaussian(4.0, Contribution(max_elements=3))
+    assert not of(kept, "element").risk().exact
+    # Records inside an element move a clipped sum in more than one way.
+    assert not ELEMENTS.risk(unit=dg.Record()).exact
+
+
+def test_the_risk_of_two_releases_is_that_of_both() -> None:
+    both = ELEMENTS + ELEMENTS
+    assert both.risk().mu == pytest.approx(math.sqrt(2) / 4)
+    assert both.risk().guess > ELEMENTS.risk().guess
+
+
+def test_the_risk_of_two_regions_is_that_of_the_worst() -> None:
+    def of_a_day(day: str) -> dg.Guarantee:
+        scope = Region((Side("day", days(day, day)),))
+        return dg.Guarantee("record", "", "zero_out", 1e-6, event, scope=scope)
+
+    event = Gaussian(4.0, Contribution("record"))
+    monday, tuesday = of_a_day("2026-11-23"), of_a_day("2026-11-24")
+    apart, again = (monday + tuesday).risk(), (monday + monday).risk()
+    assert apart.guess == pytest.approx(monday.risk().guess, abs=1e-9)
+    assert again.guess > apart.guess
+
+
+def test_a_delta_mass_has_no_mu() -> None:
+    event = Selection(8.0, 45.0, 1)
+    risk = of(event, event.level).risk()
+    assert risk.mu == math.inf
+    assert risk.guess < 0.6
+
+
+def test_printed_values_are_rounded_up() -> None:
+    told = str(ELEMENTS.risk(unit=dg.User(), false_alarms=0.001, prior=0.01))
+    assert "Risk of 1 user (zero_out), exact:" in told
+    assert "0.1% false alarms" in told
+    assert "from a prior of 1%" in told
+    assert str(ELEMENTS.risk(unit=dg.User(3))).startswith("Risk of 1 user with at most 3 elements")
+    assert "upper limits" in str(of(PureDP(1.0)).risk())
+    assert "μ = ∞" in str(of(Gaussian(4.0), "element").risk(unit=dg.User()))
+
+
+def test_lines_for_a_release_name_the_unit_and_the_whole_user() -> None:
+    one, whole = risk_lines(ELEMENTS)
+    assert one.startswith("1 element: the best guess from even odds is right in at most 55%")
+    assert whole.startswith("1 user: ")
+    assert risk_lines(of(Gaussian(4.0), "element"))[1] == "1 user: nothing limits the risk."
+    assert len(risk_lines(of(Gaussian(4.0, Contribution("user"))))) == 1
+
+
+def test_a_risk_takes_less_than_a_second() -> None:
+    start = time.perf_counter()
+    for units in (1, 2, 5, 10, 12):
+        ELEMENTS.risk(units=units)
+    assert time.perf_counter() - start < 1
+
+
+def test_wrong_arguments_are_rejected() -> None:
+    for value in (0.0, 1.0, -0.1, math.nan):
+        with refuses("false_alarms"):
+            ELEMENTS.risk(false_alarms=value)
+        with refuses("prior"):
+            ELEMENTS.risk(prior=value)
+    with refuses("units"):
+        ELEMENTS.risk(units=0)
+
+
+def test_the_calibrated_risk_of_a_promise_is_that_of_its_mu() -> None:
+    """Gaussian noise for ε = 1 and δ = 10⁻⁶ has a risk far below that of (ε, δ) alone."""
+    mu = gaussian_mu(1.0, 1e-6)
+    found = of(Gaussian(1 / mu, Contribution("user"))).risk()
+    assert found.guess == pytest.approx(norm.cdf(mu / 2), abs=1e-6)
+    assert found.guess < 0.6 < math.e / (1 + math.e)
