@@ -18,9 +18,7 @@ import dpgrain as dg
 from dpgrain.provenance import IN_WORDS, Stated, checked, together
 
 STATED: tuple[Stated, ...] = get_args(Stated)
-AS_GIVEN = (
-    "Rows are as the caller made them; it is assumed that nobody's decide over those of others."
-)
+AS_GIVEN = "The rows come from a query, frame or array that dpgrain did not build"
 OLD = Path(__file__).parent / "ledger" / "of_version_0_1.sql"
 
 

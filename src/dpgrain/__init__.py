@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from dpgrain.ledger.window import AnyDays, AnyHours
     from dpgrain.means.of_users import MeanOfUsers, mean_of_users
     from dpgrain.publishing.budget import Budget, budget
+    from dpgrain.publishing.facts import Fact
     from dpgrain.publishing.guarantee import Guarantee
     from dpgrain.publishing.publish import publish
     from dpgrain.publishing.query import Query
@@ -87,6 +88,7 @@ __all__ = [
     "EndedWarning",
     "EpsilonWarning",
     "Estimates",
+    "Fact",
     "FileAudit",
     "Guarantee",
     "Histogram",
@@ -157,6 +159,7 @@ face(
         "dpgrain.tables.elements": ("Elements",),
         "dpgrain.tables.shared": ("SharedTable",),
         "dpgrain.tables.table": ("UserTable", "read"),
+        "dpgrain.publishing.facts": ("Fact",),
         "dpgrain.publishing.guarantee": ("Guarantee",),
         "dpgrain.means.of_users": ("MeanOfUsers", "mean_of_users"),
         "dpgrain.publishing.budget": ("Budget", "budget"),

@@ -356,7 +356,7 @@ def test_json_of_nothing_is_refused_in_a_sentence(text: str) -> None:
         Guarantee.from_json(promise.replace(Gaussian(1.0).to_json(), text))
 
 
-GUARANTEE = Guarantee("user", "", "zero_out", 1e-6, Gaussian(3.0, Contribution("user")), ("n",))
+GUARANTEE = Guarantee("user", "", "zero_out", 1e-6, Gaussian(3.0, Contribution("user")))
 
 
 # Without these fields a guarantee says no more than with them: it is of all records, and knows less.

@@ -556,6 +556,6 @@ def test_the_command_line_tells_no_number(tmp_path: Path) -> None:
         ):
             result = CliRunner().invoke(app, arguments)
             assert result.exit_code == 0, result.output
-            assert "roster of" not in result.output
+            assert "enrolled users" not in result.output
         told.append([json.loads(file.read_text())["guarantee"] for file in (model, mean)])
     assert told[0] == told[1]

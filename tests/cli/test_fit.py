@@ -90,7 +90,7 @@ def test_fit_report_and_predict(visits: Path, tmp_path: Path, command: Command) 
     assert not done.stderr
     assert "ε = 19.99" in done.stdout or "ε = 20 " in done.stdout
     assert "the partition by 'week'" in done.stdout
-    assert "Users are told apart by 'person'" in done.stdout
+    assert "Users are identified by 'person'" in done.stdout
     assert "the range of 'minutes', 0 to 60, scaled to [0, 1]" in done.stdout
     assert "the levels of 'device': phone, desk" in done.stdout
     # Rows are divided by 20, so that nothing is known of the slopes of all but one feature.

@@ -67,8 +67,8 @@ def test_the_mean_of_vectors(days: Path, tmp_path: Path, ending: str, command: C
         "counts as 0, with 95% confidence: this covers noise, users who are drawn in, and the number",
         "users can look for their centre in 3 dimensions",
         "User-level differential privacy",
-        "Users are told apart by 'person'",
-        "a bound of 100, which longer records are shortened to",
+        "Users are identified by 'person'",
+        "a bound of 100, to which longer records are clipped",
         f"Written: {out}",
     ):
         assert part in done.stdout
@@ -105,8 +105,8 @@ def test_methods_and_the_rest(days: Path, method: str, command: Command) -> None
     done = command(*words(days, epsilon="4", **options))
     assert done.returncode == 0, done.stderr
     assert f"Method: {method}, as asked for." in done.stdout
-    assert "a roster of 2,100 users" in done.stdout
-    assert "were exchanged for others" in done.stdout
+    assert "2,100 enrolled users" in done.stdout
+    assert "replacing all of one user's records" in done.stdout
     assert ("There is no mean" in done.stdout) == (method == "softcore")
 
 

@@ -42,7 +42,7 @@ def test_every_recipe_is_an_algorithm_of_estimators(name: str, tmp_path: Path) -
     program = programs.RECIPES[name].plan(replace(programs.TASK, start=(0.0,) * 3))
     assert model.guarantee_.event == program.event
     for fact in (
-        "a roster of 400 users",
+        "400 enrolled users",
         "a solution within 2 of the start",
         programs.TRUSTS[trust],
     ):

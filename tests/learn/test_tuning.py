@@ -36,6 +36,7 @@ from dpgrain.learn.tuning import fit_tuned, settings_of
 from dpgrain.noise import SeededSource
 from dpgrain.papers import Concentrated
 from dpgrain.publishing.budget import budget
+from dpgrain.publishing.facts import Fact
 from dpgrain.units import Element, Record, Relation, Unit, User
 
 Array = NDArray[Any]
@@ -343,13 +344,13 @@ def test_the_promise_names_what_each_setting_takes_as_public() -> None:
     ).fit(X, y)
     public = model.guarantee_.public
     for fact in (
-        "a clipping bound of 2",
-        "a ridge of 0.1",
-        "rows of norm at most 3, shortened to it",
+        Fact("gradient-bound", (2.0,)),
+        Fact("ridge", (0.1,)),
+        Fact("feature-bound", (3.0,)),
     ):
         assert fact in public
-    assert "in some settings 3 rounds, with all blocks" in public
-    assert "in some settings 7 rounds, with all blocks" in public
+    assert Fact("setting", ("all-rounds", 3)) in public
+    assert Fact("setting", ("all-rounds", 7)) in public
 
 
 def test_how_many_runs_there_were_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:

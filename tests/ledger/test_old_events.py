@@ -60,6 +60,6 @@ def test_a_blind_sum_of_version_0_1_adds_up(book: Path) -> None:
 
 def test_a_blind_sum_of_version_0_1_is_shown(book: Path, command: Command, tmp_path: Path) -> None:
     for told in ("show", "verify"):
-        assert "Line 2 of the ledger 'phones'" in command("ledger", told, book).stdout
+        assert "line 2 of ledger 'phones'" in command("ledger", told, book).stdout
     dg.Ledger(book).report(tmp_path / "page.html")
     assert "shuffler that mixes all messages" in (tmp_path / "page.html").read_text()

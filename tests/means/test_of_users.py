@@ -474,15 +474,15 @@ SENTENCES = [
     (
         "clip",
         None,
-        ["their number, which is released with the sum"],
+        ["the number of users, which is published with the sum"],
     ),
     (
         "recentred",
         None,
         [
             "3% of the budget for the number of users",
-            "looks, each around what the one before has published",
-            "a radius that is chosen inside",
+            "iterations, each around the result of the previous one",
+            "within a privately chosen radius",
         ],
     ),
     (
@@ -490,8 +490,12 @@ SENTENCES = [
         0.5,
         ["a concentration radius of 0.5, which only accuracy", "no mean unless about"],
     ),
-    ("softcore", None, ["a concentration radius found with 20% of ε, from 0.00061 to 10;"]),
-    ("winsorized", 0.5, ["rotated by public random signs", "chosen inside the budget"]),
+    (
+        "softcore",
+        None,
+        ["a concentration radius chosen privately with 20% of ε, from 0.00061 to 10;"],
+    ),
+    ("winsorized", 0.5, ["rotated by public random signs", "a privately chosen interval"]),
 ]
 
 
@@ -499,13 +503,13 @@ SENTENCES = [
 def test_the_sentence(method: str, radius: float | None, parts: list[str]) -> None:
     text = str(cases.mean(method=method, radius=radius).guarantee)
     for part in (
-        "whether all records of any one user were removed (the user stays enrolled)",
-        "a roster of 1,200 users; ",
-        "vectors of 4 numbers; a bound of 10, which longer records are shortened to",
+        "adding or removing all of one user's records (the user remains enrolled)",
+        "1,200 enrolled users; ",
+        "vectors of 4 numbers; a bound of 10, to which longer records are clipped",
         *parts,
     ):
         assert part in text
-    assert text.count("roster") == 1
+    assert text.count("enrolled users") == 1
 
 
 def test_it_prints_what_was_found_and_promised() -> None:
@@ -543,7 +547,7 @@ def test_means_of_the_same_users_compose() -> None:
         cases.mean(records, named).guarantee
         + cases.mean(records, pd.Series(users, name="person")).guarantee
     )
-    assert "Users are told apart by 'person'" in str(both)
+    assert "Users are identified by 'person'" in str(both)
 
 
 def test_a_budget_is_charged_and_refuses() -> None:

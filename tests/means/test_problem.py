@@ -45,7 +45,7 @@ def test_the_mean_is_of_users_with_records(method: str, of: int) -> None:
     # So many of the roster are missing that sums are divided by the number that is there.
     assert found.n_users == pytest.approx(cases.N, abs=10)
     assert off < 0.05
-    assert f"a roster of {of * cases.N:,} users;" in str(found.guarantee)
+    assert f" {of * cases.N:,} enrolled users;" in str(found.guarantee)
 
 
 def test_a_roster_of_which_a_few_are_missing() -> None:

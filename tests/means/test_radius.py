@@ -237,8 +237,8 @@ def test_too_few_users_are_refused_with_a_number_that_suffices() -> None:
         Radius.calibrate(n_users=int(0.9 * suffice), **given)
 
 
-def test_facts_are_words() -> None:
-    assert made().facts[0] == "9 radii from 1 to 16"
+def test_facts_have_sentences() -> None:
+    assert str(made().facts[0]) == "9 radii from 1 to 16"
 
 
 @pytest.mark.parametrize(

@@ -286,7 +286,7 @@ def test_a_radius_for_each_round() -> None:
     assert mean.noise_sd == pytest.approx(mean.multiplier(2) * 0.5 / 4)
     # What it costs rests on no radius.
     assert mean.event == Recentred(1.0, 2.0, 4, 3, shares).event
-    assert "of 0.5 around" in mean.facts[1]
+    assert "of 0.5 around" in str(mean.facts[1])
 
 
 def test_zoom_finds_users_far_from_the_start() -> None:

@@ -346,12 +346,12 @@ def test_the_noise_is_below_the_printed_one() -> None:
 
 
 def test_facts_say_what_is_public() -> None:
-    assert PanPrivate(1.5, 1.0, 2000, 2).facts == (
-        "its internal state seen at most once, at any time between two users",
-        "2 rounds with 1,000 users each, in the order of the roster",
+    assert list(map(str, PanPrivate(1.5, 1.0, 2000, 2).facts)) == [
+        "the internal state is seen at most once, at any time between two users",
+        "2 rounds with 1,000 users each, in the order of enrolment",
         "a clipping radius of 1.5",
-    )
-    assert "with 33 or 34 users each" in PanPrivate(1.5, 1.0, 100, 3).facts[1]
+    ]
+    assert "with 33 or 34 users each" in str(PanPrivate(1.5, 1.0, 100, 3).facts[1])
 
 
 @pytest.mark.parametrize(

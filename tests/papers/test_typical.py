@@ -69,7 +69,7 @@ def test_the_promise_of_a_typical_number(relation: Relation, epsilon: float) -> 
     # Nothing depends on how many users there are, and nothing is said of them unless it is stated.
     assert "roster" not in str(found.guarantee)
     stated = papers.typical_records(cases.USERS, epsilon=epsilon, relation=relation, n_users=400)
-    assert "a roster of 400 users" in str(stated.guarantee)
+    assert "400 enrolled users" in str(stated.guarantee)
     assert 1 <= found.records <= 2**20
 
 

@@ -70,7 +70,7 @@ def test_a_fit_keeps_the_promise_of_its_plan(
     assert made.event == told.event
     assert (made.level, made.elements, made.user) == (told.level, told.elements, told.user)
     assert made.user == "who"
-    assert "the range of 'age', 0 to 100, scaled to [0, 1]" in made.public
+    assert dg.Fact("scaled-feature", ("age", 0, 100)) in made.public
 
 
 @pytest.mark.parametrize("model", MODELS)

@@ -133,7 +133,10 @@ def test_outputs_are_written_with_their_guarantees(tmp_path: Path) -> None:
     assert learn.load(tmp_path / "fit.json").guarantee_ == made["fit"].guarantee_
     # Together they are what was planned.
     assert made.guarantee == made.plan.guarantee
-    assert "Public, fixed beforehand: a roster of 600 users; what each" in str(made.promise)
+    assert (
+        "fixed in advance: 600 enrolled users; the facts in the guarantee of each release."
+        in str(made.promise)
+    )
 
 
 def test_a_budget_pays_for_all_as_one_and_before_any(tmp_path: Path) -> None:

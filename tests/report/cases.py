@@ -45,7 +45,14 @@ def histogram(
         np.linspace(300.0, -20.0, size) if size else np.zeros(0),
         np.full(size, 7.25),
         np.full(size, 2.0),
-        dg.Guarantee("element", "'word'", "zero_out", 1e-5, event, ("the list of items",)),
+        dg.Guarantee(
+            "element",
+            "'word'",
+            "zero_out",
+            1e-5,
+            event,
+            (dg.Fact("stated", ("the list of items",)),),
+        ),
         Asked(title="words.parquet", by=("word",), clip=Clip(2.0)),
     )
 

@@ -42,7 +42,9 @@ HISTORY = TrainingHistory(
     (0, 20, 40),
     {"accuracy": (0.1, 0.5, 0.75), "loss": (2.0, float("inf"), 1.0)},
 )
-GUARANTEE = dg.Guarantee("user", "", "zero_out", 1e-6, MEAN.event, ("a roster of 1,000 users",))
+GUARANTEE = dg.Guarantee(
+    "user", "", "zero_out", 1e-6, MEAN.event, (dg.Fact("enrolled-users", (1000,)),)
+)
 
 
 def trained(**changed: Any) -> Training:

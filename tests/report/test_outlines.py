@@ -50,7 +50,7 @@ PROMISE = dg.Guarantee(
     "zero_out",
     1e-5,
     Gaussian(3.7306, Contribution(coordinates="one")),
-    ("the list of items",),
+    (dg.Fact("stated", ("the list of items",)),),
 )
 ASKED = Asked(title="words.parquet", by=("word",), clip=Clip(2.0))
 

@@ -49,7 +49,7 @@ def test_every_kind_of_release_has_a_whole_report(words: dg.UserTable, tmp_path:
         assert "NOT PRIVATE" not in page
         assert "What is <em>not</em> promised" in page
         for fact in release.guarantee.public:
-            assert fact.replace("'", "&#39;") in page
+            assert str(fact).replace("'", "&#39;") in page
         assert "right granularity of privacy" in page
         assert "nan" not in cases.told(page).lower().split()
 

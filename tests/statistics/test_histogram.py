@@ -844,7 +844,7 @@ def test_a_seed_is_reproducible_and_not_private() -> None:
         )
         assert one.to_arrow().equals(two.to_arrow())
         assert not one.guarantee.private
-        assert str(one.guarantee).startswith("NOT PRIVATE (made with a seeded random source)")
+        assert str(one.guarantee).startswith("NOT PRIVATE: the random seed is known.")
         true = dg.histogram(table, "item", clip=clip, domain=domain, **options)
         assert "NOT PRIVATE" not in str(true.guarantee)
         assert not true.to_arrow().equals(one.to_arrow())

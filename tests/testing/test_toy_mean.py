@@ -21,6 +21,7 @@ from dpgrain.means import Candidate, Central, Contributions, CountedRounds, Mean
 from dpgrain.noise import Source
 from dpgrain.noise.sums import noised
 from dpgrain.optimize import CoinBetting, Squared
+from dpgrain.publishing.facts import Fact
 from dpgrain.testing.mean import BLOCKS, MeanContract
 from dpgrain.units import Level, Relation
 
@@ -49,8 +50,9 @@ class Boxed(Central):
         return self.noise_multiplier * self.side * math.sqrt(3) / self.n_users
 
     @property
-    def facts(self) -> tuple[str, ...]:
-        return (f"{self.rounds:,} rounds with all users", f"numbers cut to {self.side:g}")
+    def facts(self) -> tuple[Fact, ...]:
+        clipped = Fact("stated", (f"numbers clipped to {self.side:g}",))
+        return Fact("full-rounds", (self.rounds,)), clipped
 
     def start(self, source: Source, owners: NDArray[Any] | None = None) -> BoxedRounds:
         return BoxedRounds(self, source)

@@ -73,9 +73,9 @@ def test_a_budget_refuses_a_mean_before_anything_is_read() -> None:
 
 def test_the_guarantee_says_what_it_rests_on() -> None:
     def public(**options: Any) -> str:
-        return "; ".join(made(np.ones((6, WIDTH)), User(), **options)[0].guarantee.public)
+        return str(made(np.ones((6, WIDTH)), User(), **options)[0].guarantee)
 
-    assert "no record makes reading it, the network or the loss fail" in public()
+    assert "no record makes reading, the network or the loss fail" in public()
     assert "collate_fn" not in public()
     said = public(collate_fn=torch.utils.data.default_collate)
-    assert "collate_fn makes each row from the record of that place alone" in said
+    assert "collate_fn computes each row only from the record at the same position" in said

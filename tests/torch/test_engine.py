@@ -293,9 +293,9 @@ def test_one_run_has_the_curve_of_every_unit() -> None:
     text = str(engine.guarantee)
     assert text.startswith("NOT PRIVATE")
     for words in (
-        "a roster of 10 users",
+        "10 enrolled users",
         "20 rounds",
-        "as the loader hands them out",
+        "batches reach the network and the loss unchanged",
         "floating point",
     ):
         assert words in text

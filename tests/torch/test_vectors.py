@@ -71,7 +71,7 @@ def test_the_guarantee_is_that_of_the_mean() -> None:
     engine, *_ = engine_of(mean, relation="replace")
     assert engine.get_epsilon(1e-6) == mean.event.epsilon(1e-6, unit=User(), relation="replace")
     for fact in mean.facts:
-        assert fact in str(engine.guarantee)
+        assert str(fact) in str(engine.guarantee)
 
 
 def test_a_mean_that_ends_its_run_ends_the_loader() -> None:

@@ -42,6 +42,7 @@ from dpgrain.papers import (
     Winsorized,
     WinsorizedErm,
 )
+from dpgrain.publishing.facts import Fact
 from dpgrain.units import Element, Record, Relation, User
 
 Array = NDArray[Any]
@@ -144,7 +145,7 @@ def test_the_data_do_not_enter_the_program(name: str) -> None:
 
 
 def test_sums_in_floating_point_are_said() -> None:
-    said = "sums are made in floating point, whose rounding is left out"
+    said = Fact("floating-sums")
     program = cases.RECIPES["concentrated steps"].plan(cases.TASK)
     assert said in program.facts
     (stage,) = program.stages
@@ -220,7 +221,7 @@ def test_every_estimator_runs_by_every_recipe(
     program = cases.RECIPES[name].plan(replace(cases.TASK, start=(0.0,) * parameters))
     assert model.guarantee_.event == program.event
     for fact in (
-        "a roster of 400 users",
+        "400 enrolled users",
         "a solution within 2 of the start",
         "gradients of norm at most 1",
         "10 records of a typical user",
@@ -229,7 +230,7 @@ def test_every_estimator_runs_by_every_recipe(
         *(f"{stage.mean.rounds:,} rounds" for stage in program.stages if _says_rounds(stage.mean)),
     ):
         assert fact in sentence, fact
-    assert ("told apart by their numbers" in sentence) == (name in PHASED)
+    assert ("identified by their numbers" in sentence) == (name in PHASED)
     with refuses("intervals", "0"):
         model.confidence_intervals()
 

@@ -167,7 +167,7 @@ def test_calibration_keeps_the_promise(relation: Relation, d: int, beside: Any) 
     assert 0.999 < event.epsilon(1e-6, relation=relation) <= 1.0
     assert mean.range_epsilon == mean.range_epsilon_needed
     assert mean.level == "user"
-    assert "padded to" in " ".join(mean.facts)
+    assert "padded to" in " ".join(map(str, mean.facts))
 
 
 def test_too_few_users_are_told_how_many_suffice() -> None:

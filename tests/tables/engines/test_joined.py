@@ -295,7 +295,7 @@ def test_where_rows_come_from_is_said_of_both() -> None:
     joined = given.join(persons())
     assert joined.provenance == "as given"
     said = str(dg.count(joined, unit=dg.User(), epsilon=1.0, delta=1e-6).guarantee)
-    assert "Rows are as the caller made them" in said
+    assert "a query, frame or array that dpgrain did not build" in said
 
 
 def test_files_keep_their_provenance_and_one_given_table_spoils_it(tmp_path: Path) -> None:

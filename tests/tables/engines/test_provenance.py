@@ -34,9 +34,7 @@ DONE = {
     "a window of each user": "SELECT * FROM visits QUALIFY row_number() OVER (PARTITION BY who) < 3",
 }
 ROWS = pa.table({"who": [1, 2, 2, 3, 4], "n": [5, 4, 3, 2, 1], "x": ["a", "b", "a", "b", "c"]})
-AS_GIVEN = (
-    "Rows are as the caller made them; it is assumed that nobody's decide over those of others."
-)
+AS_GIVEN = "The rows come from a query, frame or array that dpgrain did not build"
 
 
 @pytest.fixture
