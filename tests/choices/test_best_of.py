@@ -52,7 +52,7 @@ def test_the_best_prints_what_was_found_and_promised() -> None:
     first, promise = best(PureDP(0.1, level="user")).split("\n")
     assert first == "the best of several runs, score 0.25: (0, 1, 2, 3, …)."
     assert promise.startswith("User-level differential privacy with ε = 0.233283 and δ = 0:")
-    assert "5 runs on average, whose number and time are not published" in promise
+    assert "5 runs on average (their number and time are not published)" in promise
     # Without a δ there is no promise: the sentence says which one it is of.
     assert "and δ = 10⁻⁶:" in best(Gaussian(10.0, Contribution("user")))
     assert "NOT PRIVATE" in best(PureDP(0.1), SeededSource(1))

@@ -169,9 +169,7 @@ def test_dishonest_users_make_others_add_more_noise() -> None:
             for share in (1.0, 0.5)
         )
         assert half.noise_sd / all_.noise_sd == pytest.approx(math.sqrt(2), rel=0.02)
-        assert any(
-            fact.kind == "honest-devices" and fact.numbers in ((50,), (100,)) for fact in half.facts
-        )
+        assert {Fact("honest-devices", (number,)) for number in (50, 100)} & {*half.facts}
 
 
 def test_with_something_beside_it_there_is_less_left() -> None:

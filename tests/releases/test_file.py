@@ -289,7 +289,7 @@ def test_columns_filters_and_people_of_a_table_are_told_with_their_places(tmp_pa
     )
     path.write_text(right, encoding="utf-8")
     made = dg.releases(path)
-    assert "rows are those where paid > 0" in str(made.guarantee)
+    assert "only rows where paid > 0 are used" in str(made.guarantee)
     path.write_text(
         right.replace("[budget]", "[table.per_user]\n        n = 'count()'\n        [budget]")
         .replace('user = "who"', 'user = "who"\n        per_user_filter = "n > 0"')
@@ -340,7 +340,7 @@ def test_a_file_joins_tables(tmp_path: Path) -> None:
     path.write_text(told, encoding="utf-8")
     made = dg.releases(path)
     assert made["a"].items.to_pylist() == ["GE", "ZH"]
-    assert "2 rows at most of the same person in people.csv" in str(made.guarantee)
+    assert "at most 2 rows of the same person in people.csv" in str(made.guarantee)
     wrong = told.replace('on = "zip"', "").replace('user = "id"', 'user = "idd"')
     path.write_text(wrong.replace("pairs = 2", 'pairs = "x"'), encoding="utf-8")
     with pytest.raises(dg.ParameterError) as refused:

@@ -77,7 +77,7 @@ def test_nobody_takes_part_twice() -> None:
 
 def test_rounds_that_the_promise_does_not_count_are_refused() -> None:
     protocol = VectorSum(n_users=10, dim=2, epsilon=8.0, delta=1e-4, rounds=2)
-    assert "each of which takes part in 2 rounds at most" in str(protocol.guarantee)
+    assert "each of which participates in at most 2 rounds" in str(protocol.guarantee)
     protocol.shuffler(1)
     with refuses("round", "2"):
         protocol.shuffler(2)

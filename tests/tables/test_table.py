@@ -764,7 +764,7 @@ def test_repr_says_how_rows_are_made() -> None:
     persons = dg.read(pa.table({"id": ["a"], "born": [1950]}), user="id")
     shown = repr(persons.join(visits))
     assert "; rows of a table in memory are paired with one row of the same person in " in shown
-    assert shown.endswith("; rows are those where n > 1)")
+    assert shown.endswith("; only rows where n > 1 are used)")
     assert "; a person's row is often (count())" in repr(visits.per_user(often="count()"))
 
 

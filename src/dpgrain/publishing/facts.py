@@ -43,14 +43,14 @@ SENTENCES = MappingProxyType(
         "partition-error": "the partition into elements (items without a cell are rejected)",
         "elements-used": "at most {:,} elements of a user are used, the first in a public order",
         "elements-kept": "at most {:,} elements of a user are used",
-        "owners": "the owners of a record are all users in {}; whole records are protected, but not "
+        "owners": "the owners of a record are all users in {}, and whole records are protected, but not "
         "the removal of one name from a record",
         "with-each": "the facts in the guarantee of each release",
         # Selection, clipping and ranges.
         "selected-items": "at most {:,} items of one {} are used in the selection, the first in a "
         "public order",
         "items-of-a-unit": "at most {:,} items of one unit are used, the first in a public order",
-        "two-rounds": "items are selected in two rounds; the second gives weight to items that the "
+        "two-rounds": "items are selected in two rounds, and the second gives weight to items that the "
         "first neither selected nor ruled out",
         "best-items": "the best {:,|item} of the list are selected",
         "threshold": "items with a noisy count above {:,} are published",
@@ -82,13 +82,13 @@ SENTENCES = MappingProxyType(
         "radius-around": "a clipping radius of {:g} around the result of the previous round",
         "radius-at-most": "a clipping radius of at most {:g} around the result of the previous round",
         "iterations": "{:,} iterations, each around the result of the previous one, within a "
-        "privately chosen radius that leaves about {:.0%} of the users outside in the end; if a check "
-        "within the budget shows that these move the mean, all vectors are clipped to the bound",
+        "privately chosen radius that leaves about {:.0%} of the users outside in the end, unless a "
+        "check within the budget shows that these move the mean and clips all vectors to the bound",
         "iterations-at-most": "at most {:,} iterations, each around the result of the previous one, "
-        "within a privately chosen radius; their number and shares of the noise follow from the "
+        "within a privately chosen radius, and their number and shares of the noise follow from the "
         "published number of users",
         "iterations-or-mean": "at most {:,} iterations, each around the result of the previous one, "
-        "within a privately chosen radius, or one mean of vectors clipped to the bound; their number "
+        "within a privately chosen radius, or one mean of vectors clipped to the bound, and their number "
         "and shares of the noise follow from the published number of users",
         "radii": "{:,} radii from {:g} to {:.3g}",
         "agreeing-users": "{:,} of {:,} users have to agree",
@@ -105,8 +105,8 @@ SENTENCES = MappingProxyType(
         "rotated-vectors": "vectors of {:,} numbers, clipped to norm {:g}, padded to {:,} and rotated "
         "by public random signs",
         "clipped-coordinates": "each coordinate is clipped to {:g} on both sides of a private "
-        "centre; for vectors within {:g} of a point nothing is clipped, except with probability {:g}",
-        "padded-vectors": "vectors padded to {:,} coordinates and rotated by public random signs; "
+        "centre, and for vectors within {:g} of a point nothing is clipped, except with probability {:g}",
+        "padded-vectors": "vectors padded to {:,} coordinates and rotated by public random signs, and "
         "each coordinate is clipped to a privately chosen interval",
         "intervals-of-few": "intervals are arbitrary if fewer than about {:,} users have a vector",
         "rounds-at-most": "at most {:,} rounds with all of {:,} users",
@@ -128,12 +128,12 @@ SENTENCES = MappingProxyType(
         "features": "the features, their number and their scale",
         "scaled-feature": "the range of {!r}, {:g} to {:g}, scaled to [0, 1]",
         "levels": "the levels of {!r}: {}",
-        "feature-bound": "rows of norm at most {:g}; longer ones are clipped to it",
+        "feature-bound": "rows of norm at most {:g}, to which longer ones are clipped",
         "clipped-targets": "targets clipped to ±{:g}",
         "counted-targets": "targets are clamped to [{:g}, {:g}]",
         "division": "a division by {:g} elements per user",
         "ridge": "a ridge of {:g}",
-        "warm-up": "the first fifth of the rounds estimates the solution; then the clipping bound is "
+        "warm-up": "the first fifth of the rounds estimates the solution, and then the clipping bound is "
         "chosen within the budget",
         "intervals": "{:.0%} of the budget for intervals",
         "phases": "phases of {} users, who are identified by their numbers",
@@ -142,8 +142,8 @@ SENTENCES = MappingProxyType(
         "known-strong": f"{_KNOWN}, curvatures of at least {{:g}}, {_TYPICAL}",
         "known-both": f"{_KNOWN}, curvatures of at most {{:g}} and of at least {{:g}}, {_TYPICAL}",
         "folds": "{:,} folds of users, each excluded from one fit",
-        "settings": "{:,} settings of {}, and {:g} runs on average; the number and time of runs are "
-        "not published",
+        "settings": "{:,} settings of {}, and {:g} runs on average (their number and time are "
+        "not published)",
         "scored-losses": "losses of records are clipped to [0, {:g}] in the scores",
         "copied-model": "the parameters of this model, which scikit-learn copied: scores without "
         "noise, choices based on them, other copies, and steps that learn from rows or repeat them "
@@ -154,14 +154,14 @@ SENTENCES = MappingProxyType(
         "classifier": "a classifier, which labels each row from that row only",
         "candidates": "{:,} candidates",
         "record-losses": "a loss of each record from that record only, clipped to [{:g}, {:g}]",
-        "evaluations": "{:g} evaluations on average; their number and time are not published",
+        "evaluations": "{:g} evaluations on average (their number and time are not published)",
         "own-evaluations": "evaluations that are {:up}-DP, as stated by the caller",
-        "runs": "{:g} runs on average; their number and time are not published",
+        "runs": "{:g} runs on average (their number and time are not published)",
         # Floating point, and what a network rests on.
-        "floating-sums": "sums are computed in floating point; the guarantee ignores their rounding",
-        "floating-gradients": "gradients are computed in floating point; the guarantee ignores their "
+        "floating-sums": "sums are computed in floating point, and the guarantee ignores their rounding",
+        "floating-gradients": "gradients are computed in floating point, and the guarantee ignores their "
         "rounding",
-        "floating-moments": "second moments are added in floating point; the guarantee ignores their "
+        "floating-moments": "second moments are added in floating point, and the guarantee ignores their "
         "rounding",
         "floating-noise": "noise is drawn in floating point, from a generator with a secret seed",
         "separate-gradients": "the gradient of each record is computed separately from other records, "

@@ -213,13 +213,16 @@ def test_partitions_are_those_of_days() -> None:
 def test_what_rows_are_made_of_is_said() -> None:
     table = dg.read(visits(), user="who").derive(half="paid / 2").filter("known(at)")
     said = str(dg.mean(table, "half", bounds=(0, 30), **USER).guarantee)
-    assert "the column 'half' is paid / 2; rows are those where known(at)" in said
+    assert "the column 'half' is computed as paid / 2; only rows where known(at) are used" in said
     people = (
         table.per_user(spent=("half", "sum"), n="count").derive(per="spent / n").filter("n > 2")
     )
     said = str(dg.mean(people, "per", bounds=(0, 30), **USER).guarantee)
-    assert "a person's row is spent (sum of half), n (rows), per (spent / n), where n > 2" in said
-    assert "the column 'half' is paid / 2; rows are those where known(at)" in said
+    assert (
+        "one row per person, with spent (sum of half), n (rows), per (spent / n), where n > 2"
+        in said
+    )
+    assert "the column 'half' is computed as paid / 2; only rows where known(at) are used" in said
 
 
 def test_rows_of_people_keep_whole_users() -> None:
@@ -380,8 +383,12 @@ def test_means_of_users_say_what_rows_they_are_of() -> None:
     table = dg.read(visits(), user="who", n_users=100).derive(half="paid / 2").filter("known(half)")
     people = table.per_user(spent="total(half)", n="count()")
     for of, columns, said in (
-        (table, ["half"], "the column 'half' is paid / 2; rows are those where known(half)"),
-        (people, ["spent", "n"], "a person's row is spent (total(half)), n (count())"),
+        (
+            table,
+            ["half"],
+            "the column 'half' is computed as paid / 2; only rows where known(half) are used",
+        ),
+        (people, ["spent", "n"], "one row per person, with spent (total(half)), n (count())"),
     ):
         query = mean_of_columns.query(of, columns, bound=50.0, n_users=100, epsilon=1.0, delta=1e-6)
         assert said in str(query.plan.guarantee)
