@@ -292,7 +292,9 @@ def test_statistics_of_people(visits: Path, asked: list[str], said: str, command
     done = command(asked[0], visits, *asked[1:], *options, *PEOPLE)
     assert done.returncode == 0, done.stderr
     assert said in " ".join(done.stdout.split())
-    assert "a person's row is n (rows), spent (sum of seconds)" in " ".join(done.stdout.split())
+    assert "one row per person, with n (rows), spent (sum of seconds)" in " ".join(
+        done.stdout.split()
+    )
 
 
 def test_a_distribution_by_group(visits: Path, tmp_path: Path, command: Command) -> None:

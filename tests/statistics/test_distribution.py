@@ -149,7 +149,7 @@ def test_what_is_said_of_people() -> None:
     release = dg.distribution(visits([1, 2], 3), "n", [1, 2], random_state=1, **PROMISE)
     said = "distribution of n, over all 3 people of the roster, 0 for those without records"
     assert release.estimand == said
-    assert "a person's row is n (rows)" in str(release.guarantee)
+    assert "one row per person, with n (rows)" in str(release.guarantee)
     there = dg.distribution(visits([1, 2]), "n", [1, 2], random_state=1, **PROMISE)
     assert there.estimand == "distribution of n, over people with a record"
 

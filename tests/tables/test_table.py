@@ -765,7 +765,7 @@ def test_repr_says_how_rows_are_made() -> None:
     shown = repr(persons.join(visits))
     assert "; rows of a table in memory are paired with one row of the same person in " in shown
     assert shown.endswith("; only rows where n > 1 are used)")
-    assert "; a person's row is often (count())" in repr(visits.per_user(often="count()"))
+    assert "; one row per person, with often (count())" in repr(visits.per_user(often="count()"))
 
 
 @pytest.mark.slow

@@ -27,7 +27,7 @@ SENTENCES = MappingProxyType(
         "a-row-per-user": "each row is all that one user has, because no users were passed",
         "records-only": "only records are protected, because no users were passed",
         "rows-where": "only rows where {} are used",
-        "column": "the column {!r} is computed as {}",
+        "column": "the column {!r} is {}",
         "person": "one row per person, with {}",
         "paired-row": "rows of {} are paired with one row of the same person in {}",
         "paired-rows": "rows of {} are paired with at most {:,} rows of the same person in {}",
@@ -43,20 +43,21 @@ SENTENCES = MappingProxyType(
         "partition-error": "the partition into elements (items without a cell are rejected)",
         "elements-used": "at most {:,} elements of a user are used, the first in a public order",
         "elements-kept": "at most {:,} elements of a user are used",
-        "owners": "the owners of a record are all users in {}, and whole records are protected, but not "
-        "the removal of one name from a record",
+        "owners": "the owners of a record are all users in {}, and whole records are protected, "
+        "but not the removal of one name from a record",
         "with-each": "the facts in the guarantee of each release",
         # Selection, clipping and ranges.
-        "selected-items": "at most {:,} items of one {} are used in the selection, the first in a "
-        "public order",
+        "selected-items": "at most {:,} items of one {} are used in the selection, the first in "
+        "a public order",
         "items-of-a-unit": "at most {:,} items of one unit are used, the first in a public order",
-        "two-rounds": "items are selected in two rounds, and the second gives weight to items that the "
-        "first neither selected nor ruled out",
+        "two-rounds": "items are selected in two rounds, and the second gives weight to items "
+        "that the first neither selected nor ruled out",
         "best-items": "the best {:,|item} of the list are selected",
         "threshold": "items with a noisy count above {:,} are published",
         "weighted-threshold": "items with a noisy weighted count of at least {:.4g} are published",
-        "selected-labels": "{:.0%} of the budget and {:.0%} of δ for the labels: each {} is counted "
-        "for the label of one row, and labels with a noisy count of about {:,} are selected",
+        "selected-labels": "{:.0%} of the budget and {:.0%} of δ for the labels: each {} is "
+        "counted for the label of one row, and labels with a noisy count of about {:,} are "
+        "selected",
         "clamped-numbers": "numbers are clamped to [{:,.6g}, {:,.6g}]",
         "chosen-range": "the range of the numbers is chosen privately with {:.0%} of the budget",
         "chosen-bounds": "clipping bounds between {:,.6g} and {:,.10g}, chosen privately with "
@@ -77,19 +78,21 @@ SENTENCES = MappingProxyType(
         "full-rounds": "{:,} rounds with all users",
         "sampled-rounds": "{:,} rounds of samples, each with probability {:g}",
         "turns": "{:,} random parts of the users in turn, with noise of the same number of bands",
-        "followed-norms": "vectors in units of a clipping bound, {:g} in the first round, which then "
-        "follows the norms that {:,} of their coordinates count",
+        "followed-norms": "vectors in units of a clipping bound, {:g} in the first round, which "
+        "then follows the norms that {:,} of their coordinates count",
         "radius-around": "a clipping radius of {:g} around the result of the previous round",
-        "radius-at-most": "a clipping radius of at most {:g} around the result of the previous round",
+        "radius-at-most": "a clipping radius of at most {:g} around the result of the previous "
+        "round",
         "iterations": "{:,} iterations, each around the result of the previous one, within a "
-        "privately chosen radius that leaves about {:.0%} of the users outside in the end, unless a "
-        "check within the budget shows that these move the mean and clips all vectors to the bound",
-        "iterations-at-most": "at most {:,} iterations, each around the result of the previous one, "
-        "within a privately chosen radius, and their number and shares of the noise follow from the "
-        "published number of users",
-        "iterations-or-mean": "at most {:,} iterations, each around the result of the previous one, "
-        "within a privately chosen radius, or one mean of vectors clipped to the bound, and their number "
-        "and shares of the noise follow from the published number of users",
+        "privately chosen radius that leaves about {:.0%} of the users outside in the end, "
+        "unless a check within the budget shows that these move the mean and clips all vectors "
+        "to the bound",
+        "iterations-at-most": "at most {:,} iterations, each around the result of the previous "
+        "one, within a privately chosen radius, and their number and shares of the noise follow "
+        "from the published number of users",
+        "iterations-or-mean": "at most {:,} iterations, each around the result of the previous "
+        "one, within a privately chosen radius, or one mean of vectors clipped to the bound, "
+        "and their number and shares of the noise follow from the published number of users",
         "radii": "{:,} radii from {:g} to {:.3g}",
         "agreeing-users": "{:,} of {:,} users have to agree",
         "distance-grid": "distances on a grid of {:.3g}",
@@ -97,17 +100,18 @@ SENTENCES = MappingProxyType(
         "stated-concentration": "a concentration radius of {:g}, which only accuracy rests on",
         "chosen-concentration": "a concentration radius chosen privately with {:.0%} of ε, from "
         "{:.3g} to {:g}",
-        "fresh-rounds": "{:,} rounds with {:,} users each, who are identified by their numbers and "
-        "asked once",
+        "fresh-rounds": "{:,} rounds with {:,} users each, who are identified by their numbers "
+        "and asked once",
         "unused-users": "the last {:,} enrolled users are never asked",
         "ordered-rounds": "{:,} rounds with {} users each, in the order of enrolment",
         "state-seen": "the internal state is seen at most once, at any time between two users",
-        "rotated-vectors": "vectors of {:,} numbers, clipped to norm {:g}, padded to {:,} and rotated "
-        "by public random signs",
+        "rotated-vectors": "vectors of {:,} numbers, clipped to norm {:g}, padded to {:,} and "
+        "rotated by public random signs",
         "clipped-coordinates": "each coordinate is clipped to {:g} on both sides of a private "
-        "centre, and for vectors within {:g} of a point nothing is clipped, except with probability {:g}",
-        "padded-vectors": "vectors padded to {:,} coordinates and rotated by public random signs, and "
-        "each coordinate is clipped to a privately chosen interval",
+        "centre, and for vectors within {:g} of a point nothing is clipped, except with "
+        "probability {:g}",
+        "padded-vectors": "vectors padded to {:,} coordinates and rotated by public random "
+        "signs, and each coordinate is clipped to a privately chosen interval",
         "intervals-of-few": "intervals are arbitrary if fewer than about {:,} users have a vector",
         "rounds-at-most": "at most {:,} rounds with all of {:,} users",
         "close-users": "a run ends if about {:,} users are not close to the same number of others",
@@ -116,8 +120,9 @@ SENTENCES = MappingProxyType(
         "most-records": "a number of records of at most {:,}",
         # Shuffled sums.
         "batches": "batches of {:,|device}, each of which participates in at most {:,|round}",
-        "shuffler": "a trusted shuffler, which passes on the multiset of all messages of a batch as "
-        "counts, the number of reports and the number of dropped reports, and nothing else",
+        "shuffler": "a trusted shuffler, which passes on the multiset of all messages of a "
+        "batch as counts, the number of reports and the number of dropped reports, and nothing "
+        "else",
         "honest-devices": "at least {:,} devices of a batch that report and follow the protocol",
         "device-vectors": "vectors of {:,|coordinate} and norm at most {:g}, clipped on the device",
         "device-numbers": "numbers of at most {:g}, clipped on the device",
@@ -133,8 +138,8 @@ SENTENCES = MappingProxyType(
         "counted-targets": "targets are clamped to [{:g}, {:g}]",
         "division": "a division by {:g} elements per user",
         "ridge": "a ridge of {:g}",
-        "warm-up": "the first fifth of the rounds estimates the solution, and then the clipping bound is "
-        "chosen within the budget",
+        "warm-up": "the first fifth of the rounds estimates the solution, and then the clipping "
+        "bound is chosen within the budget",
         "intervals": "{:.0%} of the budget for intervals",
         "phases": "phases of {} users, who are identified by their numbers",
         "known": f"{_KNOWN}, {_TYPICAL}",
@@ -145,9 +150,9 @@ SENTENCES = MappingProxyType(
         "settings": "{:,} settings of {}, and {:g} runs on average (their number and time are "
         "not published)",
         "scored-losses": "losses of records are clipped to [0, {:g}] in the scores",
-        "copied-model": "the parameters of this model, which scikit-learn copied: scores without "
-        "noise, choices based on them, other copies, and steps that learn from rows or repeat them "
-        "are not covered",
+        "copied-model": "the parameters of this model, which scikit-learn copied: scores "
+        "without noise, choices based on them, other copies, and steps that learn from rows or "
+        "repeat them are not covered",
         "positive-label": "which label is positive",
         "probabilities": "a model, which computes the probability of each row from that row only",
         "predictions": "a model, which predicts each row from that row only",
@@ -158,21 +163,23 @@ SENTENCES = MappingProxyType(
         "own-evaluations": "evaluations that are {:up}-DP, as stated by the caller",
         "runs": "{:g} runs on average (their number and time are not published)",
         # Floating point, and what a network rests on.
-        "floating-sums": "sums are computed in floating point, and the guarantee ignores their rounding",
-        "floating-gradients": "gradients are computed in floating point, and the guarantee ignores their "
+        "floating-sums": "sums are computed in floating point, and the guarantee ignores their "
         "rounding",
-        "floating-moments": "second moments are added in floating point, and the guarantee ignores their "
-        "rounding",
+        "floating-gradients": "gradients are computed in floating point, and the guarantee "
+        "ignores their rounding",
+        "floating-moments": "second moments are added in floating point, and the guarantee "
+        "ignores their rounding",
         "floating-noise": "noise is drawn in floating point, from a generator with a secret seed",
-        "separate-gradients": "the gradient of each record is computed separately from other records, "
-        "to the last bit",
-        "followed-bounds": "later clipping bounds follow from noisy counts that each step publishes",
-        "batches-as-read": "batches reach the network and the loss unchanged or changed record by "
-        "record, numbers taken out of a batch change nothing, and network and loss have no batching "
-        "rules, dispatch modes or seeds of their own",
+        "separate-gradients": "the gradient of each record is computed separately from other "
+        "records, to the last bit",
+        "followed-bounds": "later clipping bounds follow from noisy counts that each step "
+        "publishes",
+        "batches-as-read": "batches reach the network and the loss unchanged or changed record "
+        "by record, numbers taken out of a batch change nothing, and network and loss have no "
+        "batching rules, dispatch modes or seeds of their own",
         "collated-rows": "collate_fn computes each row only from the record at the same position",
-        "nothing-fails": "no record makes reading, the network or the loss fail, which would end the "
-        "run",
+        "nothing-fails": "no record makes reading, the network or the loss fail, which would "
+        "end the run",
         "evaluated-records": "the records on which the network was evaluated during the training",
         "padding": "the output of the model for a record does not depend on how far it is padded",
         "tried-padding": "the output of the model for a record does not depend on how far it is "

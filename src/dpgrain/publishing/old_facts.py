@@ -32,7 +32,6 @@ OLD_SENTENCES = MappingProxyType(
         "boolean-labels": "the labels {}, as truths are",
         "records-only": "a record is all that is protected, as no users were passed",
         "rows-where": "rows are those where {}",
-        "column": "the column {!r} is {}",
         "person": "a person's row is {}",
         "paired-rows": "rows of {} are paired with {:,} rows at most of the same person in {}",
         "partition-own": "the partition into elements (items without a cell are their own)",

@@ -213,7 +213,7 @@ def test_partitions_are_those_of_days() -> None:
 def test_what_rows_are_made_of_is_said() -> None:
     table = dg.read(visits(), user="who").derive(half="paid / 2").filter("known(at)")
     said = str(dg.mean(table, "half", bounds=(0, 30), **USER).guarantee)
-    assert "the column 'half' is computed as paid / 2; only rows where known(at) are used" in said
+    assert "the column 'half' is paid / 2; only rows where known(at) are used" in said
     people = (
         table.per_user(spent=("half", "sum"), n="count").derive(per="spent / n").filter("n > 2")
     )
@@ -222,7 +222,7 @@ def test_what_rows_are_made_of_is_said() -> None:
         "one row per person, with spent (sum of half), n (rows), per (spent / n), where n > 2"
         in said
     )
-    assert "the column 'half' is computed as paid / 2; only rows where known(at) are used" in said
+    assert "the column 'half' is paid / 2; only rows where known(at) are used" in said
 
 
 def test_rows_of_people_keep_whole_users() -> None:
@@ -386,7 +386,7 @@ def test_means_of_users_say_what_rows_they_are_of() -> None:
         (
             table,
             ["half"],
-            "the column 'half' is computed as paid / 2; only rows where known(half) are used",
+            "the column 'half' is paid / 2; only rows where known(half) are used",
         ),
         (people, ["spent", "n"], "one row per person, with spent (total(half)), n (count())"),
     ):
