@@ -84,9 +84,9 @@ SENTENCES = MappingProxyType(
         "radius-at-most": "a clipping radius of at most {:g} around the result of the previous "
         "round",
         "iterations": "{:,} iterations, each around the result of the previous one, within a "
-        "privately chosen radius that leaves about {:.0%} of the users outside in the end, "
-        "unless a check within the budget shows that these move the mean and clips all vectors "
-        "to the bound",
+        "privately chosen radius that leaves about {:.0%} of the users outside in the end, unless a "
+        "check within the budget shows that these move the mean, in which case all vectors are "
+        "clipped to the bound",
         "iterations-at-most": "at most {:,} iterations, each around the result of the previous "
         "one, within a privately chosen radius, and their number and shares of the noise follow "
         "from the published number of users",
