@@ -12,6 +12,7 @@ from tests.report import cases
 
 import dpgrain as dg
 from dpgrain.accounting import Contribution, Event, Gaussian, Laplace, Selection
+from dpgrain.publishing.risk import percent_up
 from dpgrain.report.promises import Odds, four_sentences, grains_of, of_a_person
 from dpgrain.units import Level, Relation
 
@@ -38,6 +39,7 @@ class TestOdds:
     def test_the_odds_of_one(self) -> None:
         odds = Odds(1.0, 1e-6)
         assert odds.factor == "2.72"
+        # 0.01·0.135915 / (0.01·0.135915 + 0.99·0.05) = 0.026724…
         assert (odds.right, odds.after(0.01)) == ("73.2%", "2.7%")
         assert Odds(0.0, 0.2).right == "60%"
         # e·0.05 + 10⁻⁶ = 0.135915…
@@ -67,7 +69,7 @@ class TestOdds:
 
     def test_no_bound(self) -> None:
         assert Odds(math.inf, 0.0).factor == "no limit"
-        assert Odds(800.0, 0.0).after(0.01) == "100%"
+        assert Odds(800.0, 0.0).after(0.01) == "16.9%"
         assert Odds(800.0, 0.0).caught(0.05) == "100%"
 
 
@@ -81,13 +83,13 @@ _EVENTS: dict[Level, Event] = {
 class TestOfAPerson:
     def test_all_of_a_user_are_a_person(self) -> None:
         promise = dg.Guarantee("user", "", "zero_out", 1e-6, _EVENTS["user"])
-        assert "is a promise to a whole person" in of_a_person(promise)
+        assert "covers a whole person" in of_a_person(promise)
 
     @pytest.mark.parametrize("level", ["record", "element"])
     def test_without_a_bound_nothing_is_promised(self, level: Level) -> None:
         promise = dg.Guarantee(level, "", "zero_out", 1e-6, _EVENTS[level])
         told = of_a_person(promise)
-        assert f"with all {level}s together, nothing is promised at this δ." in told
+        assert f"with all {level}s together, nothing is guaranteed at this δ." in told
         # A number of elements can be asked for, one of records cannot.
         assert ("max_elements" in told) == (level == "element")
 
@@ -95,10 +97,12 @@ class TestOfAPerson:
     def test_with_a_bound_its_epsilon_is_that_of_all_elements(self, relation: Relation) -> None:
         event = Gaussian(4.0, Contribution(cells=12))
         promise = dg.Guarantee("element", "'subject'", relation, 1e-6, event)
-        odds = Odds(promise.epsilon(unit=dg.User()), 1e-6)
-        assert odds.epsilon > 2 * promise.epsilon()
-        sentence = f"ε = {odds.shown} is promised: right guesses in at most {odds.right} of cases."
+        odds = Odds.of(promise, unit=dg.User())
+        assert odds.epsilon == promise.epsilon(unit=dg.User()) > 2 * promise.epsilon()
+        sentence = f"ε = {odds.shown}: the best guess is right at most {odds.right} of the time."
         assert of_a_person(promise).endswith(sentence)
+        # The trade-off curve limits guesses more than (ε, δ) does.
+        assert float(odds.right.rstrip("%")) < float(Odds(odds.epsilon, 1e-6).right.rstrip("%")) - 9
 
 
 class TestFourSentences:
@@ -111,31 +115,32 @@ class TestFourSentences:
         assert len(sentences) == 4
         assert all(sentence.endswith(".") for sentence in sentences)
         who, how_much, several, ends = sentences
-        assert f"any one {level}" in who
-        own, five = (Odds(promise.epsilon(units=k), 1e-6) for k in (1, 5))
+        assert who.startswith(f"This release protects {level}s: ")
+        own, five = (Odds.of(promise, units=k) for k in (1, 5))
+        assert own.right == percent_up(promise.risk().guess)
         assert f"no outcome is more than {own.factor} times as likely" in how_much
         assert f"(ε = {own.shown})" in how_much
-        assert f"is right in at most {own.right} of cases" in how_much
-        assert ("there at all" in how_much) == (relation == "zero_out")
-        assert f"the factor is {five.factor} (ε = {five.shown})" in several
-        assert "δ = 10⁻⁶" in ends
+        assert f"correctly at most {own.right} of the time" in how_much
+        assert (" present " in how_much) == (relation == "zero_out")
+        assert f"for 5 of them the factor is {five.factor} (ε = {five.shown})" in several
+        assert ends.startswith("The bound has an additive slack of δ = 10⁻⁶.")
         assert "people in general" in ends
 
-    def test_a_pure_promise_has_no_exception(self) -> None:
+    def test_a_pure_guarantee_has_no_slack(self) -> None:
         event = Laplace(2.0, Contribution(block="user", norm="l1"))
         sentences = four_sentences(dg.Guarantee("user", "", "zero_out", 0.0, event))
-        assert sentences[3].startswith("It has no exception, and it says nothing of")
+        assert sentences[3].startswith("The bound has no slack. It does not cover")
 
     def test_no_promise_is_said_to_be_none(self) -> None:
         event = Selection(8.0, 45.0, 1) + Gaussian(4.0)
         promise = dg.Guarantee("element", "'word'", "zero_out", 1e-9, event)
         assert math.isinf(promise.epsilon())
         sentences = four_sentences(promise)
-        assert sentences[1].startswith("At this δ nothing is promised")
+        assert sentences[1].startswith("At this δ, no factor is guaranteed.")
         one, five = (event.loss(units=k).leak for k in (1, 5))
         few = four_sentences(replace(promise, delta=math.sqrt(one * five)))
         assert "no outcome is more than" in few[1]
-        assert "to 5 elements of one person nothing is promised at this δ" in few[2]
+        assert "for 5 of them nothing is guaranteed at this δ" in few[2]
 
     def test_where_more_cost_no_more_it_says_so(self) -> None:
         event = Gaussian(4.0, Contribution(cells=1))
@@ -145,7 +150,7 @@ class TestFourSentences:
 
     def test_data_on_devices_are_told_apart(self) -> None:
         promise = dg.Guarantee("user", "", "zero_out", 1e-6, _EVENTS["user"])
-        assert "the device of that user" in four_sentences(promise, of_devices=True)[0]
+        assert "the device of one user" in four_sentences(promise, of_devices=True)[0]
 
 
 class TestGrains:

@@ -1,0 +1,66 @@
+"""Sentences of version 0.1 as facts with kinds and numbers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import dpgrain as dg
+from dpgrain.accounting import Contribution, Gaussian
+from dpgrain.publishing.facts import SENTENCES, Fact
+from dpgrain.publishing.old_facts import fact_of
+
+# Sentences as version 0.1 wrote them, with the kind and the numbers of each.
+OLD = json.loads(Path(__file__).with_name("old_facts.json").read_text(encoding="utf-8"))
+
+
+def of(*public: Fact) -> dg.Guarantee:
+    event = Gaussian(5.0, Contribution(block="user"))
+    return dg.Guarantee("user", "", "zero_out", 1e-6, event, public)
+
+
+@pytest.mark.parametrize(("sentence", "kind", "numbers"), OLD)
+def test_an_old_sentence_becomes_its_kind(
+    sentence: str, kind: str, numbers: list[int | float | str]
+) -> None:
+    assert fact_of(sentence) == Fact(kind, tuple(numbers))
+    # A fit with several settings wrote the same facts with a prefix.
+    assert fact_of(f"in some settings {sentence}") == Fact("setting", (kind, *numbers))
+
+
+def test_every_kind_has_an_old_sentence() -> None:
+    assert {kind for _, kind, _ in OLD} == {*SENTENCES} - {"stated", "setting"}
+
+
+def test_plurals_and_large_numbers_of_old_sentences() -> None:
+    assert fact_of("the list of 1 item") == Fact("items", (1,))
+    assert fact_of("the list of 12,345 items") == Fact("items", (12345,))
+    assert fact_of("a clipping bound of 1e-05") == Fact("gradient-bound", (1e-5,))
+    assert fact_of("our tariffs, as printed") == Fact("stated", ("our tariffs, as printed",))
+    assert fact_of("in some settings our tariffs").kind == "stated"
+
+
+def test_a_guarantee_of_version_0_1_composes_without_repeated_facts() -> None:
+    new = of(
+        Fact("enrolled-users", (3000,)),
+        Fact("counted-users", (0.03, 24.4137)),
+        Fact("shared-bounds", (1.0, 67108864.0, 0.2)),
+        Fact("stated", ("our tariffs",)),
+    )
+    sentences = [
+        "a roster of 3,000 users",
+        "3% of the budget for the number of users, which is released with noise of standard "
+        "deviation 24.4",
+        "clipping bounds between 1 and 67,108,864, chosen with 20% of the budget, those of similar "
+        "cells together",
+        "our tariffs",
+        "the bins",
+    ]
+    old = dg.Guarantee.from_dict({**new.to_dict(), "public": sentences})
+    assert [fact.kind for fact in old.public[:4]] == [fact.kind for fact in new.public]
+    for both in (old + new, new + old):
+        assert len(both.public) == len(sentences)
+        assert str(both).count("3,000 enrolled users") == 1
+    assert dg.Guarantee.from_json(old.to_json()) == old
