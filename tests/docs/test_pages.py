@@ -24,6 +24,7 @@ PAGES = [
     DOCS / "start.md",
     DOCS / "granularity.md",
     DOCS / "accounting.md",
+    DOCS / "deployments.md",
     DOCS / "fine-tuning.md",
     *sorted((DOCS / "tutorials").glob("*.md")),
 ]
