@@ -20,7 +20,7 @@ from dpgrain.ledger.ledger import Ledger
 from dpgrain.ledger.promise import LastingPromise
 from dpgrain.provenance import IN_WORDS
 
-# Events of protocols in which devices add the noise.
+# Events of protocols whose devices add the noise.
 _OF_DEVICES = frozenset({"Binomial", "Poisson"})
 _PROTECTED = {
     "record": "one record",
@@ -54,9 +54,9 @@ def registry_entry(ledger: Ledger, *, decided_by: str = "") -> dict[str, Any]:
 
     Returns:
         The fields of the registry. Required ones that only people know have a placeholder, and
-        optional ones are missing. ε and δ are those of the first promise in force together with all
-        promises that it renews, rounded up; the details state the other promises. They are missing if
-        a release had a seed, because nothing is promised then.
+        optional ones are missing. ε and δ cover the first promise in force and all promises that it
+        renews, rounded up; the details state the other promises. They are missing if a release had a
+        seed, because nothing is promised then.
     """
     plain: dict[str, Any] = _plain(_fields(ledger, decided_by))
     return plain
@@ -116,7 +116,7 @@ def _fields(ledger: Ledger, decided_by: str) -> dict[str, Any]:
             "deployment_model": {
                 "model_name": _model(names),
                 "model_name_details": _ForPeople("if the model needs an explanation"),
-                "actors": _ForPeople("who sees rows, who sees results, and what they may do"),
+                "actors": _ForPeople("people and systems with access to rows or results"),
                 "release_type": (
                     "Many releases" if len(guarantees) > 1 else _ForPeople("One or Many releases")
                 ),
@@ -144,7 +144,7 @@ def _fields(ledger: Ledger, decided_by: str) -> dict[str, Any]:
 
 
 def _privacy_loss(ledger: Ledger, entries: Iterable[Entry]) -> dict[str, Any]:
-    """Return the unit and parameters of the first promise, and all promises in words."""
+    """Return the unit and parameters of the first promise, and a description of all promises."""
     first, *_ = promises = list(ledger.promises.items())
     seeded = seeds_in_words(entries)
     assumed = sorted(
@@ -166,8 +166,8 @@ def _privacy_loss(ledger: Ledger, entries: Iterable[Entry]) -> dict[str, Any]:
         "privacy_parameters_details": "\n".join(
             [
                 *(f"- {_strength(ledger, number, one)}" for number, one in promises),
-                "- Each promise covers all releases that were charged to this ledger together, and "
-                "nothing that was published elsewhere.",
+                "- Each promise covers all releases charged to this ledger together, and nothing "
+                "published elsewhere.",
                 *([f"- {seeded}"] if seeded else []),
             ]
         ),
@@ -183,7 +183,7 @@ def _parameters(epsilon: float, delta: float) -> dict[str, float]:
 
 
 def _strength(ledger: Ledger, number: int, promise: LastingPromise) -> str:
-    """Describe ε and δ of one promise together with those that it renews."""
+    """Describe ε and δ of one promise and all that it renews together."""
     epsilon, delta = ledger.promised(number)
     renewed = " (with the promises that it renews)" if ledger.renewed_with(number) else ""
     return (
@@ -226,8 +226,7 @@ def _composition(ledger: Ledger) -> str:
     planned = any(promise.plan for promise in ledger.promises.values())
     return (
         "Adaptive composition by a privacy filter. Each release is charged its Gaussian, pure and "
-        "δ losses before it is made, and refused if it would exceed limits that were fixed with the "
-        "promise."
+        "δ losses before it is made, and refused if it would exceed the fixed limits of the promise."
         + (" Releases that were planned with the promise are composed numerically." * planned)
     )
 
@@ -240,7 +239,7 @@ def _implementation(mechanisms: Iterable[str]) -> str:
 
 
 def _mechanisms(event: Event) -> Iterator[str]:
-    """Yield the kinds of the events inside one, as the accountant names them."""
+    """Yield the accountant's names of all events inside one."""
     inner = getattr(event, "events", ())
     for one in (inner,) if isinstance(inner, Event) else inner:
         yield from _mechanisms(one)
@@ -257,7 +256,7 @@ def _slug(name: str) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Return fields without those that have no value."""
+    """Return the fields that have a value."""
     if isinstance(value, Mapping):
         kept = {key: _plain(one) for key, one in value.items()}
         return {key: one for key, one in kept.items() if one is not None}
@@ -295,7 +294,7 @@ def _scalar(value: str | float, indent: str) -> str:
 
 
 def _character(character: str) -> str:
-    """Write one character inside double quotes; escape quotes and whatever is not printable."""
+    """Write one character inside double quotes; escape quotes and characters that are not printable."""
     if character in '"\\':
         return f"\\{character}"
     return character if character.isprintable() else f"\\U{ord(character):08x}"
