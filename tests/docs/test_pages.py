@@ -20,9 +20,14 @@ from dpgrain.noise.sources import SystemSource
 DOCS = ROOT / "docs"
 PAGES = [
     ROOT / "README.md",
-    DOCS / "index.md",
+    DOCS / "installation.md",
     DOCS / "start.md",
+    DOCS / "concepts.md",
     DOCS / "granularity.md",
+    DOCS / "choosing.md",
+    DOCS / "output.md",
+    DOCS / "how-to.md",
+    DOCS / "faq.md",
     DOCS / "accounting.md",
     DOCS / "fine-tuning.md",
     *sorted((DOCS / "tutorials").glob("*.md")),
