@@ -2,7 +2,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 
-.PHONY: demo docs peers api release test test-torch oldest audit nightly test-all mutants proof check install clean
+.PHONY: demo docs peers api release test test-torch oldest audit nightly test-all mutants named proof check install clean
 
 # Public tables for tests and the demonstration; the folder of this repository's neighbour, if it is there.
 ifneq ($(wildcard ../shared/data),)
@@ -46,7 +46,11 @@ audit: $(VENV)/.dev
 	$(BIN)/pytest -n auto --dist worksteal --effort=3 --ignore=tests/docs
 
 # Everything that .ci/run leaves out because it takes too long for each change.
-nightly: audit proof oldest
+nightly: audit proof named oldest
+
+# The test that each injected bug names kills it.
+named: $(VENV)/.dev
+	$(BIN)/python -m shipping.mutants --named
 
 # Every case, with new noise in each run, and the browser test (needs chromium).
 test-all: $(VENV)/.dev
