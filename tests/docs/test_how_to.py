@@ -27,7 +27,7 @@ def test_the_tables_have_calls() -> None:
     assert len(CALLS) > 20
 
 
-@pytest.mark.search
+@pytest.mark.slow(cases=4)
 @pytest.mark.parametrize("call", CALLS)
 def test_call_runs(call: str, names: dict[str, Any]) -> None:
     assert str(eval(call, names))

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import os
 
+import pytest
 from tests.docs import map as drawing
 from tests.docs.map import MAP, Place
 from tests.rooms import SOURCE
 
 
+@pytest.mark.slow
 def test_the_map_is_of_the_imports_as_they_are() -> None:
     if os.environ.get("DPGRAIN_PAGES") == "write":
         MAP.write_text(drawing.drawn(), encoding="utf-8")
     assert MAP.read_text(encoding="utf-8") == drawing.drawn()
 
 
+@pytest.mark.slow
 def test_every_room_is_on_the_map() -> None:
     packages = {path.parent.name for path in (SOURCE / "dpgrain").glob("*/__init__.py")}
     graph = drawing.rooms()

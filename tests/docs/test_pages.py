@@ -53,14 +53,14 @@ def visits_there(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
-@pytest.mark.search
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "page",
     [
         pytest.param(
             page,
             id=str(page.relative_to(ROOT)),
-            marks=[pytest.mark.search(seconds=0)] if page in SLOW else [],
+            marks=[pytest.mark.slow] if page in SLOW else [],
         )
         for page in PAGES
     ],

@@ -36,6 +36,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_the_page_says_what_happens(folder: Path, command: Command) -> None:
     (text,) = _blocks(PAGE, "toml")
     (folder / "releases.toml").write_text(text, encoding="utf-8")
