@@ -64,6 +64,6 @@ def run(recipe: Recipe, loss: Any = None, **options: Any) -> Minimum:
 
 
 TRUSTS: dict[Trust, str] = {
-    "shuffle": "a shuffler that is trusted",
-    "pan": "its internal state seen at most once",
+    "shuffle": "a trusted shuffler",
+    "pan": "the internal state is seen at most once",
 }

@@ -29,7 +29,6 @@ from dpgrain.accounting.losses.zcdp import (
     zcdp_delta,
     zcdp_epsilon,
 )
-from dpgrain.noise.special import ndtr, ndtri
 
 if TYPE_CHECKING:
     from dpgrain.accounting.losses import compose
