@@ -524,7 +524,9 @@ def test_it_prints_what_was_found_and_promised() -> None:
         "number of users with records (clip)."
     )
     assert promise == str(found.guarantee)
-    assert "because no users were passed" in promise, "who forgets users must read what is protected"
+    assert "because no users were passed" in promise, (
+        "who forgets users must read what is protected"
+    )
     drawn = cases.mean(method="recentred", random_state=1)
     assert drawn.outside > 0
     assert f"about {drawn.outside:.2g} of the users lie farther than" in str(drawn)

@@ -27,7 +27,7 @@ def test_the_sentence_of_the_guarantee_is_in_it(tmp_path: Path) -> None:
 def test_a_delta_is_told_as_one_in_so_many(tmp_path: Path) -> None:
     release = cases.histogram(["yo"])
     release = replace(release, guarantee=replace(release.guarantee, delta=1e-9))
-    assert "that is 1 in 1,000,000,000, this release" in cases.page(release, tmp_path)
+    assert "that is 1 in 1,000,000,000: the probability" in cases.page(release, tmp_path)
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""The guarantee of a release, in one sentence and as a curve."""
+"""The guarantee of a release, as text and as a curve."""
 
 from __future__ import annotations
 
@@ -61,29 +61,29 @@ _SEEDED = "NOT PRIVATE: the random seed is known. With secret randomness the gua
 
 @dataclass(frozen=True)
 class Guarantee(ShownGuarantee):
-    """The promise of a release: unit, relation, ε, δ and what it rests on.
+    """The guarantee of a release: unit, relation, ε, δ and assumptions.
 
     Args:
         level: the privacy unit, ``"record"``, ``"element"`` or ``"user"``.
-        elements: the partition into elements, in words; empty if there is none.
+        elements: the partition into elements, as text; empty if there is none.
         relation: the neighbouring relation.
-        delta: the δ at which :meth:`epsilon` answers by default.
-        event: what happened, from which the curve is computed.
+        delta: the default δ of :meth:`epsilon`.
+        event: the event of the release, which decides the curve.
         public: the facts that are assumed to be public and fixed in advance.
-        private: False where a seeded source was used, whose noise can be predicted.
-        user: the column that names the user of a record; empty if none does.
-        scope: the public region of the records that were read; nothing else has any influence.
-        partition: the partition into elements, as facts; None where it is known in words alone.
-        receipts: the lines of ledgers in which the release was charged.
-        provenance: where the rows come from: ``"table"``; ``"checked"``, which this library made of a
-            table, row by row or person by person; ``"as given"``, which rests on an assumption; or
-            nothing where it is not known, as in guarantees of version 0.1.
+        private: False if the source was seeded, so that the noise is predictable.
+        user: the column with the user id of a record; empty if there is none.
+        scope: the public region of the records that were read; other records have no influence.
+        partition: the partition into elements; None if only its text is known.
+        receipts: the lines of ledgers that charged the release.
+        provenance: the origin of the rows: ``"table"``; ``"checked"``, derived by this library from a
+            table, row by row or person by person; ``"as given"``, an assumption; or empty if unknown,
+            as in guarantees of version 0.1.
 
     Raises:
         ParameterError: if a field has another type, or δ is out of range.
 
-    The (ε, δ) holds for every table. Nothing is assumed about the data but of rows as given: that what
-    one person holds decides neither over rows of others nor over whether they can be read.
+    Formal guarantee: (ε, δ) holds for every table. For rows as given, it assumes that no user's data
+    determined the rows of other users, or whether the rows could be read.
 
     >>> from dpgrain.accounting import Contribution, Gaussian
     >>> event = Gaussian(5.0, Contribution(block="user"))
@@ -117,21 +117,20 @@ class Guarantee(ShownGuarantee):
         relation: Relation | None = None,
         unit: Unit | None = None,
     ) -> float:
-        """Return the smallest ε promised, as a point of the granularity curve.
+        """Return the smallest guaranteed ε, a point of the granularity curve.
 
-        A smaller unit may cost more than the promised one: removing one record can move a clipped
-        block farther than removing the block does.
+        A smaller unit can cost more than the protected one: removing one record can change a clipped
+        block by more than removing the block.
 
         Args:
-            delta: the δ at which ε is asked for; by default the release's own.
+            delta: the δ; by default the release's own.
             units: the number of units of one person that differ (for ``User``, of users).
             relation: the neighbouring relation; by default the release's own.
-            unit: the privacy unit; by default the release's own. With another unit, say
-                ``User(max_elements=40)`` or ``Record()``, the same release's promise to that unit is
-                returned; elements are the release's, whatever its ``by`` says.
+            unit: the privacy unit, such as ``User(max_elements=40)`` or ``Record()``; by default the
+                release's own. Elements are those of the release, and ``by`` is ignored.
 
         Returns:
-            ε, infinite where nothing bounds it.
+            ε, infinite if it has no bound.
 
         Raises:
             ParameterError: if an argument is out of range.
@@ -186,11 +185,11 @@ class Guarantee(ShownGuarantee):
     def __add__(self, other: Guarantee) -> Guarantee:
         """Compose the guarantees of two releases on the same people: losses compose, and δ adds.
 
-        Where no unit lies in the regions of both, it pays for one of them: the daily releases of a year
-        cost a user's day no more than one, and 30 days of a person what 30 of them do.
+        If no unit is in both regions, a unit pays for one release: the daily releases of a year cost a
+        user's day as much as one, and 30 days of a person as much as 30.
 
-        The result is true if the second release's noise, kind and region were not chosen by the outcome
-        of the first. Where they were, both belong into one :func:`dpgrain.budget`.
+        Formal guarantee: the result holds if the noise, type and region of the second release did not
+        depend on the outcome of the first. Otherwise, put both into one :func:`dpgrain.budget`.
 
         Raises:
             ParameterError: if the two protect different units, partitions or users, or use different
@@ -218,10 +217,10 @@ class Guarantee(ShownGuarantee):
         )
 
     def _require_alike(self, other: Guarantee) -> None:
-        """Refuse to compose guarantees for different units, by different partitions or relations."""
+        """Reject guarantees for different units, partitions or relations."""
         mine = (self.level, self.elements, self.relation, self.user)
         theirs = (other.level, other.elements, other.relation, other.user)
-        # Where both partitions are known as facts, these are compared, and not the words for them.
+        # If both partitions are known, they are compared instead of their texts.
         facts = self.partition is not None and other.partition is not None
         if mine[:1] + mine[2:] != theirs[:1] + theirs[2:] or (not facts and mine != theirs):
             raise ParameterError(
@@ -244,10 +243,10 @@ class Guarantee(ShownGuarantee):
 
     @property
     def region_of_units(self) -> Region:
-        """The smallest known region that holds every unit which a record of the scope may belong to.
+        """The smallest known region that contains all units with records in the scope.
 
-        A unit of this region lies inside as a whole: a record by all its columns, an element by its
-        cell and its user, a user by who it is.
+        A unit is inside as a whole: a record by all its columns, an element by cell and user, a user by
+        id.
         """
         if self.level == "record":
             return self.scope
@@ -259,7 +258,7 @@ class Guarantee(ShownGuarantee):
 
     @property
     def _most(self) -> int | None:
-        """The largest number of elements of one person that lie in the scope, where it is known."""
+        """Maximum number of elements of one person in the scope; None if unknown."""
         if self.level != "element" or self.partition is None:
             return None
         return self.partition.cells_in(self.scope)
@@ -340,7 +339,7 @@ Record-level differential privacy, ε = 1, δ = 0 (zero_out). Printed, its guara
 
     @property
     def hash(self) -> str:
-        """The SHA-256 hash that identifies the promise; the same after reading it back.
+        """The SHA-256 hash of the guarantee; the same after a round trip through JSON.
 
         >>> from dpgrain.accounting import Contribution, Gaussian
         >>> event = Gaussian(5.0, Contribution(block="user"))
