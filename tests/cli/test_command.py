@@ -156,7 +156,7 @@ def test_every_option_is_found_in_help(command: Runner) -> None:
             made = made.get_command(None, word)  # type: ignore[attr-defined]
         shown, whole = (command(*words, asked).stdout for asked in ("--help", "--help-all"))
         for one in made.params:
-            if one.param_type_name == "option" and not one.hidden:
+            if one.param_type_name == "option" and not getattr(one, "hidden", False):
                 assert re.search(rf"(^| ){one.opts[0]}\b", shown, re.MULTILINE), (words, one.opts)
                 assert re.search(rf"^  {one.opts[0]}\b", whole, re.MULTILINE), (words, one.opts)
 
