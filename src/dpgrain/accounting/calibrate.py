@@ -120,13 +120,14 @@ def calibrate(
     best = _boundary(excess, low, high, rising=search == "largest", integer=integer)
     if best is None and all(math.isinf(reported) for reported, _ in tried.values()):
         raise ParameterError(
-            f"epsilon = {epsilon!r} is not reached by any parameter: nothing bounds what the unit "
-            "adds (give User a max_elements), or the event has a part that costs more already."
+            f"epsilon = {epsilon!r} cannot be reached by any parameter, because the contribution "
+            "of a unit is unbounded (pass User a max_elements) or another part of the event "
+            "already costs more."
         )
     if best is None:
         end = "low" if search == "largest" else "high"
         raise ParameterError(
-            f"epsilon = {epsilon!r} is not reached by any parameter from {low!r} to {high!r}: "
+            f"epsilon = {epsilon!r} cannot be reached by any parameter from {low!r} to {high!r}; "
             f"change {end}, allow a larger epsilon, or spend less on other parts of the event."
         )
     reported, event = tried[best]
@@ -158,7 +159,7 @@ def _boundary(
         if edge == near and at[next_] < at[point] - 1e-3:
             words = ("falls", "smallest") if rising else ("grows", "largest")
             raise ParameterError(
-                f"epsilon {words[0]} with the parameter, from {point:g} to {next_:g}: use "
+                f"epsilon {words[0]} with the parameter, from {point:g} to {next_:g}; use "
                 f"search={words[1]!r}."
             )
         good, bad = (next_, bad) if at[next_] <= 0 else (good, next_)
@@ -244,8 +245,8 @@ def gaussian_multipliers(
     """
     if len(shares) != len(contributions):
         raise ParameterError(
-            f"shares must be one for each of {counted(len(contributions), 'contribution')}, not "
-            f"{len(shares)}.",
+            "shares must have one value for each of "
+            f"{counted(len(contributions), 'contribution')}, not {len(shares)}.",
             name="shares",
         )
     total = sum(_validate.positive(share=share) for share in shares)
@@ -470,5 +471,5 @@ def _around(holds: Callable[[float], bool]) -> tuple[float, float]:
 
 def _finite(sensitivity: float) -> float:
     if math.isinf(sensitivity):
-        raise ParameterError("unit must have a bounded contribution: give User a max_elements.")
+        raise ParameterError("unit must have a bounded contribution; pass User a max_elements.")
     return sensitivity

@@ -84,7 +84,7 @@ class Contribution:
             if self.block == "record":
                 # An emptied element would admit another one with any number of records.
                 raise ParameterError(
-                    "max_elements cannot be kept where a block is a record; clip elements or users."
+                    "max_elements must be None if a block is a record; clip elements or users."
                 )
         if self.cells is not None:
             _validate.integer(minimum=1, cells=self.cells)
@@ -97,13 +97,13 @@ class Contribution:
             _validate.integer(minimum=1, per_coordinate=self.per_coordinate)
         if (self.layout == "pooled") != (self.per_coordinate is not None):
             raise ParameterError(
-                f"per_coordinate must be given with layout='pooled' and with no other layout, not "
-                f"{self.per_coordinate!r} with {self.layout!r}."
+                "per_coordinate must be passed with layout='pooled' and with no other layout, "
+                f"not {self.per_coordinate!r} with {self.layout!r}."
             )
         if self.layout == "pooled" and math.isfinite(self.record_size):
             raise ParameterError(
-                f"record_size must be left out with layout 'pooled', not {self.record_size!r}: a small "
-                "record may carry a block from one coordinate to another."
+                f"record_size must be omitted with layout 'pooled', not {self.record_size!r}, "
+                "because a small record can move a block from one coordinate to another."
             )
         if self.layout == "pooled" and (self.block, self.coordinates) != ("element", "nonnegative"):
             raise ParameterError(

@@ -68,9 +68,7 @@ def plan(ask: Ask, form: Form, lot: int | None) -> Plan:
     """
     n = check_stated(ask.n_users, ask.how)
     if form.targets.labels is not None:
-        raise ParameterError(
-            f"classes must be stated with {ask.how}: name all labels with classes=[…]."
-        )
+        raise ParameterError(f"classes is required with {ask.how}; pass all labels as classes=[…].")
     loss = form.loss(form.targets.classes)
     recipe = ask.recipe_for(loss.lipschitz)
     assert recipe is not None  # noqa: S101 - for the type checker

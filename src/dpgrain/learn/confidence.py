@@ -459,11 +459,10 @@ def check_curvature(loss: MarginLoss, width: int) -> None:
     margin = np.zeros(1) if loss.outputs == 1 else np.zeros((1, loss.outputs))
     if not loss.curvature(margin, np.zeros(1)).any():
         raise ParameterError(
-            f"intervals need a loss with curvature, which {type(loss).__name__} has not; leave "
-            "intervals at 0."
+            f"intervals must be 0 for {type(loss).__name__}, because this loss has no curvature."
         )
     if width > _MOST:
         raise ParameterError(
-            f"intervals are for at most {_MOST} parameters, not {width}: {width}² numbers would have "
-            "to be published. Leave intervals at 0, or use fewer features."
+            f"intervals must be 0 for more than {_MOST} parameters, not for {width}, because "
+            f"{width}² numbers would have to be published; use fewer features or omit intervals."
         )

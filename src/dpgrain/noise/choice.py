@@ -49,7 +49,7 @@ def choose_scores(sizes: IntArray, rate: float, *, source: Source | None = None)
     """
     sizes = np.asarray(sizes)
     if sizes.ndim != 2 or sizes.dtype.kind not in "iu":
-        raise ParameterError("sizes must be whole numbers of shape (rows, scores).")
+        raise ParameterError("sizes must be integers of shape (rows, scores).")
     rate = _validate.positive(rate=rate)
     source = given(source)
     words = source.words(len(sizes))
@@ -139,9 +139,9 @@ def uniform_below(bounds: IntArray, *, source: Source | None = None) -> IntArray
     """
     bounds = np.asarray(bounds)
     if bounds.ndim != 1 or bounds.dtype.kind not in "iu":
-        raise ParameterError("bounds must be a list of whole numbers.")
+        raise ParameterError("bounds must be a list of integers.")
     if len(bounds) and not 1 <= int(bounds.min()) <= int(bounds.max()) <= 2**62:
-        raise ParameterError("bounds must lie between 1 and 2^62.")
+        raise ParameterError("bounds must be between 1 and 2^62.")
     source = given(source)
     out, left = np.empty(len(bounds), dtype=np.int64), np.arange(len(bounds))
     while len(left):

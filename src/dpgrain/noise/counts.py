@@ -255,8 +255,8 @@ def _table(law: CountLaw) -> tuple[int, FloatArray]:
         raise ParameterError(f"counts must be at most 2^52, not about {law.mean:.3g}.")
     if last - first >= _MOST_ENTRIES:
         raise ParameterError(
-            f"the noise must have a standard deviation below 200,000 counts, not "
-            f"{math.sqrt(law.variance):,.0f}: use a coarser grid."
+            "the noise must have a standard deviation below 200,000 counts, not "
+            f"{math.sqrt(law.variance):,.0f}; use a coarser grid."
         )
     mass = np.exp(law.log_mass(np.arange(first, last + 1, dtype=np.float64)))
     blocks = np.zeros((-(-mass.size // _BLOCK_ENTRIES), _BLOCK_ENTRIES))

@@ -66,11 +66,11 @@ def permutes_and_flips(
     """
     scores = np.asarray(scores)
     if scores.ndim != 1 or scores.dtype.kind not in "iu" or scores.size == 0:
-        raise ParameterError("scores must be a list of whole numbers, at least one.")
+        raise ParameterError("scores must be a list of at least one integer.")
     scale = _validate.positive(scale=scale)
     times = _validate.integer(minimum=1, times=times)
     if max(abs(int(scores.min())), abs(int(scores.max()))) > _LARGEST_SCORE:
-        raise ParameterError("scores must be at most 2^52 in size.")
+        raise ParameterError("scores must be at most 2^52 in absolute value.")
     source = given(source)
     behind = (int(scores.max()) - scores.astype(np.int64)).astype(np.float64)
     fallen = _coins(np.tile(behind, times), scale, source).reshape(times, scores.size)

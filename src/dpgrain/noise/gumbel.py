@@ -75,7 +75,7 @@ def gumbel_orders(
     """
     scores = np.asarray(scores)
     if scores.ndim != 1 or scores.dtype.kind not in "iu":
-        raise ParameterError("scores must be a list of whole numbers.")
+        raise ParameterError("scores must be a list of integers.")
     scale = _validate.positive(scale=scale)
     count = _validate.integer(minimum=0, count=count)
     times = _validate.integer(minimum=1, times=times)
@@ -84,7 +84,7 @@ def gumbel_orders(
     if count == 0:
         return np.empty((times, 0), dtype=np.int64)
     if max(abs(int(scores.min())), abs(int(scores.max()))) > _LARGEST_SCORE:
-        raise ParameterError("scores must be at most 2^52 in size.")
+        raise ParameterError("scores must be at most 2^52 in absolute value.")
     # Scores are counted from the largest: those near it, which alone matter, then round the least.
     below = (scores.astype(np.int64) - int(scores.max())).astype(np.float64)
     source = given(source)

@@ -158,8 +158,8 @@ def _scales(scale: ArrayLike, size: int | None) -> FloatArray:
     bad = ~((scales >= MIN_SCALE) & (scales <= MAX_SCALE))
     if bad.any():
         raise ParameterError(
-            f"scale must lie in [2^-30, 2^40] grid steps, not {float(scales[bad][0])!r}; "
-            "use another grid."
+            f"scale must be in [2^-30, 2^40] grid steps, not {float(scales[bad][0])!r}; use "
+            "another grid."
         )
     if size is None:
         return scales

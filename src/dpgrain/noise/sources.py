@@ -74,7 +74,7 @@ class SeededSource:
         if not is_seed or (isinstance(seed, Integral) and int(seed) < 0):
             # NumPy takes lists as well, and one that holds itself ends the process.
             raise ParameterError(
-                f"seed must be a whole number of at least 0 or a NumPy Generator, not "
+                "seed must be an integer of at least 0 or a NumPy Generator, not "
                 f"{_validate.said(seed)}.",
                 name="seed",
             )
@@ -110,7 +110,7 @@ class SeededSource:
             bits.state = values
             _check_place(bits.state)
         except _fields.MISFITS as error:
-            raise ParameterError("state must be what SeededSource.state has returned.") from error
+            raise ParameterError("state must be a state returned by SeededSource.state.") from error
         return SeededSource(np.random.Generator(bits))
 
 
@@ -161,8 +161,8 @@ def source_of(random_state: RandomState) -> Source:
         return SeededSource(random_state)
     if isinstance(random_state, bool) or not isinstance(random_state, int | np.integer):
         raise ParameterError(
-            f"random_state must be None, a whole number or a NumPy Generator, "
-            f"not {_validate.said(random_state)}.",
+            "random_state must be None, an integer or a NumPy Generator, not "
+            f"{_validate.said(random_state)}.",
             name="random_state",
         )
     if random_state < 0:

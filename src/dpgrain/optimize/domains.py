@@ -91,11 +91,13 @@ class Box:
         low, high = _fields.numbers(low=self.low), _fields.numbers(high=self.high)
         shapes = {side.shape for side in (low, high)} - {()}
         if len(shapes) > 1 or any(len(shape) > 1 for shape in shapes):
-            raise ParameterError(f"low and high must be as long, not {low.shape} and {high.shape}.")
+            raise ParameterError(
+                f"low and high must have the same length, not {low.shape} and {high.shape}."
+            )
         if not np.all(low <= high):
             raise ParameterError(
-                f"low must not be above high, not {_validate.said(self.low)} "
-                f"and {_validate.said(self.high)}."
+                f"low must be at most high, not {_validate.said(self.low)} and "
+                f"{_validate.said(self.high)}."
             )
 
     def project(self, theta: FloatArray) -> FloatArray:
@@ -148,14 +150,16 @@ class Affine:
         matrix, right = np.atleast_2d(_fields.numbers(A=A)), np.atleast_1d(_fields.numbers(b=b))
         sizes = np.abs(np.append(matrix.ravel(), right.ravel()))
         if not ((sizes == 0) | ((sizes >= 1e-100) & (sizes <= 1e100))).all():
-            raise ParameterError("A and b must be 0, or between 1e-100 and 1e100 in size; rescale.")
+            raise ParameterError(
+                "A and b must be 0, or between 1e-100 and 1e100 in absolute value; rescale."
+            )
         if matrix.ndim != 2 or right.shape != (len(matrix),):
             raise ParameterError(
                 f"A and b must be (c, p) and (c,), not {np.shape(A)} and {np.shape(b)}."
             )
         inverse = np.linalg.pinv(matrix)
         if not np.allclose(matrix @ (inverse @ right), right):
-            raise ParameterError("A·θ = b has no solution; drop equations that contradict others.")
+            raise ParameterError("A·θ = b must have a solution; remove contradictory equations.")
         self._onto: NDArray[Any] = inverse @ matrix
         self._nearest: NDArray[Any] = inverse @ right
 

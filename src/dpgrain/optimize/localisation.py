@@ -180,7 +180,10 @@ def localise(
     if callback is not None:
         _validate.function(callback=callback)
     if not callable(getattr(plan, "phases", None)) or isinstance(plan, type):
-        raise ParameterError(f"plan must have phases, not be {_validate.said(plan)}.", name="plan")
+        raise ParameterError(
+            f"plan must be an object with the method phases, not {_validate.said(plan)}.",
+            name="plan",
+        )
     solution = _fields.numbers(theta=theta)
     for phase in plan.phases():
         answer: Any = solvers(phase)
@@ -210,8 +213,8 @@ def _check(users: int, count: int, *, halving: bool) -> None:
     most = users.bit_length() - 1 if halving else users
     if count > most:
         raise ParameterError(
-            f"count must leave at least one user in each phase, not be {count} for {users} users; "
-            f"use at most {most}."
+            f"count must be at most {most} for {users} users, not {count}, because each phase "
+            "needs at least one user."
         )
 
 

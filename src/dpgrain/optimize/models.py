@@ -184,8 +184,8 @@ class Proximal:
             loss, theta, size = loss.loss, theta / shrunk, size / shrunk
         if not isinstance(loss, MarginLoss):
             raise ParameterError(
-                f"Proximal() needs a MarginLoss, not {type(loss).__name__}; "
-                "use Linear() or Truncated()."
+                f"Proximal() requires a MarginLoss, not {type(loss).__name__}; use Linear() or "
+                "Truncated()."
             )
         start, features = np.asarray(theta, dtype=np.float64), np.asarray(X, dtype=np.float64)
         targets = np.asarray(y)

@@ -130,8 +130,8 @@ class DecreasingRestart:
         _validate.integer(minimum=1, rounds=self.rounds)
         if self.strength > self.smoothness:
             raise ParameterError(
-                f"strength must be at most smoothness, not {self.strength!r} above "
-                f"{self.smoothness!r}: no loss has a least curvature above its largest."
+                f"strength must be at most smoothness, {self.smoothness!r}, not "
+                f"{self.strength!r}, because they are the smallest and the largest curvature."
             )
 
     @property

@@ -60,8 +60,8 @@ class Moreau:
         _validate.positive(smoothness=self.smoothness)
         if not isinstance(self.loss, Proximable):
             raise ParameterError(
-                "loss must have a method proximal(theta, X, y, step), which "
-                f"{type(self.loss).__name__} has not; RandomizedBall smooths any loss."
+                "loss must have a method proximal(theta, X, y, step), unlike "
+                f"{type(self.loss).__name__}; RandomizedBall smooths any loss."
             )
 
     def value(self, theta: RealArray, X: Array, y: Array) -> RealArray:

@@ -74,7 +74,7 @@ def run(
         _validate.function(callback=callback)
     begin = _fields.numbers(theta=theta)
     if not np.isfinite(begin).all():
-        raise ParameterError("theta must hold finite numbers.", name="theta")
+        raise ParameterError("theta must contain finite numbers.", name="theta")
     state = solver.init(begin)
     for _ in range(rounds):
         try:

@@ -145,8 +145,8 @@ class StronglyConvexAcSa:
         _validate.positive(strength=self.strength)
         if self.strength > self.smoothness:
             raise ParameterError(
-                f"strength must be at most smoothness, not {self.strength!r} above "
-                f"{self.smoothness!r}: no loss has a least curvature above its largest."
+                f"strength must be at most smoothness, {self.smoothness!r}, not "
+                f"{self.strength!r}, because they are the smallest and the largest curvature."
             )
 
     def init(self, theta: FloatArray) -> Accelerated:

@@ -89,8 +89,8 @@ def ball_cover(
         # Every point goes on by at least the coordinate 0, so that the number never falls again.
         if not (count := float((2 * sides + 1).sum())) <= most:
             raise ParameterError(
-                f"spacing = {spacing!r} needs at least {count:.3g} points in {d} dimensions, more than "
-                f"most = {most:,}: choose a larger spacing."
+                f"spacing = {spacing!r} needs at least {count:.3g} points in {d} dimensions, more "
+                f"than most = {most:,}; choose a larger spacing."
             )
         repeats = (2 * sides + 1).astype(np.int64)
         origin = np.repeat(np.arange(len(points)), repeats)

@@ -119,8 +119,8 @@ def d_element(
     others: list[Any] = _validate.sequence(other=other)
     if len(ones) != len(others):
         raise ParameterError(
-            f"other must hold as many users as sample ({len(ones)}), not {len(others)}; "
-            "a user without records is an empty sequence."
+            f"other must have the same number of users as sample, {len(ones)}, not {len(others)}; "
+            "pass an empty sequence for a user without records."
         )
     costs = np.array([[d_user(x, y, cell) for y in others] for x in ones], dtype=np.int64)
     if costs.size == 0:

@@ -66,7 +66,7 @@ def element_sensitivity(
         raise ParameterError(f"blocks must be a list of values for each cell, not {told}.")
     listed = [_validate.sequence(blocks=values) for values in cells]
     if not listed or any(len(values) == 0 for values in listed):
-        raise ParameterError("blocks must name at least one cell and one value for each.")
+        raise ParameterError("blocks must have at least one cell, and one value per cell.")
     order = 1 if norm == "l1" else 2
     largest = 0.0
     for user in itertools.product(*listed):
@@ -151,16 +151,16 @@ def release_mean(
     sensitivity = _validate.positive(sensitivity=sensitivity)
     if not 1e-100 <= sensitivity <= 1e100:
         raise ParameterError(
-            f"sensitivity must lie between 1e-100 and 1e100, "
-            f"not {_validate.said(sensitivity)}; rescale f."
+            f"sensitivity must be between 1e-100 and 1e100, not {_validate.said(sensitivity)}; "
+            "rescale f."
         )
     promise = Promise.of(Element(), epsilon, delta, relation, share).under(noise)
     if dimension is not None:
         dimension = _validate.integer(minimum=1, dimension=dimension)
     elif isinstance(values, list | tuple):
         raise ParameterError(
-            "dimension must be stated for a list of values, 1 for numbers: of values of several "
-            "lengths one would decide. Or pass an array, which has a shape.",
+            "dimension is required for a list of values, such as 1 for numbers, because values "
+            "of different lengths would decide it; or pass an array, which has a shape.",
             name="dimension",
         )
     values, shape = unread(values, dimension, name="values")
@@ -170,7 +170,7 @@ def release_mean(
         raise ParameterError(f"values must be (n,) or (n, d) with n ≥ 1, not {shape}.")
     if dimension not in (None, *shape[1:]):
         raise ParameterError(
-            f"dimension = {dimension} must be the length of a value, which is {shape[1]}.",
+            f"dimension must be the length of a value, {shape[1]}, not {dimension}.",
             name="dimension",
         )
     return ReleaseQuery(promise, values, shape, sensitivity, noise, elements, random_state)

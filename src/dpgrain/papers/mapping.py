@@ -37,10 +37,11 @@ def gradient_mapping(
     size = _validate.scale(size=size)
     theta, gradient = _fields.numbers(theta=theta), _fields.numbers(gradient=gradient)
     if not all((np.abs(part) <= 1e100).all() for part in (theta, gradient)):
-        raise ParameterError("theta and gradient must lie between -1e100 and 1e100.")
+        raise ParameterError("theta and gradient must be between -1e100 and 1e100.")
     if theta.shape != gradient.shape or not callable(getattr(domain, "project", None)):
         raise ParameterError(
-            "theta and gradient must be as long, and domain one of dpgrain.optimize."
+            "theta and gradient must have the same shape, and domain must be one of "
+            "dpgrain.optimize."
         )
     return (theta - domain.project(theta - size * gradient)) / size
 

@@ -81,8 +81,8 @@ class PanPrivate:
         _validate.integer(minimum=1, n_users=self.n_users)
         if _validate.integer(minimum=1, rounds=self.rounds) > self.n_users:
             raise ParameterError(
-                f"rounds must be at most n_users = {self.n_users}, as each takes users of its own, "
-                f"not {self.rounds!r}."
+                f"rounds must be at most n_users = {self.n_users}, not {self.rounds!r}, because "
+                "each round uses different users."
             )
 
     @staticmethod
@@ -266,8 +266,8 @@ class PanPrivateStream:
         """
         if self._received >= self.mean.n_users:
             raise ParameterError(
-                f"n_users = {self.mean.n_users} have been received: another one was not accounted "
-                "for. State the size of the roster."
+                f"n_users = {self.mean.n_users} users have been received, and no further one was "
+                "accounted for; pass the size of the roster."
             )
         return self._add(self._row(vector), users=1)
 
@@ -276,7 +276,7 @@ class PanPrivateStream:
         mean = self.mean
         if vectors.shape[1] != len(self._state):
             raise ParameterError(
-                f"vectors must have {len(self._state)} coordinates, as those before, not "
+                f"vectors must have {len(self._state)} coordinates like the previous ones, not "
                 f"{vectors.shape[1]}."
             )
         batch = mean.batch_of(self._received)
@@ -327,8 +327,8 @@ class PanPrivateStream:
             raise _foreign()
         if values.get("version") != VERSION:
             raise ParameterError(
-                f"The stream has format version {_validate.said(values.get('version'))}, "
-                "which this version of dpgrain does not know; read it with a newer one."
+                f"The stream has format version {_validate.said(values.get('version'))}, which "
+                "this version of dpgrain does not support; read it with a newer one."
             )
         try:
             mean, received, state = (values[name] for name in ("mean", "received", "state"))
@@ -355,7 +355,7 @@ class PanPrivateStream:
             return finite(cells([given], d, name="vector"))
         if given.shape != (d,) or given.dtype.kind not in "fiub":
             raise ParameterError(
-                f"vector must be {d} numbers, or None, not {given.shape} of {given.dtype}."
+                f"vector must be {d} numbers or None, not {given.shape} of {given.dtype}."
             )
         with np.errstate(over="ignore"):
             # A value that overflows is somebody's: no warning may reveal it.
@@ -405,10 +405,11 @@ class PanPrivateRounds(CountedRounds):
 
 
 def _foreign() -> ParameterError:
-    return ParameterError("The text is not a stream of dpgrain; give what to_json wrote.")
+    return ParameterError("The text is not a stream of dpgrain; pass the output of to_json.")
 
 
 def _damaged() -> ParameterError:
     return ParameterError(
-        "The stream is damaged: a part of it is missing or wrong; write it again with to_json."
+        "The stream is damaged, because part of it is missing or invalid; write it again with "
+        "to_json."
     )

@@ -96,7 +96,7 @@ class SoftCore(Central):
         for name in ("threshold_scale", "query_scale"):
             if not 2.0**-20 <= _validate.positive(**{name: getattr(self, name)}) <= 2.0**30:
                 raise ParameterError(
-                    f"{name} must lie between 2^-20 and 2^30, not {getattr(self, name)!r}."
+                    f"{name} must be between 2^-20 and 2^30, not {getattr(self, name)!r}."
                 )
         # Making the event checks the rest.
         _ = self.event
@@ -253,8 +253,8 @@ class SoftCoreRounds(CountedRounds):
         mean = self.mean
         if contributions.blocks > mean.n_users:
             raise ParameterError(
-                f"n_users = {mean.n_users} is less than the number of vectors: state the size of the "
-                "roster, and one vector for each user."
+                f"n_users = {mean.n_users} is less than the number of vectors; pass the size of "
+                "the roster, and one vector per user."
             )
         vectors, step = contributions.vectors(), mean.radius / 2**_STEP_BITS
         (counts,) = close(vectors, step, [_CLOSE_SQUARE])
@@ -263,8 +263,8 @@ class SoftCoreRounds(CountedRounds):
         weights = whole_weights(counts, mean.n_users, mean.core)
         if noisy < self._event.threshold or not weights.any():
             self._ended = (
-                f"The run ended in round {self._done}: too few users lie within 2·radius of most "
-                "others. Take a larger radius, or more users."
+                f"The run ended in round {self._done}: too few users are within 2·radius of most "
+                "others. Use a larger radius, or more users."
             )
             raise RunEnded(self._ended)
         kept = np.flatnonzero(weights)
@@ -409,13 +409,13 @@ def _around(centre: _Point, width: float) -> Iterator[_Point]:
 def _too_few(search: _Search, epsilon: float, beside: Event | None) -> str:
     if beside is not None:
         return (
-            f"n_users = {search.users} is too small for epsilon = {epsilon!r} beside what else is "
-            "published: more users, a larger epsilon, or less beside it."
+            f"n_users = {search.users} is too small for epsilon = {epsilon!r} in addition to the "
+            "other published results; use more users, a larger epsilon, or fewer other results."
         )
     return (
-        f"n_users = {search.users} is too small to see that users agree at epsilon = {epsilon!r}, "
-        f"delta = {search.delta!r} and rounds = {search.rounds}: {search.enough(epsilon)} users "
-        "suffice, or allow a larger epsilon or delta."
+        f"n_users = {search.users} is too small to detect that users agree at epsilon = "
+        f"{epsilon!r}, delta = {search.delta!r} and rounds = {search.rounds}; use "
+        f"{search.enough(epsilon)} users, or a larger epsilon or delta."
     )
 
 

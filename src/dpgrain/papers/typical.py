@@ -78,9 +78,7 @@ def typical_records(
     promise = Promise.of(User(), epsilon, 0.0, relation, share).pure()
     if not 2.0**-20 <= promise.epsilon <= 2.0**10:
         raise ParameterError(
-            f"epsilon must lie between 2^-20 and 2^10, "
-            f"not {_validate.said(epsilon)}: beyond that nothing is left, "
-            "or nothing is private."
+            f"epsilon must be between 2^-20 and 2^10, not {_validate.said(epsilon)}."
         )
     if (largest := _validate.integer(minimum=1, largest=largest)) > 2**40:
         raise ParameterError(f"largest must be at most 2^40, not {_validate.said(largest)}.")

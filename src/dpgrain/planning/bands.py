@@ -54,7 +54,9 @@ def plan_bands(
     rounds = _validate.integer(minimum=1, rounds=rounds)
     rate = _validate.probability(sampling_rate=sampling_rate)
     if rate == 0:
-        raise ParameterError("sampling_rate must be above 0, not 0: nothing would be drawn.")
+        raise ParameterError(
+            "sampling_rate must be above 0, not 0, because nothing would be sampled."
+        )
     unit = Element() if unit is None else unit
     unit_level(unit, "element")
     means = in_bands(

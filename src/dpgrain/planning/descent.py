@@ -255,9 +255,8 @@ def _strength(strength: float, distance: float, lipschitz: float) -> float:
     most = 2 * lipschitz / distance
     if strength > most:
         raise ParameterError(
-            f"strength must be at most 2·lipschitz/distance ({most:g}), "
-            f"not {_validate.said(strength)}: no loss of "
-            "that slope curves more.",
+            f"strength must be at most 2·lipschitz/distance ({most:g}), not "
+            f"{_validate.said(strength)}, because no loss with that slope has a larger curvature.",
             name="strength",
         )
     return strength
@@ -310,40 +309,36 @@ def _rate(sampling: Sampling, rate: float | None, passes: int | None, rounds: in
     if sampling in ("pairs", "users"):
         if rate is None:
             raise ParameterError(
-                f"sampling_rate must be given where {sampling} are sampled, such as 0.01.",
+                f"sampling_rate is required if {sampling} are sampled, such as 0.01.",
                 name="sampling_rate",
             )
         if passes is not None:
-            raise ParameterError(
-                "passes goes with sampling='passes' only; leave it out.", name="passes"
-            )
+            raise ParameterError("passes requires sampling='passes'; omit it.", name="passes")
         rate = _validate.positive(sampling_rate=rate)
         if rate > 1:
             raise ParameterError(
-                f"sampling_rate must lie in (0, 1], not {_validate.said(rate)}.",
+                f"sampling_rate must be in (0, 1], not {_validate.said(rate)}.",
                 name="sampling_rate",
             )
         return rate
     if rate is not None:
         raise ParameterError(
-            f"sampling_rate must be left out with sampling={sampling!r}; it goes with 'pairs' and "
-            "'users'.",
+            f"sampling_rate must be omitted with sampling={sampling!r}, because only 'pairs' and "
+            "'users' use it.",
             name="sampling_rate",
         )
     if sampling == "full":
         if passes is not None:
-            raise ParameterError(
-                "passes goes with sampling='passes' only; leave it out.", name="passes"
-            )
+            raise ParameterError("passes requires sampling='passes'; omit it.", name="passes")
         return 1.0
     if passes is None:
         raise ParameterError(
-            "passes must be given with sampling='passes', such as passes=1.", name="passes"
+            "passes is required with sampling='passes', such as passes=1.", name="passes"
         )
     passes = _validate.integer(minimum=1, passes=passes)
     if passes > rounds:
         raise ParameterError(
-            f"passes must be at most the rounds ({rounds}), not {passes}.", name="passes"
+            f"passes must be at most the number of rounds, {rounds}, not {passes}.", name="passes"
         )
     return passes / rounds
 

@@ -159,7 +159,9 @@ def _needed(
 ) -> list[Row]:
     """Return the number of vectors that a wanted error takes, with this mechanism and at least."""
     if not math.isfinite(max(floor(MANY_UNITS), total, order) / error):
-        raise ParameterError(f"error must be larger: no number of vectors is enough for {error:g}.")
+        raise ParameterError(
+            f"error must be larger, because no number of vectors is enough for {error:g}."
+        )
     # From some number of units on the floor of the sum no longer grows, and that of the mean is 1/n
     # of it.
     least = math.ceil(floor(MANY_UNITS) / error)

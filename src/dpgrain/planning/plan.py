@@ -102,7 +102,9 @@ class ErrorPlan:
             if isinstance(name, str) and row.name == name:
                 return row.value
         names = ", ".join(repr(row.name) for row in self.lines)
-        raise ParameterError(f"row {_validate.said(name)} is not in this plan; it has {names}.")
+        raise ParameterError(
+            f"row {_validate.said(name)} is not in this plan; choose from {names}."
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """The plan as plain JSON values."""
@@ -150,8 +152,7 @@ def checked_promise(
     if not 1e-6 <= _validate.positive(epsilon=epsilon) <= 1e6:
         raise _validate.wrong(
             "epsilon",
-            f"must lie between 1e-6 and 1e6, not {_validate.said(epsilon)}: beyond that nothing is "
-            "left, or nothing is private.",
+            f"must be between 1e-6 and 1e6, not {_validate.said(epsilon)}.",
         )
     return float(epsilon), _validate.delta(allow_zero=allow_zero, delta=delta)
 

@@ -252,7 +252,9 @@ def plan_shuffle(
     """
     _validate.scale(bound=bound)
     if _validate.probability(honest=honest) == 0:
-        raise ParameterError("honest must be above 0: somebody must add the noise.", name="honest")
+        raise ParameterError(
+            "honest must be above 0, because honest devices must add the noise.", name="honest"
+        )
     _validate.one_of(tuple(_KINDS), noise=noise)
     return _KINDS[noise](
         n_users=users,

@@ -122,7 +122,9 @@ class UnitsPlan(ShownPlan):
             if isinstance(level, str) and errors.unit == level:
                 return errors
         named = ", ".join(repr(errors.unit) for errors in self.units)
-        raise ParameterError(f"unit {_validate.said(level)} is not in this plan; it has {named}.")
+        raise ParameterError(
+            f"unit {_validate.said(level)} is not in this plan; choose from {named}."
+        )
 
     def rows(self) -> list[tuple[str, ...]]:
         """Return the table: a name, then a number for each unit; the first row names the units."""
@@ -209,14 +211,14 @@ def plan_units(
     cells = _validate.integer(minimum=1, cells=cells)
     if not 1 <= (elements := _validate.positive(elements=elements)) <= cells:
         raise ParameterError(
-            f"elements must lie between 1 and the number of cells, {cells:,}, not {elements:g}."
+            f"elements must be between 1 and the number of cells, {cells:,}, not {elements:g}."
         )
     if not elements <= (records := _validate.positive(records=records)) <= 1e9:
         raise ParameterError(
-            f"records must lie between elements ({elements:g}) and 1e9, not {records:g}."
+            f"records must be between elements ({elements:g}) and 1e9, not {records:g}."
         )
     if not 1 <= (skew := _validate.positive(skew=skew)) <= 1e6:
-        raise ParameterError(f"skew must lie between 1 and 1e6, not {skew:g}.")
+        raise ParameterError(f"skew must be between 1 and 1e6, not {skew:g}.")
     data = _Data(n_users * elements / cells, records / elements, elements, skew)
     units = tuple(
         _errors(level, data, epsilon, delta, relation, cells)

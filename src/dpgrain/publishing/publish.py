@@ -180,6 +180,7 @@ def told_if_interrupted(what: str) -> Iterator[None]:
         yield
     except KeyboardInterrupt as interrupt:
         interrupt.add_note(
-            f"Nothing of {what} is published; what a budget or ledger was charged for it stays charged."
+            f"Nothing of {what} is published; a budget or ledger that was charged for it stays "
+            "charged."
         )
         raise

@@ -79,7 +79,7 @@ def report(thing: object, path: str | Path, **how: Any) -> Path:  # noqa: ARG001
     dpgrain.errors.ParameterError: report needs a release, promise, model, sum or ledger, not int.
     """
     raise ParameterError(
-        f"report needs a release, promise, model, sum or ledger, not {type(thing).__name__}."
+        f"report requires a release, guarantee, model, sum or ledger, not {type(thing).__name__}."
     )
 
 
@@ -264,7 +264,7 @@ def notebook_html(thing: object) -> str:
     Raises:
         ParameterError: if it is neither.
     """
-    raise ParameterError(f"thing must be a release or a promise, not {type(thing).__name__}.")
+    raise ParameterError(f"thing must be a release or a guarantee, not {type(thing).__name__}.")
 
 
 @notebook_html.register(ShownRelease)
@@ -304,7 +304,7 @@ def plot(thing: object, ax: Axes | None = None, **how: Any) -> Axes:  # noqa: AR
     dpgrain.errors.ParameterError: plot needs a release, promise, plan, model or sum, not int.
     """
     raise ParameterError(
-        f"plot needs a release, promise, plan, model or sum, not {type(thing).__name__}."
+        f"plot requires a release, guarantee, plan, model or sum, not {type(thing).__name__}."
     )
 
 

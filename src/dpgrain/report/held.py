@@ -50,13 +50,13 @@ def check_holdings(release: Release, holdings: Any) -> None:
     """Raise unless these are holdings of the same partition as the release."""
     if not isinstance(holdings, Holdings):
         raise ParameterError(
-            f"holdings must come from dg.elements_per_user, not {type(holdings).__name__}."
+            f"holdings must be the result of dg.elements_per_user, not {type(holdings).__name__}."
         )
     mine, theirs = release.guarantee.elements, holdings.guarantee.elements
     if mine != theirs:
         raise ParameterError(
-            f"holdings of the partition {theirs or 'none'} do not fit a release of the partition "
-            f"{mine or 'none'}; release both with the same unit."
+            f"holdings must have the partition of the release, {mine or 'none'}, not "
+            f"{theirs or 'none'}; release both with the same unit."
         )
 
 

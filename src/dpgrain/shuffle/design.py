@@ -93,8 +93,8 @@ def least_noise(
     if _MOST_NOISE_STEPS * mu < 2 * root:
         raise ParameterError(
             f"epsilon = {epsilon:g} is too small for {counted(dim, 'coordinate')} in "
-            f"{counted(rounds, 'round')}: the noise would have more than {_MOST_NOISE_STEPS:,.0f} "
-            "steps of the grid. Take a larger epsilon, fewer coordinates or fewer rounds."
+            f"{counted(rounds, 'round')}, because the noise would exceed {_MOST_NOISE_STEPS:,.0f} "
+            "steps of the grid; use a larger epsilon, fewer coordinates or fewer rounds."
         )
     grid = 2 * math.ceil(half * min(fine, _MOST_NOISE_STEPS * mu) / 2)
 
@@ -139,7 +139,8 @@ def printed(n_users: int, dim: int, epsilon: float, delta: float, rounds: int) -
     """Return the numbers of the proof of Theorem 3.2, or of Algorithm 5 for several rounds."""
     if epsilon > 15 or delta >= 0.5:
         raise ParameterError(
-            f"analysis='printed' needs epsilon ≤ 15 and delta < 1/2, not {epsilon:g} and {delta:g}."
+            f"analysis='printed' requires epsilon ≤ 15 and delta < 1/2, not {epsilon:g} and "
+            f"{delta:g}."
         )
     if rounds > 1:
         epsilon /= 2 * math.sqrt(2 * rounds * math.log(1 / delta))

@@ -116,7 +116,8 @@ class Encoding:
         """Return the number of vectors of values of a shape."""
         if shape[1:] != (self.dim,) and not (len(shape) == self.dim == 1):
             raise ParameterError(
-                f"vectors must be numbers of shape (users, {self.dim}), {self.dim} coordinates each."
+                f"vectors must be numbers of shape (users, {self.dim}), {self.dim} coordinates "
+                "each."
             )
         return shape[0]
 
@@ -174,7 +175,8 @@ class Encoding:
         for tile in tiles:
             if tile.ndim != 2 or tile.shape[1] != self.dim:
                 raise ParameterError(
-                    f"vectors must be (users, {self.dim}): {self.dim} coordinates, as the protocol has."
+                    f"vectors must have shape (users, {self.dim}), with {self.dim} coordinates as "
+                    "in the protocol."
                 )
             for first in range(0, len(tile), most):
                 yield tile[first : first + most]
@@ -207,8 +209,8 @@ def name_of(device: Device) -> bytes:
         return str(operator.index(device)).encode()  # type: ignore[arg-type]
     except TypeError:
         raise ParameterError(
-            "device must be text, bytes or a whole number, not "
-            f"{type(device).__name__}: write the identifier as text."
+            f"device must be text, bytes or an integer, not {type(device).__name__}; pass the "
+            "identifier as text."
         ) from None
 
 
@@ -277,7 +279,7 @@ class Packing:
             ParameterError: if an integer is out of range.
         """
         if integers.min() < 0 or integers.max() > self.largest:
-            raise ParameterError(f"integers must lie between 0 and {self.largest}.")
+            raise ParameterError(f"integers must be between 0 and {self.largest}.")
         places = np.arange(self.bits, dtype=np.int64)
         bits = (integers[:, None] >> places) & 1
         return self.tag + nonce + np.packbits(bits.astype(np.uint8).ravel()).tobytes()

@@ -70,7 +70,9 @@ class Randomizer:
         """
         encoding = self.encoding
         if isinstance(vector, np.ndarray) and vector.shape != (encoding.dim,):
-            raise ParameterError(f"vector must have {encoding.dim} coordinates, in one dimension.")
+            raise ParameterError(
+                f"vector must have shape ({encoding.dim},), with {encoding.dim} coordinates."
+            )
         given: Any = [vector]
         row = np.zeros((1, encoding.dim)) if vector is None else encoding.vectors(given)
         own = encoding.codes(row, source)[0]
@@ -174,7 +176,8 @@ class Bag:
             or not data.startswith(tag)
         ):
             raise ParameterError(
-                "the bytes are not a bag of this protocol and round; pass what Bag.to_bytes wrote."
+                "the bytes are not a bag of this protocol and round; pass the output of "
+                "Bag.to_bytes."
             )
         numbers = np.frombuffer(data, dtype="<i8", offset=len(tag)).astype(np.int64)
         return Bag(numbers[4:], int(numbers[0]), Dropped(*(int(n) for n in numbers[1:4])), tag)
@@ -348,7 +351,8 @@ class Shuffler:
         self._check_open()
         if self._sequential and device is None:
             raise ParameterError(
-                "device must be said where each may take part once: pass device=…, any identifier."
+                "device is required, because each device may participate only once; pass "
+                "device=…, any identifier."
             )
         if identity is None:
             self._dropped = self._dropped.plus(malformed=1)
@@ -374,14 +378,16 @@ class Shuffler:
         self._check_open()
         if self._reports < self._least:
             raise ParameterError(
-                f"the batch has {self._reports} of the {self._least} reports that it needs: wait for "
-                "more."
+                f"the batch has {self._reports} of the {self._least} reports that it needs; wait "
+                "for more."
             )
         self._released = True
 
     def _check_open(self) -> None:
         if self._released:
-            raise ParameterError("the batch has been handed on: make a shuffler for the next.")
+            raise ParameterError(
+                "the batch was already released; create a shuffler for the next one."
+            )
 
 
 @dataclass(frozen=True, eq=False)
@@ -460,8 +466,8 @@ class Analyzer:
             or bag.ones.max() > most
         ):
             raise ParameterError(
-                "the bag is not one of this protocol and round: its numbers are out of range. Use the "
-                "analyzer that belongs to the shuffler."
+                "the bag is not from this protocol and round, because its numbers are out of "
+                "range; use the analyzer that belongs to the shuffler."
             )
         return Estimate(
             self.decoded(bag.ones, bag.reports),

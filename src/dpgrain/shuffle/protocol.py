@@ -70,7 +70,7 @@ class ShuffledSum(ShownSum, ABC):
             raise ParameterError(f"n_users must be at most 10^10, not {self.n_users!r}.")
         _validate.integer(minimum=1, rounds=self.rounds)
         Promise(User(), self.epsilon, self.delta, self.relation).require_delta(
-            "delta = 0 needs pure privacy, which sums of bits have not: use 1e-6."
+            "delta must be above 0 for sums of bits, not 0; use 1e-6."
         )
         self.devices_of(self.honest_fraction)
         if self.beside is not None and not isinstance(self.beside, Event):
@@ -87,8 +87,8 @@ class ShuffledSum(ShownSum, ABC):
             self._check_numbers()
         if self.n_users * self._packing(0).largest >= _LARGEST_SUM:
             raise ParameterError(
-                f"n_users = {self.n_users:,} is too many for the noise that each device adds: a sum "
-                "could pass 2^62."
+                f"n_users = {self.n_users:,} is too large for the noise of each device, because a "
+                "sum could exceed 2^62."
             )
         if chosen is not None:
             self._check_promise()
@@ -114,8 +114,8 @@ class ShuffledSum(ShownSum, ABC):
         event = self.event.beside(self.beside)
         if not event.epsilon(self.delta, relation=self.relation) <= self.epsilon:
             raise ParameterError(
-                f"the numbers of the protocol do not keep epsilon = {self.epsilon:g} at delta = "
-                f"{self.delta:g}: take those that it was calibrated to."
+                f"the numbers of the protocol do not satisfy epsilon = {self.epsilon:g} at delta "
+                f"= {self.delta:g}; use the calibrated ones."
             )
 
     def to_json(self) -> str:
@@ -198,7 +198,9 @@ class ShuffledSum(ShownSum, ABC):
         """
         share = _validate.probability(honest_fraction=honest_fraction)
         if share == 0:
-            raise ParameterError("honest_fraction must be above 0: somebody must add the noise.")
+            raise ParameterError(
+                "honest_fraction must be above 0, because honest devices must add the noise."
+            )
         return max(1, math.ceil(Fraction(repr(float(share))) * self.n_users))
 
     @property
@@ -322,9 +324,9 @@ class ShuffledSum(ShownSum, ABC):
             _validate.instance(Enrolment, enrolment=enrolment)
         if enrolment is None and _validate.integer(minimum=0, round=of_round) >= self.rounds:
             raise ParameterError(
-                f"round {of_round} is beyond the {counted(self.rounds, 'round')} that the promise "
-                "counts, from 0: state rounds=…, or pass enrolment=Enrolment(), the same for all "
-                "rounds, so that no device takes part twice."
+                f"round {of_round} is beyond the {counted(self.rounds, 'round')} of the "
+                "guarantee, counted from 0; pass rounds=…, or enrolment=Enrolment(), the same "
+                "for all rounds, so that no device participates twice."
             )
 
     def _packing(self, of_round: int) -> Packing:
@@ -361,8 +363,8 @@ class ShuffledSum(ShownSum, ABC):
         """
         if not self.honest <= _validate.integer(minimum=1, enrolled=enrolled) <= self.n_users:
             raise ParameterError(
-                f"enrolled must lie between {self.honest:,}, who add the noise, and n_users = "
-                f"{self.n_users:,}, not be {enrolled!r}."
+                f"enrolled must be between {self.honest:,}, the devices that add the noise, and "
+                f"n_users = {self.n_users:,}, not {enrolled!r}."
             )
         return self.analyzer().decoded(self._ones(tiles, enrolled, source), enrolled)
 
@@ -459,14 +461,14 @@ class RoundQuery(Query[Estimate]):
         honest = protocol.n_users - corrupt
         if self.rows > honest:
             raise ParameterError(
-                f"X must have at most {honest:,} rows: n_users = {protocol.n_users:,} counts "
-                f"everybody, {corrupt:,} corrupt devices included."
+                f"X must have at most {honest:,} rows, because n_users = {protocol.n_users:,} "
+                f"includes {corrupt:,} corrupt devices."
             )
         here = here_of(self.dropped, honest, self.rows)
         if here.devices < protocol.honest:
             raise ParameterError(
-                f"the batch has {here.devices:,} of the {protocol.honest:,} honest reports that it "
-                "needs: lower honest_fraction, which makes every device add more noise."
+                f"the batch has {here.devices:,} of the {protocol.honest:,} honest reports that "
+                "it needs; lower honest_fraction, so that every device adds more noise."
             )
         return here
 
@@ -509,7 +511,9 @@ def exact_design(kind: Kind, protocol: ShuffledSum) -> Design:
 
 
 def _foreign() -> ParameterError:
-    return ParameterError("the text is not a protocol of dpgrain.shuffle; give what to_json wrote.")
+    return ParameterError(
+        "the text is not a protocol of dpgrain.shuffle; pass the output of to_json."
+    )
 
 
 def _subclasses(kind: type[Any]) -> Iterator[type[Any]]:

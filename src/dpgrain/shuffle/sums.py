@@ -126,7 +126,9 @@ class PoissonSum(VectorSum):
     def _check(self) -> None:
         super()._check()
         if self.analysis == "printed":
-            raise ParameterError("analysis must be 'exact' for PoissonSum: the paper has none.")
+            raise ParameterError(
+                "analysis must be 'exact' for PoissonSum, because the paper has no analysis of it."
+            )
 
     def _designed(self) -> Design:
         return exact_design("poisson", self)

@@ -57,8 +57,8 @@ class BandedGaussian(Event):
         rate = _validate.probability(sampling_rate=self.sampling_rate)
         if self.bands * rate > 1 + _ROUNDING:
             raise ParameterError(
-                f"bands = {self.bands} must be at most 1/sampling_rate = {1 / rate:g}: the part whose "
-                "turn it is is drawn at bands times the rate.",
+                f"bands = {self.bands} must be at most 1/sampling_rate = {1 / rate:g}, because "
+                "each part is sampled at bands times the rate when its turn comes.",
                 name="bands",
             )
         _validate.integer(minimum=1, rounds=self.rounds)

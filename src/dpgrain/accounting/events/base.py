@@ -47,7 +47,7 @@ _HOMES = {
 }
 # Levels to which events may be nested, at most, because what walks through them is recursive.
 _MOST_LEVELS = 40
-_TOO_DEEP = f"events must be nested at most {_MOST_LEVELS} deep; put them beside each other."
+_TOO_DEEP = f"events must be nested at most {_MOST_LEVELS} deep; compose them side by side."
 
 
 @dataclass(frozen=True)
@@ -198,7 +198,7 @@ class Event(ABC):
         level = str(self.level)
         if not getattr(getattr(kind, "__dataclass_params__", None), "frozen", False):
             raise ParameterError(
-                f"{kind.__name__} must be a frozen dataclass, as every event is: put "
+                f"{kind.__name__} must be a frozen dataclass, like every event; put "
                 "@dataclass(frozen=True) above the class."
             )
         if level not in LEVELS:
@@ -260,7 +260,10 @@ class Event(ABC):
         loss = self.loss(units, relation, unit, max_elements)
         if delta is None:
             if not loss.is_pure:
-                raise ParameterError("delta must be given, such as 1e-6: the event is not pure.")
+                raise ParameterError(
+                    "delta is required, such as 1e-6, because no finite ε is known for this "
+                    "event at δ = 0."
+                )
             delta = 0.0
         delta = _validate.delta(allow_zero=True, delta=delta)
         return loss.bounds(delta) if bounds else loss.epsilon(delta)
@@ -401,14 +404,14 @@ class Event(ABC):
             ParameterError: if no such kind of event is known, or a field is missing, unknown or wrong.
         """
         if not isinstance(values, dict):
-            raise ParameterError("the description is not of an event; give what to_dict made.")
+            raise ParameterError("the description is not an event; pass the output of to_dict.")
         name = values.get("event")
         if isinstance(name, str) and name in _HOMES:
             import_module(_HOMES[name])
         if not isinstance(name, str) or name not in Event._kinds:
             kinds = ", ".join(sorted({*Event._kinds, *_HOMES}))
             raise ParameterError(
-                f"event {_validate.said(name)} is not known; this version knows {kinds}."
+                f"event {_validate.said(name)} is unknown; this version supports {kinds}."
             )
         others = {key: value for key, value in values.items() if key != "event"}
         try:
@@ -433,7 +436,7 @@ def _finite(value: Any) -> Any:
 
 def _check_events(events: tuple[Event, ...]) -> None:
     if not events:
-        raise ParameterError("events must hold events, at least one, not ().")
+        raise ParameterError("events must contain at least one event, not ().")
     if 1 + max(event._depth for event in events) > _MOST_LEVELS:
         raise ParameterError(_TOO_DEEP)
 
@@ -442,7 +445,8 @@ def _common_level(events: tuple[Event, ...]) -> Level:
     levels = {event.level for event in events}
     if len(levels) > 1:
         raise ParameterError(
-            f"unit must be given: the events protect different units, {', '.join(sorted(levels))}."
+            "unit is required, because the events protect different units, "
+            f"{', '.join(sorted(levels))}."
         )
     return levels.pop()
 

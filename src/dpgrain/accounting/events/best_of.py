@@ -76,7 +76,7 @@ class SelectBest(Event):
         _validate.positive(mean=self.mean)
         if self.stopping == "negative_binomial" and not self.mean > 1:
             raise ParameterError(
-                f"mean must be above 1, not {self.mean!r}: at least one candidate is run."
+                f"mean must be above 1, not {self.mean!r}, because at least one candidate is run."
             )
         if self.mean > _MOST_RUNS:
             raise ParameterError(f"mean must be at most 10^18, not {self.mean!r}.")
@@ -106,7 +106,7 @@ class SelectBest(Event):
             ParameterError: if the number of runs has another law.
         """
         if self.stopping != "negative_binomial":
-            raise ParameterError("stopping must be 'negative_binomial', or there is no gamma.")
+            raise ParameterError("stopping must be 'negative_binomial' to have a gamma.")
         return bisect(lambda x: _mean(self.eta, x) <= self.mean, 1e-300, 1.0)[1]
 
     def cost(self, asked: Asked) -> Loss:

@@ -71,8 +71,8 @@ class AboveThreshold(Event):
         _check_moves(self)
         if self.noise == "geometric" and self.sensitivity != math.floor(self.sensitivity):
             raise ParameterError(
-                f"sensitivity must be a whole number under geometric noise, not "
-                f"{self.sensitivity!r}; round it up, or use noise='laplace'."
+                f"sensitivity must be an integer with geometric noise, not {self.sensitivity!r}; "
+                "round it up, or use noise='laplace'."
             )
 
     def cost(self, asked: Asked) -> Loss:
@@ -236,9 +236,7 @@ class SoftCore(Event):
                 f"core must be above users/2 + 2 and at most users ({self.users!r}), not {self.core!r}."
             )
         if self.noise == "geometric" and self.gap != math.floor(self.gap):
-            raise ParameterError(
-                f"gap must be a whole number under geometric noise, not {self.gap!r}."
-            )
+            raise ParameterError(f"gap must be an integer with geometric noise, not {self.gap!r}.")
 
     @property
     def level(self) -> Level:
@@ -295,8 +293,8 @@ def _check_moves(event: AboveThreshold | ExponentialMechanism) -> None:
     _validate.integer(minimum=1, count=event.count)
     if event.one_way and event.relation == "replace":
         raise ParameterError(
-            "one_way must be False under relation='replace': exchanged data move queries either "
-            "way; state the sensitivity under 'zero_out'."
+            "one_way must be False with relation='replace', because replaced data change queries "
+            "in both directions; pass the sensitivity for 'zero_out'."
         )
 
 

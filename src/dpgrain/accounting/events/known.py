@@ -160,7 +160,7 @@ class RDP(Event):
     def __post_init__(self) -> None:
         if not self.orders or len(self.orders) != len(self.values):
             raise ParameterError(
-                f"values must be as many as orders, at least one, not {len(self.values)} "
+                f"values must have one value per order and at least one, not {len(self.values)} "
                 f"for {len(self.orders)} orders."
             )
         for order, value in zip(self.orders, self.values, strict=True):

@@ -137,8 +137,8 @@ class AdaptiveSelection(Event):
         _validate.integer(minimum=1, max_items=self.max_items)
         if self.contribution.block != "user":
             raise ParameterError(
-                f"contribution must have block='user', not {self.contribution.block!r}: what one block "
-                "of a user gives depends on the others.",
+                f"contribution must have block='user', not {self.contribution.block!r}, because "
+                "one block's contribution depends on the user's other blocks.",
                 name="contribution",
             )
 

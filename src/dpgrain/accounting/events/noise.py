@@ -87,7 +87,7 @@ class Laplace(Event):
         _validate.positive(noise_multiplier=self.noise_multiplier)
         _validate.integer(minimum=1, count=self.count)
         if self.contribution.norm != "l1":
-            raise ParameterError("contribution must have norm='l1' under Laplace noise.")
+            raise ParameterError("contribution must have norm='l1' with Laplace noise.")
 
     @property
     def level(self) -> Level:

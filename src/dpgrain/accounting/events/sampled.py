@@ -72,9 +72,9 @@ class SampledGaussian(Event):
     sampling: Literal["pairs", "users"] = field(
         default="pairs",
         metadata={
-            "remedy": "only independent draws hide who takes part. For batches of a fixed size, "
-            "shuffled or without replacement use Participation(noise_multiplier, rounds), with the "
-            "passes over the data."
+            "remedy": "only independent draws protect who participates. For batches of a fixed size, "
+            "shuffled or without replacement use Participation(noise_multiplier, rounds), "
+            "with the passes over the data."
         },
     )
     blocks: Literal["shared", "disjoint"] = "shared"
@@ -86,7 +86,9 @@ class SampledGaussian(Event):
         _validate.positive(noise_multiplier=self.noise_multiplier)
         rate = _validate.probability(sampling_rate=self.sampling_rate)
         if rate == 0:
-            raise ParameterError("sampling_rate must be above 0, not 0: nothing would be sampled.")
+            raise ParameterError(
+                "sampling_rate must be above 0, not 0, because nothing would be sampled."
+            )
         _validate.integer(minimum=1, rounds=self.rounds)
         _validate.integer(minimum=1, count=self.count)
         _ = self.contribution

@@ -69,7 +69,7 @@ class Scoped(Event):
         Compose(self.events)
         if not len(self.events) == len(self.regions) == len(self.most):
             raise ParameterError(
-                f"events, regions and most must be as many, not {len(self.events)}, "
+                f"events, regions and most must have the same length, not {len(self.events)}, "
                 f"{len(self.regions)} and {len(self.most)}."
             )
         for number in self.most:

@@ -43,8 +43,8 @@ def least_holders(epsilon: float, delta: float, chance: float = 0.5) -> int:
     steps = math.log1p(math.expm1(min(epsilon, 700.0)) * (chance / delta)) / epsilon
     if steps > _MOST_HOLDERS:
         raise ParameterError(
-            f"epsilon = {epsilon:g} and delta = {delta:g} are so small that more than ten million "
-            "holders would be needed; choose larger ones."
+            f"epsilon = {epsilon:g} and delta = {delta:g} must be larger, because more than ten "
+            "million users with an item would be needed."
         )
     named, holders = 0.0, 0
     while named < chance:

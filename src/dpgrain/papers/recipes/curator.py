@@ -88,7 +88,8 @@ class WinsorizedErm:
             _validate.integer(minimum=1, iterate=self.iterate)
             if self.kind != "nonconvex":
                 raise ParameterError(
-                    f"iterate must be left out with kind={self.kind!r}, which returns no single one."
+                    f"iterate must be omitted with kind={self.kind!r}, which does not return a "
+                    "single iterate."
                 )
 
     def plan(self, task: Task) -> Program:

@@ -53,7 +53,7 @@ class PanPrivateAgd:
         check_count(self.count)
         if self.known.strength == 0 and self.count not in (None, 1):
             raise ParameterError(
-                f"strength must be above 0 for {self.count} phases, not 0: leave count out."
+                f"strength must be above 0 for {self.count} phases, not 0; omit count."
             )
         if self.rounds is not None:
             _validate.integer(minimum=1, rounds=self.rounds)

@@ -227,7 +227,7 @@ class ShuffleGd:
         check_count(self.count)
         if self.known.strength == 0 and self.count not in (None, 1):
             raise ParameterError(
-                f"strength must be above 0 for {self.count} phases, not 0: leave count out."
+                f"strength must be above 0 for {self.count} phases, not 0; omit count."
             )
         _check(self.rounds, self.honest_fraction, self.protocol)
 
@@ -365,6 +365,7 @@ def _check(rounds: int | None, honest_fraction: float, protocol: str) -> None:
         _validate.integer(minimum=1, rounds=rounds)
     if _validate.probability(honest_fraction=honest_fraction) == 0:
         raise ParameterError(
-            "honest_fraction must be above 0, not 0: somebody must add the noise that hides others."
+            "honest_fraction must be above 0, not 0, because honest users must add the noise "
+            "that protects others."
         )
     _validate.one_of(("binomial", "poisson"), protocol=protocol)

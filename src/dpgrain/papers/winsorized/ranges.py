@@ -56,8 +56,8 @@ class PrivateRange:
         _validate.positive(rate=self.rate)
         if not self.bound / self.width < _MOST_BINS / 4:
             raise ParameterError(
-                f"width = {self.width!r} makes more than 2^50 bins of ±{self.bound:g}: "
-                "state a smaller bound, or a larger radius."
+                f"width = {self.width!r} results in more than 2^50 bins of ±{self.bound:g}; use a "
+                "smaller bound, or a larger radius."
             )
 
     @property

@@ -165,9 +165,9 @@ class Winsorized(Central):
         ):
             enough = _enough(lambda users: choices(users, 2.0) <= epsilon, n_users)
             raise ParameterError(
-                f"n_users = {n_users} are too few to find the intervals of {padded(dimension)} "
-                f"coordinates in {rounds} rounds, with failure = {failure!r} and epsilon = "
-                f"{epsilon!r}: {enough:,} suffice; or allow fewer rounds or a larger epsilon.",
+                f"n_users = {n_users} is too small to choose the intervals of {padded(dimension)} "
+                f"coordinates in {rounds} rounds with failure = {failure!r} and epsilon = "
+                f"{epsilon!r}; use {enough:,} users, fewer rounds or a larger epsilon.",
                 name="n_users",
             )
 
@@ -308,8 +308,8 @@ class WinsorizedRounds(CountedRounds):
         mean = self.mean
         if contributions.dimension != mean.dimension:
             raise ParameterError(
-                f"dimension = {mean.dimension} was stated, but vectors have "
-                f"{contributions.dimension} numbers."
+                f"dimension must be the length of the vectors, {contributions.dimension}, not "
+                f"{mean.dimension}."
             )
         # Signs are new in every round, as vectors may depend on what was published with the old ones.
         rotation = Rotation.draw(mean.dimension, self.source)
@@ -361,8 +361,7 @@ class WinsorizedScalar:
         _validate.integer(minimum=1, n_users=self.n_users)
         if not 2.0**-16 <= _validate.positive(epsilon=self.epsilon) <= 2.0**10:
             raise ParameterError(
-                f"epsilon must lie between 2^-16 and 2^10, not {self.epsilon!r}: beyond that nothing "
-                "is left, or nothing is private.",
+                f"epsilon must be between 2^-16 and 2^10, not {self.epsilon!r}.",
                 name="epsilon",
             )
         _validate.one_of(RELATIONS, relation=self.relation)

@@ -83,13 +83,13 @@ def _check_alike(release: Release, other: Release) -> None:
     )
     if mine != theirs:
         raise ParameterError(
-            f"beside must be a release of the same statistic by the same keys: this is {_said(mine)}, "
-            f"the other {_said(theirs)}."
+            f"beside must be a release of the same statistic and keys, {_said(mine)}, not "
+            f"{_said(theirs)}."
         )
     if release.statistic.pointwise or release.statistic.of_bins:
         raise ParameterError(
-            f"beside must be left out for {release.statistic.name}, which has several numbers a group; "
-            "draw each release on axes of its own."
+            f"beside must be omitted for {release.statistic.name}, which has several numbers per "
+            "group; plot each release on separate axes."
         )
 
 

@@ -37,12 +37,14 @@ def plot_tradeoff(audit: Audit, ax: Axes | None = None, *, units: int | None = N
     """
     if audit.curator:
         raise ParameterError(
-            "audit is of real rows, and its draws must not be shown.", name="audit"
+            "audit must be of synthetic rows, because draws from real rows must not be shown.",
+            name="audit",
         )
     drawn = [line for line in audit.lines if line.curve and units in (None, line.units)]
     if units is not None and not drawn:
         raise ParameterError(
-            f"units must be a number with a free bound, not {_validate.said(units)}.", name="units"
+            f"units must be a number of units with a free bound, not {_validate.said(units)}.",
+            name="units",
         )
     ax = axes_for(ax, 5.0, 4.6)
     plain(ax)
