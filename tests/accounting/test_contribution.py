@@ -681,5 +681,5 @@ def test_units_are_a_whole_number(units: Any) -> None:
 
 
 def test_a_small_record_may_move_a_pooled_block() -> None:
-    with refuses("record_size", "must be left out with layout 'pooled'"):
+    with refuses("record_size", "must be omitted with layout 'pooled'"):
         Contribution(layout="pooled", per_coordinate=3, record_size=0.01)

@@ -241,10 +241,10 @@ WRONG = [
     ({"features": "minutes,week"}, 1, "feature 'week' is a column of text where numbers are asked"),
     ({"features": "minutes,minutes"}, 2, "'minutes' is given twice"),
     ({"categories": "device"}, 2, "--categories must be 'COLUMN=A|B|C'"),
-    ({"categories": "device=a||b"}, 2, "none of them empty"),
+    ({"categories": "device=a||b"}, 2, "without empty ones"),
     ({"range": "minutes"}, 2, "--range must be COLUMN=LOW:HIGH"),
     ({"range": "minutes=1:x"}, 2, "--range must be"),
-    ({"range": "minutes=60:0"}, 2, "the lower one first"),
+    ({"range": "minutes=60:0"}, 2, "in increasing order"),
     ({"range": "paid=0:60"}, 2, "--range 'paid' is not a column of --features"),
     ({"user": "nobody"}, 1, "user 'nobody' is not a column"),
     ({"unit": "element"}, 2, "Give --element"),
@@ -458,7 +458,7 @@ def test_an_interrupted_fit_publishes_nothing_and_says_so(visits: Path, tmp_path
     assert not model.exists()
     bar, said = printed.split("Interrupted. ")
     assert said.strip() == (
-        "Nothing of the fit is published; what a budget or ledger was charged for it stays charged."
+        "Nothing of the fit is published; a budget or ledger that was charged for it stays charged."
     )
     # The line of the bar is erased before, and the cursor is shown again.
     assert bar.rindex("\x1b[2K") > bar.rindex("Round")

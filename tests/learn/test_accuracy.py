@@ -179,7 +179,7 @@ def test_a_refused_release_has_read_nothing() -> None:
 
 def test_a_copy_is_to_the_same_unit() -> None:
     query: Any = accuracy.query(np.ones(4), np.ones(4), classes=[0, 1], epsilon=1.0)
-    with refuses("promise", "ask anew"):
+    with refuses("promise", "create a new query"):
         replace(query, promise=Promise(dg.User(), 1.0, 0.0, "zero_out"))
 
 

@@ -167,7 +167,7 @@ def test_a_setting_that_was_not_billed_is_not_fitted() -> None:
 
     wrong = Other(**{name: getattr(query, name) for name in query.__dataclass_fields__})
     wrong.__dict__["_noise"] = query._noise
-    with pytest.raises(RuntimeError, match="not among what was charged"):
+    with pytest.raises(RuntimeError, match="not part of the charge"):
         publish(wrong)
 
 
@@ -212,7 +212,7 @@ def test_a_copy_promises_nothing_to_units_that_rows_were_not_asked_for(asked: st
     query: Any = ASKED[asked]((X, BINARY, USERS), epsilon=1.0)
     for unit in (dg.Record(), dg.User(max_elements=3)):
         other = Promise.of(unit, 1.0, 1e-6, "zero_out")
-        with refuses("promise", "ask anew"):
+        with refuses("promise", "create a new query"):
             replace(query, promise=other)
 
 

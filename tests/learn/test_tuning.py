@@ -277,7 +277,7 @@ def test_grids_are_products_and_lists() -> None:
         ({"algorithm": "auto"}, "list of values for algorithm"),
         ({"epsilon": [1.0]}, "leave out epsilon"),
         ({"unit": [User()]}, "leave out unit"),
-        ({"random_state": [1]}, "leave out random_state"),
+        ({"random_state": [1]}, "must not contain random_state"),
         ({"colour": [1]}, "not 'colour'"),
         ({"clip": [1.0, -1.0]}, "clip must be finite and above 0"),
     ],

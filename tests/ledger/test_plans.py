@@ -96,8 +96,8 @@ def test_planned_fits_leave_more_than_their_prices() -> None:
     ("plan", "told"),
     [
         ([cases.of_users(2.0)], "plan less"),
-        ([3], "plan must hold queries, functions"),
-        ([cases.of_days(10.0, cases.on())], "nothing bounds"),
+        ([3], "plan must contain queries, functions"),
+        ([cases.of_days(10.0, cases.on())], "is unbounded"),
     ],
 )
 def test_what_cannot_be_planned_is_refused(plan: list[Any], told: str) -> None:
@@ -242,7 +242,7 @@ def test_a_ledger_of_the_first_format_has_no_marks(place: str) -> None:
 def test_a_line_takes_nothing_that_is_not_there() -> None:
     with page_of(PLANNED) as page:
         accounts.charge(page, PLANNED, Charged(1, Price(), planned=0))
-        with pytest.raises(TakenError, match="was made before"):
+        with pytest.raises(TakenError, match="was already published"):
             accounts.charge(page, PLANNED, Charged(1, Price(), planned=0))
         for wrong in (Charged(1, Price(), planned=3), Charged(1, Price(mu=0.1), planned=1),
                       Charged(1, Price(), planned=-1)):  # fmt: skip

@@ -220,7 +220,7 @@ OWN = Method("mine", CLIP.make)
         ({"method": "winsorized", "n_users": 1300}, "not 'winsorized', .* frame.toPandas"),
         ({"method": OWN}, "method must be 'auto', 'clip' or 'recentred' .* not 'mine'"),
         ({"method": "median"}, "method must be"),
-        ({"dimension": 2}, "dimension = 2 must be the length of a record, which is 3"),
+        ({"dimension": 2}, "dimension must be the length of a record, 3, not 2"),
         ({"bound": -1.0}, "bound must be"),
     ],
 )
@@ -324,8 +324,8 @@ def test_frames_and_arguments_that_do_not_fit_are_refused(spark: Any) -> None:
     with dg.budget(9.0, 1e-5) as budget:
         for X, users, words in (
             (frame.where(functions.rand() < 0.5), "who", r"pass frame.localCheckpoint\(\)"),
-            (frame, np.zeros(4000), "users must be the name of a column, as X is a frame"),
-            (frame.select("who"), "who", "X must have a column of numbers beside"),
+            (frame, np.zeros(4000), "users must be a column name if X is a Spark DataFrame"),
+            (frame.select("who"), "who", "X must have a numeric column in addition"),
         ):
             with pytest.raises(ParameterError, match=words):
                 dg.mean_of_users(X, users=users, **PROMISE)

@@ -74,5 +74,5 @@ def test_the_number_that_suffices_does() -> None:
     assert plan.method == "recentred"
     # So many are enough to look around, with few looks.
     assert plan.mean.rounds == 2
-    with pytest.raises(ParameterError, match="too few for the method 'recentred'"):
+    with pytest.raises(ParameterError, match="too small for the method 'recentred'"):
         method_of("recentred").make(Problem(n - 2, 100, promise, 10.0, None, number))

@@ -247,7 +247,7 @@ def test_facts_are_words() -> None:
         ({"smallest": 0.0}, "smallest must be finite and above 0"),
         ({"smallest": 20.0}, "at most largest"),
         ({"largest": 1e9}, "largest must be at most"),
-        ({"top": 21}, "top must be from 2"),
+        ({"top": 21}, "top must be between 2"),
         ({"top": 1}, "top must be"),
         ({"threshold": 400}, "threshold must be at most"),
         ({"query_scale": 0.0}, "query_scale must be"),

@@ -443,7 +443,7 @@ def test_a_promise_may_be_shared_with_something_else() -> None:
     assert 0.99 < (mean.event + beside).epsilon(1e-6, relation="replace") <= 1.0
     alone = SoftCore.calibrate(epsilon=1.0, delta=1e-6, n_users=2000, rounds=100, radius=1.0)
     assert mean.noise_multiplier > alone.noise_multiplier
-    with pytest.raises(ParameterError, match="beside what else is published"):
+    with pytest.raises(ParameterError, match="in addition to the other published results"):
         noise(2000, beside=Gaussian(1.0, USER))
 
 

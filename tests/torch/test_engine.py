@@ -409,8 +409,8 @@ def test_wrong_parameters_are_refused(wrong: dict[str, Any], words: str) -> None
 def test_the_optimizer_must_hold_what_is_trained() -> None:
     network, other = torch.nn.Linear(WIDTH, 1), torch.nn.Linear(2, 2)
     for held, words in (
-        ([network.weight], "must hold 'bias', which is trained"),
-        ([*network.parameters(), *other.parameters()], "parameters of the module alone"),
+        ([network.weight], "must contain 'bias', which is trained"),
+        ([*network.parameters(), *other.parameters()], "only parameters of the module"),
     ):
         with pytest.raises(ParameterError, match=words):
             made(
@@ -426,7 +426,7 @@ def test_an_engine_has_one_run() -> None:
     with pytest.raises(ParameterError, match="call make_private first"):
         engine.get_epsilon(1e-6)
     engine, module, *_ = made(np.ones((3, WIDTH)), User())
-    with pytest.raises(ParameterError, match="an engine has one run"):
+    with pytest.raises(ParameterError, match="an engine has only one run"):
         engine.make_private(
             module=module,
             optimizer=torch.optim.SGD(module.parameters()),

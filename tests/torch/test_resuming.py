@@ -619,7 +619,7 @@ def hooks(module: Any) -> int:
 
 def journal_lost(path: Path, journal: Path) -> str:
     journal.unlink()
-    return "must lie beside the checkpoint"
+    return "put the journal next to the checkpoint"
 
 
 def journal_older(path: Path, journal: Path) -> str:
@@ -774,9 +774,9 @@ def test_records_of_another_region_are_refused(tmp_path: Path) -> None:
 def test_a_run_is_not_copied() -> None:
     _, module, optimizer, loader = begun(seed=None)
     for thing in (optimizer, loader):
-        with pytest.raises(ParameterError, match="must not be copied"):
+        with pytest.raises(ParameterError, match="cannot be copied"):
             copy.deepcopy(thing)
-        with pytest.raises(ParameterError, match="must not be copied"):
+        with pytest.raises(ParameterError, match="cannot be copied"):
             pickle.dumps(thing)
     assert hooks(module) > 0
 

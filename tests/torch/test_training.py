@@ -193,7 +193,7 @@ def test_no_record_is_read_before_the_charge(example: Any) -> None:
     with dg.budget(1e-3, 1e-9), pytest.raises(dg.RefusedError):
         trained(dataset=Watched(), example=example, **asked)
     if example is not None:
-        with pytest.raises(ParameterError, match="on zeros in the shape of one"):
+        with pytest.raises(ParameterError, match="zeros in the shape of one"):
             trained(dataset=Watched(), module=torch.nn.Linear(3, 2), example=example, **asked)
     assert not read
     trained(dataset=Watched(), example=example, steps=1, sampling_rate=1.0, **asked)
@@ -297,11 +297,11 @@ def test_the_search_finds_a_loss_that_mixes_records(monkeypatch: pytest.MonkeyPa
 DATA = torch.utils.data.TensorDataset(*records())
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "module": ({"module": 5}, "module must be a torch.nn.Module, not 5"),
-    "frozen": ({"module": network().requires_grad_(False)}, "no parameter that is trained"),
-    "no promise": ({"epsilon": None}, "one of epsilon, share and noise_multiplier must be given"),
+    "frozen": ({"module": network().requires_grad_(False)}, "no trained parameter"),
+    "no promise": ({"epsilon": None}, "one of epsilon, share and noise_multiplier must be passed"),
     "two": ({"noise_multiplier": 1.0}, "not epsilon and noise_multiplier"),
     "epsilon": ({"epsilon": -1.0}, "epsilon must be finite and above 0"),
-    "delta": ({"delta": 0.0}, "delta = 0 needs"),
+    "delta": ({"delta": 0.0}, "delta must be above 0"),
     "roster": ({"n_users": 0}, "n_users must be a whole number"),
     "elements": ({"elements_per_user": 0.0}, "elements_per_user must be finite and above 0"),
     "steps": ({"steps": 0}, "steps must be a whole number of at least 1"),
@@ -310,11 +310,11 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "measure": ({"evaluate": lambda _: "good"}, "evaluate must return a number"),
     "loader": ({"dataset": torch.utils.data.DataLoader(DATA)}, "pass loader.dataset"),
     "norm": ({"module": torch.nn.Sequential(network(), torch.nn.BatchNorm1d(2))}, "BatchNorm"),
-    "shapes": ({"module": torch.nn.Linear(3, 2)}, "on zeros in the shape of one"),
-    "types": ({"module": network().double()}, "make the inputs .to.torch.float64"),
+    "shapes": ({"module": torch.nn.Linear(3, 2)}, "zeros in the shape of one"),
+    "types": ({"module": network().double()}, "convert the inputs by .to.torch.float64"),
     "a pair": ({"dataset": records()}, r"such as torch.utils.data.TensorDataset\(x, y\)"),
-    "option": ({"batch_size": 32}, "batch_size is no option of train"),
-    "rate": ({"learning_rate": 0.1}, "the learning rate is the optimizer's"),
+    "option": ({"batch_size": 32}, "batch_size is not an option of train"),
+    "rate": ({"learning_rate": 0.1}, "the optimizer the learning rate"),
     "several": ({"loss": lambda out, y: out[0]}, "one number for a batch of one record"),
     "branches": (
         {"loss": lambda out, y: out.sum() if out.sum() > 0 else -out.sum()},
@@ -531,7 +531,7 @@ def test_what_overflows_of_a_record_does_not_follow_from_how_many_there_are() ->
 
 @pytest.mark.parametrize("option", ["loss_reduction", "mean", "target_epsilon", "max_users"])
 def test_the_loss_is_a_sum_and_the_mean_is_clipped(option: str) -> None:
-    with pytest.raises(ParameterError, match=f"{option} is no option of train"):
+    with pytest.raises(ParameterError, match=f"{option} is not an option of train"):
         trained(**{option: "sum"})
 
 

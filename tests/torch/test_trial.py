@@ -148,14 +148,14 @@ def test_functions_that_mix_records_are_found_out(name: str, first: bool) -> Non
 
 def test_dropout_beside_does_not_hide_it() -> None:
     for name in ("centred", "by place", "as many as there are"):
-        with pytest.raises(ParameterError, match="module mixes records"):
+        with pytest.raises(ParameterError, match="module must not mix records"):
             tried(nn.Sequential(nn.Dropout(0.3), Between(MIXING[name])), torch.zeros(ROWS, WIDTH))
 
 
 @pytest.mark.parametrize(
     ("module", "x", "words"),
     [
-        (Between(Remembering()), torch.zeros(ROWS, WIDTH), "kept from an earlier call"),
+        (Between(Remembering()), torch.zeros(ROWS, WIDTH), "from an earlier call"),
         (Branching(), torch.zeros(ROWS, WIDTH), "Branching"),
         (Uncommon(), torch.zeros(ROWS, 8, dtype=torch.int64), "Uncommon"),
     ],

@@ -123,8 +123,7 @@ def elements_per_user(
         refuse_table(table, "elements_per_user")
     if table.user is None:
         raise ParameterError(
-            "user is required, because elements are counted per user; pass the user id column to "
-            "dg.read.",
+            "user is required, because elements are counted per user; pass the user id column.",
             name="user",
         )
     column = _element_column(by, unit)

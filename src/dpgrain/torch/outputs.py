@@ -25,6 +25,10 @@ functional = torch.nn.functional
 
 Reduction: TypeAlias = Literal["mean", "sum"]
 
+_SEVERAL = (
+    "it combines several batches, or tensors from the loader with outputs for inputs created in the "
+    "loop; create these inputs in the data set or in collate_fn"
+)
 _REMEDY = (
     "return a loss of shape (records,), each entry from its record only, or its .mean() or "
     ".sum(); dpgrain.torch.losses has the losses of language models (causal_lm, masked_lm, "
@@ -302,7 +306,7 @@ def _unknown(func: Any, origins: list[Origin]) -> str:
         if origin.form == "neither":
             return origin.why
     if any(origin.of is not origins[0].of for origin in origins):
-        return "outputs of several batches are combined"
+        return _SEVERAL
     return "" if func in RULES else f"{_spoken(func)} is not known to treat records separately"
 
 
@@ -371,7 +375,7 @@ def plain_rows(found: Any) -> tuple[Pass | None, Any]:
         if origin.form != "rows":
             raise _refused(origin.why or "records were summed before")
         if origin.of is not origins[0].of:
-            raise _refused("outputs of several batches are combined")
+            raise _refused(_SEVERAL)
     of = origins[0].of if origins else None
     unknown = [t for t in _tensors(found) if t.dim() and not isinstance(t, Output)]
     if of is not None and of.is_tracked and unknown:

@@ -47,6 +47,13 @@ from dpgrain.torch.uses import Kept, Lookup, Outer, Use, Uses, add_use, single
 functional = torch.nn.functional
 # Numbers of records for which a network is tried, at most.
 _MOST_SIZES = 16
+_FOR_VMAP = (
+    "write it without branches on values, NumPy and in-place changes of values shared by records"
+)
+_FROM_THE_LOOP = (
+    "create all inputs in the data set or in collate_fn, because tensors created in the loop are "
+    "shared by all records if other inputs come from the loader"
+)
 # Dimensions of the inputs of layers that run on the rows of all records at once, by type; the others
 # have theirs in `_dims_of`.
 _DIMS: Mapping[type, int] = {
@@ -222,6 +229,15 @@ class _Inputs:
     inputs: Any
     are_rows: tuple[bool, ...]
     of: Pass | None
+
+    @property
+    def has_shared(self) -> bool:
+        """Whether an input is a tensor that all records share."""
+        leaves, _ = tree_flatten(self.inputs)
+        return any(
+            isinstance(leaf, torch.Tensor) and leaf.dim() > 0 and not has_rows
+            for leaf, has_rows in zip(leaves, self.are_rows, strict=True)
+        )
 
 
 class Recorder:
@@ -522,10 +538,10 @@ class Recorder:
         except Exception as error:
             where = _where(self.module, error)
             what = f" ({shorten(str(error), 200)})" if self._is_trial else ""
+            remedy = _FROM_THE_LOOP if given.has_shared else _FOR_VMAP
             raise ParameterError(
                 "module must compute each record with functions that torch.func.vmap supports, "
-                f"but {where} does not: {type(error).__name__}{what}; write it without branches "
-                "on values, NumPy and changes in place of values shared by all records.",
+                f"but {where} does not: {type(error).__name__}{what}; {remedy}.",
                 name="module",
             ) from error
 

@@ -412,7 +412,7 @@ def test_audit_of_numbers(relation: Relation, monkeypatch: pytest.MonkeyPatch) -
     [
         (lambda: WinsorizedScalar(0.0, 1.0, 5, 1.0), "radius must be finite"),
         (lambda: WinsorizedScalar(1.0, 1e101, 5, 1.0), "bound must lie between"),
-        (lambda: WinsorizedScalar(1.0, 1.0, 5, 1e-9), "epsilon must lie between"),
+        (lambda: WinsorizedScalar(1.0, 1.0, 5, 1e-9), "epsilon must be between"),
         (lambda: WinsorizedScalar(1.0, 1.0, 5, 1.0, "swap"), "relation must be one of"),  # type: ignore[arg-type]
         (
             lambda: WinsorizedScalar(1.0, 1.0, 5, 1.0).estimate(np.ones((2, 2)), SystemSource()),

@@ -87,9 +87,13 @@ def PureDP(  # noqa: N802 - the name of an event
         level: the unit that it protects.
         relation: the relation under which it protects that unit.
 
+    Raises:
+        ParameterError: if a value is out of range.
+
     >>> PureDP(0.5).epsilon(units=3)
     1.5
     """
+    _validate.non_negative(epsilon=epsilon)
     return ApproximateDP(epsilon, 0.0, level, relation)
 
 
