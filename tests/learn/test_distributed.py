@@ -308,7 +308,7 @@ def test_a_model_of_your_own_is_refused() -> None:
         ({"loss": type("Odd", (Squared,), {"lock": threading.Lock()})()}, "loss must be picklable"),
         ({"sampling_rate": 0.1}, "sampling_rate must be 1"),
         ({"unit": dg.Element()}, "elements must be passed"),
-        ({"start": [0.0]}, "start must be"),
+        ({"start": [0.0]}, "start must have"),
     ],
 )
 def test_what_minimise_does_not_take_of_a_cluster(options: dict[str, Any], words: str) -> None:

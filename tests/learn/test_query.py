@@ -175,12 +175,12 @@ def test_a_model_that_is_changed_after_it_was_asked_is_asked_again() -> None:
     model = _model()
     query = model.query(X, BINARY, users=USERS)
     model.set_params(classes=None)
-    with refuses("classes", "stay"):
+    with refuses("classes", "change"):
         publish(query)
     model = _model(tune={"l2": [0.0, 0.1]})
     query = model.query(X, BINARY, users=USERS)
     model.set_params(rounds=5)
-    with refuses("rounds", "stay"):
+    with refuses("rounds", "change"):
         publish(query)
 
 
@@ -192,7 +192,7 @@ def test_a_list_that_is_changed_after_it_was_asked_is_asked_again() -> None:
     assert query.plan.guarantee.epsilon() <= model.epsilon
     model.set_params(classes=classes)
     classes.append(2)
-    with refuses("classes", "stay"):
+    with refuses("classes", "change"):
         publish(query)
 
 

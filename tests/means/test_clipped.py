@@ -192,7 +192,7 @@ def test_the_error_of_a_mean_over_a_released_number_is_told() -> None:
 
 def test_users_cannot_be_drawn_without_owners() -> None:
     mean = ClippedMean(1.0, 1.0, 10, 2, sampling_rate=0.5, sampling="users")
-    with refuses("owners", "whose"):
+    with refuses("owners", "required"):
         mean.start(SeededSource(1))
 
 

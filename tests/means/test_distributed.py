@@ -216,7 +216,7 @@ OWN = Method("mine", CLIP.make)
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"method": "softcore", "n_users": 1300}, "rows on a cluster, not 'softcore', which takes"),
+        ({"method": "softcore", "n_users": 1300}, "rows on a cluster, not 'softcore', which needs"),
         ({"method": "winsorized", "n_users": 1300}, "not 'winsorized', .* frame.toPandas"),
         ({"method": OWN}, "method must be 'auto', 'clip' or 'recentred' .* not 'mine'"),
         ({"method": "median"}, "method must be"),
@@ -237,7 +237,7 @@ def test_a_column_that_does_not_suit_is_refused() -> None:
     table = dg.read(pa.table({"who": [1], "a": ["x"]}), user="who", engine=Unread())
     with refuses("columns", "'a'", kind=SchemaError):
         mean_of_columns(table, ["a"], **PROMISE)
-    with pytest.raises(ParameterError, match="given twice"):
+    with pytest.raises(ParameterError, match="listed twice"):
         mean_of_columns(dg.read(ROWS, user="who", engine=Unread()), ["a", "a"], **PROMISE)
 
 

@@ -66,7 +66,7 @@ def test_nothing_tells_of_the_middle() -> None:
 def test_the_number_that_suffices_does() -> None:
     with pytest.raises(ParameterError) as caught:
         cases.mean(np.ones((20, 100)), method="recentred", epsilon=1.0)
-    (enough,) = re.findall(r"about ([\d,]+) suffice", str(caught.value))
+    (enough,) = re.findall(r"about ([\d,]+) users", str(caught.value))
     n = int(enough.replace(",", ""))
     promise = Promise(User(), 1.0, 1e-6, "zero_out")
     number = Roster.of(None, promise).event

@@ -196,7 +196,7 @@ def test_a_partition_that_is_known_in_words_alone() -> None:
     fits = [release(None, elements=words) for words in ("'topic'", "the column 'topic'")]
     assert [square(made, TOPIC) for made in fits] == [1, 1]
     other = release(None, elements="the elements passed (#1234)")
-    with refuses("release", "nothing") as caught:
+    with refuses("release", "unknown") as caught:
         price_for(other, "element", TOPIC, "zero_out", CAPS)
     one_sentence(caught.value)
 

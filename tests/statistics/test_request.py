@@ -120,7 +120,7 @@ WRONG: list[Any] = [
     (TOP, ("item",), {"method": "gumbel", "k": 1}, "requires a public domain"),
     (TOP, ("item",), {"method": "gumbel", "domain": cases.ITEMS}, "requires k"),
     (TOP, ("item",), {"method": "truncated", "domain": cases.ITEMS}, "for unknown items"),
-    (TOP, ("item",), {"counts": False, "domain": cases.ITEMS}, "for unknown items"),
+    (TOP, ("item",), {"counts": False, "domain": cases.ITEMS}, "requires unknown items"),
     (
         TOP,
         (["item", "cell"],),
@@ -180,7 +180,9 @@ def test_a_wrong_question_gets_one_sentence_before_anything_is_read(number: int)
 )
 def test_a_table_without_users_has_records_only(ask: Any) -> None:
     for unit in (dg.User(), dg.Element("item")):
-        with pytest.raises(dg.ParameterError, match=r"give user= to dg\.read|user must be given"):
+        with pytest.raises(
+            dg.ParameterError, match=r"give user= to dg\.read|user (must be given|is required)"
+        ):
             ask(unread(user=None), **{**GOOD, "unit": unit})
     with refuses("table", "come"):
         ask({}, **GOOD)

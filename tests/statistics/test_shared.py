@@ -300,8 +300,8 @@ REFUSED: dict[str, tuple[Callable[[Any], Any], str]] = {
         ),
         "one column",
     ),
-    "found for users": (lambda t: _count(t, unit=dg.User(), **ASKED), "clip must be stated"),
-    "other cells": (lambda t: dg.count(t, unit=ELEMENT, **ASKED), "grouped by"),
+    "found for users": (lambda t: _count(t, unit=dg.User(), **ASKED), "clip is required"),
+    "other cells": (lambda t: dg.count(t, unit=ELEMENT, **ASKED), "column to group by"),
     "elements of users": (
         lambda t: _count(t, unit=dg.User(2, by="channel"), **ASKED), "max_elements"
     ),

@@ -160,8 +160,8 @@ def selection(promise: Promise) -> Selection:
     noise = contribution.sensitivity(1, relation, unit) / mu
     if noise > MAX_SCALE / 4:
         raise ParameterError(
-            f"classes is required with epsilon = {promise.epsilon!r}, which is too small to "
-            "select labels privately; pass all labels as classes=[…].",
+            f"classes is required with epsilon = {promise.epsilon!r}, because the noise would be too "
+            "large for private selection; pass all labels as classes=[…].",
             name="classes",
         )
     return select_by_threshold(noise, LEAK * promise.delta, 1, contribution, relation, unit)

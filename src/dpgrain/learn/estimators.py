@@ -463,8 +463,8 @@ def load(path: str | Path) -> LinearModel:
 def _warn_of_score() -> None:
     """Warn that no (ε, δ) covers an exact score."""
     warnings.warn(
-        "this score has no noise and is not covered by any (ε, δ), so show it only to people "
-        "with access to the rows; use score_privately to publish a score.",
+        "a score without noise is not covered by any (ε, δ), so show it only to people with access to "
+        "the rows; use score_privately to publish a score.",
         ScoreWarning,
         stacklevel=3,
     )

@@ -95,8 +95,7 @@ def settings_of(grid: Any, known: Sequence[str]) -> list[Setting]:
     for name in dict.fromkeys(itertools.chain(*result)):
         if name in _FIXED:
             raise ParameterError(
-                f"tune must not contain {name}, which is part of the guarantee or of the "
-                "estimated quantity; pass it to the model."
+                f"tune must not contain {name}, which cannot be tuned; pass it to the model."
             )
         if name not in known:
             raise ParameterError(

@@ -265,9 +265,7 @@ class Charge:
         with self._lock:
             wanted = tickets(part)
             if not wanted <= self._left:
-                raise RuntimeError(
-                    f"{type(part).__name__} was already drawn as often as it was charged."
-                )
+                raise RuntimeError(f"{type(part).__name__} has no charged draws left.")
             self._left -= wanted
 
     def _check_process(self) -> None:

@@ -129,7 +129,7 @@ class Promise:
         if law_named(noise).pure:
             return self.pure()
         self.require_delta(
-            "delta must be above 0, such as 1e-6, or noise='laplace' must be chosen."
+            "delta must be above 0 with Gaussian noise, not 0; use noise='laplace', or a delta such as 1e-6."
         )
         return self
 

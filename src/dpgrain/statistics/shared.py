@@ -137,7 +137,7 @@ class SharedQuery(Query[Histogram]):
         if isinstance(rule, AutoClip) and blocks.block == "user" and len(cells.groups()) > 1:
             raise ParameterError(
                 "clip is required for several groups of whole users; pass the l2 norm (l1 with "
-                "Laplace noise) of a person's contribution, which is divided equally among the "
+                "Laplace noise) of a person's contribution, shared equally by the "
                 f"groups, or pass unit=Element({keys[0]!r}) to choose bounds privately.",
                 name="clip",
             )

@@ -482,7 +482,7 @@ def check_dataset(dataset: Any) -> None:
     if isinstance(dataset, torch.utils.data.DataLoader):
         raise ParameterError(
             "dataset must be the loader's dataset, not a DataLoader with a "
-            f"{type(dataset.sampler).__name__}, because only draws that are accounted for may "
+            f"{type(dataset.sampler).__name__}, because only accounted draws may "
             "choose the records of a batch; pass loader.dataset.",
             name="dataset",
         )

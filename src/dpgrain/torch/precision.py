@@ -112,7 +112,7 @@ def check_precise() -> None:
             pass
     except RuntimeError as error:
         raise ParameterError(
-            "torch.backends.cuda.matmul.fp32_precision (or that of cudnn) must be 'none', "
+            "torch.backends.cuda.matmul.fp32_precision (or cudnn's) must be 'none', "
             "because gradients of blocks use full precision through allow_tf32, and PyTorch "
             "rejects both together; set torch.backends.cuda.matmul.allow_tf32 for the loop "
             "instead."

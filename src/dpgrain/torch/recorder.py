@@ -142,7 +142,7 @@ class _Tap(torch.autograd.Function):
             raise ParameterError(
                 f"the input of layer {call.name!r} is gone: it was changed in place after the "
                 "layer read it (write the change as a new tensor), or an earlier backward pass "
-                "freed it (retain_graph=True retains it).",
+                "freed it (call backward() once per batch).",
                 name="module",
             ) from error
         with torch._C.DisableTorchFunction():

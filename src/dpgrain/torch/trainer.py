@@ -459,7 +459,7 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
             ParameterError: always.
         """
         raise ParameterError(
-            "hyperparameter_search starts runs that are not accounted for; charge each to a "
+            "hyperparameter_search starts runs without accounting; charge each to a "
             "budget, with share=, and compare them on public records."
         )
 
