@@ -269,7 +269,7 @@ def test_wrong_numbers_say_so() -> None:
         (lambda: quiet(5, 2, 0), "dim must be a whole number"),
         (lambda: Shuffled(mean.protocol, 9, 2), "protocol must be for 4 users"),
         (lambda: Shuffled(mean.protocol, 2, 2, "full"), "in 2 rounds each, not for 2 in 1"),
-        (lambda: mean.start(SystemSource()), "owners must be integers.*not None"),
+        (lambda: mean.start(SystemSource()), "owners must be integers.*not object"),
         (lambda: mean.start(SystemSource(), np.ones(5)), "owners must be integers.*float64"),
         (
             lambda: mean.start(SystemSource(), np.arange(4)).estimate(users),

@@ -427,7 +427,7 @@ def test_calibrated_noise() -> None:
 def test_too_few_users_are_refused_with_a_number_that_suffices() -> None:
     with refuses("n_users", "200") as no:
         noise(200)
-    suffice = int(str(no.value).split(": ")[1].split()[0])
+    suffice = int(str(no.value).split("; use ")[1].split()[0])
     assert 300 < suffice <= 500
     assert noise(suffice) < 15_000
 
@@ -463,7 +463,7 @@ def test_facts_are_words() -> None:
         ({"core": 8}, "core must be above"),
         ({"gap": 0}, "gap must be"),
         ({"gap": 1.5}, "gap must be"),
-        ({"query_scale": 1e12}, "query_scale must lie between"),
+        ({"query_scale": 1e12}, "query_scale must be between"),
         ({"rounds": 0}, "rounds must be a whole number"),
     ],
     ids=lambda value: str(value) if isinstance(value, dict) else "",

@@ -45,8 +45,8 @@ class Roster:
         places = np.asarray(owners)
         if places.ndim != 1 or (places.size and places.dtype.kind not in "iu"):
             raise ParameterError(
-                "owners must be integers, the index of each block's user in the roster, not "
-                f"{'None' if owners is None else places.dtype}."
+                "owners must be integers of shape (blocks,), the index of each block's user in the "
+                f"roster, not {places.dtype} of shape {places.shape}."
             )
         places = places.astype(np.int64)
         return Roster(places, np.argsort(places, kind="stable"))

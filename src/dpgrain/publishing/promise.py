@@ -129,7 +129,7 @@ class Promise:
         if law_named(noise).pure:
             return self.pure()
         self.require_delta(
-            "delta must be above 0 with Gaussian noise, not 0; use noise='laplace', or a delta such as 1e-6."
+            "delta must be above 0 with Gaussian noise, not 0; use noise='laplace' or delta=1e-6."
         )
         return self
 

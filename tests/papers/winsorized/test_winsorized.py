@@ -181,7 +181,7 @@ def test_too_few_users_are_told_how_many_suffice() -> None:
     }
     with refuses("n_users", "100") as caught:
         Winsorized.calibrate(n_users=100, **values)
-    enough = int(str(caught.value).split(": ")[1].split(" ")[0].replace(",", ""))
+    enough = int(str(caught.value).split("; use ")[1].split(" ")[0].replace(",", ""))
     assert Winsorized.calibrate(n_users=enough, **values).event.epsilon(1e-6) <= 1.0
     with refuses("n_users", "too"):
         Winsorized.calibrate(n_users=enough // 2, **values)
