@@ -239,7 +239,7 @@ WRONG = [
     ({"target": "pages"}, 2, "--target 'pages' is also a feature"),
     ({"features": "minutes,nothing"}, 1, "feature 'nothing' is not a column"),
     ({"features": "minutes,week"}, 1, "feature 'week' is a column of text where numbers are asked"),
-    ({"features": "minutes,minutes"}, 2, "'minutes' is given twice"),
+    ({"features": "minutes,minutes"}, 2, "'minutes' is listed twice"),
     ({"categories": "device"}, 2, "--categories must be 'COLUMN=A|B|C'"),
     ({"categories": "device=a||b"}, 2, "without empty ones"),
     ({"range": "minutes"}, 2, "--range must be COLUMN=LOW:HIGH"),

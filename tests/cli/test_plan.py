@@ -68,7 +68,7 @@ def test_units_stand_side_by_side(command: Command) -> None:
     assert told.items() >= plan.to_dict().items()
     wrong = command(*asked, "--skew", "0.5")
     assert wrong.returncode == 2
-    assert wrong.stderr.strip() == "Error: --skew must lie between 1 and 1e6, not 0.5."
+    assert wrong.stderr.strip() == "Error: --skew must be between 1 and 1e6, not 0.5."
 
 
 def test_units_are_drawn_into_a_file(command: Command, tmp_path: Path) -> None:

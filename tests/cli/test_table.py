@@ -67,7 +67,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ),
         (
             ("elements-per-user", *USERS, *EPSILON, *DELTA),
-            "--by must be given: the column whose values are the elements, such as --by page.",
+            "--by is required; pass the column of the elements, such as --by page.",
         ),
         (
             ("count", "--user", "who", "--element", "no.csv", *EPSILON),

@@ -92,9 +92,9 @@ def _cautions(ask: Ask, loss: MarginLoss) -> tuple[str, ...]:
     if not isinstance(clip, float | int) or math.isinf(half) or clip > half:
         return ()
     return (
-        f"clip = {clip:g} is at most half of the largest slope of the loss, {loss.lipschitz:g}: users "
-        "with few records count by the direction of their gradients only, which biases coefficients "
-        "for any number of users. Leave clip out, so that it is chosen inside the budget.",
+        f"clip = {clip:g} is at most half of the largest slope of the loss, {loss.lipschitz:g}: only "
+        "the direction of the gradients of users with few records matters, which biases coefficients "
+        "for any number of users. Omit clip to choose it privately.",
     )
 
 

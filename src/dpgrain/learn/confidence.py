@@ -444,9 +444,9 @@ def caution(event: Gaussian, width: int, n_users: int) -> str:
         return ""
     most = int((n_users / noise) ** (2 / 3))
     return (
-        f"intervals will probably have no ends: {n_users:,} users are few for the curvature of "
-        f"{width} coefficients, which takes about {needed:,.0f}. Give more ε, a larger share "
-        f"(intervals=), or at most {max(most, 1)} coefficients."
+        f"intervals will probably have no ends: the curvature of {width} coefficients needs about "
+        f"{needed:,.0f} users, not {n_users:,}. Use a larger epsilon, a larger share (intervals=), or "
+        f"at most {max(most, 1)} coefficients."
     )
 
 
