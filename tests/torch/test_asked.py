@@ -31,7 +31,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         {"unit": User(max_elements=2), "elements": np.zeros(len(PEOPLE))},
         "mean must have the blocks",
     ),
-    "bound": ({"mean": ClippedMean(1e-20, 1.0, 40, 1, level="user")}, "clip must lie between"),
+    "bound": ({"mean": ClippedMean(1e-20, 1.0, 40, 1, level="user")}, "clip must be between"),
     "roster": (
         {"mean": SoftCore.calibrate(epsilon=50.0, delta=1e-6, rounds=1, n_users=30, radius=1.0)},
         "n_users = 30 must be the size",
@@ -65,7 +65,7 @@ def test_wrong_bands_are_refused(wrong: dict[str, Any], words: str) -> None:
 
 
 def test_a_budget_refuses_a_mean_before_anything_is_read() -> None:
-    with dg.budget(0.1, 1e-9), pytest.raises(ParameterError, match="does not hold"):
+    with dg.budget(0.1, 1e-9), pytest.raises(ParameterError, match="has no room"):
         engine_of(means()["winsorized"])
     with refuses("sampling_rate"):
         made(np.ones((RECORDS, WIDTH)), User(), users=USERS, sampling_rate=None)

@@ -47,7 +47,7 @@ def test_the_journal_of_other_records_is_refused(tmp_path: Path) -> None:
     Journal.create(place, "7f3a", 3, "aa" * 32).note()
     assert Journal(place, "7f3a", "aa" * 32).begun == 4
     for other in ("", "aa" * 31, "ab" * 32):
-        with refuses("users", "those"):
+        with refuses("users", "the same"):
             Journal(place, "7f3a", other)
 
 

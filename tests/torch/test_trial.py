@@ -221,7 +221,7 @@ def test_a_module_that_needs_other_records_is_given_an_example() -> None:
 
 @pytest.mark.parametrize("example", [torch.zeros(1, 4), (), 3.0])
 def test_an_example_holds_two_records(example: Any) -> None:
-    with refuses("example", "hold"):
+    with refuses("example", "contain"):
         made(torch.ones(8, 4), Record(), example=example)
 
 
@@ -314,7 +314,7 @@ def test_mixing_in_large_batches_is_found_out_when_one_is_read() -> None:
         layout = Layout((1,) * rows)
         module(torch.randn(rows, WIDTH))
     layout = Layout((1,) * 8)
-    with refuses("module", "mixes records"):
+    with refuses("module", "mix records"):
         module(torch.randn(8, WIDTH))
     recorder.remove()
 
@@ -527,7 +527,7 @@ class Widened(torch.nn.Module):
 def test_a_table_of_one_row_does_not_make_all_records_alike() -> None:
     ids = torch.zeros(ROWS, 5, dtype=torch.int64)
     tried(Looked(mixes=False), ids)
-    with refuses("module", "mixes records"):
+    with refuses("module", "mix records"):
         tried(Looked(mixes=True), ids)
 
 

@@ -187,7 +187,7 @@ def check_alike(plan: Plan, guarantee: Guarantee, users: Any, elements: Any) -> 
     ):
         if labels_name(labels) != before:
             raise ParameterError(
-                f"{name} must be {_said(before)} like when the run began, not "
+                f"{name} must be {_said(before)}, as when the run began, not "
                 f"{_said(labels_name(labels))}.",
                 name=name,
             )
