@@ -56,14 +56,20 @@ class Joined(torch.nn.Module):  # type: ignore[misc]
         return self.one(x if more is None else torch.stack([x, more]).sum(0))
 
 
-def test_errors_name_inputs_created_in_the_loop() -> None:
+def joined() -> tuple[Any, Any]:
     network = Joined()
     optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
     module, _, loader = run(module=network, optimizer=optimizer)
     (x,) = next(iter(loader))
+    return module, x
+
+
+def test_errors_name_inputs_created_in_the_loop() -> None:
     other = torch.ones(6, WIDTH, dtype=torch.float64)
+    module, x = joined()
     with refuses("module", "created in the loop", "collate_fn"):
         module(other, x)
+    module, x = joined()
     loss = torch.nn.functional.mse_loss(module(other), x[:, :1])
     with refuses("loss", "created in the loop", "collate_fn"):
         loss.backward()
