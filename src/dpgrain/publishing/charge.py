@@ -76,7 +76,7 @@ class Charge:
     ...     noisy = charge.noisy(part, np.zeros(2, dtype=np.int64), 2.0**20)
     ...     charge.noisy(part, np.zeros(2, dtype=np.int64), 2.0**20)
     Traceback (most recent call last):
-    RuntimeError: Gaussian was drawn as often as it was charged.
+    RuntimeError: Gaussian has no charged draws left.
     """
 
     def __init__(

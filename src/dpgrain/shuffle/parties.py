@@ -272,7 +272,7 @@ class Shuffler:
     >>> shuffler.release()
     Traceback (most recent call last):
     ...
-    dpgrain.errors.ParameterError: the batch has 1 of the 2 reports that it needs: wait for more.
+    dpgrain.errors.ParameterError: the batch has 1 of the 2 reports that it needs; wait for more.
     """
 
     def __init__(
