@@ -45,7 +45,7 @@ def test_a_batch_of_another_size_is_not_the_one_that_was_drawn() -> None:
         module(torch.cat([x, x]))
 
 
-class Joined(torch.nn.Module):  # type: ignore[misc]
+class Joined(torch.nn.Module):
     """A network of one or two inputs."""
 
     def __init__(self) -> None:

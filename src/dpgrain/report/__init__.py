@@ -76,7 +76,7 @@ def report(thing: object, path: str | Path, **how: Any) -> Path:  # noqa: ARG001
     >>> report(5, "five.html")
     Traceback (most recent call last):
     ...
-    dpgrain.errors.ParameterError: report needs a release, promise, model, sum or ledger, not int.
+    dpgrain.errors.ParameterError: report requires a release, guarantee, model, sum or ledger, not int.
     """
     raise ParameterError(
         f"report requires a release, guarantee, model, sum or ledger, not {type(thing).__name__}."
@@ -301,7 +301,7 @@ def plot(thing: object, ax: Axes | None = None, **how: Any) -> Axes:  # noqa: AR
     >>> plot(5)
     Traceback (most recent call last):
     ...
-    dpgrain.errors.ParameterError: plot needs a release, promise, plan, model or sum, not int.
+    dpgrain.errors.ParameterError: plot requires a release, guarantee, plan, model or sum, not int.
     """
     raise ParameterError(
         f"plot requires a release, guarantee, plan, model or sum, not {type(thing).__name__}."
