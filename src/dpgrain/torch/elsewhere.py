@@ -34,8 +34,8 @@ PARAMETERS: Mapping[str, str] = {
 #: Names of Opacus's engine → what is written here.
 NAMES: Mapping[str, str] = {
     "make_private_with_epsilon": f"write {_INSTEAD}",
-    "is_compatible": "make_private rejects layers that mix records and shows their names",
-    "validate": "make_private rejects layers that mix records and shows their names",
+    "is_compatible": "make_private rejects layers that mix records, by name",
+    "validate": "make_private rejects layers that mix records, by name",
     "accountant": "guarantee has the guarantee of the run and its curve over units",
     "save_checkpoint": "save(path) writes the run, and resume(path, …) continues it",
     "load_checkpoint": "save(path) writes the run, and resume(path, …) continues it",
@@ -49,7 +49,7 @@ def refused(name: str) -> AttributeError:
         name: the name.
 
     >>> str(refused("is_compatible"))
-    "'PrivacyEngine' has no 'is_compatible': make_private rejects layers that mix records and shows their names."
+    "'PrivacyEngine' has no 'is_compatible': make_private rejects layers that mix records, by name."
     """
     told = f"'PrivacyEngine' has no {name!r}"
     return AttributeError(f"{told}: {NAMES[name]}." if name in NAMES else f"{told}.")
