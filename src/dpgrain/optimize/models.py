@@ -118,8 +118,7 @@ class Truncated:
         size: float,
         domain: Domain = EVERYWHERE,
     ) -> FloatArray:
-        """Return the projection of θ − share·size·gradient, for the share in [0, 1] that minimises
-        this model.
+        """Return the projection of θ − share·size·gradient, with the best share in [0, 1].
 
         Raises:
             ParameterError: if the size is not above 0.
