@@ -147,9 +147,7 @@ class PanPrivate:
 
     @property
     def trust(self) -> Trust:
-        """The party with access to data: the operator of the stream, with a state that may be seen
-        once.
-        """
+        """The party with access to data: the operator of the stream."""
         return "pan"
 
     @property

@@ -33,7 +33,7 @@ def least_error_of_worlds(
     relation: Relation = "zero_out",
     penalty: Penalty = "squared",
 ) -> float:
-    """Return a floor under the error of two worlds, for any number of records.
+    """Return a floor under the error of distinguishing two worlds.
 
     Args:
         epsilon: the promised ε for one user.

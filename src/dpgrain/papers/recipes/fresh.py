@@ -1,4 +1,4 @@
-"""Accelerated steps with fresh users in each round, in smaller or fewer batches."""
+"""Accelerated steps with fresh users in each round."""
 
 from __future__ import annotations
 

@@ -284,7 +284,7 @@ class Winsorized(Central):
         return WinsorizedRounds(self, source)
 
     def _within(self, trials: float) -> float:
-        """Return the 1 − 1/trials quantile bound of a rotated coordinate of norm τ."""
+        """Return the bound of a rotated coordinate, exceeded with probability 1/trials."""
         return self.radius * min(1.0, math.sqrt(2 * math.log(2 * trials) / self.size))
 
 
