@@ -109,11 +109,10 @@ class VectorSum(ShuffledSum):
 class PoissonSum(VectorSum):
     """Sum of vectors through a shuffler with Poisson noise, with fewer messages.
 
-    It needs about a quarter of the messages. Each of n devices adds Poisson(λ/n) ones, and only sends
-    ones. If some devices drop out, the
-    noise of the others is still Poisson. Messages of +1 and −1, which would need equally little
-    noise, are not private here: the analyzer sees the two counts separately, and only their
-    difference protects a user.
+    It needs about a quarter of the messages. Each of n devices adds Poisson(λ/n) ones, and only
+    sends ones. If some devices drop out, the noise of the others is still Poisson. Messages of +1
+    and −1, which would need equally little noise, are not private here: the analyzer sees the two
+    counts separately, and only their difference protects a user.
 
     Arguments and errors: :class:`VectorSum`; ``analysis`` can only be ``"exact"`` here.
 
