@@ -31,7 +31,7 @@ Integrals = tuple[FloatArray, FloatArray, FloatArray]
 
 @dataclass(frozen=True)
 class AdditiveLaw:
-    """Symmetric noise distribution; quantiles, tails, densities in standard deviations.
+    """Symmetric noise distribution; quantiles and densities in standard deviations.
 
     ``sd`` is the standard deviation at scale 1, and ``norm`` the norm of the sensitivity that the
     scale is fitted to. ``pure`` distributions give δ = 0. ``draw`` samples in floating point, for

@@ -29,7 +29,7 @@ _BATCH_WEIGHTS = 1 << 20
 
 
 def choose_scores(sizes: IntArray, rate: float, *, source: Source | None = None) -> IntArray:
-    """Draw a score for each row with probability ∝ sizes[row, score]·e^{−rate·score}, exactly.
+    """Draw a score per row exactly, with probability ∝ sizes[row, score]·e^{−rate·score}.
 
     ``sizes`` has shape (rows, scores) and contains the numbers of outcomes with scores 0, 1, 2, …;
     they are integers, and the sum of each row is in [1, 2^52].

@@ -275,7 +275,7 @@ def _decide(law: CountLaw, bits: int, near: int, source: Source) -> int:
 
 
 def _smallest_above(law: CountLaw, level: int, scale: int, near: int) -> int:
-    """Return the smallest k ≥ 0 with 2^scale·F(k) > level, searching outwards from ``near``."""
+    """Return the smallest k ≥ 0 with 2^scale·F(k) > level, searching from ``near``."""
 
     def holds(k: int) -> bool:
         return k >= law.last or (k >= 0 and _below(law, k, scale) > level)

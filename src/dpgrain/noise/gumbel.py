@@ -33,7 +33,7 @@ _RARE_STEPS = 1 << 12
 def gumbel_order(
     scores: IntArray, scale: float, count: int, *, source: Source | None = None
 ) -> IntArray:
-    """Draw the ``count`` largest of (n,) integer scores + Gumbel noise, as ordered indices.
+    """Draw the ordered indices of the ``count`` largest (n,) scores + Gumbel noise.
 
     Formal guarantee: the distribution is exactly that of ``count`` successive choices without
     replacement, each of index j with probability ∝ exp(scoreⱼ/scale). Source: Durfee & Rogers 2019,
@@ -148,7 +148,7 @@ class _Keys:
         return self._exact.get(i) or (self.low[i], self.high[i])
 
     def _narrowed(self, i: int) -> tuple[Any, Any]:
-        """Compute a key's interval in higher precision, with 64 more bits after the first call."""
+        """Compute a key's interval in higher precision; later calls draw 64 more bits."""
         if i in self._bits:
             bits, known_bits = self._bits[i]
             bits, known_bits = (bits << 64) | int(self._source.words(1)[0]), known_bits + 64

@@ -86,7 +86,7 @@ def _decide(law: Law, bits: int, position: float, scale: float, source: Source) 
 
 
 def _largest(law: Law, scale: float, level: Any, near: int, mp: Any) -> int:
-    """Return the largest k ≥ 0 with P(X ≥ k) ≥ level, or 0, searching outwards from ``near``."""
+    """Return the largest k ≥ 0 with P(X ≥ k) ≥ level, or 0, searching from ``near``."""
 
     def holds(k: int) -> bool:
         return k <= 0 or bool(law.tail(k, scale, mp) >= level)

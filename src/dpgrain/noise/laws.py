@@ -54,7 +54,7 @@ class _DiscreteLaplace:
 def rounded_gaussian(
     scale: ArrayLike, size: int | None = None, *, source: Source | None = None
 ) -> IntArray:
-    """Draw rounded normal numbers with standard deviation ``scale`` in grid steps, exactly.
+    """Draw rounded normal numbers with sd ``scale`` in grid steps, exactly.
 
     Scales are in [2^-30, 2^40], one number or one per sample.
 

@@ -34,7 +34,7 @@ class Source(Protocol):
 
     @property
     def private(self) -> bool:
-        """True if the bits are unpredictable, so that a release drawn from them is private."""
+        """True if the bits are unpredictable, so that releases with them are private."""
 
     def words(self, size: int) -> NDArray[np.uint64]:
         """Draw ``size`` independent uniform 64-bit words."""

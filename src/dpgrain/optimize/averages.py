@@ -51,7 +51,7 @@ class Weighted:
         _validate.non_negative(power=self.power)
 
     def weight(self, k: int) -> float:
-        """Return (power + 1)/(power + k), which gives weights in proportion to k(k+1)…(k+power−1)."""
+        """Return (power + 1)/(power + k), for weights ∝ k(k+1)…(k+power−1)."""
         return (self.power + 1) / (self.power + k)
 
 

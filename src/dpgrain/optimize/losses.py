@@ -301,7 +301,7 @@ class Quantile(_Kinked):
 
 @dataclass(frozen=True)
 class Hinge(MarginLoss):
-    """The hinge loss max(0, 1 − ỹz) of support vector machines, ỹ = 2y − 1, for y in {0, 1}.
+    """The hinge loss max(0, 1 − ỹz), ỹ = 2y − 1, for y in {0, 1}.
 
     >>> Hinge().at(np.array([-1.0, 0.5, 2.0]), np.array([1, 1, 1])).tolist()
     [2.0, 0.5, 0.0]
@@ -381,7 +381,7 @@ class Huber(MarginLoss):
 
 @dataclass(frozen=True)
 class Softmax(MarginLoss):
-    """The loss ln Σ_c e^{z_c} − z_y of multinomial logistic regression, for y in 0, …, C−1.
+    """The multinomial logistic loss ln Σ_c e^{z_c} − z_y, for y in 0, …, C−1.
 
     Args:
         outputs: the number C of classes, at least 2.

@@ -18,7 +18,17 @@ class Schedule(Protocol):
 
 @dataclass(frozen=True)
 class Constant:
-    """Steps of constant size."""
+    """Steps of constant size.
+
+    Args:
+        size: the step size α, above 0.
+
+    Raises:
+        ParameterError: if the size is not above 0.
+
+    >>> [Constant(0.5)(k) for k in (1, 2, 100)]
+    [0.5, 0.5, 0.5]
+    """
 
     size: float
 

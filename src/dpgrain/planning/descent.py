@@ -272,7 +272,7 @@ def _least_risk(
     lipschitz: float,
     strength: float | None,
 ) -> float:
-    """Return a floor under the excess risk, by linear or (strongly convex) squared losses.
+    """Return a floor under the excess risk, by linear or squared losses.
 
     It is valid for any number of records if ``records`` is None.
     """

@@ -26,7 +26,7 @@ _RELATIVE_ROUNDING = 2.0**-36
 
 @dataclass(frozen=True)
 class AboveThreshold(Event):
-    """The first of many queries to pass a noisy threshold; only its position is public.
+    """The first of many queries to pass a noisy threshold, published as a position.
 
     Noise is added to the threshold once, and to each query independently. The run ends with the
     first noisy query at or above the noisy threshold (or, equivalently, below it). The number of
@@ -317,7 +317,7 @@ def _check_noise(threshold_scale: float, query_scale: float) -> None:
 
 
 def _test_loss(up: float, down: float, threshold_scale: float, query_scale: float) -> Loss:
-    """Return the loss of a run, for queries that rise by ``up`` or fall by ``down`` at most."""
+    """Return the loss of a run, for rises of all queries by ``up`` or falls by ``down``."""
     on_threshold = product_up(max(up, down), over=threshold_scale)
     pure = sum_up(on_threshold, product_up(sum_up(up, down), over=query_scale))
     spread = (up + down) * (1 / threshold_scale + 2 / query_scale)

@@ -129,7 +129,7 @@ class ZCDP(Event):
 
 @dataclass(frozen=True)
 class RDP(Event):
-    """Any mechanism with only Rényi divergences of some orders known, run ``count`` times.
+    """Any mechanism with only some Rényi divergences known, run ``count`` times.
 
     Args:
         orders: (n,) orders α, above 1.

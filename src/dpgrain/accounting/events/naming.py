@@ -157,7 +157,7 @@ class AdaptiveSelection(Event):
 
     @staticmethod
     def one_sided(relation: Relation, unit: Unit) -> bool:
-        """Return whether only one side of neighbours can have its own items.
+        """Check if only one side of neighbours can have its own items.
 
         Args:
             relation: the neighbouring relation.
@@ -232,7 +232,7 @@ def _below(x: FloatArray, y: FloatArray, first: int, middle: int, last: int) -> 
 
 
 def _changed_blocks(contribution: Contribution, asked: Asked) -> float:
-    """Return how many blocks of one data set may vanish or appear."""
+    """Return the number of blocks of one data set that may vanish or appear."""
     own = contribution.block
     bounds = [contribution.max_elements, contribution.cells]
     if own == "element" and asked.level == "user":

@@ -94,7 +94,7 @@ class SampledGaussian(Event):
 
     @property
     def contribution(self) -> Contribution:
-        """The effect of one person's blocks on the sum of a round that samples all of them."""
+        """The effect of one person's blocks on the sum of a round with all of them."""
         return Contribution(self.level, self.blocks, "signed", max_elements=self.max_elements)
 
     def cost(self, asked: Asked) -> Loss:
@@ -195,7 +195,7 @@ class SampledGaussian(Event):
         return Loss(leak=min(chance * (1 + _RELATIVE_ROUNDING), 1.0))
 
     def _changed(self, asked: Asked) -> tuple[int, bool]:
-        """Return how many blocks change, and whether they are replaced instead of zeroed."""
+        """Return the number of changed blocks, and True if replaced instead of zeroed."""
         exchanged = asked.relation == "replace"
         elements = self._held(asked)
         if asked.level == "user" and self.level != "user":

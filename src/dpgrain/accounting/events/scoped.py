@@ -131,7 +131,7 @@ class _Division:
         return replace(self.asked, units=units)
 
     def room(self, most: Sequence[int | None]) -> int:
-        """Return how many units can be in regions with these limits for one person."""
+        """Return the number of units that fit in regions with these limits per person."""
         bounds = [number for number in most if number is not None] if self.capped else []
         return min([self.slots, *bounds])
 

@@ -52,9 +52,7 @@ class Runs:
         return steps
 
     def log_falls(self, chance: FloatArray, moved: FloatArray) -> FloatArray:
-        """Return (n,) ln of the slope of ``weight`` at ``chance + moved`` over the slope at
-        ``chance``.
-        """
+        """Return (n,) ln of the quotient of slopes at ``chance + moved`` and ``chance``."""
         if self.gamma == 0:
             return -self.mean * moved
         return -(2 + self.eta) * np.log1p((1 - self.gamma) * moved / self._rest(chance))

@@ -257,7 +257,7 @@ class Loss:
         return replace(best, others=())
 
     def _hopeless(self, rest: float, known: float) -> bool:
-        """Return whether a quick bound, rarely twice the answer, is far above a known ε."""
+        """Check if a quick bound, rarely twice the answer, is far above a known ε."""
         numeric = bool(self.pairs) and self._closed is None and self._direct
         return numeric and rest > 0 and self._composed().rough(rest) > 3 * known
 

@@ -1,4 +1,4 @@
-"""Dominating pairs: distributions at least as distinguishable as neighbours' outputs.
+"""Dominating pairs: distributions that bound the distance of neighbours' outputs.
 
 A pair supplies the distribution of its privacy loss, ln(dP/dQ) under P, on a grid:
 
