@@ -15,7 +15,7 @@ from dpgrain.errors import ParameterError
 
 
 class Domain(Protocol):
-    """A closed convex set."""
+    """Protocol of a closed convex set."""
 
     def project(self, theta: FloatArray) -> FloatArray:
         """Return the nearest point of the set in l2, for (p,) or for each row of (m, p)."""
@@ -30,7 +30,7 @@ class Everywhere:
     """
 
     def project(self, theta: FloatArray) -> FloatArray:
-        """Return θ itself."""
+        """Return θ unchanged."""
         return theta
 
 
@@ -42,7 +42,7 @@ class Ball:
     """All points within a distance of a centre.
 
     Args:
-        radius: the distance, l2, above 0.
+        radius: the l2 distance, above 0.
         centre: the centre, (p,) or one number for all coordinates.
 
     Raises:
@@ -78,7 +78,7 @@ class Box:
         high: the upper corner, (p,) or one number.
 
     Raises:
-        ParameterError: if a lower bound is above the upper one.
+        ParameterError: if a lower bound exceeds the upper one.
 
     >>> Box(-1.0, 1.0).project(np.array([3.0, 0.5])).tolist()
     [1.0, 0.5]
@@ -107,7 +107,7 @@ class Box:
 
 @dataclass(frozen=True)
 class Simplex:
-    """All points with coordinates of at least 0 that add up to a total.
+    """All points with non-negative coordinates and a given sum.
 
     Args:
         total: the sum of the coordinates, above 0.
@@ -125,7 +125,7 @@ class Simplex:
         _validate.positive(total=self.total)
 
     def project(self, theta: FloatArray) -> FloatArray:
-        """Return the nearest point: all coordinates are lowered by one number, and cut at 0."""
+        """Return the nearest point: all coordinates minus one number, clipped at 0."""
         falling = -np.sort(-theta, axis=-1)
         excess = (np.cumsum(falling, axis=-1) - self.total) / np.arange(1, theta.shape[-1] + 1)
         last = (falling > excess).sum(axis=-1, keepdims=True) - 1

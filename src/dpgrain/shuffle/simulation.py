@@ -12,7 +12,7 @@ from dpgrain.errors import ParameterError, raise_alone
 
 
 def corrupt_messages(messages: ArrayLike | None, dim: int, largest: int) -> NDArray[np.int64]:
-    """Return the counts that corrupt devices send, (k, d), and refuse those that a shuffler drops."""
+    """Return (k, d) counts of corrupt devices; raise if a shuffler would drop them."""
     if messages is None:
         return np.zeros((0, dim), dtype=np.int64)
     try:
@@ -35,14 +35,14 @@ def corrupt_messages(messages: ArrayLike | None, dim: int, largest: int) -> NDAr
 
 @dataclass(frozen=True)
 class Here:
-    """The number of devices that report, and the rows of those with data."""
+    """The number of reporting devices, and the rows of those with data."""
 
     devices: int
     rows: slice | NDArray[np.bool_]
 
 
 def here_of(dropped: int | ArrayLike, devices: int, rows: int) -> Here:
-    """Return the reporting devices, out of some of which the first have rows."""
+    """Return the reporting devices; the first devices have rows."""
     if isinstance(dropped, int | np.integer) and not isinstance(dropped, bool):
         if not 0 <= dropped <= devices:
             raise ParameterError(
