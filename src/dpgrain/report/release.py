@@ -231,6 +231,7 @@ def _estimated(facts: _Facts, salt: str = "") -> dict[str, object]:
         "plotted": min(_PLOTTED_ROWS, groups_of(release)),
         "over_time": _over_time(release),
         "notes": _notes(facts) if lines else [],
+        "care": text(release.asked.take_care, 2000),
         "estimate_plots": "" if one or not len(release) else _estimate_plots(release, salt),
     }
 
@@ -251,7 +252,6 @@ def _notes(facts: _Facts) -> list[str]:
     """Return what limits the estimates of this release, in sentences."""
     asked, threshold = facts.release.asked, _threshold(facts.events)
     notes = (
-        f"Take care: {asked.take_care}" if asked.take_care else "",
         asked.left_out,
         asked.outside,
         f"Only {facts.words.noun}s with {threshold} were published"

@@ -10,8 +10,8 @@ from matplotlib.figure import Figure
 from tests.report import cases
 
 import dpgrain as dg
-from dpgrain.report.plots import plot_estimates
 from dpgrain.report.axes import COLOURS
+from dpgrain.report.plots import plot_estimates
 
 PROMISE: dict[str, Any] = {"unit": dg.User(), "epsilon": 5, "delta": 1e-6, "random_state": 1}
 
