@@ -50,7 +50,7 @@ def test_an_event_is_told_in_sentences(name: str) -> None:
     ("name", "words"),
     [
         ("gaussian-twice", "each of 2 sums, with a standard deviation of 9 clipping bounds"),
-        ("gaussian-twice", "at most 3 elements counted"),
+        ("gaussian-twice", "At most 3 elements per user counted"),
         ("selection", "noisy user count of at least 45"),
         ("truncated-geometric", "above 60, which noise alone cannot reach"),
         ("users", "each user, with all data at once, was sampled with probability 0.1"),

@@ -47,7 +47,7 @@ class CurveTable:
 
     @property
     def what(self) -> str:
-        """The counted units, in words."""
+        """The counted units, as text."""
         return UNITS[self.level]
 
     @property

@@ -226,7 +226,7 @@ def _ratio(history: History) -> str:
 
 
 def _lead(model: LinearModel) -> str:
-    """Describe the model in a sentence."""
+    """Describe the model."""
     kind = type(model).__name__
     if kind == "LogisticRegression" and len(model.classes_) == 2:
         return (
@@ -236,7 +236,7 @@ def _lead(model: LinearModel) -> str:
 
 
 def _rounds(model: LinearModel) -> str:
-    """Return the number of charged rounds in words."""
+    """Return the number of charged rounds as text."""
     first, others = model.n_warm_up_, model.n_iter_
     if not first:
         return f"{others:,}"
@@ -244,7 +244,7 @@ def _rounds(model: LinearModel) -> str:
 
 
 def _settings(model: LinearModel) -> list[tuple[str, object]]:
-    """List the settings in words."""
+    """List the settings as text."""
     ask, guarantee, auto = model.asked_, model.guarantee_, "chosen privately"
     clip = f"{model.history_.clip:.4g}" + (f", {auto}" if ask.clipping == "auto" else "")
     per_user, algorithm = ask.elements_per_user, ask.algorithm

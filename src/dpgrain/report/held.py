@@ -18,7 +18,7 @@ from dpgrain.statistics.release import Release
 
 @dataclass(frozen=True)
 class Held:
-    """A contribution distribution in words."""
+    """A contribution distribution as text."""
 
     kind: str
     shares: tuple[tuple[int, str], ...]

@@ -44,7 +44,7 @@ class Page:
     Args:
         of: the type of the report, which decides a few words.
         guarantee: the guarantee.
-        distorted: the sources of error of the numbers, in words.
+        distorted: the sources of error of the numbers, as text.
         curve_plots: the drawn granularity curve.
         grains: the rows of the table below the curve.
         settings: the request, as names and values.
@@ -81,7 +81,7 @@ class Page:
 
     @property
     def unit(self) -> str:
-        """The protected data of one unit, in words."""
+        """The protected data of one unit, as text."""
         cell = f" in one cell of the partition by {self.elements}"
         return {
             "record": "one row of the table",
@@ -91,7 +91,7 @@ class Page:
 
     @property
     def change(self) -> str:
-        """The change between neighbours, in words."""
+        """The change between neighbours, as text."""
         return "added or removed" if self.relation == "zero_out" else self.changed
 
     @property
@@ -112,7 +112,7 @@ class Page:
 
     @property
     def of_a_person(self) -> str:
-        """The guarantee for a whole person, in a sentence."""
+        """The guarantee for a whole person, as text."""
         return text(of_a_person(self.guarantee), _EVENT_LETTERS)
 
     @cached_property

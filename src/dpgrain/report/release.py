@@ -22,7 +22,6 @@ from dpgrain.report.words import (
     Words,
     groups_of,
     is_one,
-    measured,
     ranks,
     text,
     value_of,
@@ -111,7 +110,7 @@ class _Facts:
 
     @property
     def distorted(self) -> str:
-        """The sources of error of the estimates, in words."""
+        """The sources of error of the estimates, as text."""
         statistic = self.release.statistic
         if statistic.of_bins:
             return "noise"
@@ -219,7 +218,7 @@ def _estimated(facts: _Facts, salt: str = "") -> dict[str, object]:
         "ranks": [f"{rank:g}" for rank in ranks(release)],
         "heads": [text(head, 60) for head in facts.words.heads],
         "value": text(value_of(release), 60),
-        "measured": text(measured(release), 80),
+        "measured": text(release.asked.measured, 80),
         "made": release.statistic.made_of(one).replace("record", _ROWS_OF[release.asked.rows]),
         "rows": release.asked.rows,
         "everyone": release.asked.over == "everyone",
@@ -249,7 +248,7 @@ def _over_time(release: Release) -> str:
 
 
 def _notes(facts: _Facts) -> list[str]:
-    """Return what limits the estimates of this release, in sentences."""
+    """Return the limits of the estimates of this release, as sentences."""
     asked, threshold = facts.release.asked, _threshold(facts.events)
     notes = (
         asked.left_out,
@@ -329,7 +328,7 @@ def _clip(release: Release, events: set[str]) -> np.ndarray[Any, Any]:
 
 
 def _threshold(events: list[dict[str, Any]]) -> str:
-    """Return the selection threshold in words; empty without selection."""
+    """Return the selection threshold as text; empty without selection."""
     for event in events:
         if event["event"] == "TruncatedGeometric":
             return f"a noisy count above {event['cutoff']:,}"

@@ -136,7 +136,7 @@ def _cell(row: Row) -> str:
 
 
 def _settings(protocol: ShuffledSum) -> list[tuple[str, object]]:
-    """List the settings of a protocol in words."""
+    """List the settings of a protocol as text."""
     design = protocol.design
     design_rows = [(row.name, _cell(row)) for row in numbers(protocol)[:2]]
     if isinstance(design.noise, Coins) and design.noise.probability != 0.5:

@@ -11,7 +11,7 @@ from dpgrain.statistics.release import Release
 from dpgrain.units import Level, Relation
 
 _TEXT_LETTERS = 500
-#: Several units of a level, in words.
+#: Several units of a level, as text.
 UNITS: dict[Level, str] = {
     "record": "records of one person",
     "element": "elements of one person",
@@ -55,7 +55,7 @@ def words_of(release: Release) -> Words:
     lead = lead.replace("records", rows)
     if len(known) == 1:
         name = "median of" if known[0] == 0.5 else f"{known[0]:g} quantile of"
-        lead, plural = f"The number below which {100 * known[0]:g}% of the {rows} lie", False
+        lead, plural = f"The value that {100 * known[0]:g}% of the {rows} are below", False
     by = ", ".join(statistic.keys(names))
     if by:
         lead += " in each group"
@@ -65,11 +65,6 @@ def words_of(release: Release) -> Words:
 def value_of(release: Release) -> str:
     """Return the measured column, or the counted things."""
     return release.statistic.value_of(release.asked.value)
-
-
-def measured(release: Release) -> str:
-    """Describe an estimate in a word or two."""
-    return release.asked.measured
 
 
 def is_one(release: Release) -> bool:

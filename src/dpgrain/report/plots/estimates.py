@@ -31,7 +31,7 @@ from dpgrain.report.axes import (
 )
 from dpgrain.report.plots.distribution import draw_distribution, in_steps
 from dpgrain.report.plots.times import draw_over_time, lines_over_time
-from dpgrain.report.words import is_one, label, measured, ranks, value_of
+from dpgrain.report.words import is_one, label, ranks, value_of
 from dpgrain.statistics.printed import bins_in_words, in_order, key_text, key_texts, lines_of, shown
 from dpgrain.statistics.release import Histogram, Release
 
@@ -59,7 +59,7 @@ def plot_estimates(release: Release, ax: Axes | None = None, *, top: int = 30) -
     ax = axes_for(ax, 7.0, height)
     if len(release) and np.isnan(release.estimate).all():
         ax.set_axis_off()
-        what = fitting(measured(release), ax)
+        what = fitting(release.asked.measured, ax)
         return say(ax, f"{what}: not published,\nno value stood out from the noise")
     if is_one(release):
         return _write_number(release, ax)
@@ -121,7 +121,7 @@ def quantity(release: Release, ax: Axes) -> str:
     """Return the name of an estimate, with a mark if it may be clipped."""
     records = release.statistic.ratio and release.asked.capped
     clipped = " (records clipped)" if records else ", clipped"
-    what = fitting(measured(release), ax)
+    what = fitting(release.asked.measured, ax)
     if release.statistic.stepped and len(release):
         least = key_text(release.groups.columns[-1][0].as_py())
         what = f"share with {fitting(value_of(release), ax)} at least {least}"
