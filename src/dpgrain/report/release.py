@@ -230,7 +230,7 @@ def _estimated(facts: _Facts, salt: str = "") -> dict[str, object]:
         "plotted": min(_PLOTTED_ROWS, groups_of(release)),
         "over_time": _over_time(release),
         "notes": _notes(facts) if lines else [],
-        "care": text(release.asked.take_care, 2000),
+        "care": release.asked.take_care and text(release.asked.take_care, 2000),
         "estimate_plots": "" if one or not len(release) else _estimate_plots(release, salt),
     }
 

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from tests.report import cases
@@ -59,8 +60,9 @@ def test_dates_are_a_line_in_time_order_with_their_intervals() -> None:
     line = _lines(ax)[-1]
     assert _days(line) == sorted(days)
     assert cases.y(line) == [10.0, 20.0, 30.0]
-    (bars,) = ax.containers
-    ends = [segment[:, 1].tolist() for segment in bars.lines[2][0].get_segments()]
+    (drawn,) = ax.collections
+    assert isinstance(drawn, LineCollection)
+    ends = [np.asarray(segment)[:, 1].tolist() for segment in drawn.get_segments()]
     np.testing.assert_allclose(ends, np.stack([release.low, release.high], axis=1)[[1, 2, 0]])
     assert ax.get_xlabel() == "day"
 
@@ -106,7 +108,10 @@ def test_a_second_key_gives_one_line_per_value_for_the_largest() -> None:
 
 
 def test_quantiles_of_dates_are_one_line_per_rank() -> None:
-    keys = {"day": ["2025-03-01"] * 2 + ["2025-03-02"] * 2, "quantile": [0.5, 0.9] * 2}
+    keys: dict[str, list[Any]] = {
+        "day": ["2025-03-01"] * 2 + ["2025-03-02"] * 2,
+        "quantile": [0.5, 0.9] * 2,
+    }
     asked = Asked(QUANTILES, value="score", bounds=(0.0, 100.0))
     ax = _drawn(_means(keys, [1.0, 5.0, 2.0, 7.0], asked))
     assert [cases.y(line) for line in _lines(ax)] == [[5.0, 7.0], [1.0, 2.0]]
