@@ -67,7 +67,7 @@ _KINDS: dict[str, tuple[Callable[[dg.UserTable], dg.Release], list[str]]] = {
     ),
     "count": (
         lambda t: dg.count(t, **cases.BUDGET),
-        ["A private count of", "for the <em>sum of clipped contributions</em>", 'class="big"'],
+        ["A private count of", "contains the <em>sum of clipped contributions</em>", 'class="big"'],
     ),
     "sum": (
         lambda t: dg.sum(
