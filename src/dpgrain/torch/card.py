@@ -7,7 +7,7 @@ from pathlib import Path
 from dpgrain._files import whole_file
 from dpgrain.publishing.guarantee import Guarantee
 
-# File with the guarantee, next to a saved model; for :meth:`Guarantee.from_json`.
+#: File with the guarantee, next to a saved model; for :meth:`Guarantee.from_json`.
 PROMISE = "guarantee.json"
 _CARD = "README.md"
 _HEADING = "## Privacy"

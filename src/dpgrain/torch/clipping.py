@@ -22,19 +22,19 @@ from dpgrain.torch.library import torch
 from dpgrain.torch.precision import precisely
 from dpgrain.torch.uses import Kept, Lookup, Outer, Uses, joined, products
 
-# Largest error of a matrix product, as a share of the sum of the norms of its terms, by type of
-# number: 128 roundings in one direction. Measured by tests.
+#: Largest error of a matrix product, as a share of the sum of the norms of its terms, by type of
+#: number: 128 roundings in one direction. Measured by tests.
 PRODUCT_ERROR: Mapping[Any, float] = {torch.float32: 2.0**-17, torch.float64: 2.0**-46}
 # Largest norm of a block's terms, in bounds; blocks above it are computed separately.
 _LONGEST_BOUNDS = 64.0
 # Largest number in a separately computed block, in bounds; beyond it, the weight might be NaN.
 _WIDEST_BOUNDS = 2.0**80
-# Largest number in a block that contributes to a sum; sums of such numbers never overflow.
+#: Largest number in a block that contributes to a sum; sums of such numbers never overflow.
 LARGEST_NUMBER = 2.0**120
 
-# Sum by parameter.
+#: Sum by parameter.
 Sums: TypeAlias = dict[Any, Any]
-# Counts of blocks, (blocks,) in [−1, 1], from their norms in bounds.
+#: Counts of blocks, (blocks,) in [−1, 1], from their norms in bounds.
 Counts: TypeAlias = Callable[[FloatArray], FloatArray]
 
 

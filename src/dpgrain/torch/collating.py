@@ -15,7 +15,7 @@ from dpgrain.errors import ParameterError, only_interrupts
 from dpgrain.torch.library import torch
 from dpgrain.torch.padding import Labels, is_of_tokens, together
 
-# Marker of a record that cannot be read.
+#: Marker of a record that cannot be read.
 UNREADABLE = object()
 # Entries of a synthetic list.
 _MADE_UP = 3

@@ -16,7 +16,7 @@ _INSTEAD = (
     "make_private(module=, optimizer=, dataset=, n_users=, steps=, sampling_rate=, max_grad_norm=, "
     "target_epsilon=, target_delta=)"
 )
-# Parameters of other engines, mainly Opacus, and their equivalents.
+#: Parameters of other engines, mainly Opacus, and their equivalents.
 PARAMETERS: Mapping[str, str] = {
     "data_loader": "dataset= takes the data set itself, and sampling_rate= the batch size ÷ n_users, "
     "as batches are drawn anew in each step",
@@ -31,7 +31,7 @@ PARAMETERS: Mapping[str, str] = {
     "epsilon": "target_epsilon= takes it",
     "delta": "target_delta= takes it",
 }
-# Names in Opacus's engine and their equivalents.
+#: Names in Opacus's engine and their equivalents.
 NAMES: Mapping[str, str] = {
     "make_private_with_epsilon": f"write {_INSTEAD}",
     "is_compatible": "make_private refuses layers that mix records by name",

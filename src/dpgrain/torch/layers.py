@@ -16,8 +16,8 @@ from dpgrain.torch.uses import Filters, Kept, Lookup, Outer, Use
 
 nn, functional = torch.nn, torch.nn.functional
 
-# Map a layer, its input, the gradient with respect to its output (both by rows) and the blocks to
-# the uses of the layer's own parameters, by name.
+#: Map a layer, its input, the gradient with respect to its output (both by rows) and the blocks to
+#: the uses of the layer's own parameters, by name.
 Rule: TypeAlias = Callable[[Any, Any, Any, Layout], Mapping[str, Use]]
 
 _APART = (
@@ -31,7 +31,7 @@ _BY_MAPS = (
     "whose weights are not those of Linear layers; dpgrain.torch.through_linear_maps(module) puts a "
     "layer with the same parameters in its place"
 )
-# Rejected layers, with the reason.
+#: Rejected layers, with the reason.
 REFUSED: Mapping[type, str] = {
     **dict.fromkeys(_BATCH_NORMS, _APART),
     nn.MultiheadAttention: _BY_MAPS,
@@ -172,8 +172,8 @@ def _epsilon_of(layer: Any) -> float:
     return math.nan
 
 
-# Formulas that identify layers of other libraries: the number of dimensions of the weight, which of
-# them are inputs, the formula of layer, inputs, weight and bias, and the rule.
+#: Formulas that identify layers of other libraries: the number of dimensions of the weight, which
+#: of them are inputs, the formula of layer, inputs, weight and bias, and the rule.
 _FORMULAS: tuple[tuple[int, int, Callable[[Any, Any, Any, Any], Any], Rule], ...] = (
     (2, 1, lambda _layer, x, weight, bias: functional.linear(x, weight, bias), _linear),
     (
@@ -289,7 +289,7 @@ RULES: Mapping[type, Rule] = {
 }
 
 
-# Rules that accept numbers in half precision.
+#: Rules that accept numbers in half precision.
 TAKE_HALVES: frozenset[Rule] = frozenset((_linear, _linear_by_columns))
 
 

@@ -14,7 +14,7 @@ __all__ = ["causal_lm", "classification", "masked_lm", "seq2seq"]
 
 functional = torch.nn.functional
 
-# How the losses of a record's tokens are combined.
+#: How the losses of a record's tokens are combined.
 OfTokens: TypeAlias = Literal["mean", "sum"]
 Loss = Callable[[Any, Any], Any]
 

@@ -11,7 +11,7 @@ from dpgrain.torch.library import torch
 from dpgrain.torch.recurrent import Recurrent
 
 nn = torch.nn
-# Replacement of each layer with hidden linear maps.
+#: Replacement of each layer with hidden linear maps.
 OPENED: Mapping[type, Callable[[Any], Any]] = {
     nn.MultiheadAttention: MultiheadAttention,
     nn.LSTM: Recurrent,

@@ -31,7 +31,7 @@ _REMEDY = (
     "classification), "
     "and dpgrain.torch.record_losses(loss, outputs, target) makes it with any function of one record"
 )
-# Label that cross-entropy ignores by default, in PyTorch and Hugging Face.
+#: Label that cross-entropy ignores by default, in PyTorch and Hugging Face.
 LEFT_OUT = -100
 # Reader of a tensor's graph node, at which gradients can be modified.
 _READS_NODE = torch.Tensor.grad_fn.__get__
@@ -386,7 +386,7 @@ def _check_reads(func: Any, args: Any, kwargs: Mapping[str, Any]) -> None:
 
 # -- the closed list of functions that keep records separate --
 
-# Map a pass, a function and its arguments to its result as outputs.
+#: Map a pass, a function and its arguments to its result as outputs.
 Rule: TypeAlias = Callable[[Pass, Any, Any, Any], Any]
 
 
@@ -695,7 +695,7 @@ def _functions(name: str, rule: Rule) -> Iterator[Any]:
         yield None if rule in (_loss, _loss_of_classes) else getattr(torch, name, None)
 
 
-# Functions that keep records separate, with the conditions on their arguments.
+#: Functions that keep records separate, with the conditions on their arguments.
 RULES: Mapping[Any, Rule] = {
     func: rule
     for name, rule in _RULES_BY_NAME.items()

@@ -12,7 +12,7 @@ from dpgrain.torch.library import torch
 _PADDING = {"labels": -100, "mask": 0, "token_type_ids": 0, "position_ids": 0, "values": 0}
 # Suffixes of names of integer tensors; others are real, independently of other records.
 _WHOLE = ("ids", "mask")
-# Type of labels: a token for each token of a record, other integers, or real numbers.
+#: Type of labels: a token for each token of a record, other integers, or real numbers.
 Labels: TypeAlias = Literal["tokens", "whole", "real"]
 
 

@@ -11,7 +11,7 @@ from dpgrain.errors import ParameterError
 from dpgrain.noise import RandomState
 from dpgrain.units import Relation, Unit, User, unit_level
 
-# Losses of :mod:`dpgrain.torch.losses`, by name.
+#: Losses of :mod:`dpgrain.torch.losses`, by name.
 LossName = Literal["causal_lm", "masked_lm", "seq2seq", "classification"]
 _LOSSES = ("causal_lm", "masked_lm", "seq2seq", "classification")
 

@@ -25,7 +25,7 @@ from dpgrain.torch.steps import Draws, owners_of, steps_of
 if TYPE_CHECKING:
     from dpgrain.torch.engine import PrivacyEngine
 
-# The network, optimizer and loader for an ordinary training loop.
+#: The network, optimizer and loader for an ordinary training loop.
 Made: TypeAlias = tuple[Any, PrivateOptimizer, PrivateLoader]
 
 

@@ -10,8 +10,8 @@ from dpgrain.torch.library import torch
 
 nn, functional = torch.nn, torch.nn.functional
 
-# Map the input's and the state's linear maps and the state to the next state, with the output as
-# its first part.
+#: Map the input's and the state's linear maps and the state to the next state, with the output as
+#: its first part.
 Cell: TypeAlias = Callable[[Any, Any, tuple[Any, ...]], tuple[Any, ...]]
 
 

@@ -14,7 +14,7 @@ _SCHEDULERS: tuple[type, ...] = (
 )
 # Module of schedulers that are not LRScheduler subclasses, such as GreedyLR.
 _MODULE = "transformers.optimization"
-# Functions that read the number in a tensor.
+#: Functions that read the number in a tensor.
 READS = frozenset(("__float__", "__bool__", "__int__", "item", "tolist"))
 
 

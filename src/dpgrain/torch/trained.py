@@ -16,7 +16,7 @@ from dpgrain.means import ClippedMean
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
 
-# Public fact of a guarantee with an evaluation.
+#: Public fact of a guarantee with an evaluation.
 EVALUATED = Fact("the records on which the network was evaluated while it was trained")
 
 

@@ -17,7 +17,7 @@ from dpgrain.errors import ParameterError
 from dpgrain.torch.library import torch
 from dpgrain.torch.precision import is_half
 
-# Number of synthetic records if a batch does not determine it.
+#: Number of synthetic records if a batch does not determine it.
 FEW_RECORDS = 4
 # Entries compared at a time.
 _SLICE_ENTRIES = 1 << 18

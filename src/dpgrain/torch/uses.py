@@ -87,7 +87,7 @@ class Use(ABC):
         return Kept(self.layout, sums, self.reaches())
 
 
-# Contributions of blocks to each parameter, in all layer calls that use it.
+#: Contributions of blocks to each parameter, in all layer calls that use it.
 Uses: TypeAlias = dict[Any, list[Use]]
 
 
