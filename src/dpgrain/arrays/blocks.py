@@ -56,15 +56,15 @@ def check_same_order(passed: Mapping[str, Any]) -> None:
     Rows are matched by position, so another order would assign rows to other users. The order of an
     index is chosen by the caller and assumed public. Errors quote no labels.
 
-        >>> import pandas as pd
-        >>> X, users = pd.DataFrame({"x": [1, 2]}), pd.Series(["ann", "bob"])
-        >>> check_same_order({"X": X, "users": users})
-        >>> try:
-        ...     check_same_order({"X": X, "users": users[::-1]})
-        ... except ParameterError as error:
-        ...     print(error)
-        users must have its index in the order of X, because rows are matched by position; take both \
-    from one data frame, or pass arrays.
+    >>> import pandas as pd
+    >>> X, users = pd.DataFrame({"x": [1, 2]}), pd.Series(["ann", "bob"])
+    >>> check_same_order({"X": X, "users": users})
+    >>> try:
+    ...     check_same_order({"X": X, "users": users[::-1]})
+    ... except ParameterError as error:
+    ...     print(error)
+    users must have its index in the order of X, because rows are matched by position; take both \
+from one data frame, or pass arrays.
     """
     indexes = {name: each.index for name, each in passed.items() if _is_pandas(each)}
     for (one, first), (two, second) in itertools.combinations(indexes.items(), 2):

@@ -85,7 +85,7 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
             ``eval_dataset``, ``data_collator``, ``processing_class`` and ``callbacks``.
 
     Attributes:
-        privacy: the promise that was asked for.
+        privacy: the privacy settings.
 
     Raises:
         ParameterError: if an argument would log or save values that depend on records, or would
@@ -265,7 +265,11 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
         return torch.nn.parallel.DistributedDataParallel(self.model)
 
     def get_train_dataloader(self) -> Any:
-        """Return the remaining steps, each of which samples its own records."""
+        """Return the remaining steps, each of which samples its own records.
+
+        Raises:
+            ParameterError: if there is no ``train_dataset``.
+        """
         if self.train_dataset is None:
             raise ParameterError("train_dataset must be given.", name="train_dataset")
         return _StepsLeft(self)
