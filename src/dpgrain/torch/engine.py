@@ -290,7 +290,7 @@ class PrivacyEngine:
 
         The file of a private run contains published results only. The journal contains a hash of
         users and elements, which identifies them for :meth:`resume`; the checkpoint contains the
-        hash key. Each file separately reveals nothing about the data. Both together reveal whether
+        hash key. Each file separately reveals nothing else about the data. Both together reveal whether
         a guess of all labels is correct, so store the journal with the data. If there are several
         processes, the first one writes.
         """
