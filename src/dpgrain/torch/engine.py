@@ -290,9 +290,9 @@ class PrivacyEngine:
 
         The file of a private run contains published results only. The journal contains a hash of
         users and elements, which identifies them for :meth:`resume`; the checkpoint contains the
-        hash key. Each file separately reveals nothing else about the data. Both together reveal whether
-        a guess of all labels is correct, so store the journal with the data. If there are several
-        processes, the first one writes.
+        hash key. Each file separately reveals nothing else about the data. Both together reveal
+        whether a guess of all labels is correct, so store the journal with the data. If there are
+        several processes, the first one writes.
         """
         run, path, added = self._begun(), _validate.path(path=path), _validate.mapping(extra=extra)
         with run.between():
