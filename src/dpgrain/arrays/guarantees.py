@@ -16,7 +16,7 @@ from dpgrain.publishing.scope import Origin, origin
 
 Sampling: TypeAlias = Literal["pairs", "users", "full"]
 
-# Number of users up to which a round includes all blocks, and minimum sampling rate above it.
+# Maximum number of users for rounds with all blocks, and minimum sampling rate above it.
 _FULL_USERS, _LEAST_RATE = 50_000, 0.2
 
 
@@ -35,7 +35,8 @@ def rate_of(sampling: Sampling, sampling_rate: float | None, n_users: int | None
             )
         return 1.0
     if sampling_rate is None and n_users is None:
-        # The rate must not depend on the noisy number of users, because the event would, too.
+        # The rate must not depend on the noisy number of users, because the event would also depend
+        # on it.
         return 1.0
     if sampling_rate is None and n_users is not None:
         return min(1.0, max(_LEAST_RATE, _FULL_USERS / n_users))

@@ -7,10 +7,10 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
-#: Approximate bytes of a cell in which a worker stores rows: a batch of ten thousand cells remains
+#: Approximate bytes of a cell of stored rows on a worker: a batch of ten thousand cells remains
 #: below the 2 GiB limit of an Arrow column of bytes.
 CELL_BYTES = 1 << 17
-#: Bytes of cells that are concatenated before they are added up.
+#: Bytes of cells to concatenate before adding them up.
 RUN_BYTES = 1 << 22
 #: Advice at the end of errors about unsupported rows on a cluster.
 BRING_HERE = (

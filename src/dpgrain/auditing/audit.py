@@ -29,7 +29,7 @@ from dpgrain.publishing.query import Query
 from dpgrain.tables.engines.whole import whole
 from dpgrain.units import RELATIONS, Relation
 
-# Factors by which noise could be too small; the smallest detectable one is reported.
+# Tested factors between assumed and actual noise; the smallest detectable one is reported.
 _FACTORS = (1.05, 1.1, 1.2, 1.3, 1.4, 1.5, 1.75, 2.0, 3.0, 4.0, 8.0, 16.0)
 # Numbers drawn at a time.
 _BATCH_NUMBERS = 1 << 19

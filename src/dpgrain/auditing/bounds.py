@@ -173,7 +173,7 @@ def one_run_epsilon(correct: int, guesses: int, canaries: int, delta: float, alp
         given = float((below / np.arange(1, below.size + 1)).max()) if below.size else 0.0
         return float(stats.binom.sf(correct - 1, guesses, right)) + 2 * canaries * delta * given
 
-    # An ε for which this is improbable is refuted, together with all smaller ones.
+    # If this is improbable for an ε, that ε and all smaller ones are refuted.
     low, high = 0.0, 50.0
     if guesses == 0 or chance(0.0) > alpha:
         return 0.0
@@ -202,7 +202,7 @@ def moved_by_at_least(there: FloatArray, absent: FloatArray, alpha: float) -> fl
         return 0.0
     t = (float(there.mean()) - float(absent.mean())) / spread
     low, high = 0.0, max(t, 0.0)
-    # The largest distance at which such a large t has probability at most alpha.
+    # The largest distance with probability at most alpha of such a large t.
     for _ in range(60):
         middle = (low + high) / 2
         improbable = float(stats.nct.sf(t, n + m - 2, middle)) <= alpha

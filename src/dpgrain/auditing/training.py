@@ -19,10 +19,10 @@ from dpgrain.noise.sources import source_of
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.units import Level
 
-# Shares of the canaries for which a guess is made; each uses a part of the error probability.
+# Shares of guessed canaries; each uses a part of the error probability.
 _SHARES = (1.0, 0.3, 0.1, 0.03)
-# Factors by which noise could be too small; the smallest detectable one is reported. Synthetic runs
-# per factor, most of which must detect it.
+# Tested factors between assumed and actual noise; the smallest detectable one is reported.
+# Synthetic runs per factor, most of which must detect it.
 _FACTORS = (1.05, 1.1, 1.2, 1.5, 2.0, 3.0, 4.0, 8.0, 16.0)
 _TRIES = 5
 # Maximum number of canaries, because each has a separate axis.
@@ -195,7 +195,7 @@ def _bounds(
     order = np.argsort(published, kind="stable")
     free = 0.0
     for share in _SHARES:
-        # The numbers of guesses for inclusion and exclusion are equal, whatever the truth.
+        # The numbers of guesses for inclusion and exclusion are equal, independent of the truth.
         each = max(int(share * order.size / 2), 1)
         correct = int(there[order[-each:]].sum() + (~there[order[:each]]).sum())
         bound = one_run_epsilon(correct, 2 * each, order.size, delta, alpha / len(_SHARES))

@@ -12,7 +12,7 @@ from dpgrain.units import Level, Relation
 
 #: ``"violated"``: a lower bound is above its claim. ``"kept"``: no bound is, and half the noise
 #: would have been detected. ``"weak"``: no bound is, but half the noise might not have been
-#: detected. ``"unmoved"``: no neighbours were found for which any draw differs.
+#: detected. ``"unmoved"``: no neighbours with any different draw were found.
 Verdict: TypeAlias = Literal["violated", "kept", "weak", "unmoved"]
 
 #: Heading of an audit of real rows.

@@ -20,7 +20,7 @@ from dpgrain.publishing.repeated import best_run
 
 Result = TypeVar("Result")
 
-# δ at which the guarantee is printed, if it is not pure.
+# δ of the printed guarantee, if it is not pure.
 _PRINTED_DELTA = 1e-6
 
 

@@ -13,7 +13,7 @@ from dpgrain.inputs.numbers import numbers, vector
 
 # Steps of the largest loss of a block.
 STEPS = 2**24
-# Largest total, at which sums saturate; saturation never increases the sensitivity.
+# Saturation limit of totals; saturation never increases the sensitivity.
 _LARGEST_TOTAL = 2**52
 
 

@@ -276,7 +276,7 @@ class SelectQuery(Query[Choice]):
                 parts = self.records if whole else (part_of(p, first, last) for p in self.records)
                 return vector(self.loss(self.candidates[index], *parts))
 
-            # A record for which the loss fails or is NaN has the largest loss.
+            # If the loss of a record fails or is NaN, the record has the largest loss.
             return blocks.of(by_record(some, m))
 
         chosen = self.way.choose(losses, self.n_users, charge)
