@@ -17,7 +17,7 @@ from dpgrain.publishing import Charge
 from dpgrain.units import Unit
 
 #: Error message if the number of targets differs from the number of rows.
-NOT_AS_MANY = "y must have one target for each row of X, no more and no fewer."
+NOT_AS_MANY = "y must have one target per row of X."
 
 
 def made(values: Any) -> Any:
