@@ -164,7 +164,9 @@ def test_a_hostile_name_stays_one_text(name: str, tmp_path: Path) -> None:
 def test_an_entry_has_no_path_hash_region_or_public_fact(tmp_path: Path) -> None:
     ledger = cases.made(tmp_path / "canary.ledger", user="canary_user")
     region = cases.on(country="canary_country")
-    release = cases.of_users(scope=region, public=("canary_fact",), user="canary_user")
+    release = cases.of_users(
+        scope=region, public=(dg.Fact("stated", ("canary_fact",)),), user="canary_user"
+    )
     ledger.charge(release, mark="canary_mark")
     text = registry_yaml(ledger)
     assert "canary" not in text
