@@ -31,7 +31,7 @@ def test_the_noise_of_the_number_is_what_is_said(unit: Unit, relation: Relation)
         1.0, 1e-6, contribution=ENROLLED, unit=unit, relation=relation
     )
     assert (whole.noise_multiplier / roster.noise_sd) ** 2 == pytest.approx(SHARE, rel=1e-3)
-    assert f"{roster.noise_sd:.3g}" in roster.facts[0]
+    assert f"{roster.noise_sd:.3g}" in str(roster.facts[0])
     found = np.array([roster.users(10_000, SeededSource(seed)) for seed in range(600)])
     assert found.dtype == np.int64
     # 600 draws have a mean and a spread this near, but for CHANCE.

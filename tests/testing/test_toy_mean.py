@@ -119,7 +119,7 @@ def test_losses_are_minimised_on_it() -> None:
     )
     assert len(found.history.points) == 4
     assert (found.history.clip, found.history.noise_sd) == (1.0, Boxed(20.0, 600, 4).noise_sd)
-    assert "numbers cut to 1" in str(found.guarantee)
+    assert "numbers clipped to 1" in str(found.guarantee)
     assert found.guarantee.event == Boxed(20.0, 600, 4).event
 
 
@@ -146,6 +146,6 @@ def test_users_have_a_mean_by_it() -> None:
     assert (found.method, found.radius, found.reason) == ("boxed", 1.0, "as asked for")
     assert found.std_error == Boxed(20.0, 600, 1).noise_sd
     assert np.abs(found.value - X.mean(axis=0)).max() < 5 * found.std_error
-    assert "numbers cut to 1" in str(found.guarantee)
+    assert "numbers clipped to 1" in str(found.guarantee)
     with refuses("n_users", "'boxed'"):
         dg.mean_of_users(X, bound=1.0, epsilon=8.0, delta=1e-6, method=method)
