@@ -109,7 +109,7 @@ def test_a_guarantee_of_other_numbers_is_refused(tmp_path: Path) -> None:
     pair(path, OLD)
     pair(other, NEW)
     path.write_text(NEW)
-    with pytest.raises(DataError, match="has the guarantee of other numbers beside it"):
+    with pytest.raises(DataError, match="has a guarantee file for other numbers"):
         _files.promise_beside(path)
     _files.guarantee_beside(other).rename(_files.guarantee_beside(path))
     assert _files.promise_beside(path) == {"about": NEW}

@@ -413,7 +413,7 @@ def test_the_printed_mean_is_clipped_around_a_private_range() -> None:
     [
         ({"candidates": []}, "candidates must be at least one"),
         ({"candidates": {1: 2}}, "candidates must be a sequence"),
-        ({"bound": 0.0}, "bound must be finite and above 0"),
+        ({"bound": 0.0}, "bound must be positive and finite"),
         ({"bound": 1e200}, "bound must lie between"),
         ({"lower": math.nan}, "lower must be a number"),
         ({"epsilon": 0.0}, "epsilon must be finite"),

@@ -110,7 +110,7 @@ def test_debug_shows_the_traceback(visits: Path, process: Command) -> None:
     done = process("count", visits, *stated(OF_USERS, "--epsilon", "-1"), "--debug")
     assert done.returncode == 1
     assert "Traceback" in done.stderr
-    assert "ParameterError: --epsilon must be finite and above 0, not -1.0." in done.stderr
+    assert "ParameterError: --epsilon must be positive and finite, not -1.0." in done.stderr
 
 
 def test_a_wrong_word_is_told_with_the_usage(command: Command) -> None:

@@ -66,7 +66,7 @@ def test_a_guarantee_is_shown_of_its_own_numbers_alone(file: Path, command: Comm
     (file.parent / "count.json").write_bytes((file.parent / "histogram.json").read_bytes())
     refused = command("guarantee", file.parent / "count.json")
     assert refused.returncode == 1
-    assert "has the guarantee of other numbers beside it" in refused.stderr
+    assert "has a guarantee file for other numbers" in refused.stderr
 
 
 def test_all_mistakes_are_printed(file: Path, command: Command) -> None:

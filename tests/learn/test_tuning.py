@@ -279,7 +279,7 @@ def test_grids_are_products_and_lists() -> None:
         ({"unit": [User()]}, "leave out unit"),
         ({"random_state": [1]}, "leave out random_state"),
         ({"colour": [1]}, "not 'colour'"),
-        ({"clip": [1.0, -1.0]}, "clip must be finite and above 0"),
+        ({"clip": [1.0, -1.0]}, "clip must be positive and finite"),
     ],
     ids=str,
 )

@@ -69,8 +69,8 @@ MISTAKES: dict[str, tuple[str, str, str]] = {
         'unit = "record"\nmax_elements = 3',
         "goes with unit = 'user'",
     ),
-    "epsilon": ("epsilon = 2.0", "epsilon = -2.0", "[budget] epsilon must be finite and above 0"),
-    "delta": ("delta = 1e-6", "delta = 1.5", "[budget] delta must lie in [0, 1), not 1.5."),
+    "epsilon": ("epsilon = 2.0", "epsilon = -2.0", "[budget] epsilon must be positive and finite"),
+    "delta": ("delta = 1e-6", "delta = 1.5", "[budget] delta must be in [0, 1), not 1.5."),
     "leak": ("delta = 1e-6", "delta = 1e-6\nleak = 0.5", "leak must be at most delta = 1e-06"),
     "statistic": ('"histogram"', '"histogramm"', "is not a statistic; did you mean histogram?"),
     "fit": ('"logistic"', '"logistik"', "'logistik' is not a fit; did you mean logistic?"),
@@ -89,7 +89,7 @@ MISTAKES: dict[str, tuple[str, str, str]] = {
     "value": (
         "clip = 5.0",
         "clip = -1.0",
-        "[release.time] clip must be finite and above 0, not -1",
+        "[release.time] clip must be positive and finite, not -1",
     ),
     "bounds": ("[0, 200]", "[200, 0]", "[release.time] bounds must be finite and increasing"),
     "column": (
@@ -104,7 +104,7 @@ MISTAKES: dict[str, tuple[str, str, str]] = {
         "features: 'aeg' is not a column of the table; did you mean age",
     ),
     "range": ("[0, 100]", "[100, 0]", "[release.bought] the range of 'age' must be two finite"),
-    "rounds": ("rounds = 5", "rounds = 0", "[release.bought] rounds must be a whole number of at"),
+    "rounds": ("rounds = 5", "rounds = 0", "[release.bought] rounds must be an integer of at"),
     "share": ("share = 0.5", "share = 0.6", "[release] share must add up to at most 1 over all"),
     "no share": ("share = 0.5", "", "[release.pages] must say what it may spend: give share, such"),
     "share and ε": ("share = 0.5", "share = 0.5\nepsilon = 1.0", "share must stand alone; leave"),
@@ -112,8 +112,8 @@ MISTAKES: dict[str, tuple[str, str, str]] = {
     "of all": ("share = 0.5", 'share = 0.5\nunit = "user"', "unit is of all releases: state it in"),
     "ending": ('"pages.csv"', '"pages.xls"', "output must end in .parquet, .csv, .json, not"),
     "folder": ('"pages.csv"', '"no/pages.csv"', "cannot be written; check the folder"),
-    "twice": ('"all.html"', '"pages.csv"', "is already used in this command; name another file"),
-    "overwrites": ('"pages.csv"', '"visits.parquet"', "is already used in this command; name"),
+    "twice": ('"all.html"', '"pages.csv"', "is already used in this command; choose another file"),
+    "overwrites": ('"pages.csv"', '"visits.parquet"', "is already used in this command; choose"),
 }
 # These change other lines than any other of them, so that they can all be made at once.
 TOGETHER = (
@@ -355,5 +355,5 @@ def test_a_file_joins_tables(tmp_path: Path) -> None:
 def test_a_source_that_no_file_can_be_called_is_refused(tmp_path: Path) -> None:
     text = cases.TABLE + cases.BUDGET + cases.releases("share = 1.0", ["count"])
     path = cases.written(tmp_path, text.replace("visits.parquet", "visits\\u0000.parquet"))
-    with pytest.raises(dg.DataError, match="is no name of a file"):
+    with pytest.raises(dg.DataError, match="is not a file name"):
         dg.plan_releases(path)

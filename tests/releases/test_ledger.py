@@ -228,6 +228,6 @@ def test_outputs_go_to_a_folder(tmp_path: Path) -> None:
     plan.run()
     assert (folder / "visits.csv").exists()
     assert not (tmp_path / "visits.csv").exists()
-    for wrong, told in ((path, "is no folder"), (path / "in a file", "cannot be written")):
+    for wrong, told in ((path, "is not a folder"), (path / "in a file", "cannot be written")):
         with pytest.raises(dg.DataError, match=f"the folder: .*{told}"):
             dg.plan_releases(path, days(), where=JANUARY, folder=wrong)

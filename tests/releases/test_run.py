@@ -284,7 +284,7 @@ def test_an_output_beside_the_guarantee_of_another_is_refused_when_it_is_read(
     one, two = tmp_path / "one" / "fit.json", tmp_path / "two" / "fit.json"
     shutil.copy(one, two)
     for read in (dg.Guarantee.beside, learn.load):
-        with pytest.raises(dg.DataError, match="guarantee of other numbers"):
+        with pytest.raises(dg.DataError, match="guarantee file for other numbers"):
             read(two)
         read(one)
     # Who writes something else in its place takes the guarantee away.

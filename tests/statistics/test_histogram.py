@@ -854,7 +854,7 @@ def test_a_seed_is_reproducible_and_not_private() -> None:
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
-        ({"epsilon": 0}, "epsilon must be finite and above 0, not 0"),
+        ({"epsilon": 0}, "epsilon must be positive and finite, not 0"),
         ({"epsilon": -1.0}, "epsilon.*-1"),
         ({"epsilon": math.inf}, "epsilon.*inf"),
         ({"epsilon": math.nan}, "epsilon.*nan"),
@@ -865,7 +865,7 @@ def test_a_seed_is_reproducible_and_not_private() -> None:
         ({"delta": 1.0}, r"delta must lie in \[0, 1\), not 1.0"),
         ({"delta": -1e-9}, "delta"),
         ({"delta": math.nan}, "delta"),
-        ({"clip": 0}, "clip must be finite and above 0"),
+        ({"clip": 0}, "clip must be positive and finite"),
         ({"clip": -3}, "clip.*-3"),
         ({"clip": math.nan}, "clip.*nan"),
         ({"clip": math.inf}, "clip.*inf"),
@@ -901,7 +901,7 @@ def test_a_seed_is_reproducible_and_not_private() -> None:
         ({"domain": "abc"}, "domain must be a list of items, not the text"),
         ({"domain": 5}, "domain must be a list of items, not 5"),
         ({"domain": ["\ud800"]}, "not valid text"),
-        ({"max_items": 0}, "max_items must be a whole number"),
+        ({"max_items": 0}, "max_items must be an integer"),
         ({"random_state": -1}, "random_state must be at least 0"),
         ({"random_state": "x"}, "random_state must be None"),
     ],

@@ -88,7 +88,7 @@ WRONG: list[Any] = [
             ({"unit": dg.Element(cases.MAPPING)}, "there is no item to apply it to"),
             ({"unit": dg.Element()}, "needs a partition"),
             ({"unit": dg.Element("nothing")}, "'nothing' is not a"),
-            ({"epsilon": 0}, "epsilon must be finite and above 0"),
+            ({"epsilon": 0}, "epsilon must be positive and finite"),
             ({"delta": 2}, "delta must lie"),
             ({"relation": "swap"}, "relation must be"),
             ({"clip": -1}, "clip must be finite"),

@@ -288,7 +288,7 @@ def a_file(folder: Path, name: str, content: bytes) -> Path:
         (ROWS, {"user": "n"}, dg.SchemaError, "user 'n' has type DOUBLE.*cast it"),
         (pa.table({"u": [[1]]}), {"user": "u"}, dg.SchemaError, "type BIGINT\\[\\]"),
         (pa.table({"u": [{"a": 1}]}), {"user": "u"}, dg.SchemaError, "STRUCT"),
-        (ROWS, {"n_users": 0}, dg.ParameterError, "n_users must be a whole number of at least 1.*0"),
+        (ROWS, {"n_users": 0}, dg.ParameterError, "n_users must be an integer of at least 1.*0"),
         (ROWS, {"n_users": 1.5}, dg.ParameterError, "n_users.*1.5"),
         (ROWS, {"threads": 0}, dg.ParameterError, "threads.*0"),
         (ROWS, {"memory": "1MB"}, dg.ParameterError, "memory must be at least 256MB, not '1MB'"),

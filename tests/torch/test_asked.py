@@ -31,7 +31,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         {"unit": User(max_elements=2), "elements": np.zeros(len(PEOPLE))},
         "mean must be one whose blocks",
     ),
-    "bound": ({"mean": ClippedMean(1e-20, 1.0, 40, 1, level="user")}, "clip must lie between"),
+    "bound": ({"mean": ClippedMean(1e-20, 1.0, 40, 1, level="user")}, "clip must be between"),
     "roster": (
         {"mean": SoftCore.calibrate(epsilon=50.0, delta=1e-6, rounds=1, n_users=30, radius=1.0)},
         "n_users = 30 must be the size",
@@ -54,7 +54,7 @@ BANDED: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "exact": ({"noise": "banded", "bands": 2, "exact": True}, "exact must be False with noise"),
     "many": ({"noise": "banded", "bands": 3}, "bands = 3 must be at most 1/sampling_rate = 2"),
-    "none": ({"noise": "banded", "bands": 0}, "bands must be a whole number"),
+    "none": ({"noise": "banded", "bands": 0}, "bands must be an integer"),
 }
 
 

@@ -385,7 +385,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "stream": ({"dataset": Stream()}, "by place"),
     "nothing": ({"noise_multiplier": None}, "one of noise_multiplier, target_epsilon and share"),
     "both": ({"target_epsilon": 1.0, "noise_multiplier": 1.0}, "not 2 of them"),
-    "roster": ({"n_users": None}, "n_users must be a whole number"),
+    "roster": ({"n_users": None}, "n_users must be an integer"),
     "steps": ({"steps": 0}, "steps must be"),
     "rate": ({"sampling_rate": 0}, "sampling_rate must be above 0"),
     "fixed": ({"sampling": "fixed"}, "sampling must be one of 'pairs', 'users'"),

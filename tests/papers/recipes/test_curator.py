@@ -598,7 +598,7 @@ def test_strongly_convex_phases_double_and_come_nearer() -> None:
 @pytest.mark.parametrize("wrong", [{"rounds": 0}, {"iterate": 0}, {"iterate": 1.5}, {"rounds": -3}])
 def test_winsorized_rounds_and_iterates_are_whole_numbers(wrong: dict[str, Any]) -> None:
     (name,) = wrong
-    with pytest.raises(ParameterError, match=f"{name} must be a whole number of at least 1"):
+    with pytest.raises(ParameterError, match=f"{name} must be an integer of at least 1"):
         WinsorizedErm(cases.KNOWN, kind="nonconvex", **wrong)
 
 
@@ -674,7 +674,7 @@ def test_wrong_recipes_say_so() -> None:
         (lambda: WinsorizedErm(Known(smoothness=1.0), kind=odd), "kind must be one of"),
         (lambda: WinsorizedErm(kind="strongly_convex"), "strength must be above 0"),
         (lambda: UserLevelSgd(smoothing=odd), "smoothing must be one of"),
-        (lambda: UserLevelSgd(rounds=0), "rounds must be a whole number"),
+        (lambda: UserLevelSgd(rounds=0), "rounds must be an integer"),
         (lambda: UserLevelSgdStronglyConvex(Known()), "strength must be above 0"),
         (lambda: Concentrated(share=0.0), "share must be"),
     ):
