@@ -145,7 +145,7 @@ def test_the_folder_of_tables_is_the_one_that_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("DPGRAIN_DATA", raising=False)
-    with pytest.raises(DataError, match=r"folder that holds words\.csv"):
+    with pytest.raises(DataError, match=r"folder that contains words\.csv"):
         _files.data_folder("words.csv")
     monkeypatch.setenv("DPGRAIN_DATA", str(tmp_path))
     with refuses("folder", "lacks", kind=DataError):

@@ -30,7 +30,7 @@ share = 1.0
 output = "visits.csv"
 """
 COUNT = ("--user", "who", "--unit", "user", "--epsilon", "0.5", "--delta", "1e-7", "--clip", "5")
-STAYS = "Line 2 of the ledger 'visits' stays charged: what it reserves counts as released.\n"
+STAYS = "Line 2 of the ledger 'visits' stays charged: its reservation counts as released.\n"
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ def test_a_run_ends_with_0_and_is_refused_with_3(
 ) -> None:
     done = run(process, folder)
     assert (done.returncode, done.stderr) == (0, "")
-    for more, told in (((), "is there already"), (("--again",), "does not hold this release")):
+    for more, told in (((), "exists already"), (("--again",), "does not hold this release")):
         refused = run(command, folder, *more)
         assert refused.returncode == 3
         assert told in refused.stderr
@@ -72,7 +72,7 @@ def test_a_run_ends_with_0_and_is_refused_with_3(
     refused = run(process, folder)
     assert refused.returncode == 3
     assert "was charged before, in line 2 of the ledger" in refused.stderr
-    assert "Missing of its outputs: " in refused.stderr
+    assert "Its missing outputs: " in refused.stderr
     assert lines(folder) == 1
 
 
@@ -104,7 +104,7 @@ def test_what_is_damaged_ends_with_1(folder: Path, process: Command) -> None:
     place = folder / "visits.ledger"
     told = process("ledger", "verify", place, "--expected", "00")
     assert told.returncode == 1
-    assert "expected must be a hash that the ledger holds" in told.stderr.replace("--", "")
+    assert "expected must be a hash that the ledger contains" in told.stderr.replace("--", "")
     (folder / "visits.parquet").write_bytes(b"PAR1 and no more")
     assert run(process, folder).returncode == 1
     place.write_bytes(b"no ledger")

@@ -51,7 +51,7 @@ def test_a_run_writes_all_and_is_not_repeated_unasked(file: Path, command: Comma
     assert "4 releases of" in page
     refused = command("run", file)
     assert refused.returncode == 3
-    assert "is there already" in refused.stderr
+    assert "exists already" in refused.stderr
     assert (file.parent / "all.html").read_text(encoding="utf-8") == page
     again = command("run", file, "--again")
     assert again.returncode == 0, again.stderr
@@ -83,7 +83,7 @@ def test_all_mistakes_are_printed(file: Path, command: Command) -> None:
 def test_a_file_that_is_not_there(tmp_path: Path, command: Command) -> None:
     done = command("run", tmp_path / "none.toml")
     assert done.returncode == 1
-    assert "cannot be read; name a file of releases" in done.stderr
+    assert "cannot be read; pass a release file" in done.stderr
 
 
 def test_a_ledger_a_window_and_a_folder(file: Path, tmp_path: Path, command: Command) -> None:
@@ -105,7 +105,7 @@ def test_a_ledger_a_window_and_a_folder(file: Path, tmp_path: Path, command: Com
     assert "Only records of this region are read: topic t1." in done.stdout
     assert "Line 2 of the ledger 'visits'" in done.stdout
     assert (tmp_path / "t1" / "count.json").exists()
-    assert "is there already" in command(*words).stderr
+    assert "exists already" in command(*words).stderr
     for written in (tmp_path / "t1").iterdir():
         written.unlink()
     for dry in ((), ("--dry-run",)):

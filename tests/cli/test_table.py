@@ -52,18 +52,18 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "Give --delta, such as --delta 1e-6, with which groups are selected; or --domain, the "
             "public list of them.",
         ),
-        (("top", *USERS, *EPSILON, "--item", "page"), "Give --delta, such as --delta 1e-6."),
+        (("top", *USERS, *EPSILON, "--item", "page"), "Pass --delta, such as --delta 1e-6."),
         (
             ("count", "--unit", "user", *EPSILON),
-            "--unit user needs --user, the column of whose a record is; or ask for --unit record.",
+            "--unit user requires --user, the user id column; or use --unit record.",
         ),
         (
             ("count", "--element", "page", *EPSILON),
-            "--unit element needs --user, the column of whose a record is; or ask for --unit record.",
+            "--unit element requires --user, the user id column; or use --unit record.",
         ),
         (
             ("count", *USERS, "--max-elements", "3", *EPSILON),
-            "Give --element, the column of cells, such as --element page.",
+            "Pass --element, the column of cells, such as --element page.",
         ),
         (
             ("elements-per-user", *USERS, *EPSILON, *DELTA),
@@ -95,7 +95,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ),
         (
             ("count", "--unit", "user", *EPSILON, "--per-user", "n=count"),
-            "--per-user needs --user: the column of whose a record is.",
+            "--per-user requires --user, the user id column.",
         ),
         (
             ("count", *USERS, *EPSILON, *DELTA, "--by", "page", "--domain", "no.csv"),
@@ -195,7 +195,7 @@ def test_several_ranks_are_one_text(path: Path, command: Command) -> None:
 
 def test_a_delta_that_is_not_needed_is_said_to_be(path: Path, command: Command) -> None:
     words = ("count", path, "--unit", "record", *EPSILON)
-    said = "--delta 1e-06 was not needed: this noise keeps the promise with δ = 0."
+    said = "--delta 1e-06 was not needed: with this noise, the guarantee has δ = 0."
     assert said in command(*words, *DELTA).stdout
     assert "not needed" not in command(*words).stdout
 
@@ -232,8 +232,8 @@ def test_the_curator_is_told_how_numbers_are_written(tmp_path: Path, command: Co
         return told
 
     assert counts()["cells of 'paid' that are not numbers (left out)"] == 3
-    assert counts()["of these look like numbers with a decimal comma: state --decimal ,"] == 2
-    assert counts()["of these have marks between thousands: write the numbers without"] == 2
+    assert counts()["of these look like numbers with a decimal comma: pass --decimal ,"] == 2
+    assert counts()["of these have thousands separators: write the numbers without them"] == 2
     assert counts("--decimal", ",")["cells of 'paid' that are not numbers (left out)"] == 2
     assert "state --decimal ,\n" in command(*words, "--check").stdout
     # Who did not check is told where to look.
@@ -294,10 +294,10 @@ def test_a_range_of_text_is_refused_before_anything_is_charged(
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (("--domain", "no.txt"), "--domain lists the groups of --by; give --by, or leave it out."),
+        (("--domain", "no.txt"), "--domain lists the groups of --by; pass --by, or omit --domain."),
         (
             ("--by", "page", "--domain", "who=no.txt"),
-            "--domain 'who' is no column to group by; those are page.",
+            "--domain 'who' must be a column to group by, one of page.",
         ),
     ],
 )

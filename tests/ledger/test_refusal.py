@@ -68,8 +68,8 @@ def test_delta_for_names_that_runs_short_is_named_with_its_remedy(tmp_path: Path
     )
     said = refused(made, naming(0.5))
     assert f"need δ = {powers(leak / 2)}"[:12] in said
-    assert f"of the {powers(leak)} that the ledger keeps for them" in said
-    assert said.endswith("or make a ledger with a larger leak=.")
+    assert f"of the {powers(leak)} that the ledger reserves for them" in said
+    assert said.endswith("or create a ledger with a larger leak=.")
     assert "would fit" not in said
     # Where noise runs short as well, a larger leak would not help.
     both = dg.Guarantee(
@@ -102,7 +102,7 @@ def test_nothing_is_named_where_nothing_is_left(tmp_path: Path) -> None:
     made = cases.made(tmp_path / "l")
     made.charge(cases.of_users(1 / cases.USERS.caps.mu))
     said = refused(made, cases.of_users(100.0))
-    assert "nothing fits any more" in said
+    assert "the promise is exhausted" in said
     assert "times the noise" not in said
 
 
@@ -159,7 +159,7 @@ def test_lines_that_had_a_seed_are_named(tmp_path: Path) -> None:
     made.charge(cases.of_users(), mark="first")
     for lines in ("line 3", *(f"lines 3, {last}" for last in ("4", "4, 5", "4, 5, 6"))):
         made.charge(cases.of_users(private=False), mark="a seed")
-        assert f" NOT PRIVATE: seeded noise in {lines}, so that nothing" in refused(made, whole)
+        assert f" NOT PRIVATE: seeded noise in {lines}, so these releases" in refused(made, whole)
     made.charge(cases.of_users(private=False))
     made.charge(cases.of_users(private=False))
     assert "in lines 3, 4, 5, 6, 7 and 1 more, so that" in refused(made, whole)

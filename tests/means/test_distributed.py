@@ -311,7 +311,7 @@ def test_a_task_that_fails_first_is_run_again_and_adds_once(
         once = frame.mapInArrow(fails_first, schema)
         never = frame.mapInArrow(fails, schema)
     same(dg.mean_of_users(once, users="who", method="clip", **PROMISE), _here(ROWS, method="clip"))
-    with pytest.raises(DataError, match="cannot be read to its end by Spark") as caught:
+    with pytest.raises(DataError, match="cannot be read completely by Spark") as caught:
         dg.mean_of_users(never, users="who", method="clip", **PROMISE)
     assert "17" not in str(caught.value)
 
@@ -324,7 +324,7 @@ def test_frames_and_arguments_that_do_not_fit_are_refused(spark: Any) -> None:
     with dg.budget(9.0, 1e-5) as budget:
         for X, users, words in (
             (frame.where(functions.rand() < 0.5), "who", r"pass frame.localCheckpoint\(\)"),
-            (frame, np.zeros(4000), "users must be the name of a column, as X is a frame"),
+            (frame, np.zeros(4000), "users must be a column name"),
             (frame.select("who"), "who", "X must have a column of numbers beside"),
         ):
             with pytest.raises(ParameterError, match=words):

@@ -297,7 +297,9 @@ def test_a_roster_that_is_too_short() -> None:
         # Labels are read when the mean is paid for.
         asked = {"method": "softcore", "n_users": cases.N // 2, "radius": radius}
         with dg.budget(9.0, 1e-5) as budget:
-            with pytest.raises(ParameterError, match=f"n_users = {cases.N // 2} must be the size"):
+            with pytest.raises(
+                ParameterError, match=f"n_users = {cases.N // 2} must be at least the number"
+            ):
                 cases.mean(**asked)
             assert budget.left < 1.0
 
@@ -621,7 +623,7 @@ def test_users_who_do_not_agree(radius: float | None) -> None:
         ({"records": np.ones((3, 2)), "dimension": 3}, "dimension = 3 must be the length"),
         (
             {"records": np.ones((3, 2)), "users": [1, 2]},
-            "users must have one label for each row",
+            "users must have exactly one label for each row",
         ),
         (
             {"records": np.ones((20, 100)), "method": "recentred", "epsilon": 1.0},

@@ -72,7 +72,7 @@ def test_a_release_is_made_once() -> None:
     query = dg.count.query(cases.table(), **asked)
     held = _held(query.plan.guarantee)
     assert held.publish(query).guarantee == query.plan.guarantee
-    with refuses("this", "made before"):
+    with refuses("this", "already published"):
         held.publish(dg.count.query(cases.unread(), **asked))
 
 

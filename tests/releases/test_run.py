@@ -108,7 +108,7 @@ def test_a_plan_asks_spark_for_no_rows_and_a_run_that_fails_stays_charged(tmp_pa
     with dg.budget(2.0, 1e-5) as whole:
         plan = dg.plan_releases(path)
         assert whole.spent == Price()
-        with pytest.raises(dg.DataError, match="cannot be read to its end by Spark"):
+        with pytest.raises(dg.DataError, match="cannot be read completely by Spark"):
             plan.run()
         assert whole.spent != Price()
 
@@ -202,12 +202,12 @@ def test_what_was_made_before_a_failure_stands(tmp_path: Path) -> None:
     assert cases.Counted.opened == 0
     mean = tmp_path / "mean.csv"
     missing = f"{str(mean)!r}, {str(guarantee_beside(mean))!r}"
-    assert str(told.value).endswith(f" Missing of its outputs: {missing}.")
+    assert str(told.value).endswith(f" Its missing outputs: {missing}.")
     assert (tmp_path / "count.csv").read_text() == before
     dg.releases(path, cases.table(), again=True)
     assert (tmp_path / "count.csv").read_text() != before
     assert mean.exists()
-    with pytest.raises(dg.RefusedError, match=r"or name other outputs\.$"):
+    with pytest.raises(dg.RefusedError, match=r"or choose other outputs\.$"):
         dg.releases(path, cases.counted())
 
 
@@ -233,7 +233,7 @@ def test_a_killed_run_leaves_whole_files_and_is_not_run_again_unasked(tmp_path: 
     assert done.returncode == -signal.SIGKILL
     assert len((tmp_path / "count.csv").read_text().splitlines()) == 4
     assert not (tmp_path / "mean.csv").exists()
-    with pytest.raises(dg.ParameterError, match="is there already"):
+    with pytest.raises(dg.ParameterError, match="exists already"):
         dg.releases(path, cases.table())
 
 

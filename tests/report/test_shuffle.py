@@ -228,7 +228,7 @@ class TestPlan:
         ("words", "sentence"),
         [
             (("--honest", "0"), "honest must be above 0"),
-            (("--honest", "1.5"), r"honest must lie in \[0, 1\], not 1.5"),
+            (("--honest", "1.5"), r"honest must be in \[0, 1\], not 1.5"),
             (("--bound", "-1"), "bound must be positive and finite, not -1.0"),
             (("--delta", "0"), "delta = 0 needs pure privacy"),
         ],

@@ -79,7 +79,7 @@ def test_domains_are_of_the_column_s_own_keys() -> None:
         ),
         (["2024-05-01", "31.12.2025"], days, "holds '31.12.2025', .* holds days such as"),
         ([1, "1"], text, "names item '1' twice"),
-        ([1, True], whole_numbers, "names item 1 twice"),
+        ([1, True], whole_numbers, "contains item 1 twice"),
         ([0.1, Decimal("0.1")], text, "names item '0.1' twice"),
     ]:
         with pytest.raises(ParameterError, match=words):

@@ -144,7 +144,7 @@ def test_a_partition_of_another_type_is_refused(integers: bool) -> None:
     items = [1, 2, 3] if integers else ["1", "2", "3"]
     table = dg.read(pa.table({"who": [1, 1, 2], "word": items}), user="who")
     keys: dict[Any, str] = {"x": "food", "1": "food"} if integers else {(1,): "food", "2": "food"}
-    with pytest.raises(dg.ParameterError, match="the partition names item"):
+    with pytest.raises(dg.ParameterError, match="the partition contains item"):
         dg.histogram(table, "word", unit=dg.Element(keys), domain=items, epsilon=1, delta=1e-6)
 
 
@@ -209,7 +209,7 @@ def test_kmeans() -> None:
         Elements.kmeans(vectors, 5)
     with refuses("k", "not 0"):
         Elements.kmeans(vectors, 0)
-    with refuses("vectors", "one row per item"):
+    with refuses("vectors", "one row for each of"):
         Elements.kmeans(np.zeros((3, 2)), 2)
 
 

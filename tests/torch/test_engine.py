@@ -394,7 +394,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "rows": ({"max_rows": 0}, "max_rows must be"),
     "reduction": ({"loss_reduction": "none"}, "loss_reduction must be one of"),
     "delta": ({"target_delta": 0.0}, "target_delta"),
-    "users": ({"users": [1, 2]}, "users must have one label for each row"),
+    "users": ({"users": [1, 2]}, "users must have exactly one label for each row"),
     "elements": ({"elements": ELEMENTS}, "elements are not used"),
     "exact": ({"exact": 1}, "exact must be True or False"),
 }

@@ -360,10 +360,10 @@ def test_phases_need_numbers() -> None:
         # Who has no place in the roster is asked in no phase; and without a roster there is no place.
         for users in (names, pd.Series(names, dtype="string")):
             assert run(cases.RECIPES[name], users=users).guarantee.epsilon() <= 8.0
-        with pytest.raises(ParameterError, match="users must be passed with unit="):
+        with pytest.raises(ParameterError, match="users is required for unit="):
             run(cases.RECIPES[name], users=None)
         model = learn.LinearRegression(algorithm=cases.RECIPES[name], epsilon=8.0)
-        with pytest.raises(ParameterError, match="n_users must be stated with a recipe"):
+        with pytest.raises(ParameterError, match="n_users must be passed with a recipe"):
             model.fit(cases.X, cases.Y, users=cases.USERS)
     assert run(cases.RECIPES["winsorized"], users=names).guarantee.epsilon() <= 8.0
 

@@ -117,7 +117,7 @@ class Lists:
         cell_column: str | None = None,
     ) -> Parts:
         if self.table.user is None:
-            raise ParameterError("user must be given to dg.read for this privacy unit.")
+            raise ParameterError("user must be passed to dg.read for this privacy unit.")
         layout, users = dictionary.layout, self.columns_[self.table.user]
         mine: dict[Any, list[tuple[int, int]]] = defaultdict(list)
         for i, group in self.held(dictionary.groups.names, value):
