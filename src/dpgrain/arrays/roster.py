@@ -123,8 +123,7 @@ def check_stated(n_users: int | None, what: str) -> int:
     """
     if n_users is None:
         raise ParameterError(
-            f"n_users must be passed with {what}: the sampling of users and what is published "
-            "of it depend on the number of enrolled users, which must not be counted.",
+            f"n_users must be passed with {what}: the sampling of users and its published parameters depend on the number of enrolled users, which must not be counted.",
             name="n_users",
         )
     return _validate.integer(minimum=1, n_users=n_users)

@@ -28,7 +28,7 @@ from dpgrain.cli.spelling import options, options_of, spelled
 from dpgrain.errors import ParameterError, SchemaError
 
 # Options stand in these groups of help, in this order; those of a command's own come before them.
-PROMISE, TABLE, CLIPPING = "The promise", "The table", "Groups and clipping"
+PROMISE, TABLE, CLIPPING = "The guarantee", "The table", "Groups and clipping"
 PEOPLE, RESULTS = "One row per user", "Output"
 _ARGUMENTS, _OWN = "Arguments", "Options"
 _FIRST, _LAST = (_ARGUMENTS, _OWN), (PROMISE, TABLE, CLIPPING, PEOPLE, RESULTS)

@@ -60,7 +60,7 @@ class Features:
         list[str] | None,
         typer.Option(
             metavar="COLUMNS …",
-            help="Numeric or boolean columns, as a,b,c.",
+            help="Numeric or boolean columns, such as a,b,c.",
             rich_help_panel=_FEATURES,
         ),
     ] = None
@@ -283,8 +283,7 @@ class _FitCommand:
         return made_of(
             "fit",
             f"{self.summary}\n\nNon-numeric features are set to 0 or the low end of their "
-            "range, and rows without a target or user are dropped; --check counts them. Pass "
-            "--range, because features on a similar scale are learned best.",
+            "range, and rows without a target or user are dropped; --check counts them. Pass --range: features on a similar scale give the best fits.",
             Asked,
             _options(),
             Asked.run,

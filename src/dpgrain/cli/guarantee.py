@@ -66,7 +66,7 @@ class Mechanism:
     rounds: Annotated[int | None, typer.Option(help="Rounds of a training run.", min=1)] = None
     sampling: Annotated[
         Literal["pairs", "users"] | None,
-        typer.Option(help="What is sampled: (user, element) pairs (the default) or whole users."),
+        typer.Option(help="Sampling unit: (user, element) pairs (the default) or whole users."),
     ] = None
     passes: Annotated[
         int | None,
@@ -288,9 +288,7 @@ def guarantee(
             metavar="RELEASE",
         ),
     ] = None,
-    delta: Annotated[
-        float | None, typer.Option(metavar="δ", help="δ at which to compute ε.")
-    ] = None,
+    delta: Annotated[float | None, typer.Option(metavar="δ", help="δ for computing ε.")] = None,
     max_elements: Annotated[
         int | None,
         typer.Option(help="Also for a user, if every user has at most this many elements.", min=1),

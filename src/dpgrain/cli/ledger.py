@@ -50,7 +50,7 @@ _PERIODS: tuple[Literal["day", "week", "month", "year"], ...] = ("day", "week", 
 _ASSUMED = (
     "This ledger assumes (and cannot enforce) that: all releases about these people are "
     "charged to it; each person has one id; columns with the same name have the same meaning "
-    "in every table, and those that define elements have one type; a record only contains data "
+    "in every table, and the columns of elements have one type; a record only contains data "
     "about its own day or cell; the file is never replaced by an older copy, and nothing is "
     "charged to a restored backup."
 )

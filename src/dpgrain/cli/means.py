@@ -33,7 +33,7 @@ else:
 # Parameters that the table states, or that a command does not take.
 _ELSEWHERE = ("X", "users", "share", "n_users", "dimension", "random_state")
 _COLUMNS = Parameter(
-    "columns", list[str] | str, None, "columns of the vectors, as a,b,c, one per coordinate."
+    "columns", list[str] | str, None, "columns of the vectors, such as a,b,c, one per coordinate."
 )
 #: What is said in place of a mean that a search found none of.
 NO_MEAN = "No mean: too few users are close together. Pass a larger --radius, or another --method."

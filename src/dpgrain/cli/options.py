@@ -21,13 +21,13 @@ Epsilon: TypeAlias = Annotated[
     Stated,
     typer.Option(
         metavar="ε",
-        help="ε of the guarantee, such as 1; smaller protects more.",
+        help="Privacy parameter ε, such as 1; smaller protects more.",
         rich_help_panel=PROMISE,
     ),
 ]
 Delta: TypeAlias = Annotated[
     Stated,
-    typer.Option(metavar="δ", help="δ of the guarantee, such as 1e-6.", rich_help_panel=PROMISE),
+    typer.Option(metavar="δ", help="Privacy parameter δ, such as 1e-6.", rich_help_panel=PROMISE),
 ]
 Neighbours: TypeAlias = Annotated[
     Relation,
@@ -95,8 +95,7 @@ RowsAs: TypeAlias = Annotated[
     typer.Option(
         "--rows",
         metavar="'as given'",
-        help="Accept the rows of a query. The guarantee then assumes that no user's rows affect "
-        "those of others.",
+        help="Accept the rows of a query. The guarantee then assumes that no user's rows affect other users' rows.",
         rich_help_panel=seldom(TABLE),
     ),
 ]

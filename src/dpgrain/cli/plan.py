@@ -261,7 +261,7 @@ def gradient(
     sampling: Annotated[
         _Sampling | None,
         typer.Option(
-            help="Who participates in a round: all, a sample, or passes over all; by default "
+            help="Participants of a round: all, a sample, or passes over all; by default "
             "set by --sampling-rate (pairs) or --passes, else all."
         ),
     ] = None,

@@ -169,9 +169,7 @@ def _midnight(end: int, column: str, zone: str) -> int:
     """Return when the day begins that a column of dates has at an end of an interval."""
     result = midnight((datetime(1970, 1, 1) + timedelta(microseconds=end)).date(), zone)
     if result is None:
-        raise ParameterError(
-            f"where must use dates of {column!r} in the years 2 to 9998, whose limits are known."
-        )
+        raise ParameterError(f"where must use dates of {column!r} in the years 2 to 9998.")
     return result
 
 

@@ -65,7 +65,7 @@ def dataset_at(addresses: Sequence[str]) -> ds.FileSystemDataset:
         if not schema.equals(first):
             raise SchemaError(
                 f"The file {other!r} must have the same columns and types as {name!r}; "
-                "write all files alike."
+                "write all files the same way."
             )
     held = {column.casefold() for column in first.names}
     said = [name for name, _ in next(iter(partitions.values())) if name.casefold() not in held]
