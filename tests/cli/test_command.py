@@ -25,7 +25,7 @@ SAID: list[Any] = []
 class Common:
     epsilon: Annotated[float | None, typer.Option(help="The promised ε.")] = None
     random_state: Annotated[
-        int, typer.Option("--seed", help="A seed.", rich_help_panel="The promise")
+        int, typer.Option("--seed", help="A seed.", rich_help_panel="The guarantee")
     ] = 3
 
 
@@ -97,8 +97,8 @@ def test_help_shows_every_option_once_and_examples_as_they_are() -> None:
 
 def test_help_names_what_is_seldom_needed_and_all_of_help_explains_it() -> None:
     shown, whole = run("ask", "--help").output, run("ask", "--help-all").output
-    assert shown.index("Options:") < shown.index("--by") < shown.index("The promise:")
-    assert shown.index("The promise:") < shown.index("--seed") < shown.index("Examples:")
+    assert shown.index("Options:") < shown.index("--by") < shown.index("The guarantee:")
+    assert shown.index("The guarantee:") < shown.index("--seed") < shown.index("Examples:")
     assert "Seldom needed, and explained by --help-all:\n  The table  --odd-one, --rare\n" in shown
     assert "Hardly ever." not in shown
     assert re.search(r"^The table:\n  --rare TEXT +Hardly ever.  \[default: a\]\n  --odd-one +Odd.",

@@ -123,7 +123,8 @@ def check_stated(n_users: int | None, what: str) -> int:
     """
     if n_users is None:
         raise ParameterError(
-            f"n_users must be passed with {what}: the sampling of users and its published parameters depend on the number of enrolled users, which must not be counted.",
+            f"n_users must be passed with {what}: the sampling of users and its published "
+            "parameters depend on the number of enrolled users, which must not be counted.",
             name="n_users",
         )
     return _validate.integer(minimum=1, n_users=n_users)

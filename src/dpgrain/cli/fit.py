@@ -283,7 +283,8 @@ class _FitCommand:
         return made_of(
             "fit",
             f"{self.summary}\n\nNon-numeric features are set to 0 or the low end of their "
-            "range, and rows without a target or user are dropped; --check counts them. Pass --range: features on a similar scale give the best fits.",
+            "range, and rows without a target or user are dropped; --check counts them. Pass "
+            "--range: features on a similar scale give the best fits.",
             Asked,
             _options(),
             Asked.run,

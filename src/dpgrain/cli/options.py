@@ -95,7 +95,8 @@ RowsAs: TypeAlias = Annotated[
     typer.Option(
         "--rows",
         metavar="'as given'",
-        help="Accept the rows of a query. The guarantee then assumes that no user's rows affect other users' rows.",
+        help="Accept the rows of a query. The guarantee then assumes that no user's rows affect "
+        "other users' rows.",
         rich_help_panel=seldom(TABLE),
     ),
 ]

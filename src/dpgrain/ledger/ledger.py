@@ -305,7 +305,8 @@ class Ledger(ShownLedger):
             if last.values.get("kind") == "release" or len(page.in_force()) < last.number:
                 raise ParameterError(
                     "promise must be added before anything is charged, because it would not "
-                    "count that; renew a promise, or create another ledger, which adds its promises to these."
+                    "count that; renew a promise, or create another ledger, which adds its "
+                    "promises to these."
                 )
             return _promised(page, last, promise)
 
@@ -331,7 +332,8 @@ class Ledger(ShownLedger):
         same = ("level", "partition", "window", "relation")
         if any(getattr(earlier, name) != getattr(promise, name) for name in same):
             raise ParameterError(
-                "promise must protect the same units as the one that it renews; for other units create another ledger, which adds its promises to these."
+                "promise must protect the same units as the one that it renews; for other "
+                "units create another ledger, which adds its promises to these."
             )
 
         def noted(page: Page, last: Line) -> Line:
