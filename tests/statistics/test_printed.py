@@ -113,7 +113,7 @@ ASKED: dict[str, tuple[Any, str]] = {
 }
 
 
-@pytest.mark.search
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ASKED)
 def test_the_estimand_is_named_in_every_channel(name: str, tmp_path: Path) -> None:
     make, words = ASKED[name]
@@ -247,6 +247,7 @@ def test_columns_are_named_capped_where_clipping_may_take_something() -> None:
             assert {f"{of}{name}" for name in ("estimate", "low", "high")} <= set(columns)
 
 
+@pytest.mark.slow
 def test_a_file_without_limits_is_read(skewed: dg.Histogram, tmp_path: Path) -> None:
     path = skewed.save(tmp_path / "old.parquet")
     table = pq.read_table(path)
@@ -286,6 +287,7 @@ def _fields_of(table: Any) -> list[str]:
     return [name.removeprefix("capped_") for name in table.column_names]
 
 
+@pytest.mark.slow
 def test_the_page_and_the_plot_name_the_capped_sum(skewed: dg.Histogram, tmp_path: Path) -> None:
     page = skewed.report(tmp_path / "page.html").read_text(encoding="utf-8")
     assert '<th scope="col" class="number">At least (95%)</th>' in page
