@@ -99,7 +99,7 @@ def test_help_names_what_is_seldom_needed_and_all_of_help_explains_it() -> None:
     shown, whole = run("ask", "--help").output, run("ask", "--help-all").output
     assert shown.index("Options:") < shown.index("--by") < shown.index("The guarantee:")
     assert shown.index("The guarantee:") < shown.index("--seed") < shown.index("Examples:")
-    assert "Seldom needed, and explained by --help-all:\n  The table  --odd-one, --rare\n" in shown
+    assert "Rarely needed, and explained by --help-all:\n  The table  --odd-one, --rare\n" in shown
     assert "Hardly ever." not in shown
     assert re.search(r"^The table:\n  --rare TEXT +Hardly ever.  \[default: a\]\n  --odd-one +Odd.",
                      whole, re.MULTILINE)  # fmt: skip

@@ -163,8 +163,8 @@ def test_an_output_that_is_full_is_told_in_one_sentence(folder: Path) -> None:
         done = _into(output, *words, "--json")
     assert done.returncode == 1
     assert done.stderr == (
-        "Error: Standard output takes no more (No space left on device): what is not printed is lost, "
-        f"and what was published counts all the same; --output writes it to a file.\n{STAYS}"
+        "Error: Standard output cannot be written (No space left on device): the output not printed is "
+        f"lost, and the published results still count; --output writes it to a file.\n{STAYS}"
     )
 
 
@@ -176,7 +176,7 @@ def test_a_pipe_that_nobody_reads_is_told_in_one_sentence(folder: Path) -> None:
         done = _into(output, *words)
     assert done.returncode == 1
     assert done.stderr == (
-        "Error: Standard output takes no more (Broken pipe): what is not printed is lost.\n"
+        "Error: Standard output cannot be written (Broken pipe): the output not printed is lost.\n"
     )
 
 

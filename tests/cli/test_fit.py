@@ -237,10 +237,10 @@ def test_an_empty_table_is_a_neighbour_like_any_other(
 WRONG = [
     ({"target": "nothing"}, 1, "target 'nothing' is not a column"),
     ({"target": "paid"}, 1, "has type DOUBLE, which cannot be used as a key"),
-    ({"target": "pages"}, 2, "--target 'pages' is also a feature"),
+    ({"target": "pages"}, 2, "--target 'pages' must not also be a feature"),
     ({"features": "minutes,nothing"}, 1, "feature 'nothing' is not a column"),
     ({"features": "minutes,week"}, 1, "feature 'week' must be numeric, not text"),
-    ({"features": "minutes,minutes"}, 2, "'minutes' is passed twice"),
+    ({"features": "minutes,minutes"}, 2, "'minutes' is given twice"),
     ({"categories": "device"}, 2, "--categories must be 'COLUMN=A|B|C'"),
     ({"categories": "device=a||b"}, 2, "none of them empty"),
     ({"range": "minutes"}, 2, "--range must be COLUMN=LOW:HIGH"),
@@ -258,7 +258,7 @@ WRONG = [
     ({"sampling_rate": "2"}, 2, "--sampling-rate must be in [0, 1]"),
     ({"intervals": "1"}, 2, "intervals must be a share"),
     ({"output": "m.pkl"}, 2, "--output must end in .json, not 'm.pkl'"),
-    ({"quantile": "0.5"}, 2, "--quantile goes with quantile, not logistic."),
+    ({"quantile": "0.5"}, 2, "--quantile is for quantile, not for logistic."),
     ({"classes": "a,b"}, 2, "--classes must be integers"),
     ({"classes": "0"}, 2, "classes must be at least two"),
     ({"seed": "-1"}, 2, "--seed must be at least 0"),
@@ -396,11 +396,11 @@ def test_the_curator_is_told_of_targets_that_do_not_count(tmp_path: Path, comman
     for classes, lost in (("0,1", 5), ("yes,no", 1)):
         told = command(*words, "--classes", classes).stdout
         assert re.search(rf" {lost}  rows with said outside the domain \(dropped\)", told)
-        assert re.search(r" 1  rows without an item \(left out\)", told)
+        assert re.search(r" 1  rows without an item \(dropped\)", told)
     assert "without an item" in command(*words).stdout
     words[1], words[4] = "linear", "minutes"
     words[words.index("--features") + 1] = "person"
-    assert "cells of 'minutes' that are not numbers" in command(*words).stdout
+    assert "non-numeric cells of 'minutes'" in command(*words).stdout
 
 
 def test_a_fit_whose_targets_do_not_count_says_so(tmp_path: Path, command: Command) -> None:

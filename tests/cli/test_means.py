@@ -139,7 +139,7 @@ WRONG = [
     ({"user": None}, 2, "Pass --user, the user id"),
     ({"user": "nobody"}, 1, "user 'nobody' is not a column"),
     ({"columns": "steps,person"}, 2, "--columns 'person' is the column of --user"),
-    ({"columns": "steps,steps"}, 2, "--columns 'steps' is given twice"),
+    ({"columns": "steps,steps"}, 2, "--columns 'steps' is passed twice"),
     ({"columns": "steps,nothing"}, 1, "--columns 'nothing' is not a column of the table"),
     ({"columns": "steps,city"}, 1, "--columns 'city' must be numeric, not text"),
     ({"epsilon": None}, 2, "Pass --epsilon"),

@@ -78,7 +78,12 @@ def test_all_mistakes_are_printed(file: Path, command: Command) -> None:
     done = command("run", file)
     assert done.returncode == 2
     assert "has 4 mistakes; nothing was read or charged:\n" in done.stderr
-    for said in ("did you mean item?", "did you mean bound?", "item must be", "bound must be"):
+    for said in (
+        "did you mean item?",
+        "did you mean bound?",
+        "item is required",
+        "bound is required",
+    ):
         assert said in done.stderr
     assert not done.stdout
 

@@ -95,7 +95,7 @@ WRONG = [
     (["--user", "nobody"], 1, "'nobody' is not a column"),
     (["--item", "nothing"], 1, "'nothing' is not a column"),
     (["--epsilon", "0"], 2, "epsilon must be positive and finite, not 0.0."),
-    (["--epsilon", "inf"], 2, "epsilon must be finite"),
+    (["--epsilon", "inf"], 2, "epsilon must be positive and finite"),
     (["--delta", "0"], 2, "--noise laplace, which needs none"),
     (["--delta", "1"], 2, "delta must be in [0, 1)"),
     (["--clip", "0"], 2, "clip must be positive and finite"),
@@ -316,10 +316,10 @@ def test_a_distribution_by_group(visits: Path, tmp_path: Path, command: Command)
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--per-user-filter", "n > 1"], "--per-user-filter goes with --per-user"),
+        (["--per-user-filter", "n > 1"], "--per-user-filter requires --per-user"),
         (["--per-user", "n"], "--per-user must be NAME=EXPRESSION, such as"),
         (["--per-user", "n=count", "--per-user", "n=size"], "with unique names"),
-        (["--per-user", "n=seconds:median"], "with a function of size, count, sum"),
+        (["--per-user", "n=seconds:median"], "and a function of size, count, sum"),
         (["--per-user", "n=none:sum"], "--per-user 'none' is not a column of the table"),
         (["--per-user-by", "topic"], "--per-user-by requires --per-user"),
         (

@@ -91,7 +91,7 @@ def demo(
     ] = Path("demo"),
     as_json: given.Json = False,
 ) -> None:
-    """Publish statistics of a library's synthetic loans, with a report."""
+    """Publish from a synthetic table, with a report."""
     if not as_json:
         _tell_table()
     made = run(folder)

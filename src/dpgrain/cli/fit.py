@@ -282,9 +282,9 @@ class _FitCommand:
         """Return the command as the parser of options knows it."""
         return made_of(
             "fit",
-            f"{self.summary}\n\nNon-numeric features are set to 0 or the low end of their "
-            "range, and rows without a target or user are dropped; --check counts them. Pass "
-            "--range: features on a similar scale give the best fits.",
+            f"{self.summary}\n\nNon-numeric features are set to 0 or the low end of their range; rows "
+            "without a target or user are dropped. --check counts both. Pass --range: features on "
+            "a similar scale give the best fits.",
             Asked,
             _options(),
             Asked.run,

@@ -39,7 +39,7 @@ else:
     partitions, windows = later("dpgrain.partitions"), later("dpgrain.ledger.window")
 
 ledger = Group(
-    "Keep account of published releases and the remaining budget.",
+    "Keep account of releases and budgets.",
     {
         name: f"dpgrain.cli.ledger:{name}"
         for name in ("init", "promise", "renew", "show", "verify", "export", "report")

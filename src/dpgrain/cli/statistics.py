@@ -89,7 +89,7 @@ _EXAMPLES: Mapping[str, tuple[str, ...]] = {
         "visits.html",
     ),
     "histogram": (
-        "Publish a count or total for each item.",
+        "Publish how often people have each item, or how much.",
         "dpgrain histogram speeches.parquet --user speaker --item word --element topic --epsilon 1 "
         "--delta 1e-6 --report words.html",
     ),
@@ -99,7 +99,7 @@ _EXAMPLES: Mapping[str, tuple[str, ...]] = {
         "--delta 1e-6 --k 50",
     ),
     "elements_per_user": (
-        "Publish the number of records and elements per user.",
+        "Publish how many records and elements people hold.",
         "dpgrain elements-per-user visits.parquet --user person --element topic --epsilon 0.2 "
         "--delta 1e-6",
     ),
