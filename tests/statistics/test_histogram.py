@@ -877,7 +877,7 @@ def test_a_seed_is_reproducible_and_not_private() -> None:
         ({"unit": dg.User(by="cell")}, "requires max_elements"),
         ({"unit": dg.Element(5)}, "the partition must be a column name.*not int"),
         ({"unit": dg.Element("nothing")}, "element 'nothing' is not a column"),
-        ({"unit": dg.Element({})}, "mapping from items to cells is empty"),
+        ({"unit": dg.Element({})}, "mapping from items to cells must not be empty"),
         ({"unit": dg.Element(dg.Elements.from_function(len, missing="error"))}, "public domain"),
         (
             {"unit": dg.Element(dg.Elements.from_mapping({"q": 1}, missing="error")), "domain": ["a"]},
@@ -893,7 +893,7 @@ def test_a_seed_is_reproducible_and_not_private() -> None:
         ({"noise": "laplace", "clip": "auto"}, "domain must be given under Laplace noise"),
         ({"weight": "item"}, "weight 'item' must be numeric, not text"),
         ({"weight": "nothing"}, "weight 'nothing' is not a column"),
-        ({"domain": []}, "mapping from items to cells must not be empty"),
+        ({"domain": []}, "domain must not be empty"),
         ({"domain": ["a", "b", "a"]}, "domain contains item 'a' twice"),
         ({"domain": ["1", 1]}, "domain contains item '1' twice"),
         ({"domain": ["a", (1, 2)]}, "not nested"),

@@ -151,7 +151,7 @@ def test_the_curator_is_told_of_owners() -> None:
     assert counts["rows with an unreadable owner name (dropped; counted over all rows)"] == 1
     # Whoever owns both sides of a record owns one.
     assert (counts["owners with a record"], counts["most records of one owner"]) == (4, 2)
-    assert counts["cells of 'cost' that are not numbers (left out)"] == 2
+    assert counts["non-numeric cells of 'cost' (dropped)"] == 2
     some = table.filter("cost < 2")
     assert some.check_counts()["owners with a record"] == 2
     text = some.check()

@@ -324,9 +324,9 @@ NAMED = _parquet_of("named")
     ("name", "content", "options", "words"),
     [
         ("a.csv", b"", {}, "is empty; its first line must contain the column names"),
-        ("a.csv", b"who,word,word\n1,a,b\n", {}, "names column 'word' twice"),
+        ("a.csv", b"who,word,word\n1,a,b\n", {}, "has the column 'word' twice"),
         ("a.csv", b"\xff\xfe\x00", {}, "cannot be read; check that it is UTF-8 text"),
-        ("a.csv", b"who\n1\n", {"types": {"who": "whole"}}, "'who' the type 'whole'; give an SQL"),
+        ("a.csv", b"who\n1\n", {"types": {"who": "whole"}}, "column 'who' to an SQL type"),
         ("a.csv", b"who\n1\n", {"types": {"x": "INT"}}, "types contains column 'x', which"),
         ("a.csv.gz", b"hello", {}, "cannot be read"),
         ("a.csv.gz", gzip.compress(b"who,word\n" * 99, mtime=0)[:14], {}, "cannot be read"),
@@ -629,7 +629,7 @@ def test_check_counts_and_says_that_it_is_not_private() -> None:
         ["10", "rows"],
         ["1", "rows without a user (dropped)"],
         ["2", "users with a record"],
-        ["1", "rows without an item (left out)"],
+        ["1", "rows without an item (dropped)"],
         ["7", "most records of one user"],
         ["0", "rows that repeat another (all are counted)"],
         ["1", "non-numeric cells of 'n' (treated as 0)"],
@@ -660,9 +660,9 @@ def test_check_tells_of_cells_that_are_not_of_their_type() -> None:
     table = table.with_days("day", of="at").with_cells("tens", of="n", by=lambda n: n // 10)
     for items in (["day", "tens"], ["day", "day"]):
         counts = table.check_counts(items)
-        assert counts["cells of 'at' that are no TIMESTAMP (left out)"] == 4
+        assert counts["cells of 'at' that cannot be read as TIMESTAMP (dropped)"] == 4
         assert counts["of these look like dates in another order: pass dates='31.12.2025'"] == 3
-        assert counts.get("cells of 'n' that are no BIGINT (left out)") == (
+        assert counts.get("cells of 'n' that cannot be read as BIGINT (dropped)") == (
             2 if "tens" in items else None
         )
 

@@ -264,7 +264,7 @@ def test_a_region_of_a_region_is_their_intersection() -> None:
             {"day": ("2026-02-01", "2026-01-01")},
             "the region is empty: 'day' begins at 2026-02",
         ),
-        ({"code": (3, 2)}, "the region holds nothing: 'code' begins at 3 and ends at 2"),
+        ({"code": (3, 2)}, "the region is empty: 'code' begins at 3 and ends at 2"),
         ({"country": []}, "an empty list"),
         ({"day": "tomorrow"}, "must use dates or timestamps for 'day', such as"),
         ({"day": "2026-02-30"}, "must use dates or timestamps for 'day', such as"),
@@ -273,7 +273,7 @@ def test_a_region_of_a_region_is_their_intersection() -> None:
         ({"day": ["2026-01-01", "2026-01-05"]}, "must have one interval of 'day', not 2"),
         ({"day": (None, None)}, "the first and the last value of 'day'"),
         ({"day": ("2026-01-01",)}, "the first and the last value of 'day'"),
-        ({"time": "2026-01-01T12Z"}, "with a zone, and 'time' has none"),
+        ({"time": "2026-01-01T12Z"}, "with a time zone, but 'time' has none"),
         (
             {"country": ("A", "F")},
             "(VARCHAR), because only integers, dates and timestamps have",
@@ -283,10 +283,10 @@ def test_a_region_of_a_region_is_their_intersection() -> None:
             "declare its type, such as types={'country': 'DATE'}",
         ),
         ({"country": float("nan")}, "where contains nan"),
-        ({"code": "FR"}, "where names 'FR', but"),
-        ({"code": 1.5}, "where names 1.5, but"),
+        ({"code": "FR"}, "where contains 'FR', but"),
+        ({"code": 1.5}, "where contains 1.5, but"),
         ({"w": 1.5}, "has type DOUBLE, which cannot be used as a key"),
-        ({"topic": "x"}, "not the column of cells 'topic'; state the region of 'country'"),
+        ({"topic": "x"}, "not the column of cells 'topic'; pass the region of 'country'"),
     ],
 )
 def test_what_is_no_region_is_refused_in_one_sentence(stated: Any, words: str) -> None:

@@ -114,7 +114,7 @@ def test_odd_values_end_nothing(bucket: Bucket) -> None:
 
 
 PLACES: dict[str, tuple[str, dict[str, Any], type[Exception], str]] = {
-    "nothing": ("lake", {}, DataError, "There is nothing called 'lake' in S3; check the address"),
+    "nothing": ("lake", {}, DataError, "S3 has no file or folder 'lake'; check the address"),
     "a pattern": ("lake/*", {}, ParameterError, "must be a folder or files in S3, not a pattern"),
     "CSV": ("lake", {"lake/a.csv": b"who\n1\n"}, ParameterError, "'a.csv' must end in .parquet"),
     "no Parquet": ("lake", {"lake/a.parquet": b"x"}, DataError, "cannot be reached; check the"),
@@ -146,7 +146,7 @@ PLACES: dict[str, tuple[str, dict[str, Any], type[Exception], str]] = {
         "lake",
         {"lake/a.parquet": rows_of(1), "lake/_delta_log/0.json": b"{}"},
         ParameterError,
-        "'lake' is a table of Delta",
+        "'lake' must not be a table of Delta",
     ),
 }
 

@@ -259,11 +259,11 @@ def test_what_a_feature_is_made_of() -> None:
         ({"x": "total(count())"}, ParameterError, "cannot contain another one"),
         ({"x": "total(kind)"}, SchemaError, "text"),
         ({"x": "first(kind, kind)"}, SchemaError, "text"),
-        ({"x": "first(kind)"}, ParameterError, "2 parts"),
+        ({"x": "first(kind)"}, ParameterError, "2 arguments"),
         ({"x": "most(at)"}, SchemaError, "cannot be used as a key"),
         ({"x": "total(q)"}, SchemaError, "q"),
-        ({"x": "count() + q"}, SchemaError, "names 'q'"),
-        ({"x": "n + 1"}, SchemaError, "names 'n'"),
+        ({"x": "count() + q"}, SchemaError, "uses 'q'"),
+        ({"x": "n + 1"}, SchemaError, "uses 'n'"),
         ({"X": "count()", "x": "count()"}, ParameterError, "two columns"),
         ({"x": "count() +"}, ParameterError, "cannot be read"),
         ({"x": "count(*)"}, ParameterError, "expected a column or a constant"),
@@ -292,7 +292,7 @@ def test_texts_may_differ_in_capital_letters_alone_and_columns_have_any_name() -
 
 
 def test_a_function_of_rows_is_refused_of_one_row() -> None:
-    with pytest.raises(ParameterError, match="in per_user one of"):
+    with pytest.raises(ParameterError, match="use it in per_user"):
         table_of(drawn(np.random.default_rng(0), 3)).derive(x="total(n)")
 
 

@@ -257,10 +257,10 @@ def empty(root: Path) -> None:
         (
             delta,
             ParameterError,
-            "must not be a Delta table, because its folder also contains changed",
+            "must not be a table of Delta, because its folder also contains changed",
         ),
-        (hudi, ParameterError, "is a table of Hudi, whose"),
-        (iceberg, ParameterError, "is a table of Iceberg, whose"),
+        (hudi, ParameterError, "a table of Hudi, because"),
+        (iceberg, ParameterError, "a table of Iceberg, because"),
         (empty, DataError, "contains no files; check the path"),
     ],
     ids=lambda value: getattr(value, "__name__", None),

@@ -143,7 +143,7 @@ def test_the_curator_is_told_of_the_region_alone(tmp_path: Path) -> None:
     assert told["rows"] == 3
     assert told["rows without a user (dropped)"] == 1
     assert told["users with a record"] == 1
-    assert told["cells of 'paid' that are not numbers (left out)"] == 2
+    assert told["non-numeric cells of 'paid' (dropped)"] == 2
     # Lines are those of the whole file.
     assert told["lines of CSV, including headers"] == 6
     assert told["CSV lines that are empty or part of an unclosed quote"] == 0

@@ -226,7 +226,7 @@ def refuse_logs(folder: str, below: Iterable[tuple[str, str]]) -> None:
     kind = next(filter(None, starmap(_format_of, below)), None)
     if kind is not None:
         raise ParameterError(
-            f"source {folder!r} must not be a {kind} table, because its folder also "
+            f"source {folder!r} must not be a table of {kind}, because its folder also "
             "contains changed or deleted rows; open it with its own library, and pass the "
             "resulting dataset or Arrow stream.",
             name="source",
