@@ -117,10 +117,10 @@ def test_recipes_are_for_whole_users_and_need_them(trust: Any, unit: Any) -> Non
     model = learn.LinearRegression(
         unit=unit, trust=trust, n_users=200, **(own if trust == "central" else {})
     )
-    with refuses("users", "passed"):
+    with refuses("users", "pass the user id"):
         model.fit(X, Y)
     if trust == "central":
-        with refuses("users", "passed"):
+        with refuses("users", "pass the user id"):
             minimise(
                 Squared(),
                 X,

@@ -457,11 +457,11 @@ def test_a_label_without_a_value_is_none() -> None:
         ),
         (
             lambda X, y: mean_of_users(X, bound=1.0, epsilon=1.0, delta=1e-6, method="softcore"),
-            "n_users must be passed with the method 'softcore'",
+            "n_users must be stated with the method 'softcore'",
         ),
         (
             lambda X, y: mean_of_users(X, bound=1.0, epsilon=1.0, delta=1e-6, method="winsorized"),
-            "n_users must be passed with the method 'winsorized'",
+            "n_users must be stated with the method 'winsorized'",
         ),
     ],
 )

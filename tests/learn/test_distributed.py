@@ -139,7 +139,7 @@ def test_a_table_without_users_has_records(engine: Any) -> None:
     records = fit_columns(model(), dg.read(ROWS, engine=engine), ENCODING, "y")
     users = fit_columns(model(), dg.read(ROWS, user="who", engine=engine), ENCODING, "y")
     assert (records.guarantee_.level, users.guarantee_.level) == ("record", "user")
-    with refuses("users", "passed"):
+    with refuses("users", "pass the user id"):
         fit_columns(model(unit=dg.User()), dg.read(ROWS, engine=engine), ENCODING, "y")
 
 

@@ -111,7 +111,7 @@ WRONG = [
     ({"records": 1, "elements": 2}, "records must lie between elements (2) and 1e9, not 1."),
     ({"skew": 0.9}, "skew must lie between 1 and 1e6, not 0.9."),
     ({"n_users": 0}, "n_users must be an integer of at least 1, not 0."),
-    ({"delta": 0.0}, "delta = 0 requires pure"),
+    ({"delta": 0.0}, "delta = 0 "),
 ]
 
 

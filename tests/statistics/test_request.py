@@ -72,15 +72,15 @@ WRONG: list[Any] = [
         for ask, arguments in [(COUNT, ()), (SUM, ("x",)), (MEAN, ("x",)), (QUANTILES, ("x",))]
         for options, words in [
             ({"by": "nothing"}, "'nothing' is not a column"),
-            ({"by": ["item", "item"]}, "different owner columns"),
+            ({"by": ["item", "item"]}, "different columns"),
             ({"by": 3}, "by must be a column, a list of columns or None"),
             ({"by": "x"}, "cannot be used as a key"),
             ({"by": "item", "domain": {"cell": ["p"]}}, "domain"),
             (
                 {"by": ["item", "cell"], "domain": {"nothing": ["p"]}},
-                "domain names 'nothing', which is none",
+                "domain keys must be among item, cell, not 'nothing'",
             ),
-            ({"by": ["item", "cell"], "domain": [("a",)]}, "domain must hold 2 values in each row"),
+            ({"by": ["item", "cell"], "domain": [("a",)]}, "domain must have rows of 2 values"),
             ({"domain": ["a"]}, "domain requires by="),
             ({"by": "item", "noise": "laplace"}, "domain must be given under Laplace noise"),
             ({"noise": "gaussian", "delta": 0.0}, "delta = 0"),
@@ -91,7 +91,7 @@ WRONG: list[Any] = [
             ({"epsilon": 0}, "epsilon must be positive and finite"),
             ({"delta": 2}, "delta must be in"),
             ({"relation": "swap"}, "relation must be"),
-            ({"clip": -1}, "clip must be finite"),
+            ({"clip": -1}, "clip must be positive and finite"),
             ({"max_items": 0}, "max_items must be"),
             ({"random_state": "x"}, "random_state must be"),
             ({"unit": "user"}, "unit must be"),
@@ -117,7 +117,7 @@ WRONG: list[Any] = [
     (TOP, ("item",), {"k": 1.5}, "k must be"),
     (TOP, ("item",), {"method": "best"}, "method must be one of"),
     (TOP, ("item",), {"method": "laplace"}, "domain must be given"),
-    (TOP, ("item",), {"method": "gumbel", "k": 1}, "requires a public domain"),
+    (TOP, ("item",), {"method": "gumbel", "k": 1}, "needs a public domain"),
     (TOP, ("item",), {"method": "gumbel", "domain": cases.ITEMS}, "needs k"),
     (TOP, ("item",), {"method": "truncated", "domain": cases.ITEMS}, "for unknown items"),
     (TOP, ("item",), {"counts": False, "domain": cases.ITEMS}, "for unknown items"),
@@ -180,7 +180,7 @@ def test_a_wrong_question_gets_one_sentence_before_anything_is_read(number: int)
 )
 def test_a_table_without_users_has_records_only(ask: Any) -> None:
     for unit in (dg.User(), dg.Element("item")):
-        with pytest.raises(dg.ParameterError, match=r"give user= to dg\.read|user must be given"):
+        with pytest.raises(dg.ParameterError, match=r"pass user= to dg\.read|user (must|is required)"):
             ask(unread(user=None), **{**GOOD, "unit": unit})
     with refuses("table", "come"):
         ask({}, **GOOD)

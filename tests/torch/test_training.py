@@ -305,7 +305,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "no promise": ({"epsilon": None}, "one of epsilon, share and noise_multiplier must be given"),
     "two": ({"noise_multiplier": 1.0}, "not epsilon and noise_multiplier"),
     "epsilon": ({"epsilon": -1.0}, "epsilon must be positive and finite"),
-    "delta": ({"delta": 0.0}, "delta = 0 requires"),
+    "delta": ({"delta": 0.0}, "delta = 0 "),
     "roster": ({"n_users": 0}, "n_users must be an integer"),
     "elements": ({"elements_per_user": 0.0}, "elements_per_user must be positive and finite"),
     "steps": ({"steps": 0}, "steps must be an integer of at least 1"),
