@@ -54,7 +54,7 @@ def test_an_audit_says_claim_bound_and_power() -> None:
     assert "none tried" in said
     assert "unmoved" in said
     assert said.endswith("4,000 draws on each neighbour of a line; 0 whole runs.\nA note.")
-    assert not said.startswith("For internal use only")
+    assert not said.startswith("For the curator")
     assert str(audit(KEPT, curator=True)).startswith("For the curator, NOT private")
 
 

@@ -63,7 +63,7 @@ def test_a_run_ends_with_0_and_is_refused_with_3(
 ) -> None:
     done = run(process, folder)
     assert (done.returncode, done.stderr) == (0, "")
-    for more, told in (((), "exists already"), (("--again",), "does not hold this release")):
+    for more, told in (((), "exists already"), (("--again",), "has no room for this release")):
         refused = run(command, folder, *more)
         assert refused.returncode == 3
         assert told in refused.stderr

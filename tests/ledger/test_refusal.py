@@ -48,7 +48,9 @@ def test_the_epsilon_that_it_names_fits(times: int, tmp_path: Path) -> None:
     caps = cases.USERS.caps
     made.charge(cases.of_users(math.sqrt(times) / caps.mu))
     said = refused(made, cases.of_users(0.5 / caps.mu))
-    named = re.search(r"Gaussian noise of ε = ([\d.]+) at δ = (\S+) for that unit would fit", said)
+    named = re.search(
+        r"Gaussian noise with ε ≤ ([\d.]+) at δ = (\S+) for this unit would fit", said
+    )
     assert named is not None
     assert named[2] == powers(caps.leak)
     made.charge(cases.of_users(1 / gaussian_mu(float(named[1]), caps.leak)))
@@ -84,7 +86,7 @@ def test_what_is_left_is_said_in_epsilon(times: float, tmp_path: Path) -> None:
     mu = cases.USERS.caps.mu / math.sqrt(times)
     made.charge(cases.of_users(1 / mu))
     said = re.fullmatch(
-        r"ε ([\d.]+) of 1 used at δ = 10⁻⁶; Gaussian noise of ε = ([\d.]+) at δ = \S+ for that unit "
+        r"ε = ([\d.]+) of 1 spent at δ = 10⁻⁶; Gaussian noise with ε ≤ ([\d.]+) at δ = \S+ for this unit "
         r"would fit",
         made.left_in_words(1),
     )

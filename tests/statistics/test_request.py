@@ -180,7 +180,9 @@ def test_a_wrong_question_gets_one_sentence_before_anything_is_read(number: int)
 )
 def test_a_table_without_users_has_records_only(ask: Any) -> None:
     for unit in (dg.User(), dg.Element("item")):
-        with pytest.raises(dg.ParameterError, match=r"pass user= to dg\.read|user (must|is required)"):
+        with pytest.raises(
+            dg.ParameterError, match=r"pass user= to dg\.read|user (must|is required)"
+        ):
             ask(unread(user=None), **{**GOOD, "unit": unit})
     with refuses("table", "come"):
         ask({}, **GOOD)

@@ -292,7 +292,10 @@ def test_cell_codes_of_unknown_items_need_no_error_rule() -> None:
 def test_periods_of_what_is_no_day_are_refused(values: list[Any]) -> None:
     """Each text would be a cell of its own, where the sentence promises the cell of a month."""
     table = dg.read(pa.table({"who": [1, 2], "at": values}), user="who")
-    month, said = dg.Elements.from_period("month"), r"must contain dates for a month, .*{'at': 'DATE'}"
+    month, said = (
+        dg.Elements.from_period("month"),
+        r"must contain dates for a month, .*{'at': 'DATE'}",
+    )
     with pytest.raises(dg.SchemaError, match=said):
         table.with_cells("month", of="at", by=month)
     with pytest.raises(dg.SchemaError, match=said):
