@@ -32,7 +32,7 @@ def test_it_tells_the_whole_price_and_the_noise_that_would_fit(
     made.charge(cases.of_users(2 / mu))
     said = refused(made, cases.of_users(1 / mu / times))
     wanted = re.search(
-        r"would take ([\d,.]+)% of it, and of what it meets 7[45][\d.]*% is left", said
+        r"needs ([\d,.]+)% of the promise, and 7[45][\d.]*% is left for the affected units", said
     )
     assert wanted is not None, said
     assert float(wanted[1].replace(",", "")) == pytest.approx(100 * times**2, rel=0.01)
@@ -86,8 +86,8 @@ def test_what_is_left_is_said_in_epsilon(times: float, tmp_path: Path) -> None:
     mu = cases.USERS.caps.mu / math.sqrt(times)
     made.charge(cases.of_users(1 / mu))
     said = re.fullmatch(
-        r"ε = ([\d.]+) of 1 spent at δ = 10⁻⁶; Gaussian noise with ε ≤ ([\d.]+) at δ = \S+ for this unit "
-        r"would fit",
+        r"ε = ([\d.]+) of 1 spent at δ = 10⁻⁶; Gaussian noise with ε ≤ ([\d.]+) at δ = \S+ for this "
+        r"unit would fit",
         made.left_in_words(1),
     )
     assert said is not None, made.left_in_words(1)
@@ -122,13 +122,13 @@ def test_a_line_that_has_read_a_column_as_another_type_is_named(tmp_path: Path) 
         count(days, day="2026-03-01")
         count(days, day="2026-03-02")
         with (
-            pytest.warns(UserWarning, match="takes '2026-03-03' as text, which 'day' must equal"),
+            pytest.warns(UserWarning, match="uses '2026-03-03' as text, which 'day' must equal"),
             pytest.raises(dg.RefusedError) as told,
         ):
             count(texts, day="2026-03-03")
         assert str(told.value).endswith(
-            "; line 2 reads 'day' as DATE, and this release as VARCHAR, so that nothing tells their "
-            "regions apart: state one type for all."
+            "; line 2 reads 'day' as DATE, and this release as VARCHAR, so their regions cannot be "
+            "distinguished: declare one type for all."
         )
         # What reads the column alike, or another one, is not told so.
         with pytest.raises(dg.RefusedError, match=r"would fit[^:]*\.$"):
@@ -150,8 +150,8 @@ def test_text_in_place_of_days_is_charged_to_all_of_time_and_says_so(tmp_path: P
         with pytest.raises(dg.RefusedError) as told:
             count("2026-03-05 12")
     assert str(told.value).endswith(
-        "; 'day' is read as VARCHAR, not as days or times, so that all of time is charged: state its "
-        "type."
+        "; 'day' is read as VARCHAR, not as dates or timestamps, so all of time is charged: declare "
+        "its type."
     )
 
 
@@ -164,7 +164,7 @@ def test_lines_that_had_a_seed_are_named(tmp_path: Path) -> None:
         assert f" NOT PRIVATE: seeded noise in {lines}, so these releases" in refused(made, whole)
     made.charge(cases.of_users(private=False))
     made.charge(cases.of_users(private=False))
-    assert "in lines 3, 4, 5, 6, 7 and 1 more, so that" in refused(made, whole)
+    assert "in lines 3, 4, 5, 6, 7 and 1 more, so these" in refused(made, whole)
     for mark, seeded in (("first", False), ("a seed", True)):
         with pytest.raises(dg.RefusedError) as caught:
             made.charge(cases.of_users(), mark=mark, again=False)

@@ -51,7 +51,7 @@ MISTAKES: dict[str, tuple[str, str, str]] = {
     "ending of the report": (
         '"all.html"',
         '"all.csv"',
-        "all.csv' is written as a page of HTML (.html): choose that ending.",
+        "all.csv' is written as an HTML page (.html): choose that ending.",
     ),
     "key of table": (
         "user =",

@@ -30,7 +30,7 @@ FILE = '[budget]\nunit = "user"\nepsilon = 1.0\ndelta = 1e-6\n[release.paid]\nsh
         ),
         (
             "state delimiter=';' in dg.read or --delimiter ';'",
-            "pass delimiter = ';' in [table]",
+            "state delimiter = ';' in [table]",
         ),
         (
             r"state delimiter='\t' in dg.read or --delimiter '\t'",

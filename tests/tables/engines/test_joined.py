@@ -328,7 +328,7 @@ REFUSED: list[tuple[Any, type[Exception], str]] = [
     (lambda v, p: v.join(p, pairs=0), ParameterError, "pairs"),
     (lambda v, p: v.join(p, columns=["age"]), SchemaError, "'age'"),
     (lambda v, p: v.join(p, columns=["id"]), SchemaError, "'id'"),
-    (lambda v, p: v.join(p, columns=[]), ParameterError, "take"),
+    (lambda v, p: v.join(p, columns=[]), ParameterError, "at least one column"),
     (lambda v, p: v.join(v), ParameterError, "'zip'"),
     (lambda v, p: v.join(p.derive(ZIP="born"), columns="ZIP"), ParameterError, "'ZIP'"),
     (
@@ -352,7 +352,7 @@ REFUSED: list[tuple[Any, type[Exception], str]] = [
     (
         lambda v, p: v.join_public(pa.table({"zip": ["1", "2", "1"], "a": [1, 2, 3]}), on="zip"),
         ParameterError,
-        "'1' twice",
+        "'1' occurs twice",
     ),
     (lambda v, p: v.join_public(pa.table({"zip": [1.5], "a": [1]}), on="zip"), SchemaError, "zip"),
     (

@@ -249,7 +249,7 @@ def test_a_full_disk_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_columns_that_no_query_can_tell_apart_are_refused() -> None:
     rows = pa.table([[1], [2]], names=["who", "Who"])
-    with pytest.raises(SchemaError, match="The stream names column 'who' and 'Who'"):
+    with pytest.raises(SchemaError, match="The stream has the column 'who' and 'Who'"):
         dg.read(rows.to_reader(), user="who")
 
 
