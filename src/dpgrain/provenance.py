@@ -17,7 +17,7 @@ IN_WORDS: dict[Stated, str] = {
     "table": "a base table, unchanged",
     "checked": "derived from a table by dpgrain, row by row or person by person",
     "as given": (
-        "from the caller (unverified), with the assumption that one person's data affect "
+        "from the caller (unverified), with the assumption that data of one person affect "
         "neither the rows of others nor whether all rows can be read"
     ),
     "": "of unknown origin",

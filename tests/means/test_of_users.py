@@ -295,9 +295,7 @@ def test_a_roster_that_is_too_short() -> None:
         # Labels are read when the mean is paid for.
         asked = {"method": "softcore", "n_users": cases.N // 2, "radius": radius}
         with dg.budget(9.0, 1e-5) as budget:
-            with pytest.raises(
-                ParameterError, match=f"n_users = {cases.N // 2} must be at least the number"
-            ):
+            with pytest.raises(ParameterError, match=f"n_users = {cases.N // 2} must be the size"):
                 cases.mean(**asked)
             assert budget.left < 1.0
 
