@@ -32,7 +32,7 @@ RECORDS = list(itertools.product(VALUES, VALUES))
 COLUMNS = ("a", "b")
 
 ends = st.one_of(st.none(), st.integers(-1, 7))
-spans = st.builds(Span, st.just("integers"), ends, ends)
+spans = st.builds(Span, st.just("whole"), ends, ends)
 labels = st.builds(Among, st.lists(st.integers(0, 5), max_size=4).map(tuple), st.booleans())
 
 
@@ -71,7 +71,7 @@ def apart(parts: tuple[Region, ...]) -> set[Any]:
 
 # Of an interval without a label two parts are left, from which another column is cut off, too.
 TWO_PARTS = (
-    Region((Side("a", Span("integers", 0, 6), kind="BIGINT"),)),
+    Region((Side("a", Span("whole", 0, 6), kind="BIGINT"),)),
     Region((Side("a", Among((2,), but=True)), Side("b", Among((1,)), kind="BIGINT"))),
 )
 
@@ -114,7 +114,7 @@ def test_json_of_something_else_is_refused(wrong: Any) -> None:
 def test_a_column_that_is_read_in_two_ways_tells_nothing_apart() -> None:
     texts, numbers = (
         Region((Side("a", values), Side("b", Among(("x",)))))
-        for values in (Among(("07",)), Span("integers", 7, 8))
+        for values in (Among(("07",)), Span("whole", 7, 8))
     )
     assert not texts.comparable(numbers)
     # The texts of one release may be the numbers of the other.
@@ -137,7 +137,7 @@ def test_a_column_that_is_read_in_two_ways_tells_nothing_apart() -> None:
 
 
 def test_an_empty_region_and_two_sides_of_a_column_are_refused() -> None:
-    for values in (Among(), Span("integers", 3, 3), Span("time", 5, 4)):
+    for values in (Among(), Span("whole", 3, 3), Span("time", 5, 4)):
         with refuses("region", "'a'"):
             Region((Side("a", values),))
     with pytest.raises(ParameterError, match="one side for each column"):
@@ -152,9 +152,9 @@ def test_an_empty_region_and_two_sides_of_a_column_are_refused() -> None:
         (days("2026-01-01", "2026-01-01"), True, "c 2026-01-01 or missing"),
         (Span("time", 0, 10**6), False, "c from 1970-01-01 00:00:00 to 1970-01-01 00:00:00.999999"),
         (Span("instant", 0, None), False, "c from 1970-01-01 (UTC)"),
-        (Span("integers", 3, 9), False, "c from 3 to 8"),
-        (Span("integers", None, 9), False, "c to 8"),
-        (Span("integers", 3, 4), False, "c 3"),
+        (Span("whole", 3, 9), False, "c from 3 to 8"),
+        (Span("whole", None, 9), False, "c to 8"),
+        (Span("whole", 3, 4), False, "c 3"),
         (Among(("FR", "DE")), False, "c DE or FR"),
         (Among(("FR",), but=True), True, "c not FR or missing"),
         (Among(), True, "c missing"),
@@ -199,4 +199,4 @@ def test_ends_beyond_calendars_are_written() -> None:
 def test_too_many_classes_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dpgrain.regions._MOST_ATOMS", 3)
     with refuses("regions", "3"):
-        atoms([Region((Side("a", Span("integers", i, i + 1)),)) for i in range(4)])
+        atoms([Region((Side("a", Span("whole", i, i + 1)),)) for i in range(4)])

@@ -84,7 +84,7 @@ def test_a_release_that_does_not_fit_is_refused_before_anything_is_read(place: s
         assert len(made.entries) == before
         assert made.left(1) == 1.0
         # What it says would fit does fit.
-        epsilon = float(said.split("ε = ")[-1].split(" ")[0])
+        epsilon = float(said.split("ε ≤ ")[-1].split(" ")[0])
         dg.count(tables.table(), unit=dg.User(), clip=5.0, epsilon=epsilon, delta=9.9e-8)
     assert made.left(1) < 0.05
 
@@ -348,7 +348,7 @@ def test_accounts_that_an_older_format_overcharged_are_not_opened(place: str) ->
         values = {name: last.values[name] for name in ("releases", "charged")}
         page.append(Line.after(last, "2026-03-02T00:00:00Z", "release", **values))
         page.set_format(3)
-    with pytest.raises(dg.DataError, match="charged more than the promise of line 1 holds"):
+    with pytest.raises(dg.DataError, match="charged more than the promise of line 1 allows"):
         dg.Ledger(place)
 
 
@@ -358,7 +358,7 @@ def test_a_line_that_was_changed_is_found(place: str) -> None:
         for _ in range(3):
             made.charge(cases.of_users())
     cases.tamper(made, "UPDATE lines SET body = replace(body, '100.0', '900.0') WHERE number = 3")
-    with pytest.raises(dg.DataError, match="line 3 of the ledger does not fit its hash"):
+    with pytest.raises(dg.DataError, match="line 3 of the ledger does not match its hash"):
         made.verify()
     with pytest.raises(dg.DataError, match="line 3"):
         dg.Ledger(place)
@@ -461,7 +461,7 @@ def test_accounts_that_were_changed_are_found(place: str) -> None:
     with made:
         made.charge(cases.of_users())
     cases.tamper(made, "UPDATE accounts SET mu = 0")
-    with pytest.raises(dg.DataError, match=r"accounts of .* are not those"):
+    with pytest.raises(dg.DataError, match=r"accounts of .* do not match its lines"):
         made.verify()
 
 
@@ -659,7 +659,7 @@ def test_marks_of_lines_are_made_again_and_checked(place: str) -> None:
     made = cases.made(place)
     made.charge(cases.of_users(), mark="a")
     cases.tamper(made, "DELETE FROM marks")
-    with pytest.raises(dg.DataError, match=r"accounts of .* are not those"):
+    with pytest.raises(dg.DataError, match=r"accounts of .* do not match its lines"):
         made.verify()
     # Ledgers of the second format have no marks beside their lines.
     cases.tamper(made, "DROP TABLE marks")

@@ -219,7 +219,7 @@ def test_marks_are_made_again_and_checked(place: str) -> None:
     with made:
         made.charge(NOISY[0])
     cases.tamper(made, "DELETE FROM taken")
-    with pytest.raises(dg.DataError, match=r"accounts of .* are not those"):
+    with pytest.raises(dg.DataError, match=r"accounts of .* do not match its lines"):
         made.verify()
     with made._store.writing() as page:
         page.set_format(1)

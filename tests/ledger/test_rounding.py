@@ -119,7 +119,7 @@ def check_words(said: str, spent: Spent) -> None:
     epsilon = Caps(used, Loss()).epsilon(DELTA)
     assert number(found(r"^ε (\S+) of", said)[1]) >= min(epsilon, EPSILON) * (1 - SLACK)
     room = Fraction(caps.leak) - spent.leak
-    if fits := re.search(r"Gaussian noise of ε = (\S+) at δ = (\S+) for that unit", said):
+    if fits := re.search(r"Gaussian noise with ε ≤ (\S+) at δ = (\S+) for this unit", said):
         assert number(fits[2]) <= room + Fraction(caps.leak) * SLACK
         mu = gaussian_mu(float(fits[1]), float(number(fits[2])))
         assert Fraction(mu) ** 2 <= Fraction(caps.mu) ** 2 * (1 + SLACK) - spent.squares
