@@ -79,7 +79,7 @@ def check_same_order(passed: Mapping[str, Any]) -> None:
     ...     check_same_order({"X": X, "users": users[::-1]})
     ... except ParameterError as error:
     ...     print(error)
-    users must have its index in the order of X, because rows are matched by position; take both \
+    users must have the same index order as X, because rows are matched by position; take both \
 from one data frame, or pass arrays.
     """
     indexes = {name: each.index for name, each in passed.items() if _is_pandas(each)}

@@ -87,7 +87,7 @@ def probe(
 
     >>> probe(lambda x: x.mean(), (np.ones(7),), (), "loss", "one number for each record")
     Traceback (most recent call last):
-    dpgrain.errors.ParameterError: loss must give one number for each record, not shape () for two.
+    dpgrain.errors.ParameterError: loss must return one number for each record, not shape () for two.
     """
     zeros = [_zeros(part) for part in parts]
     records = [part for part in zeros if part is not None]
@@ -103,7 +103,7 @@ def probe(
             ) from None
         if answer_shape != (2, *shape):
             raise ParameterError(
-                f"{name} must return {wanted}, not shape {answer_shape} for two records."
+                f"{name} must return {wanted}, not shape {answer_shape} for two."
             )
         return
     # For texts and objects the only public records are none at all, and a function may fail on these.

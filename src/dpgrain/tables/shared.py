@@ -198,7 +198,7 @@ class SharedTable:
         >>> from dpgrain import read
         >>> mail = pa.table({"sender": ["ann", "bob", None], "receiver": ["bob", "bob", None]})
         >>> said = read(mail, user=["sender", "receiver"]).check()
-        >>> "1  rows without an owner (left out)" in said
+        >>> "1  rows without an owner (dropped)" in said
         True
         """
         return in_words(self.check_counts(item, weight, **asked))
@@ -216,7 +216,7 @@ class SharedTable:
         >>> from dpgrain import read
         >>> mail = pa.table({"sender": ["ann", "bob", None], "receiver": ["bob", "bob", None]})
         >>> counts = read(mail, user=["sender", "receiver"]).check_counts()
-        >>> counts["owners with a record"], counts["rows without an owner (left out)"]
+        >>> counts["owners with a record"], counts["rows without an owner (dropped)"]
         (2, 1)
         """
         counts = self.rows.check_counts(item, weight, **asked)

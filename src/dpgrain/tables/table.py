@@ -270,10 +270,10 @@ class UserTable(Rows):
         >>> import pyarrow as pa
         >>> rows = pa.table({"who": [1, 2, 3], "paid": ["1.5", "2,5", "none"]})
         >>> print(read(rows, user="who").check(value="paid"))  # doctest: +ELLIPSIS
-        For the curator only: these exact counts are NOT private and must not be published.
+        For internal use only: these exact counts are NOT private and must not be published.
         ...
-                       2  cells of 'paid' that are not numbers (left out)
-                       1  of these look like numbers with a decimal comma: state decimal=','
+                       2  non-numeric cells of 'paid' (dropped)
+                       1  of these look like numbers with a decimal comma: pass decimal=','
         ...
         """
         asked: dict[str, Any] = {"value": value, "bounds": bounds, "domain": domain, "zero": zero}

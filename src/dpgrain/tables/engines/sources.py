@@ -998,7 +998,7 @@ def columns_like(column: str, names: Sequence[str]) -> str:
     """Say which columns there are in place of one that is missing, or that one looks like several.
 
     >>> columns_like("paid", ["who;paid"])
-    "its one column 'who;paid' looks like several: state delimiter=';' in dg.read or --delimiter ';'"
+    "its one column 'who;paid' looks like several: pass delimiter=';' in dg.read or --delimiter ';'"
     """
     if len(names) == 1 and (remedy := other_delimiter(names[0])):
         return f"its one column {shorten(names[0], COLUMN_LETTERS)!r} looks like several: {remedy}"
