@@ -110,7 +110,7 @@ WRONG = [
     (["--max-elements", "3"], 2, "--max-elements requires --unit user."),
     (["--output", "/no/such/folder/x.csv"], 1, "cannot be written"),
     (["--memory", "lots"], 2, "memory must be a size such as"),
-    (["--noise", "laplace"], 2, "domain must be given under Laplace noise"),
+    (["--noise", "laplace"], 2, "domain is required with Laplace noise"),
 ]
 
 

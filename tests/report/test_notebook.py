@@ -94,7 +94,7 @@ def test_one_number_and_nothing_have_no_picture() -> None:
     assert "img" not in _Shown(one._repr_html_()).tags
     assert _Shown(one._repr_html_()).rows[1][0] == "5.00"
     nothing = cases.histogram([])._repr_html_()
-    assert "None passed the threshold" in nothing
+    assert "No item reached the threshold" in nothing
     assert "img" not in _Shown(nothing).tags
 
 

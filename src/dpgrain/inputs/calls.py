@@ -102,9 +102,7 @@ def probe(
                 f"{type(error).__name__}: {error}."
             ) from None
         if answer_shape != (2, *shape):
-            raise ParameterError(
-                f"{name} must return {wanted}, not shape {answer_shape} for two."
-            )
+            raise ParameterError(f"{name} must return {wanted}, not shape {answer_shape} for two.")
         return
     # For texts and objects the only public records are none at all, and a function may fail on these.
     try:

@@ -1,4 +1,4 @@
-"""The coefficients of a fitted model, as they are shown to people."""
+"""Display of a fitted model's coefficients."""
 
 from __future__ import annotations
 
@@ -16,28 +16,18 @@ from dpgrain.learn.meaning import doubts, meaning
 if TYPE_CHECKING:
     from dpgrain.learn.model import LinearModel
 
-# Sentence on a fit without intervals.
+# Sentence about a fit without intervals.
 _UNSURE = (
     "How far noise has moved these numbers is not known, as the fit kept no budget for intervals; "
     "intervals=0.2 keeps a fifth."
 )
-# Coefficients that a printed model shows, and letters of each name.
+# Maximum number of coefficients in a printed model, and of characters per name.
 _ROWS, _LETTERS = 20, 40
 
 
 @dataclass(frozen=True)
 class Coefficient:
-    """One coefficient.
-
-    Args:
-        name: the name of the feature that it belongs to.
-        value: the value that predictions use.
-        corrected: the centre of its interval; None without intervals, as the ends are.
-        low: the lower end of its 95% interval.
-        high: the upper end of that interval.
-        intercept: True where it belongs to no feature.
-        per: how far the column goes for it, in words; empty where it is the feature itself.
-    """
+    """One coefficient; ``per`` describes its column's change, unless it is the feature."""
 
     name: str
     value: float
@@ -49,7 +39,7 @@ class Coefficient:
 
     @property
     def values(self) -> tuple[float, ...]:
-        """The numbers of a line of a table."""
+        """Numbers in a line of the table."""
         if self.corrected is None or self.low is None or self.high is None:
             return (self.value,)
         return (self.value, self.corrected, self.low, self.high)
@@ -57,14 +47,9 @@ class Coefficient:
 
 @dataclass(frozen=True)
 class Coefficients:
-    """All coefficients of a model, intercepts included.
+    """All coefficients of a model, label by label, including intercepts.
 
-    Args:
-        rows: the coefficients; of several labels one label after the other.
-        intervals: True where they have intervals.
-        kept: True where the fit kept budget for intervals, also where there are none for all that.
-        cautions: the reasons why numbers may be wrong, in words.
-        meaning: sentences on whom they are for, what was clipped, and what intervals cover.
+    ``kept`` is True if the fit reserved budget for intervals, even if there are none.
     """
 
     rows: tuple[Coefficient, ...]
@@ -75,13 +60,13 @@ class Coefficients:
 
     @property
     def headings(self) -> tuple[str, ...]:
-        """The headings of the columns of :meth:`cells`."""
+        """Column headings for :meth:`cells`."""
         per = ("per",) if self._told else ()
         ends = ("corrected", "95% low", "95% high") if self.intervals else ()
         return ("coefficient", *per, "value", *ends)
 
     def cells(self, row: Coefficient) -> list[str]:
-        """Return the texts of a row of a table of these, but for the name of the coefficient."""
+        """Return the cells of a table row, without the name of the coefficient."""
         return [*([row.per] if self._told else []), *(self.text(value) for value in row.values)]
 
     @property
@@ -90,11 +75,11 @@ class Coefficients:
 
     @property
     def unsure(self) -> str:
-        """The sentence on an error that is not known; empty where budget was kept to tell it."""
+        """Sentence about an unknown error; empty if budget was reserved for it."""
         return "" if self.kept else _UNSURE
 
     def __str__(self) -> str:
-        """Return the first coefficients, what is in doubt, and what they mean, line by line."""
+        """Return the first coefficients, doubts and explanations, line by line."""
         rows = [
             [shorten(printed(row.name), _LETTERS), *self.cells(row)] for row in self.rows[:_ROWS]
         ]
@@ -106,7 +91,7 @@ class Coefficients:
         return "\n".join((*lines, *cautions, *unsure, *self.meaning))
 
     def text(self, value: float) -> str:
-        """Return a number of these, with decimals that suit the median of them all."""
+        """Format a number with decimals suitable for the median of all."""
         sizes = sorted(
             abs(row.value) for row in self.rows if row.value and math.isfinite(row.value)
         )
@@ -118,11 +103,7 @@ class Coefficients:
 
 
 def coefficients(model: LinearModel) -> Coefficients:
-    """Return the coefficients with what is known of their error.
-
-    Args:
-        model: a fitted model.
-    """
+    """Return the coefficients of a fitted model with their known errors."""
     names, values = _numbers(model)
     per, intercepts = _steps(model, len(values))
     found = None if model.fitted_.evidence is None else model.confidence_intervals()
@@ -143,14 +124,14 @@ def coefficients(model: LinearModel) -> Coefficients:
 
 
 def _numbers(model: LinearModel) -> tuple[tuple[str, ...], list[float]]:
-    """Return the names and the values of all coefficients: of each label its features come first."""
+    """Return the names and values of all coefficients, label by label, features first."""
     coef, intercept = np.atleast_2d(model.coef_), np.atleast_1d(model.intercept_)
     table = np.column_stack([coef, intercept]) if model.asked_.fit_intercept else coef
     return model.parameter_names(len(coef)), table.ravel().tolist()
 
 
 def _steps(model: LinearModel, count: int) -> tuple[list[str], list[bool]]:
-    """Return how far columns go for each coefficient, in words, and which ones are intercepts."""
+    """Describe the column change for each coefficient, and mark intercepts."""
     encoding: Any = getattr(model, "encoding_", None)
     features = model.n_features_in_
     steps = [""] * features if encoding is None else encoding.steps
