@@ -117,7 +117,7 @@ def test_bad_values_count_zero() -> None:
     ("change", "sentence"),
     [
         ({"sensitivity": 0.0}, "sensitivity must be positive and finite"),
-        ({"epsilon": math.inf}, "epsilon must be finite"),
+        ({"epsilon": math.inf}, "epsilon must be positive and finite"),
         ({"delta": 0.0}, "noise='laplace'"),
         ({"noise": "cauchy"}, "noise must be one of"),
         ({"values": []}, "values must be"),

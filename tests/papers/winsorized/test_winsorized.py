@@ -416,7 +416,7 @@ def test_audit_of_numbers(relation: Relation, monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: WinsorizedScalar(0.0, 1.0, 5, 1.0), "radius must be finite"),
+        (lambda: WinsorizedScalar(0.0, 1.0, 5, 1.0), "radius must be positive and finite"),
         (lambda: WinsorizedScalar(1.0, 1e101, 5, 1.0), "bound must be between"),
         (lambda: WinsorizedScalar(1.0, 1.0, 5, 1e-9), "epsilon must be between"),
         (lambda: WinsorizedScalar(1.0, 1.0, 5, 1.0, "swap"), "relation must be one of"),  # type: ignore[arg-type]
