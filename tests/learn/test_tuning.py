@@ -298,7 +298,10 @@ def test_wrong_grids_are_refused_before_anything_is_published(grid: Any, sentenc
 
 @pytest.mark.parametrize(
     ("change", "sentence"),
-    [({"runs": 1.0}, "mean must be above 1"), ({"bound": 0.0}, "bound must be positive and finite")],
+    [
+        ({"runs": 1.0}, "mean must be above 1"),
+        ({"bound": 0.0}, "bound must be positive and finite"),
+    ],
     ids=str,
 )
 def test_wrong_parameters_are_named(change: dict[str, Any], sentence: str) -> None:
