@@ -75,7 +75,7 @@ def test_a_budget_and_a_ledger_state_it(tmp_path: Path, command: Command) -> Non
     opened.report(tmp_path / "page.html")
     assert "that dpgrain did not build" in (tmp_path / "page.html").read_text()
     told = command("ledger", "show", book)
-    assert "as the caller made them" in told.stdout
+    assert "from the caller (unverified)" in told.stdout
     document = json.loads(command("ledger", "show", book, "--json").stdout)
     assert document["id"] == opened.id
 

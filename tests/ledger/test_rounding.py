@@ -109,7 +109,7 @@ def test_a_ledger_rounds_against_itself(tmp_path: Path, command: Any, effort: Ef
             shown = command("ledger", "show", place)
             spent.left(found(r"│\s+1 │\s+(\S+%) │", shown.stdout)[1])
         said = refused(ledger.charge, PROMISE.caps)
-        spent.left(found(r"of what it meets (\S+%) is left", said)[1])
+        spent.left(found(r"and (\S+%) is left for", said)[1])
 
 
 def check_words(said: str, spent: Spent) -> None:
@@ -117,9 +117,9 @@ def check_words(said: str, spent: Spent) -> None:
     caps = spent.caps
     used = Price(float(spent.pure), float(spent.squares) ** 0.5, float(spent.leak))
     epsilon = Caps(used, Loss()).epsilon(DELTA)
-    assert number(found(r"^ε (\S+) of", said)[1]) >= min(epsilon, EPSILON) * (1 - SLACK)
+    assert number(found(r"^ε = (\S+) of", said)[1]) >= min(epsilon, EPSILON) * (1 - SLACK)
     room = Fraction(caps.leak) - spent.leak
-    if fits := re.search(r"Gaussian noise of ε = (\S+) at δ = (\S+) for that unit", said):
+    if fits := re.search(r"Gaussian noise with ε ≤ (\S+) at δ = (\S+) for this unit", said):
         assert number(fits[2]) <= room + Fraction(caps.leak) * SLACK
         mu = gaussian_mu(float(fits[1]), float(number(fits[2])))
         assert Fraction(mu) ** 2 <= Fraction(caps.mu) ** 2 * (1 + SLACK) - spent.squares
