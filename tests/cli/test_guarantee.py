@@ -125,7 +125,7 @@ def test_plots_show_the_whole_user(max_elements: int | None) -> None:
         curve.units, curve.epsilons, "element", 1e-6, Figure().subplots(), user=curve.user
     )
     labels = [str(line.get_label()) for line in ax.lines]
-    assert labels[:2] == ["removed", "exchanged"]
+    assert labels[:2] == ["removed", "replaced"]
     assert ("a whole user of at most 7, removed" in labels) == (max_elements is not None)
     assert list(ax.lines[0].get_ydata()) == curve.epsilons["zero_out"]  # type: ignore[arg-type]
 

@@ -211,7 +211,7 @@ def test_wrong_arguments() -> None:
         Guarantee("group", "", "zero_out", 1e-6, Gaussian(1.0))  # type: ignore[arg-type]
     with refuses("relation"):
         promise(relation="add")  # type: ignore[arg-type]
-    with refuses("delta", "lie"):
+    with refuses("delta", "1.0"):
         Guarantee("user", "", "zero_out", 1.0, Gaussian(1.0))
     for wrong in (0, -1, 1.5, True):
         with refuses("units", "number"):
