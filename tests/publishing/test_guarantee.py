@@ -214,7 +214,7 @@ def test_wrong_arguments() -> None:
     with refuses("delta", "1.0"):
         Guarantee("user", "", "zero_out", 1.0, Gaussian(1.0))
     for wrong in (0, -1, 1.5, True):
-        with refuses("units", "number"):
+        with refuses("units", "integer"):
             promise().epsilon(units=wrong)  # type: ignore[arg-type]
     with refuses("delta"):
         promise().epsilon(2.0)
