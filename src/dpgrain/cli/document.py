@@ -24,7 +24,7 @@ else:
     printed, summary = later("dpgrain.statistics.printed"), later("dpgrain.learn.summary")
 
 #: The number of the form of these documents: a field that is there keeps its name and its meaning.
-FORMAT = 1
+FORMAT = 2
 #: The words of the command that runs, such as "ledger show".
 running: ContextVar[str] = ContextVar("running", default="")
 
@@ -50,12 +50,16 @@ def tell_json(told: Mapping[str, Any], *paths: Path | None) -> None:
 
 
 def release_as_json(release: Release) -> dict[str, Any]:
-    """Return all estimates of a release with what they are of and the promise, as JSON's values."""
+    """Return all estimates of a release, an explanation and the guarantee, as JSON's values."""
+    meanings = printed.meanings(release)
+    notes = printed.notes(release)[:1] if len(release) else []
     return {
         "statistic": release.statistic.name,
         "estimates_of": release.estimand,
+        "covers": release.covers,
         "estimates": release.to_arrow().to_pylist(),
-        "notes": [spelled_inside(note) for note in printed.notes(release)] if len(release) else [],
+        "meaning": {name: spelled_inside(text) for name, text in meanings.items()},
+        "notes": [spelled_inside(note) for note in notes],
         "take_care": spelled_inside(release.asked.take_care),
         **promise_as_json(release.guarantee),
     }

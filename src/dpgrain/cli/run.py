@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dpgrain._later import later
-from dpgrain._wording import counted, rounded_down, rounded_up
+from dpgrain._wording import counted, percent
 from dpgrain.cli import options as given
 from dpgrain.cli.command import command
 from dpgrain.cli.document import (
@@ -130,8 +130,7 @@ def _in_brief(release: Any) -> str:
     if not len(release):
         return "none passed the threshold"
     (line,) = printed.lines_of(release, printed.shown(release, 1), letters=_LETTERS)
-    capped = "capped " if release.asked.cut else ""
-    told = f"{capped}{line.estimate}, standard error {line.std_error}"
+    told = f"{release.covers} {line.estimate}, standard error {line.std_error}"
     if not line.keys:
         return told
     first = "first" if printed.in_order(release) else "largest"
@@ -144,8 +143,8 @@ def _dry_run(plan: PlannedReleases, ledger: Ledger | None, *, again: bool, as_js
     if not as_json:
         for promise, left, taken in parts:
             say(
-                f"{promise}: {rounded_down(100 * left, 3)}% is left where least is, and these releases "
-                f"take at most {rounded_up(100 * taken, 3)}%."
+                f"Promise: {promise}. At least {percent(left, up=False)} remains; these releases need "
+                f"at most {percent(taken)}."
             )
     if ledger is not None:
         with running.told_of_outputs(plan):
@@ -156,7 +155,7 @@ def _dry_run(plan: PlannedReleases, ledger: Ledger | None, *, again: bool, as_js
         ]
         tell_json({"plan": _plan_as_json(plan), "ledger": told, **promise_as_json(plan.guarantee)})
         return
-    say("Nothing was read, charged or written: --dry-run.")
+    say("Dry run: nothing was read, charged or written.")
 
 
 def _parts(plan: PlannedReleases, ledger: Ledger) -> list[tuple[str, float, float]]:

@@ -138,4 +138,3 @@ def _fitting(promise: LastingPromise, spent: Units) -> str:
 
 def _most(units: Units) -> int:
     return max(units.pure, units.mu, units.leak)
-
