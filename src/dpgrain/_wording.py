@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import itertools
 import math
+import textwrap
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
@@ -31,6 +32,11 @@ _LISTED, _NEAREST, _LIKENESS = 20, 5, 0.6
 COLUMN_LETTERS = 40
 # Numbers, and characters, of a value that are shown, at most.
 _SHOWN_NUMBERS, _SHOWN_CHARACTERS = 4, 60
+
+# Letters of a line of an explanation, and of the names before its sentences.
+_EXPLAINED, _INDENT = 100, 13
+#: The last line below a printed release.
+POINTER = "What the columns mean: .explain(). Full guarantee: print(.guarantee)"
 
 _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
@@ -217,6 +223,15 @@ def _width(letter: str) -> int:
     return 2 if unicodedata.east_asian_width(letter) in "WF" else 1
 
 
+def sentence(text: str) -> str:
+    """Return a text with a capital letter and a full stop; nothing of an empty text.
+
+    >>> sentence("noise was added"), sentence("")
+    ('Noise was added.', '')
+    """
+    return f"{text[:1].upper()}{text[1:].rstrip('.')}." if text else ""
+
+
 class Paragraphs(str):
     """A text that interactive sessions show as it is printed."""
 
@@ -224,6 +239,26 @@ class Paragraphs(str):
 
     def __repr__(self) -> str:
         return str(self)
+
+
+def described(title: str, facts: Mapping[str, str]) -> Paragraphs:
+    """Return a title and a list of facts as text, each with its name in a column before it.
+
+    >>> print(described("Mean", {"estimate": "the mean, plus noise"}))
+    Mean
+    estimate     The mean, plus noise.
+    """
+    lines = [title]
+    for name, fact in facts.items():
+        lines += textwrap.wrap(
+            sentence(fact),
+            _EXPLAINED,
+            initial_indent=f"{name:<{_INDENT}}",
+            subsequent_indent=" " * _INDENT,
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+    return Paragraphs("\n".join(lines))
 
 
 def aligned(rows: Sequence[Sequence[str]], *, left: bool = False) -> list[str]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpgrain._files import plain_values
 from dpgrain._later import later
+from dpgrain._wording import sentence
 from dpgrain.cli.printing import say
 from dpgrain.cli.spelling import spelled_inside
 
@@ -52,13 +53,14 @@ def tell_json(told: Mapping[str, Any], *paths: Path | None) -> None:
 def release_as_json(release: Release) -> dict[str, Any]:
     """Return all estimates of a release, an explanation and the guarantee, as JSON's values."""
     meanings = printed.meanings(release)
+    del meanings["Privacy"]
     notes = printed.notes(release)[:1] if len(release) else []
     return {
         "statistic": release.statistic.name,
         "estimates_of": release.estimand,
         "covers": release.covers,
         "estimates": release.to_arrow().to_pylist(),
-        "meaning": {name: spelled_inside(text) for name, text in meanings.items()},
+        "meaning": {name: spelled_inside(sentence(text)) for name, text in meanings.items()},
         "notes": [spelled_inside(note) for note in notes],
         "take_care": spelled_inside(release.asked.take_care),
         **promise_as_json(release.guarantee),

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from dpgrain.cli import results
+    from dpgrain.publishing.guarantee import Guarantee
     from dpgrain.statistics import printed
     from dpgrain.statistics.release import Release
 else:
@@ -113,7 +114,11 @@ def tell_release(release: Release, top: int, *, kept: Path | None = None) -> Non
         say(spelled_inside(note), style="yellow" if note.startswith("Warning") else None)
     if not len(release):
         say("--check shows the curator which values are missing or invalid.")
-    guarantee = release.guarantee
+    tell_guarantee(release.guarantee, kept)
+
+
+def tell_guarantee(guarantee: Guarantee, kept: Path | None) -> None:
+    """Print a guarantee: in one line if a file has it in full, otherwise in full."""
     say(str(guarantee) if kept is None else f"{guarantee.brief} Full guarantee: {kept}")
 
 

@@ -20,7 +20,6 @@ from dpgrain.cli.document import (
     release_as_json,
     tell_json,
 )
-from dpgrain.cli.means import NO_MEAN
 from dpgrain.cli.printing import console, grid, plain, say, written
 from dpgrain.cli.table import sides_of
 
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     from dpgrain.learn import summary
     from dpgrain.ledger import ledger as ledgers
     from dpgrain.ledger.ledger import Ledger
+    from dpgrain.means import of_users
     from dpgrain.releases import plan as plans
     from dpgrain.releases import run as running
     from dpgrain.releases.plan import PlannedReleases
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from dpgrain.statistics import printed
 else:
     ledgers, plans = later("dpgrain.ledger.ledger"), later("dpgrain.releases.plan")
-    running = later("dpgrain.releases.run")
+    of_users, running = later("dpgrain.means.of_users"), later("dpgrain.releases.run")
     printed = later("dpgrain.statistics.printed")
     summary = later("dpgrain.learn.summary")
 
@@ -118,7 +118,7 @@ def _cautions(release: Any) -> list[str]:
     if hasattr(release, "groups"):
         return [release.asked.take_care] if release.asked.take_care else []
     if hasattr(release, "value"):
-        return [] if all(map(math.isfinite, release.value)) else [NO_MEAN]
+        return [] if all(map(math.isfinite, release.value)) else [of_users.NO_MEAN]
     return list(summary.coefficients(release).cautions)
 
 

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
+from dpgrain._wording import POINTER
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.report.figures import svg
 from dpgrain.report.plots import plot_curve, plot_estimates
 from dpgrain.report.plots.estimates import drawn
 from dpgrain.report.words import is_one, text, words_of
 from dpgrain.statistics.printed import (
-    POINTER,
     key_headings,
     lines_of,
     more_rows,

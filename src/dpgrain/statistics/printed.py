@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -13,13 +12,16 @@ import numpy as np
 from dpgrain import _validate
 from dpgrain._types import IntArray
 from dpgrain._wording import (
+    POINTER,
     Paragraphs,
     abbreviated,
     aligned,
     counted,
     decimals_of,
+    described,
     number,
     printed,
+    sentence,
     shorten,
 )
 from dpgrain.inputs.long_labels import SHOWN, is_replacement
@@ -29,10 +31,6 @@ if TYPE_CHECKING:
 
 # Rows that a printed release shows, and letters of each key.
 _ROWS, _LETTERS = 5, 39
-# Letters of a line of an explanation, and of the names before its sentences.
-_WIDTH, _INDENT = 100, 13
-#: The last line below a printed release.
-POINTER = "What the columns mean: .explain(). Full guarantee: print(.guarantee)"
 _CHOSEN = (
     "to estimate the unclipped {unclipped} instead, pass a clip= that few contributions exceed; this "
     "adds noise"
@@ -188,24 +186,13 @@ def notes(release: Release) -> list[str]:
     said = [_intervals(release), asked.left_out, asked.outside]
     if np.isnan(release.estimate).any():
         said.append("blank estimates did not stand out from the noise")
-    found = [" ".join(_sentence(part) for part in said if part)]
+    found = [" ".join(sentence(part) for part in said if part)]
     return [*found, f"Warning: {asked.take_care}."] if asked.care else found
 
 
 def explanation(release: Release) -> Paragraphs:
     """Return what every column states, what was clipped, the noise and the guarantee, as text."""
-    lines = [title(release)]
-    for name, sentence in meanings(release).items():
-        filled = textwrap.wrap(
-            sentence,
-            _WIDTH,
-            initial_indent=f"{name:<{_INDENT}}",
-            subsequent_indent=" " * _INDENT,
-            break_long_words=False,
-            break_on_hyphens=False,
-        )
-        lines += filled
-    return Paragraphs("\n".join(lines))
+    return described(title(release), meanings(release))
 
 
 def meanings(release: Release) -> dict[str, str]:
@@ -224,7 +211,7 @@ def meanings(release: Release) -> dict[str, str]:
     columns = {
         "estimate": f"the {asked.covers}, plus noise",
         "std_error": "standard error of the noise",
-        "low, high": _intervals(release).removeprefix("low to high: ").partition("; ")[0],
+        "low, high": _intervals(release).replace(" (low to high)", "").partition("; ")[0],
         "at_least": f"95% lower bound for the unclipped {asked.unclipped}. No private release can "
         "give an upper bound, because one person may contribute any amount",
         "count": _count(release),
@@ -239,16 +226,15 @@ def meanings(release: Release) -> dict[str, str]:
     known = ("low, high", *number_headings(release))
     told = {name: text for name, text in columns.items() if name in known}
     told |= {name.capitalize(): text for name, text in facts.items() if text}
-    sentences = {name: _sentence(text) for name, text in told.items()}
-    return {**sentences, "Privacy": str(release.guarantee)}
+    return {**told, "Privacy": str(release.guarantee)}
 
 
 def _intervals(release: Release) -> str:
     """State which quantity the intervals and the limits cover."""
     asked, known = release.asked, known_more(release)
-    said = f"95% interval for the {asked.covers}"
+    said = f"95% interval (low to high) for the {asked.covers}"
     if asked.statistic.stepped:
-        said = f"95% band for all {asked.covers}s of a group at once"
+        said = f"95% band (low to high) for all {asked.covers}s of a group at once"
     if asked.processed:
         said = f"approximate {said}, after post-processing ({asked.afterwards})"
     if asked.statistic.holders:
@@ -257,7 +243,7 @@ def _intervals(release: Release) -> str:
         said += f"; at_least: 95% lower bound for the unclipped {asked.unclipped}"
     if "count" in known:
         said += f"; count: {_count(release)}"
-    return f"low to high: {said}"
+    return said
 
 
 def _count(release: Release) -> str:
@@ -274,8 +260,8 @@ def _clipping(release: Release) -> str:
     if not asked.capped:
         return "contributions were not clipped"
     chosen = asked.chosen and not asked.statistic.ratio
-    more = _sentence(_CHOSEN.format(unclipped=asked.unclipped)) if chosen else ""
-    return " ".join(part for part in (_sentence(asked.left_out), more) if part).rstrip(".")
+    more = sentence(_CHOSEN.format(unclipped=asked.unclipped)) if chosen else ""
+    return " ".join(part for part in (sentence(asked.left_out), more) if part).rstrip(".")
 
 
 def _average(release: Release) -> str:
@@ -296,14 +282,6 @@ def _long_labels(release: Release) -> str:
     if not any(isinstance(text, str) and is_replacement(text) for text in texts):
         return ""
     return f"a long text is shown as its first {SHOWN} characters, … and its SHA-256 hash"
-
-
-def _sentence(text: str) -> str:
-    """Return a text with a capital letter, unless it begins with a column, and a full stop."""
-    if not text:
-        return ""
-    first = text if text.startswith("low to high") else f"{text[:1].upper()}{text[1:]}"
-    return f"{first.rstrip('.')}."
 
 
 def summary(release: Release) -> str:
