@@ -78,7 +78,8 @@ def model_as_json(model: LinearModel) -> dict[str, Any]:
     result = summary.coefficients(model)
     return {
         "coefficients": [asdict(row) for row in result.rows],
-        "notes": [said for said in (spelled_inside(result.unsure), *result.meaning) if said],
+        "meaning": {name: spelled_inside(said) for name, said in result.meaning.items()},
+        "notes": [spelled_inside(note) for note in result.notes[:1]],
         "take_care": " ".join(result.cautions),
         **promise_as_json(model.guarantee_),
     }

@@ -107,11 +107,7 @@ def tell_release(release: Release, top: int, *, kept: Path | None = None) -> Non
         top: the number of estimates.
         kept: a file that has the full guarantee, if there is one.
     """
-    say(printed.title(release))
-    if len(release):
-        tell_estimates(release, top)
-    for note in printed.notes(release):
-        say(spelled_inside(note), style="yellow" if note.startswith("Warning") else None)
+    tell_estimates(release, top)
     if not len(release):
         say("--check shows the curator which values are missing or invalid.")
     tell_guarantee(release.guarantee, kept)
@@ -123,12 +119,20 @@ def tell_guarantee(guarantee: Guarantee, kept: Path | None) -> None:
 
 
 def tell_estimates(release: Release, top: int) -> None:
-    """Print the first estimates of a release as a table.
+    """Print the title of a release, its first estimates as a table, and notes.
 
     Args:
         release: the release.
         top: the number of estimates.
     """
+    say(printed.title(release))
+    if len(release):
+        _tell_table(release, top)
+    for note in printed.notes(release):
+        say(spelled_inside(note), style="yellow" if note.startswith("Warning") else None)
+
+
+def _tell_table(release: Release, top: int) -> None:
     table = rich_table.Table()
     lines = printed.lines_of(release, printed.shown(release, top), letters=_LETTERS)
     for place, name in enumerate(printed.key_headings(release)):

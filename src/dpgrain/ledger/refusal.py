@@ -107,9 +107,9 @@ def left_in_words(promise: LastingPromise, spent: Units) -> str:
     if spent.pure > 0:
         parts.append(f"ε = {rounded_down(room.pure, 3)} for noise at δ = 0 (pure)")
     return (
-        f"ε {rounded_up(min(used, promise.epsilon), 3)} of {promise.epsilon:g} used at "
+        f"ε = {rounded_up(min(used, promise.epsilon), 3)} of {promise.epsilon:g} spent at "
         f"δ = {powers(promise.delta)}; {_fitting(promise, spent)}"
-        f"{'; left: ' if parts else ''}{', '.join(parts)}"
+        f"{'; remaining: ' if parts else ''}{', '.join(parts)}"
     )
 
 
@@ -119,7 +119,7 @@ def _more_noise(promise: LastingPromise, error: DoesNotFitError) -> str:
     if price.pure > 0 or price.leak > room.leak or not 0 < room.mu < price.mu < math.inf:
         return ""
     times = rounded_up(price.mu / room.mu, 2)
-    return f"; this release would fit with about {times} times the noise, at an ε so much smaller"
+    return f"; this release would fit with about {times} times the noise, and a smaller ε"
 
 
 def _fitting(promise: LastingPromise, spent: Units) -> str:
@@ -129,11 +129,12 @@ def _fitting(promise: LastingPromise, spent: Units) -> str:
     gaussian = gaussian_epsilon(room.leak, room.mu) if room.mu > 0 and room.leak > 0 else 0.0
     if (epsilon := math.floor(1000 * gaussian) / 1000) > 0:
         return (
-            f"Gaussian noise of ε = {epsilon:g} at δ = {left_of(room.leak)} for that unit would fit"
+            f"a Gaussian release of up to ε = {epsilon:g} at δ = {left_of(room.leak)} for this unit "
+            "would still fit"
         )
     if (epsilon := math.floor(1000 * room.pure) / 1000) > 0:
-        return f"noise of ε = {epsilon:g} at δ = 0 for that unit would fit"
-    return "nothing fits any more: renew the promise, whose caps then come on top"
+        return f"noise of ε = {epsilon:g} at δ = 0 for this unit would still fit"
+    return "nothing fits any more: renew the promise, which adds to its caps"
 
 
 def _most(units: Units) -> int:

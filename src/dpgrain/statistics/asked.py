@@ -237,7 +237,8 @@ class Asked(Mapping[str, str]):
         per = f" per {self.items_in_words}" if self.by and not self.statistic.of_bins else ""
         what = self.measured
         if what.removeprefix("weighted ").split()[0] in _COUNTED:
-            what = f"number of {what}"
+            unit = f"{self.unit or 'unit'}s with the item"
+            what = f"number of {what}".replace("holders", unit)
         if self.statistic.ratio:
             what = f"{self.statistic.heading} {self.statistic.value_of(self.value)}"
             per += f", over {self._over}"

@@ -137,9 +137,9 @@ class Release(ShownRelease, ABC):
         >>> import pyarrow as pa
         >>> from dpgrain import User, count, read
         >>> table = read(pa.table({"who": [1, 2, 2]}), user="who")
-        >>> print(count(table, unit=User(), clip=2.0, epsilon=1.0, delta=1e-6).explain()[:66])
+        >>> print(count(table, unit=User(), clip=2.0, epsilon=1.0, delta=1e-6).explain()[:100])
         Number of records, each user's contribution clipped at 2
-        estimate
+        estimate     The clipped total, plus noise.
         """
         return explanation(self)
 
