@@ -74,13 +74,13 @@ def test_the_mean_of_vectors(days: Path, tmp_path: Path, ending: str, command: C
         assert part in done.stdout
     told = json.loads(out.read_text(encoding="utf-8"))
     assert told["columns"] == list(TRUTH)
-    assert np.allclose(told["value"], list(TRUTH.values()), atol=0.5)
+    assert np.allclose(told["estimate"], list(TRUTH.values()), atol=0.5)
     assert told["std_error"] < 0.05
     promise = dg.Guarantee.from_dict(told["guarantee"])
     assert promise.private
     assert 1.99 < promise.epsilon() <= 2.0
     # As printed, with two digits of the noise.
-    for name, value in zip(TRUTH, told["value"], strict=True):
+    for name, value in zip(TRUTH, told["estimate"], strict=True):
         (row,) = re.findall(rf"{name} +│ +([\d.]+) │ +([\d.]+) ", done.stdout)
         assert float(row[0]) == pytest.approx(value, abs=0.06 * told["std_error"])
         assert float(row[1]) == pytest.approx(told["std_error"], rel=0.06)
@@ -94,9 +94,9 @@ def test_tables_of_means(days: Path, tmp_path: Path, ending: str, command: Comma
     assert done.returncode == 0, done.stderr
     assert "All of them: --output FILE, or a larger --top." in done.stdout
     found = pd.read_csv(out) if ending == ".csv" else pd.read_parquet(out)
-    assert list(found.columns) == ["column", "mean", "std_error"]
+    assert list(found.columns) == ["column", "estimate", "std_error", "covers"]
     assert found["column"].tolist() == ["sleep", "on"]
-    assert np.allclose(found["mean"], [8.0, 0.75], atol=10 * found["std_error"][0])
+    assert np.allclose(found["estimate"], [8.0, 0.75], atol=10 * found["std_error"][0])
 
 
 @pytest.mark.parametrize("method", ["clip", "recentred", "softcore", "winsorized"])
@@ -119,7 +119,7 @@ def test_bad_values_follow_the_rule_and_raise_nothing(tmp_path: Path, command: C
     assert done.returncode == 0, done.stderr
     # Person 1 has (1, ½), the others 0.
     told = json.loads(out.read_text(encoding="utf-8"))
-    assert np.allclose(told["value"], [1 / 3, 1 / 6], atol=6 * told["std_error"])
+    assert np.allclose(told["estimate"], [1 / 3, 1 / 6], atol=6 * told["std_error"])
     assert told["std_error"] < 0.2
 
 

@@ -40,15 +40,16 @@ def test_histogram_prints_estimates_and_the_promise(
         "--epsilon", "1", "--delta", "1e-6", "--top", "3", "--output", output, "--save", saved,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert "Largest 3 of 8 estimates" in done.stdout
-    assert "ε = 1 and δ = 10⁻⁶" in done.stdout
+    assert "8 rows, 3 largest shown; all: --output FILE, or a larger --top" in done.stdout
+    assert "ε = 1, δ = 10⁻⁶ per element ('page'; users 'person'; zero_out" in done.stdout
+    assert f"Full guarantee: {saved}" in done.stdout
     assert not done.stderr
     rows = pyarrow.csv.read_csv(output)
-    own = ["capped_estimate", "std_error", "capped_low", "capped_high"]
-    assert rows.column_names == ["page", *own, "at_least"]
-    assert "capped at a bound per cell" in done.stdout
-    assert "capped 95% low" in done.stdout
-    assert "the total before capping is at_least or more (95%)" in done.stdout
+    own = ["estimate", "std_error", "low", "high"]
+    assert rows.column_names == ["page", *own, "at_least", "covers"]
+    assert set(rows["covers"].to_pylist()) == {"clipped total"}
+    assert "clipped at a bound chosen privately per cell" in done.stdout
+    assert "95% interval (low to high) for the clipped total" in done.stdout
     assert rows.num_rows == 8
     again = command("guarantee", saved)
     assert again.returncode == 0
@@ -66,8 +67,8 @@ def test_output_formats(visits: Path, tmp_path: Path, ending: str, command: Comm
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     read = json.loads(output.read_text()) if ending == "json" else pq.read_table(output).to_pylist()
-    capped = {"capped_estimate", "capped_low", "capped_high"}
-    assert {"page", *capped, "std_error", "at_least"} == set(read[0])
+    own = {"page", "estimate", "std_error", "low", "high", "at_least"}
+    assert set(read[0]) == own | ({"covers"} if ending == "json" else set())
     assert all(row["at_least"] >= 0 for row in read)
 
 
@@ -303,7 +304,7 @@ def test_a_distribution_by_group(visits: Path, tmp_path: Path, command: Command)
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     rows = pyarrow.csv.read_csv(output)
-    assert rows.column_names[:3] == ["topic", "at_least", "capped_estimate"]
+    assert rows.column_names[:3] == ["topic", "from", "estimate"]
     assert rows.num_rows == 9
     assert "at once" in page.read_text(encoding="utf-8")
 

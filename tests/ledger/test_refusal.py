@@ -84,8 +84,8 @@ def test_what_is_left_is_said_in_epsilon(times: float, tmp_path: Path) -> None:
     mu = cases.USERS.caps.mu / math.sqrt(times)
     made.charge(cases.of_users(1 / mu))
     said = re.fullmatch(
-        r"ε ([\d.]+) of 1 used at δ = 10⁻⁶; Gaussian noise of ε = ([\d.]+) at δ = \S+ for that unit "
-        r"would fit",
+        r"ε = ([\d.]+) of 1 spent at δ = 10⁻⁶; a Gaussian release of up to ε = ([\d.]+) at δ = \S+ "
+        r"for this unit would still fit",
         made.left_in_words(1),
     )
     assert said is not None, made.left_in_words(1)

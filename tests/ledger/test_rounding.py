@@ -14,12 +14,12 @@ import pytest
 from tests.ledger import cases
 
 import dpgrain as dg
+from dpgrain._wording import percent
 from dpgrain.accounting import ApproximateDP, Loss
 from dpgrain.accounting.losses.gaussian import gaussian_mu
 from dpgrain.ledger import LastingPromise
 from dpgrain.publishing.caps import Caps
 from dpgrain.publishing.prices import Price
-from dpgrain.report.ledger import _share
 
 EPSILON, DELTA = 1.0, 1e-6
 OPTIONS: dict[str, Any] = {"pure": 0.25, "leak": 3e-7}
@@ -102,8 +102,8 @@ def test_a_ledger_rounds_against_itself(tmp_path: Path, command: Any, some_of: A
         ledger = cases.made(place, PROMISE)
         for spent, guarantee in charges(random.Random(seed), PROMISE.caps):
             ledger.charge(guarantee)
-            spent.left(_share(ledger.left(1), up=False))
-            spent.used(_share(1 - ledger.left(1), up=True))
+            spent.left(percent(ledger.left(1), up=False))
+            spent.used(percent(1 - ledger.left(1)))
             check_words(ledger.left_in_words(1), spent)
             shown = command("ledger", "show", place)
             spent.left(found(r"│\s+1 │\s+(\S+%) │", shown.stdout)[1])
@@ -116,13 +116,13 @@ def check_words(said: str, spent: Spent) -> None:
     caps = spent.caps
     used = Price(float(spent.pure), float(spent.squares) ** 0.5, float(spent.leak))
     epsilon = Caps(used, Loss()).epsilon(DELTA)
-    assert number(found(r"^ε (\S+) of", said)[1]) >= min(epsilon, EPSILON) * (1 - SLACK)
+    assert number(found(r"^ε = (\S+) of", said)[1]) >= min(epsilon, EPSILON) * (1 - SLACK)
     room = Fraction(caps.leak) - spent.leak
-    if fits := re.search(r"Gaussian noise of ε = (\S+) at δ = (\S+) for that unit", said):
+    if fits := re.search(r"Gaussian release of up to ε = (\S+) at δ = (\S+) for this", said):
         assert number(fits[2]) <= room + Fraction(caps.leak) * SLACK
         mu = gaussian_mu(float(fits[1]), float(number(fits[2])))
         assert Fraction(mu) ** 2 <= Fraction(caps.mu) ** 2 * (1 + SLACK) - spent.squares
-    if leak := re.search(r"left: (\S+) of the δ", said):
+    if leak := re.search(r"remaining: (\S+) of the δ", said):
         assert number(leak[1]) <= room + Fraction(caps.leak) * SLACK
     if pure := re.search(r"ε = (\S+) for noise at δ = 0 \(pure\)", said):
         assert number(pure[1]) <= Fraction(caps.pure) * (1 + SLACK) - spent.pure

@@ -161,7 +161,9 @@ def test_what_is_printed_says_that_the_band_holds_all_shares_at_once() -> None:
     made = dg.distribution(
         table, "x", [2, 5], unit=dg.User(), clip=1.0, epsilon=1.0, delta=1e-6, random_state=1
     )
-    assert "95% intervals hold all capped shares of a group at once" in " ".join(str(made).split())
+    assert "95% band (low to high) for all clipped shares of a group at once" in " ".join(
+        str(made).split()
+    )
 
 
 @pytest.mark.parametrize("nothing", [None, 0, 2, 5])

@@ -28,9 +28,9 @@ _MEANINGS = {
     "free": "lower bound on ε without assumptions, from draws of the noise on both neighbours",
     "named": "lower bound on ε that assumes the named noise distribution, from whole runs",
     "seen from": "factor by which the noise must be too small for the bound to exceed the claim",
-    "verdict": '"violated": a bound exceeds the claim; "kept": none does, and half the noise would have '
-    'been detected; "weak": none does, but half the noise might not have been detected; "unmoved": no '
-    "draw differs between the neighbours",
+    "verdict": '"violated": a bound exceeds the claim; "kept": none does, and half the noise would '
+    'have been detected; "weak": none does, but half the noise might not have been detected; '
+    '"unmoved": no draw differs between the neighbours',
 }
 
 

@@ -246,8 +246,8 @@ def plan_sco(
     notes = [
         "The errors assume independent, identically distributed records; the guarantee does not.",
         "Optimization adds at most R·G/√T after T rounds (2G²/(μT), strongly convex).",
-        "Clipping around an estimated centre: for Gaussian gradients of covariance G²/d; estimating the "
-        "centre adds to this.",
+        "Clipping around an estimated centre: for Gaussian gradients of covariance G²/d; the estimate "
+        "adds to this.",
     ]
     return ErrorPlan(title, epsilon, delta, event, tuple(rows), tuple(notes))
 

@@ -221,11 +221,13 @@ class Guarantee(ShownGuarantee):
         >>> Guarantee("record", "", "zero_out", 0.0, ApproximateDP(0.5)).brief
         'ε = 1, δ = 0 per record (zero_out).'
         """
+        as_given = self.provenance == "as given"
+        users = f"users {self.user!r}" if self.user else "each row is one user" * as_given
         facts = (
             _MAPPING.sub(r"\3 in \1 \2", self.elements).removeprefix("the column "),
-            f"users {self.user!r}" if self.user and self.level != "record" else "",
+            users if self.level != "record" else "",
             self.relation,
-            "external rows, unverified" if self.provenance == "as given" else "",
+            "external rows, unverified" if as_given else "",
             "" if self.scope.everything else f"only {self.scope}",
             *(f"line {each.number:,} of ledger {each.name!r}" for each in self.receipts),
         )

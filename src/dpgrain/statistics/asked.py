@@ -235,10 +235,10 @@ class Asked(Mapping[str, str]):
     def estimand(self) -> str:
         """The words for what the estimates are of, and for how much of it one unit may be."""
         per = f" per {self.items_in_words}" if self.by and not self.statistic.of_bins else ""
-        what = self.measured
-        if what.removeprefix("weighted ").split()[0] in _COUNTED:
-            unit = f"{self.unit or 'unit'}s with the item"
-            what = f"number of {what}".replace("holders", unit)
+        what = self.statistic.estimate_of(self.value).replace("records", self.rows)
+        if what.split()[0] in _COUNTED:
+            what = what.replace("holders", f"{self.unit or 'unit'}s with the item")
+            what = f"{'weighted ' if self.of_shares else ''}number of {what}"
         if self.statistic.ratio:
             what = f"{self.statistic.heading} {self.statistic.value_of(self.value)}"
             per += f", over {self._over}"

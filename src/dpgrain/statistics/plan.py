@@ -80,12 +80,12 @@ class Plan:
     >>> from dpgrain import User
     >>> plan = plan_histogram(unit=User(), epsilon=1.0, delta=1e-6, items=100)
     >>> print(plan)
-    user-level, zero_out, ε = 1, δ = 1e-06:
-      standard error of the noise, each item: 4.72333 clipping bounds of the item's cell
-      95% of estimates within: ±9.25757 clipping bounds of the item's cell
-      expected l2 error over 100 items: 47.2333 clipping bounds of the item's cell
-      15% of the budget chooses clipping bounds
-      clipping adds a bias that depends on the data and is not known beforehand.
+    Noise of a histogram, ε = 1, δ = 10⁻⁶ per user (zero_out):
+      standard error of an estimate: 4.72333 × the clipping bound of its cell
+      95% of estimates within: ±9.25757 × the clipping bound of its cell
+      expected l2 error of all 100 items: 47.2333 × the clipping bound of its cell
+      share of the budget that chooses clipping bounds: 15%
+    Clipping adds a bias that depends on the data.
     >>> round(plan.share_of(plan.bounds), 2), plan.event.epsilon(1e-6) <= 1.0
     (0.15, True)
     """
