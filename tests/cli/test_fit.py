@@ -89,12 +89,12 @@ def test_fit_report_and_predict(visits: Path, tmp_path: Path, command: Command) 
     assert done.returncode == 0, done.stderr
     assert not done.stderr
     assert "ε = 19.99" in done.stdout or "ε = 20 " in done.stdout
-    assert "the partition by 'week'" in done.stdout
-    assert "Users are told apart by 'person'" in done.stdout
-    assert "the range of 'minutes', 0 to 60, scaled to [0, 1]" in done.stdout
-    assert "the levels of 'device': phone, desk" in done.stdout
+    assert "per element ('week'; users 'person'; zero_out" in done.stdout
+    guarantee = str(load(model).guarantee_)
+    assert "the range of 'minutes', 0 to 60, scaled to [0, 1]" in guarantee
+    assert "the levels of 'device': phone, desk" in guarantee
     # Rows are divided by 20, so that nothing is known of the slopes of all but one feature.
-    assert "Take care: there are no intervals: the curvature" in done.stdout
+    assert "Warning: there are no intervals: the curvature" in done.stdout
     assert "95% low" not in done.stdout
     for word in (
         "per",
@@ -420,11 +420,11 @@ def test_a_fit_whose_targets_do_not_count_says_so(tmp_path: Path, command: Comma
         "0",
     ]
     told = " ".join(command(*words, "--classes", "0,1").stdout.split())
-    assert "Take care: only about" in told
-    assert "of 4,000 users have rows that move the fit" in told
+    assert "Warning: only about" in told
+    assert "of 4,000 users have rows that affect the fit" in told
     told = " ".join(command(*words, "--classes", "no,yes").stdout.split())
-    assert "Take care" not in told
-    assert "for the average person, not for the average record" in told
+    assert "Warning" not in told
+    assert "describe the average person, not the average record" in told
 
 
 def _interrupted(words: list[str | Path]) -> tuple[int, str]:

@@ -125,8 +125,8 @@ def test_what_is_published_is_charged_and_shown(
     for text in (
         receipt.hash,
         "77.7%",
-        "one user's records",
-        "of 1 used at δ = 10⁻⁶",
+        "per user, for records of any time",
+        "of 1 spent at δ = 10⁻⁶",
         "Assumed, since no file can prevent",
     ):
         assert text in shown.stdout

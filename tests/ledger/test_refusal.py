@@ -48,7 +48,9 @@ def test_the_epsilon_that_it_names_fits(times: int, tmp_path: Path) -> None:
     caps = cases.USERS.caps
     made.charge(cases.of_users(math.sqrt(times) / caps.mu))
     said = refused(made, cases.of_users(0.5 / caps.mu))
-    named = re.search(r"Gaussian noise of ε = ([\d.]+) at δ = (\S+) for that unit would fit", said)
+    named = re.search(
+        r"a Gaussian release of up to ε = ([\d.]+) at δ = (\S+) for this unit would still fit", said
+    )
     assert named is not None
     assert named[2] == powers(caps.leak)
     made.charge(cases.of_users(1 / gaussian_mu(float(named[1]), caps.leak)))
@@ -64,7 +66,7 @@ def test_delta_for_names_that_runs_short_is_named_with_its_remedy(tmp_path: Path
 
     made.charge(naming(0.75))
     assert made.left_in_words(1).endswith(
-        f"; left: {powers(leak / 4)} of the δ = {powers(leak)} for names below a threshold (leak)"
+        f"; remaining: {powers(leak / 4)} of the δ = {powers(leak)} for names below a threshold (leak)"
     )
     said = refused(made, naming(0.5))
     assert f"need δ = {powers(leak / 2)}"[:12] in said

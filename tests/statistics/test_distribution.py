@@ -147,7 +147,7 @@ def test_edges_go_with_one_column_of_numbers() -> None:
 
 def test_what_is_said_of_people() -> None:
     release = dg.distribution(visits([1, 2], 3), "n", [1, 2], random_state=1, **PROMISE)
-    said = "distribution of n, over all 3 people of the roster, 0 for those without records"
+    said = "distribution of n, over all 3 enrolled people, 0 for those without records"
     assert release.estimand == said
     assert "a person's row is n (rows)" in str(release.guarantee)
     there = dg.distribution(visits([1, 2]), "n", [1, 2], random_state=1, **PROMISE)

@@ -110,7 +110,7 @@ def _tell(made: Releases) -> None:
     console().print(table)
     for name, release in made.items():
         for care in _cautions(release):
-            say(f"{name}: take care: {care.removesuffix('.')}.", style="yellow")
+            say(f"{name}: warning: {care.removesuffix('.')}.", style="yellow")
 
 
 def _cautions(release: Any) -> list[str]:

@@ -93,7 +93,8 @@ class Coefficients:
         """At most two sentences: what the numbers describe, and warnings."""
         intervals = COVERED.partition(". ")[0] + "." if self.intervals else self.unsure
         weights = self.meaning.get("Weights", "").partition(": ")[2]
-        said = " ".join(filter(None, (sentence(weights), intervals, self.clipped)))
+        labels = self.meaning.get("Labels", "")
+        said = " ".join(filter(None, (sentence(weights), intervals, self.clipped, labels)))
         return [said, *([f"Warning: {' '.join(self.cautions)}"] if self.cautions else [])]
 
     def __str__(self) -> str:

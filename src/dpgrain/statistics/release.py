@@ -369,7 +369,7 @@ class Release(ShownRelease, ABC):
                 **own,
             )
             # Words of another kind are met where they are read.
-            _ = str(release), release.hash
+            _ = str(release), release.explain(), release.hash
             return release
         except (OSError, pa.ArrowException, *_fields.MISFITS) as error:
             raise DataError(
