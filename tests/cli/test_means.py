@@ -92,7 +92,8 @@ def test_tables_of_means(days: Path, tmp_path: Path, ending: str, command: Comma
     assert done.returncode == 0, done.stderr
     assert "all: --output FILE, or a larger --top" in done.stdout
     found = pd.read_csv(out) if ending == ".csv" else pd.read_parquet(out)
-    assert list(found.columns) == ["column", "estimate", "std_error", "covers"]
+    covers = ["covers"] if ending == ".csv" else []
+    assert list(found.columns) == ["column", "estimate", "std_error", *covers]
     assert found["column"].tolist() == ["sleep", "on"]
     assert np.allclose(found["estimate"], [8.0, 0.75], atol=10 * found["std_error"][0])
 
@@ -105,7 +106,7 @@ def test_methods_and_the_rest(days: Path, method: str, command: Command) -> None
     assert f"Method: {method}, as asked for." in done.stdout
     assert "a roster of 2,100 users" in done.stdout
     assert "were exchanged for others" in done.stdout
-    assert ("There is no mean" in done.stdout) == (method == "softcore")
+    assert ("No mean: too few users" in done.stdout) == (method == "softcore")
 
 
 def test_bad_values_follow_the_rule_and_raise_nothing(tmp_path: Path, command: Command) -> None:

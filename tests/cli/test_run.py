@@ -129,7 +129,7 @@ def test_a_dry_run_tells_what_a_ledger_that_is_too_small_would_hold(
     done = command("run", file, "--ledger", place, "--dry-run")
     assert done.returncode == 3
     assert "would fit" in done.stderr
-    assert "these releases take at most" in done.stdout
+    assert "these releases need at most" in done.stdout
     assert len(dg.Ledger(place).entries) == 2
     assert command("run", file, "--ledger", place).stderr == done.stderr
 

@@ -182,7 +182,7 @@ def notes(release: Release) -> list[str]:
     """Return at most two sentences on this release: what intervals cover, and its warnings."""
     asked = release.asked
     if not len(release):
-        return ["No group passed the threshold: pass domain= or a larger epsilon."]
+        return ["No group passed the threshold: pass domain= or a larger epsilon=."]
     said = [_intervals(release), asked.left_out, asked.outside]
     if np.isnan(release.estimate).any():
         said.append("blank estimates did not stand out from the noise")
