@@ -2,7 +2,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 
-.PHONY: demo docs peers api release test test-torch oldest audit nightly test-all seconds mutants proof check install clean
+.PHONY: demo docs peers api release test test-torch oldest audit nightly test-all mutants named proof check install clean
 
 # Public tables for tests and the demonstration; the folder of this repository's neighbour, if it is there.
 ifneq ($(wildcard ../shared/data),)
@@ -11,15 +11,16 @@ endif
 
 # Tests run on every core; each worker computes on one thread.
 export OMP_NUM_THREADS ?= 1
+# Compiled tests are shared by the workers, and compiled modules by the processes that tests start.
+export PYTHONDONTWRITEBYTECODE =
 
 demo: $(VENV)/.runtime
 	$(BIN)/dpgrain demo --folder demo
 
-# Programs that stand beside the package; an audit runs their tests.
+# Programs beside the package; `make audit` runs their tests.
 BESIDE = benchmarks experiments shipping
 
-# Every test of the package that takes no longer than a second, and a sample of those that do: the same
-# in every run.
+# Effort 1: of each test a few cases, the same in every run; `make docs` runs the tests of pages.
 test: $(VENV)/.dev
 	$(BIN)/pytest -n auto $(BESIDE:%=--ignore=tests/%)
 
@@ -30,7 +31,7 @@ test-torch: $(VENV)/.dev
 	$(BIN)/pip install --quiet --disable-pip-version-check 'torch==2.13.0' --editable '.[transformers]'
 	$(BIN)/pytest -n auto tests/torch tests/fuzz/test_calls_of_torch.py $(NETWORKS:%=tests/experiments/test_%.py)
 	$(BIN)/pytest -q --doctest-modules src/dpgrain/torch
-	$(BIN)/pytest -q tests/docs/test_pages.py -k 'networks or language' --search=all
+	$(BIN)/pytest -q tests/docs/test_pages.py -k 'networks or language' --effort=full
 
 # The same for Hugging Face's models with the oldest versions that the extra takes, beside .venv.
 OLDEST = 'transformers[torch]==4.56.*' 'peft==0.17.*' 'datasets==4.0.*'
@@ -40,22 +41,20 @@ oldest:
 	  'pytest>=8.2' 'pytest-xdist>=3.6' 'hypothesis>=6.100' --editable '.[transformers]'
 	.venv-oldest/bin/pytest -n auto tests/torch -k 'trainer or families or losses or columns'
 
-# More cases and examples of each search, and the programs beside the package.
+# Effort 3: slow tests, three times the cases, killed processes, fuzzing, and the programs beside the package.
 audit: $(VENV)/.dev
-	$(BIN)/pytest -n auto --dist worksteal --search=rest --most=1 --ignore=tests/docs
-	$(BIN)/pytest -n auto --dist worksteal $(BESIDE:%=tests/%)
+	$(BIN)/pytest -n auto --dist worksteal --effort=3 --ignore=tests/docs
 
 # Everything that .ci/run leaves out because it takes too long for each change.
-nightly: audit proof oldest
+nightly: audit proof named oldest
 
-# All of both, the long statistical and scale tests, and the browser test (needs chromium).
+# The test that each injected bug names kills it.
+named: $(VENV)/.dev
+	$(BIN)/python -m shipping.mutants --named
+
+# Every case, with new noise in each run, and the browser test (needs chromium).
 test-all: $(VENV)/.dev
-	$(BIN)/pytest -n auto --search=all -m "slow or not slow"
-
-# The list of tests that take long, written anew by a run of all that `make test` and `make audit` run.
-seconds: $(VENV)/.dev
-	$(BIN)/pytest -n auto --note-seconds
-	$(BIN)/pytest -n auto --note-seconds --search=rest --most=1
+	$(BIN)/pytest -n auto --effort=full -m ''
 
 # Seeded bugs, one at a time, and the tests that see them: an hour on two cores. Before it is closed, an
 # issue that moves code shows that no more survive than before.
@@ -72,13 +71,13 @@ check: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/pytest -q -n auto --doctest-modules src -m "not slow"
+	$(BIN)/pytest -q -n auto --doctest-modules src
 
 # The site, from pages and docstrings; a warning is an error. Every page shows what its code prints.
 docs: $(VENV)/.docs
 	$(BIN)/sphinx-build --jobs auto --fresh-env --fail-on-warning --keep-going --quiet docs build/site
 	$(BIN)/pytest -q -n0 tests/docs/test_site.py
-	$(BIN)/pytest -q -n auto tests/docs --ignore=tests/docs/test_site.py --search=all
+	$(BIN)/pytest -q -n auto tests/docs --ignore=tests/docs/test_site.py --effort=full
 	@echo "The site: build/site/index.html"
 
 # The comparison with other libraries: an environment each in build/peers (some gigabytes), hours of

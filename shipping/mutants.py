@@ -311,6 +311,19 @@ class Coverage:
         return _bits(number for number, block in enumerate(self._blocks) if name in block.names)
 
 
+class Named(Coverage):
+    """The test that each mutant names, in place of all tests that run its lines."""
+
+    def of(self, mutant: Mutant) -> list[str]:
+        """Return the test in ``seen_by``."""
+        return [mutant.seen_by] if mutant.seen_by else []
+
+    def forks(self, mutant: Mutant) -> bool:
+        """Return whether a fork can have the mutant, unless its code ran during collection."""
+        text = (self.source / mutant.file).read_text(encoding="utf-8")
+        return _outside_functions(text) == _outside_functions(mutant.edited(text))
+
+
 def _bits(numbers: Iterable[int]) -> int:
     return sum(1 << number for number in numbers)
 
@@ -714,12 +727,17 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--only", default="", help="mutants whose function has this pattern")
     parser.add_argument("--seconds", type=float, default=30.0, help="how long each one's tests run")
     parser.add_argument("--workers", type=int, default=2, help="how many are tried side by side")
+    parser.add_argument("--named", action="store_true", help="run only the test in seen_by")
     asked = parser.parse_args(words)
     every = read(ROOT / "tests" / "mutants")
     for mutant in every:
         mutant.edited((ROOT / "src" / mutant.file).read_text(encoding="utf-8"))
     chosen = [m for m in every if re.search(asked.only, m.function) and _runs_here(m)]
-    coverage = covered(ROOT, asked.workers)
+    if asked.named:
+        tests = [Test(name, 1.0, 1.0, 0) for name in sorted({m.seen_by for m in chosen} - {""})]
+        coverage: Coverage = Named(ROOT / "src", tests)
+    else:
+        coverage = covered(ROOT, asked.workers)
 
     def tell(outcome: Outcome) -> None:
         what = f"caught by {outcome.caught_by}" if outcome.caught_by else "SURVIVED"
@@ -733,6 +751,9 @@ def main(words: Sequence[str] | None = None) -> None:
 
     together = [mutant for mutant in chosen if coverage.forks(mutant)]
     outcomes = tried_together(ROOT, together, coverage, asked.seconds, asked.workers, tell)
+    if asked.named:
+        # A fork does not have a bug in code that ran while tests were collected.
+        outcomes = [outcome for outcome in outcomes if outcome.caught_by]
     decided = [outcome.mutant for outcome in outcomes]
     with ThreadPoolExecutor(asked.workers) as pool:
         outcomes += pool.map(alone, [mutant for mutant in chosen if mutant not in decided])

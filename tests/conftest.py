@@ -1,7 +1,4 @@
-"""Which tests run, and what tests of several rooms need.
-
-Of long searches a run takes a sample, the rest of it, or everything.
-"""
+"""Which cases a run tries, and fixtures for tests of several packages."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
-from tests import sampling
+from tests import effort as effort_of_runs
 
 from dpgrain.cli import main
 from dpgrain.noise import SystemSource
@@ -27,9 +24,6 @@ from dpgrain.publishing.guarantee import warn_of_epsilon
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     warn_of_epsilon(100.0)
-
-# Name of the plugin that lists tests which take long.
-_CLOCK = "seconds"
 
 # Runs a command from its words.
 Command: TypeAlias = Callable[..., subprocess.CompletedProcess[str]]
@@ -46,50 +40,77 @@ def shown(error: BaseException) -> str:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
-        "--search",
-        choices=sampling.PARTS,
-        default="sample",
-        help="of long searches: a sample (`make test`), the rest (`make audit`), or all",
+        "--effort",
+        choices=effort_of_runs.LEVELS,
+        default="1",
+        help="how much each test tries: 1 (`make test`), 3 (`make nightly`) or full (`make test-all`)",
     )
-    parser.addoption(
-        "--most", type=int, help="of the rest of each search, at most so many cases (`make audit`)"
-    )
-    parser.addoption("--inputs", type=int, help="odd inputs that all tests of them share")
-    parser.addoption(
-        "--note-seconds", action="store_true", help="list the tests that take long (`make seconds`)"
-    )
+    parser.addoption("--inputs", type=int, help="number of malformed inputs of all fuzz tests")
 
 
-def _part(config: pytest.Config) -> sampling.Part:
-    part: sampling.Part = config.getoption("--search")
-    # A test that is asked for by its name runs with all its cases.
+def _level(config: pytest.Config) -> effort_of_runs.Level:
+    """Return the effort of a run; a test that is selected by its name runs in full."""
     by_name = any("::" in argument for argument in config.args)
-    return "all" if part == "sample" and by_name else part
+    return None if by_name else effort_of_runs.LEVELS[config.getoption("--effort")]
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    sampling.load(_part(config))
-    if config.getoption("--note-seconds"):
-        config.pluginmanager.register(sampling.Clock(), _CLOCK)
+    effort_of_runs.load(_level(config))
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # What a shell starts in the background ignores interruptions, and so would what tests start.
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-@pytest.hookimpl(trylast=True)  # Of what is left when other marks are heeded.
+@pytest.hookimpl(wrapper=True)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> Iterator[None]:
+    """Drop the cases that this run does not try before pytest builds them, which takes longer."""
+    yield
+    test = metafunc.definition
+    calls = {f"{test.nodeid}[{call.id}]": call for call in metafunc._calls}
+    if not calls:
+        return
+    full = {name for name, call in calls.items() if any(m.name == "slow" for m in call.marks)}
+    level, own = _level(metafunc.config), test.get_closest_marker("slow")
+    kept = set(calls) if level is None else set()
+    by_mark = [(own, calls.keys() - full)]
+    by_mark += [(next(m for m in calls[name].marks if m.name == "slow"), {name}) for name in full]
+    for mark, names in by_mark:
+        cases = {name: effort_of_runs.values_of(calls[name].params) for name in names}
+        proved = test.get_closest_marker("proof") is not None
+        kept |= effort_of_runs.cases_of(test.nodeid, mark, cases, level, is_evidence=proved)
+    metafunc._calls[:] = [call for name, call in calls.items() if name in kept]
+
+
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if (clock := config.pluginmanager.get_plugin(_CLOCK)) is not None:
-        clock.count(items, _part(config))
-    names = sampling.left_out(items, _part(config), config.getoption("--most"))
-    config.hook.pytest_deselected(items=[item for item in items if item.nodeid in names])
-    items[:] = [item for item in items if item.nodeid not in names]
+    """Deselect slow tests without cases that this run does not try."""
+    out = [item for item in items if not _tried(item, _level(config))]
+    config.hook.pytest_deselected(items=out)
+    items[:] = [item for item in items if item not in set(out)]
+
+
+def _tried(item: pytest.Item, level: effort_of_runs.Level) -> bool:
+    if isinstance(item, pytest.Function) and not hasattr(item, "callspec"):
+        slow, proved = item.get_closest_marker("slow"), item.get_closest_marker("proof")
+        cases = {item.nodeid: frozenset({item.nodeid})}
+        return bool(
+            effort_of_runs.cases_of(item.nodeid, slow, cases, level, is_evidence=proved is not None)
+        )
+    return True
+
+
+@pytest.fixture
+def effort(request: pytest.FixtureRequest) -> effort_of_runs.Effort:
+    """How much this test tries."""
+    number: int | None = request.config.getoption("--inputs")
+    return effort_of_runs.Effort(_level(request.config), request.node.nodeid, number)
 
 
 @pytest.fixture(autouse=True)
 def draws(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Draw the same noise in each run of a test, unless everything runs."""
-    if _part(request.config) != "all":
-        monkeypatch.setattr(SystemSource, "words", sampling.same_draws(request.node.nodeid))
+    if _level(request.config) is not None:
+        monkeypatch.setattr(SystemSource, "words", effort_of_runs.same_draws(request.node.nodeid))
 
 
 @pytest.fixture(autouse=True)
@@ -98,26 +119,6 @@ def figures() -> Iterator[None]:
     yield
     if (pyplot := sys.modules.get("matplotlib.pyplot")) is not None:
         pyplot.close("all")
-
-
-@pytest.fixture
-def some_of(request: pytest.FixtureRequest) -> sampling.Some:
-    """Shorten a loop inside a search: a fifth of its turns in a sample, a third in an audit."""
-    return sampling.shortened(request.node.nodeid, _part(request.config))
-
-
-@pytest.fixture
-def strength(request: pytest.FixtureRequest) -> int | None:
-    """How many options meet in every combination: pairs in a sample, triples in its rest, or all."""
-    strengths: dict[sampling.Part, int | None] = {"sample": 2, "rest": 3, "all": None}
-    return strengths[_part(request.config)]
-
-
-@pytest.fixture
-def inputs(request: pytest.FixtureRequest) -> int:
-    """How many odd inputs all tests that try them share: few in a sample, 10⁴ in its rest, or 10⁶."""
-    number: int | None = request.config.getoption("--inputs")
-    return number or sampling.INPUTS[_part(request.config)]
 
 
 @pytest.fixture

@@ -53,6 +53,7 @@ def test_texts_of_any_language_and_none_that_is_broken() -> None:
         texts(["a", "\ud800"])
 
 
+@pytest.mark.slow
 def test_a_first_release_does_not_load_pandas(tmp_path: Path) -> None:
     path = str(tmp_path / "rows.parquet")
     rows = {"who": np.arange(1000) % 100, "item": np.arange(1000) % 300}

@@ -72,6 +72,7 @@ def ends_of_messages(path: Path) -> Iterator[tuple[int, str]]:
             yield call.lineno, str(last.value)
 
 
+@pytest.mark.slow
 def test_messages_are_sentences_of_one_line() -> None:
     source = Path(dpgrain.__file__).parent
     found = {

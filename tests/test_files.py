@@ -64,6 +64,7 @@ def check_pair(path: Path) -> str:
     return f"{numbers} {promised}".strip()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("write", [pair, alone])
 @pytest.mark.parametrize("before", [pair, alone, None])
 def test_a_killed_writer_leaves_no_guarantee_beside_other_numbers(
@@ -87,6 +88,7 @@ def test_a_killed_writer_leaves_no_guarantee_beside_other_numbers(
     assert ("" if before is None else f"{OLD} {OLD}" if before is pair else OLD) in seen
 
 
+@pytest.mark.slow
 def test_a_full_disk_leaves_the_numbers_and_the_guarantee_that_were_there(tmp_path: Path) -> None:
     path = tmp_path / "pages.csv"
     pair(path, OLD)

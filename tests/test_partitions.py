@@ -88,6 +88,7 @@ def test_any_hours_in_a_row_meet_no_more_periods_than_is_told(own: str, hours: i
     assert most <= said.cells <= most + 1 + hours // 700
 
 
+@pytest.mark.slow
 def test_days_of_another_zone_are_met_in_parts() -> None:
     """Hours of some years, with both changes of the clocks."""
     hours = [datetime(2024, 1, 1, tzinfo=UTC) + timedelta(hours=i) for i in range(2 * 366 * 24)]

@@ -87,6 +87,7 @@ def code(rows: int, *, user: str = WHOLE, clip: float | str = "auto") -> str:
     return RELEASE.format(rows=rows, user=user, clip=clip)
 
 
+@pytest.mark.slow
 def test_a_terminal_shows_what_is_being_done(tmp_path: Path) -> None:
     terminal = Terminal(code(3_000_000, user=TEXT), tmp_path)
     shown = terminal.read()
@@ -102,6 +103,7 @@ def test_a_terminal_shows_what_is_being_done(tmp_path: Path) -> None:
     assert not re.search(r"\d{4}", shown)
 
 
+@pytest.mark.slow
 def test_nothing_is_shown_where_it_is_piped(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", code(1_000_000)], capture_output=True, text=True, check=True
@@ -109,6 +111,7 @@ def test_nothing_is_shown_where_it_is_piped(tmp_path: Path) -> None:
     assert (done.stdout, done.stderr) == ("released\n", "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "user"),
     [("reading rows", WHOLE), ("going through users", WHOLE), ("numbering users", TEXT)],

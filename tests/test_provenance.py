@@ -63,6 +63,7 @@ def test_the_page_states_it(stated: Stated, tmp_path: Path) -> None:
     assert ("Anything to people whose rows decide" in page) == (stated == "as given")
 
 
+@pytest.mark.slow
 def test_a_budget_and_a_ledger_state_it(tmp_path: Path, command: Command) -> None:
     book = tmp_path / "visits.ledger"
     opened = made(book, dg.LastingPromise.of(dg.User(), 9.0, 1e-5))

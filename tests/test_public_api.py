@@ -158,6 +158,7 @@ def test_import_loads_few_modules() -> None:
     assert len(run(code).split()) < 60
 
 
+@pytest.mark.slow
 def test_names_arrive_when_asked_for() -> None:
     code = """
 import sys, dpgrain

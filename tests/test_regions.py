@@ -10,7 +10,6 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.refusals import refuses
-from tests.sampling import examples
 
 from dpgrain import _fields
 from dpgrain.errors import ParameterError
@@ -77,7 +76,6 @@ TWO_PARTS = (
 )
 
 
-@examples(300)
 @example(*TWO_PARTS)
 @given(regions, regions)
 def test_operations_are_those_of_sets(one: Region, two: Region) -> None:
@@ -93,7 +91,6 @@ def test_operations_are_those_of_sets(one: Region, two: Region) -> None:
     assert one.within(two) == (not one.minus(two))
 
 
-@examples(100)
 @given(st.lists(regions, min_size=1, max_size=5))
 def test_atoms_are_the_classes_that_regions_tell_apart(given_: list[Region]) -> None:
     found = atoms(given_)
@@ -103,7 +100,6 @@ def test_atoms_are_the_classes_that_regions_tell_apart(given_: list[Region]) -> 
             assert places == {i for i, region in enumerate(given_) if lies_in(record, region)}
 
 
-@examples(100)
 @given(regions)
 def test_json_brings_a_region_back(region: Region) -> None:
     assert _fields.read(Region, region.to_dict(), "a region") == region

@@ -98,6 +98,7 @@ def graph() -> Graph:
     return imported(SOURCE)[0]
 
 
+@pytest.mark.slow
 def test_only_the_door_and_the_command_line_import_the_report(graph: Graph) -> None:
     found = _into_the_report(graph)
     assert DOOR in found
@@ -145,11 +146,13 @@ def test_the_door_itself_needs_nothing(graph: Graph) -> None:
     assert graph[DOOR] == {"dpgrain.report"}
 
 
+@pytest.mark.slow
 def test_no_other_modules_need_each_other() -> None:
     circles = _circles(needed(SOURCE))
     assert [circle for circle in circles if not any(circle <= known for known in CIRCLES)] == []
 
 
+@pytest.mark.slow
 def test_imports_inside_functions_become_no_more() -> None:
     below = {
         module: number
@@ -183,6 +186,7 @@ def test_circles_are_seen(first: str, second: str, circles: bool, tmp_path: Path
     assert _inside(tmp_path).get("dpgrain.two", 0) == ("def f" in second)
 
 
+@pytest.mark.slow
 def test_private_names_stay_in_their_module() -> None:
     assert imported(SOURCE)[1] == []
 
@@ -223,6 +227,7 @@ def _release() -> dg.Histogram:
     )
 
 
+@pytest.mark.slow
 def test_a_page_is_the_same_whoever_is_asked(tmp_path: Path) -> None:
     rows = np.random.default_rng(1).normal(size=(30, 2))
     model = learn.LinearRegression(rounds=2).fit(rows, rows[:, 0])
@@ -249,6 +254,7 @@ def test_what_has_no_page_is_refused(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_the_page_of_a_release_loads_no_estimators(tmp_path: Path) -> None:
     saved = _release().save(tmp_path / "r.parquet")
     code = (
@@ -281,6 +287,7 @@ def test_sql_is_written_in_engines_only() -> None:
     assert all(name.startswith((ENGINES, STORES)) for name in speaking)
 
 
+@pytest.mark.slow
 def test_duckdb_is_called_in_engines_only() -> None:
     calling = {
         name

@@ -40,7 +40,6 @@ def moved(way: Made, X: Array, W: Array, firsts: list[int]) -> list[tuple[int, i
     return found
 
 
-@pytest.mark.search
 @pytest.mark.parametrize("kind", [np.float32, np.float64])
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("classes", [1, 3, 10])
@@ -76,6 +75,7 @@ def test_a_plain_product_moves_rows() -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_machines_that_round_by_place_multiply_in_another_way(kernel: str) -> None:
     program = "from tests.test_rows import of_this_machine; import sys; sys.exit(of_this_machine())"

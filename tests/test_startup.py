@@ -51,6 +51,7 @@ for arguments in {commands!r}:
 """
 
 
+@pytest.mark.slow
 def test_help_of_every_command_loads_no_numbers() -> None:
     names = get_command(app).list_commands(None)  # type: ignore[attr-defined]
     assert {"histogram", "guarantee", "plan", "fit", "predict", "demo"} < set(names)
@@ -63,6 +64,7 @@ def test_help_of_every_command_loads_no_numbers() -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", [GAUSSIAN, SAMPLED], ids=["gaussian", "sampled"])
 def test_a_guarantee_loads_what_it_computes_with(command: tuple[str, ...]) -> None:
     assert after(running(command), LATE) == "[]"
@@ -70,7 +72,7 @@ def test_a_guarantee_loads_what_it_computes_with(command: tuple[str, ...]) -> No
 
 def test_special_functions_load_none_of_numpy_s_tools_and_leave_it_whole() -> None:
     tools = ("numpy.f2py", "numpy.testing", "numpy.polynomial", "numpy.ma")
-    code = "import numpy as np\nimport dpgrain._special\n"
+    code = "import numpy as np\nimport dpgrain.noise.special\n"
     code += "assert not {'f2py', 'testing', 'polynomial', 'ma'} & set(vars(np))\n"
     assert after(code, tools) == "[]"
     # They are there when they are used, also through what SciPy keeps of NumPy.
@@ -85,6 +87,7 @@ def test_the_first_answer_of_a_sampled_run_loads_no_library_of_statistics() -> N
     assert after(code, LATE) == "[]"
 
 
+@pytest.mark.slow
 def test_estimators_load_nothing_beside_what_scikit_learn_does() -> None:
     # What scikit-learn loads by itself depends on its version.
     code = "import sys, sklearn.base\nbefore = set(sys.modules)\n"
@@ -122,6 +125,7 @@ def test_without_pytorch_each_public_name_says_how_to_get_it(name: str) -> None:
     assert said.stdout.strip() == "dpgrain.torch needs PyTorch: pip install 'dpgrain[torch]'."
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("package", PACKAGES)
 def test_a_face_has_every_public_name_and_no_module_hides_one(package: str) -> None:
     # Every module first, in a fresh process: an import binds it in its package, under its name.
@@ -148,6 +152,7 @@ else:
     assert after(code, ("nothing",)) == "[]"
 
 
+@pytest.mark.slow
 def test_the_benchmark_of_starting_up_runs(capsys: pytest.CaptureFixture[str]) -> None:
     importlib.import_module("benchmarks.startup").main(["--runs", "1"])
     lines = capsys.readouterr().out.splitlines()

@@ -33,7 +33,6 @@ def ahead(moment: int, zone: str) -> int:
     return known[max(bisect.bisect_right([begin for begin, _ in known], moment) - 1, 0)][1]
 
 
-@pytest.mark.search
 @pytest.mark.parametrize("zone", ZONES)
 def test_offsets_are_those_of_the_zone(zone: str) -> None:
     changes = [begin for begin, _ in zones.offsets(zone)]

@@ -21,7 +21,6 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from tests.refusals import refuses
-from tests.sampling import examples
 
 from dpgrain.accounting import (
     RDP,
@@ -161,7 +160,7 @@ FIELDS = [
 ]
 
 
-@pytest.mark.search
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "field"), FIELDS)
 def test_absurd_fields_of_events_fail_closed(name: str, field: str) -> None:
     event = EVENTS[name]
@@ -223,7 +222,7 @@ QUESTIONS: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.slow
+@pytest.mark.slow(full=True)
 @pytest.mark.parametrize("name", list(EVENTS))
 def test_absurd_questions_are_answered(name: str) -> None:
     event = EVENTS[name]
@@ -385,6 +384,7 @@ def test_absurd_fields_of_guarantees_fail_closed(field: str) -> None:
         assert found is None or field in OPTIONAL
 
 
+@pytest.mark.slow
 def test_events_are_not_nested_without_end() -> None:
     event: Event = Gaussian(1.0)
     for _ in range(40):
@@ -402,7 +402,6 @@ def test_events_are_not_nested_without_end() -> None:
 positive = st.floats(1e-12, 1e12)
 
 
-@examples(300)
 @given(positive, positive, st.integers(1, 10**9))
 def test_sums_products_and_roots_round_up_by_a_digit_at_most(x: float, y: float, n: int) -> None:
     for found, exact in (
@@ -416,7 +415,6 @@ def test_sums_products_and_roots_round_up_by_a_digit_at_most(x: float, y: float,
     assert root <= math.hypot(x, y) * (1 + 2.0**-50)
 
 
-@examples(200)
 @given(positive, positive, st.floats(1e-6, 10), st.integers(1, 10**6), st.integers(1, 50))
 def test_pure_epsilons_are_not_below_the_exact_ones(
     x: float, y: float, epsilon: float, n: int, k: int
@@ -442,7 +440,6 @@ def exact_delta(epsilon: Any, mu: Any) -> Any:
     return above - mpmath.exp(epsilon) * mpmath.erfc(b / mpmath.sqrt(2)) / 2
 
 
-@examples(150)
 @given(st.floats(-4, 1.2), st.floats(-8, 8), st.integers(1, 40), st.integers(1, 12))
 def test_gaussian_deltas_are_not_below_fifty_digits(power: float, a: float, n: int, k: int) -> None:
     noise = 10**-power

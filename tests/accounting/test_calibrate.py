@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.refusals import refuses
-from tests.sampling import examples
 
 from dpgrain.accounting import (
     Compose,
@@ -36,7 +35,6 @@ CONTRIBUTIONS = [
     st.sampled_from(RELATIONS),
     st.sampled_from([1, 2, 10, 1000, 2**31]),
 )
-@examples(150)
 def test_calibrated_noise_keeps_its_promise_and_wastes_nothing(
     epsilon: float, delta: float, contribution: Contribution, relation: Relation, count: int
 ) -> None:
@@ -60,7 +58,6 @@ def test_calibrated_noise_keeps_its_promise_and_wastes_nothing(
     ),
     st.sampled_from(RELATIONS),
 )
-@examples(100)
 def test_several_releases_together_keep_one_promise(
     epsilon: float, delta: float, parts: list[tuple[Contribution, float]], relation: Relation
 ) -> None:

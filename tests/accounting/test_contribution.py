@@ -15,6 +15,7 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from tests.effort import Effort
 from tests.refusals import refuses
 
 from dpgrain.accounting import Contribution, Event, Gaussian, Loss, Selection
@@ -226,14 +227,15 @@ LAYOUTS: tuple[Literal["disjoint", "shared"], ...] = ("disjoint", "shared")
 NORMS: tuple[Literal["l2", "l1"], ...] = ("l2", "l1")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("level", ["record", "element", "user"])
 @pytest.mark.parametrize("norm", NORMS)
 def test_blocks_of_elements_are_never_moved_farther(
-    level: Level, relation: Relation, norm: Literal["l2", "l1"], some_of: Any
+    level: Level, relation: Relation, norm: Literal["l2", "l1"], effort: Effort
 ) -> None:
     worlds = itertools.product(COORDINATES, LAYOUTS, (None, 1, 2), (math.inf, 0.25))
-    for coordinates, layout, maximum, size in some_of(worlds):
+    for coordinates, layout, maximum, size in effort.some(worlds):
         c = Contribution("element", layout, coordinates, norm, maximum, record_size=size)
         if level == "user" and maximum is None:
             assert_bounded(World(c, level, relation, condition=2), random=60, climb=40)
@@ -248,10 +250,10 @@ def test_blocks_of_elements_are_never_moved_farther(
 @pytest.mark.parametrize("level", ["record", "element", "user"])
 @pytest.mark.parametrize("norm", NORMS)
 def test_blocks_of_users_are_never_moved_farther(
-    level: Level, relation: Relation, norm: Literal["l2", "l1"], some_of: Any
+    level: Level, relation: Relation, norm: Literal["l2", "l1"], effort: Effort
 ) -> None:
     worlds = itertools.product(COORDINATES, LAYOUTS, (None, 2), (math.inf, 0.25, 0.02))
-    for coordinates, layout, maximum, size in some_of(worlds):
+    for coordinates, layout, maximum, size in effort.some(worlds):
         if coordinates == "one" and layout == "disjoint":
             continue  # a user's block of one number lies on one coordinate
         c = Contribution("user", layout, coordinates, norm, maximum, record_size=size)
@@ -259,7 +261,6 @@ def test_blocks_of_users_are_never_moved_farther(
             assert_bounded(World(c, level, relation, units), random=60, climb=40)
 
 
-@pytest.mark.search
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("coordinates", COORDINATES)
 @pytest.mark.parametrize("norm", NORMS)
@@ -344,7 +345,6 @@ TIGHT = [
 ]
 
 
-@pytest.mark.search
 @pytest.mark.parametrize(("world", "expected"), TIGHT)
 def test_the_bound_is_attained(world: World, expected: float) -> None:
     assert world.claim == pytest.approx(expected, rel=1e-12)
@@ -403,7 +403,7 @@ def test_the_search_finds_seeded_bugs(world: World, claim: float) -> None:
         assert_bounded(world)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(full=True)
 @pytest.mark.parametrize("seed", range(4))
 def test_a_long_search_finds_nothing(seed: int) -> None:
     rng = np.random.default_rng(seed)

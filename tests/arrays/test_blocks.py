@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.inputs import cases
 from tests.refusals import refuses
-from tests.sampling import examples
 
 import dpgrain as dg
 from dpgrain.arrays.blocks import arrange
@@ -27,7 +26,7 @@ def test_text_places_of_a_roster_are_those_of_numbers() -> None:
     assert arrange(2, ["7", 7], None, User()).users == 2
 
 
-@examples(30)
+@pytest.mark.slow
 @given(
     st.lists(
         st.text(alphabet="0123456789abcdef", min_size=16, max_size=16) | cases.WRITTEN,
@@ -84,7 +83,6 @@ def kept_of(pairs: list[tuple[int, str | None]], most: int) -> dict[int, set[str
     return kept
 
 
-@examples(60)
 @given(
     st.lists(st.tuples(st.integers(0, 3), st.sampled_from(CELLS)), min_size=1, max_size=25),
     st.integers(1, 4),

@@ -51,7 +51,7 @@ def audited(name: str, draws: int = DRAWS, **how: Any) -> Audit:
                                      "random_state": 7, **how})  # fmt: skip
 
 
-@pytest.mark.search(seconds=4)
+@pytest.mark.slow(cases=2)
 @pytest.mark.parametrize("name", QUERIES)
 def test_true_claims_are_kept(name: str) -> None:
     found = audited(name)
@@ -88,6 +88,7 @@ def no_clipping(patch: pytest.MonkeyPatch) -> None:
 ERRORS = {each.__name__: each for each in (half_the_noise, half_the_sensitivity, no_clipping)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("error", ERRORS)
 @pytest.mark.parametrize("name", ["users", "elements"])
 def test_planted_errors_are_found(name: str, error: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,6 +99,7 @@ def test_planted_errors_are_found(name: str, error: str, monkeypatch: pytest.Mon
     assert removed.free.exceeds(removed.claim), found
 
 
+@pytest.mark.slow
 def test_noise_of_a_ticket_without_its_radius_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where the law is not Gaussian, and δ is 0."""
     half_the_noise(monkeypatch)
@@ -105,6 +107,7 @@ def test_noise_of_a_ticket_without_its_radius_is_found(monkeypatch: pytest.Monke
     assert [line.verdict for line in found.lines] == ["violated", "unmoved"]
 
 
+@pytest.mark.slow
 def test_more_than_what_was_asked_for_is_found() -> None:
     """The event says what the noise costs, and the promise asked for less."""
     query: Any = QUERIES["users"]()
@@ -143,6 +146,7 @@ def test_no_row_is_read_and_nothing_is_charged(monkeypatch: pytest.MonkeyPatch) 
     assert whole.left == 1.0
 
 
+@pytest.mark.slow
 def test_a_curator_sees_the_bound_alone() -> None:
     rows = pa.table({"who": [str(n) for n in range(90)], "page": ["secret page"] * 90})
     asked = dg.count.query(dg.read(rows, user="who"), unit=dg.User(), clip=5.0, **PROMISE)
@@ -193,6 +197,7 @@ def test_units_that_nobody_can_hold_are_left_out() -> None:
     assert any("4 units" in note for note in found.notes)
 
 
+@pytest.mark.slow
 def test_the_same_seed_makes_the_same_audit() -> None:
     one, two = (audited("users", draws=2000, units=[1]) for _ in range(2))
     assert one == two

@@ -39,6 +39,7 @@ def counted(mu: float, draws: int, seed: int) -> Counted:
     return Counted.none().with_scores(one, other, mu**2 / 2 + 9 * mu)
 
 
+@pytest.mark.slow
 def test_a_bound_is_wrong_as_seldom_as_it_says() -> None:
     alpha, delta, mu = 0.2, 1e-3, 1.0
     truth = gaussian_epsilon(delta, mu)
@@ -56,6 +57,7 @@ def test_draws_that_choose_a_threshold_do_not_decide_on_the_bound() -> None:
     assert Counted.none().with_scores(one, other, 2.0).bound(0.0, 0.01) > 4
 
 
+@pytest.mark.slow
 def test_a_bound_is_near_the_truth_and_passes_it_with_half_the_noise() -> None:
     delta, mu = 1e-6, 0.2681
     claim = gaussian_epsilon(delta, mu)

@@ -31,6 +31,7 @@ share = 0.5
 ROWS = pa.table({"who": [1, 2], "paid": [1.0, 2.0], "y": [1.0, 2.0]})
 
 
+@pytest.mark.slow
 def test_each_release_is_audited_or_says_why_not(tmp_path: Path) -> None:
     path = tmp_path / "releases.toml"
     path.write_text(FILE, encoding="utf-8")

@@ -28,7 +28,7 @@ def query_of(name: str, case: dict[str, Any]) -> Any:
     return publisher.query(**units, **promise, **rest)
 
 
-@pytest.mark.search(seconds=3)
+@pytest.mark.slow(cases=3)
 @pytest.mark.parametrize("place", range(_CASES))
 @pytest.mark.parametrize("name", NAMES)
 def test_no_claim_is_refuted(name: str, place: int) -> None:

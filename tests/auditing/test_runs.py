@@ -23,6 +23,7 @@ def twins(unit: Any = None, **how: Any) -> Any:
     return asked, pair, twins_of(asked, asked.plan.guarantee, pair)
 
 
+@pytest.mark.slow
 def test_runs_show_sums_and_radius() -> None:
     asked, _, _ = twins()
     moved = []
@@ -39,6 +40,7 @@ def test_runs_show_sums_and_radius() -> None:
     assert not found.unseen
 
 
+@pytest.mark.slow
 def test_runs_have_the_noise_that_was_charged() -> None:
     asked, pair, found = twins()
     ((one, _),) = found.draws

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy import stats
+from tests.effort import Effort
 from tests.refusals import refuses
 
 import dpgrain as dg
@@ -54,13 +55,13 @@ def refuted_from(epsilon: float, guesses: int, canaries: int, delta: float, alph
     return bisect.bisect_left(range(guesses + 1), True, key=refutes)
 
 
-def test_leaks_of_probability_delta_are_refuted_as_rarely_as_said(some_of: Any) -> None:
+def test_leaks_of_probability_delta_are_refuted_as_rarely_as_said(effort: Effort) -> None:
     """Over the whole law of a mechanism that reveals some canaries in a rare run, all of them in one.
 
     In other runs it answers for each canary as the mechanism that attains ε. Each canary is revealed
     with probability δ, so that a run with revealed ones is the likelier the fewer these are.
     """
-    for epsilon, (canaries, guesses, revealed), alpha, rare in some_of(
+    for epsilon, (canaries, guesses, revealed), alpha, rare in effort.some(
         itertools.product(
             [0.0, 0.7, 3.0],
             [(30, 30, 30), (300, 300, 300), (300, 20, 20), (300, 40, 10), (5, 5, 5)],
@@ -77,6 +78,7 @@ def test_leaks_of_probability_delta_are_refuted_as_rarely_as_said(some_of: Any) 
         assert wrong <= alpha, (epsilon, canaries, guesses, revealed, alpha, rare)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("distance", [0.0, 0.3, 2.0])
 def test_the_distance_of_two_laws_is_bounded_as_often_as_said(distance: float) -> None:
     rng, alpha, wrong = np.random.default_rng(3), 0.1, 0
@@ -114,7 +116,7 @@ def descended(rows: Canaries, level: Level, sampling_rate: float | None) -> tupl
     return start - found.theta, found.guarantee
 
 
-@pytest.mark.search
+@pytest.mark.slow
 @pytest.mark.parametrize("sampling_rate", [None, 0.5])
 @pytest.mark.parametrize(("level", "elements"), [("user", 1), ("element", 4)])
 def test_a_descent_keeps_its_claim_and_comes_near(
@@ -145,6 +147,7 @@ def sums(noise: float, said: float, seed: int) -> Any:
     return train
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_true_noise_is_kept_and_half_of_it_is_refuted(seed: int) -> None:
     kept = audit_training(sums(1.0, 1.0, seed), canaries=1000, random_state=seed)
@@ -154,6 +157,7 @@ def test_true_noise_is_kept_and_half_of_it_is_refuted(seed: int) -> None:
     assert halved.lines[0].named.exceeds(halved.lines[0].claim)
 
 
+@pytest.mark.slow
 def test_without_an_assumption_a_run_with_next_to_no_noise_is_refuted() -> None:
     found = audit_training(sums(0.05, 4.0, 0), canaries=1000, random_state=0)
     (line,) = found.lines
@@ -162,6 +166,7 @@ def test_without_an_assumption_a_run_with_next_to_no_noise_is_refuted() -> None:
     assert str(found).splitlines()[-1].startswith("1 run with 1,000 canaries")
 
 
+@pytest.mark.slow
 def test_canaries_are_what_is_said_of_them() -> None:
     seen: list[Canaries] = []
 

@@ -9,7 +9,7 @@ import math
 from typing import Any
 
 import pytest
-from tests.sampling import Some
+from tests.effort import Effort
 
 looseness: Any = importlib.import_module("benchmarks.looseness")
 
@@ -23,10 +23,10 @@ def test_every_event_has_cases() -> None:
         assert next(cases()).kind == kind
 
 
-@pytest.mark.search(seconds=3)
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", sorted(looseness.CASES))
-def test_no_claim_is_below_what_neighbours_show(kind: str, some_of: Some) -> None:
-    for case in some_of(itertools.islice(looseness.CASES[kind](), 0, None, 5)):
+def test_no_claim_is_below_what_neighbours_show(kind: str, effort: Effort) -> None:
+    for case in effort.some(itertools.islice(looseness.CASES[kind](), 0, None, 5)):
         for found in looseness.measured(case):
             assert found.claim >= found.lower * (1 - _ROUNDING), (case.said, found.delta)
 

@@ -76,6 +76,7 @@ def test_where_nothing_is_run_the_default_is_kept() -> None:
     assert {best.score for best in found if best.result == "none"} == {None}
 
 
+@pytest.mark.slow
 @pytest.mark.proof("audit", "SelectBest")
 def test_runs_that_are_not_counted_are_caught() -> None:
     """A rare result below a less rare one: of many runs its chance moves by more than that of one."""

@@ -123,6 +123,7 @@ def test_a_pair_of_features_and_targets() -> None:
     assert np.linalg.norm(choice.value - [1, -1]) < 0.8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("relation", cases.RELATIONS)
 def test_the_loss_of_the_winner(relation: Relation) -> None:
     made = [
@@ -169,6 +170,7 @@ def test_units_are_counted_with_noise_of_their_own() -> None:
     assert min(np.std(lost + rest), np.std(lost - rest)) > 4.0
 
 
+@pytest.mark.slow
 def test_the_error_of_a_loss_over_noisy_units_is_told() -> None:
     made = [one.chosen(0, 4.0, None) for one in noisy_totals(np.full(4000, STEPS // 3), 8000)]
     means = np.array([one.mean for one in made])
@@ -310,8 +312,8 @@ ZERO_OUT = (np.array([3.0] * 12), np.array([2.0] + [3.0] * 11))
 REPLACE = (np.array([3.0] + [2.0] * 11), np.array([2.0] + [3.0] * 11))
 
 
+@pytest.mark.slow
 @pytest.mark.proof("audit", "ExponentialMechanism", "ApproximateDP")
-@pytest.mark.search
 @pytest.mark.parametrize("method", ["permute_and_flip", "exponential"])
 @pytest.mark.parametrize(
     ("relation", "neighbours"), [("zero_out", ZERO_OUT), ("replace", REPLACE)], ids=cases.RELATIONS
@@ -327,7 +329,7 @@ def test_audit_of_the_choice(method: str, relation: Relation, neighbours: Any) -
         assert found > 0.3
 
 
-@pytest.mark.search
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["permute_and_flip", "exponential"])
 def test_one_way_noise_is_too_little_for_replace(method: str) -> None:
     one, two = ((x * STEPS).astype(np.int64) for x in REPLACE)
@@ -335,6 +337,7 @@ def test_one_way_noise_is_too_little_for_replace(method: str) -> None:
     assert cases.measured(choosing(method, 1.0, "replace", 1.0), one, two) < 1.0
 
 
+@pytest.mark.slow
 def test_clipping_records_instead_of_users_is_caught() -> None:
     # A user with nine records: added up, they move a total by nine.
     def picks(unit: Unit) -> float:
@@ -367,6 +370,7 @@ def test_repeated_evaluations_pay_for_the_number_of_runs() -> None:
     assert plan.event.events == (Laplace(1 / plan.epsilon, ONE),)
 
 
+@pytest.mark.slow
 def test_one_choice_beats_algorithm_5_with_a_hundredth_of_its_evaluations() -> None:
     finite = experiment("finite_classes")
     rows = {

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from tests.claims.publishers import NAMES, PROMISES, PUBLISHERS
+from tests.effort import Effort
 from tests.products import covering
 from tests.promises import LEAST_SHARE, Publisher, share_of_asked
 from tests.test_docstrings import PUBLIC
@@ -84,10 +85,10 @@ def test_every_function_that_publishes_is_asked() -> None:
     assert found - _NETWORKS - _BASES == NAMES
 
 
-@pytest.mark.search(seconds=15)
+@pytest.mark.slow(cases=5)
 @pytest.mark.parametrize("name", PUBLISHERS)
-def test_what_is_told_is_what_was_asked(name: str, strength: int | None) -> None:
-    fewer = 2 if strength and name in _SLOW else strength
+def test_what_is_told_is_what_was_asked(name: str, effort: Effort) -> None:
+    fewer = 2 if effort.strength and name in _SLOW else effort.strength
     assert not _wrong(PUBLISHERS[name], fewer or 4)
 
 
@@ -110,6 +111,7 @@ def test_a_share_that_is_too_large_is_seen() -> None:
     assert _wrong(replace(right, query=takes_more), 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["epsilon", "delta"])
 def test_a_promise_that_is_too_large_or_too_small_is_seen(name: str) -> None:
     right = PUBLISHERS["dpgrain.count"]

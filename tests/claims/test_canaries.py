@@ -17,10 +17,10 @@ import pytest
 from tests.claims.canaries import BROKEN, FORMS, Canaries, handed_on
 from tests.claims.publishers import PUBLISHERS, publishers
 from tests.conftest import shown
+from tests.effort import Effort
 from tests.fuzz.watch import CANARY, Fault, left_behind, quotes, watched
 from tests.products import covering
 from tests.promises import Publisher
-from tests.sampling import sparse
 from tests.tables.engines.databases import database, missing
 
 import dpgrain as dg
@@ -152,18 +152,18 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
     assert not left_behind(folder)
 
 
-@pytest.mark.search(seconds=6)
+@pytest.mark.slow(cases=4)
 def test_nothing_of_a_row_is_said_written_or_left(
-    strength: int | None, tmp_path: Path, temporary: Path
+    effort: Effort, tmp_path: Path, temporary: Path
 ) -> None:
     faults = []
-    for place, case in enumerate(cases(strength)[:: sparse(4)]):
+    for place, case in enumerate(cases(effort.strength)):
         (folder := tmp_path / str(place)).mkdir()
         faults += [f"{case}: {fault}" for fault in faults_of(case, folder)]
     assert not faults, "\n".join(faults)
 
 
-@pytest.mark.search(seconds=1)
+@pytest.mark.slow(cases=4)
 @pytest.mark.parametrize("name", PUBLISHERS)
 def test_nothing_of_a_row_stands_in_pages_plots_and_files(
     name: str, tmp_path: Path, temporary: Path
@@ -237,7 +237,7 @@ def source_of(request: pytest.FixtureRequest) -> Iterator[Sources]:
         yield kept
 
 
-@pytest.mark.search(seconds=0)
+@pytest.mark.slow
 @pytest.mark.parametrize("ends", _ENDS)
 @pytest.mark.parametrize("name", ["dpgrain.count", "dpgrain.mean", "dpgrain.top"])
 def test_nothing_of_a_row_is_said_by_spark_or_a_database(

@@ -34,6 +34,7 @@ def test_a_value_too_many_changes_no_row_of_others(surplus: bytes, tmp_path: Pat
     assert found[0] == found[1] == Counter({'5" vinyl': 50})
 
 
+@pytest.mark.slow
 def test_where_a_row_stands_in_the_file_changes_nothing(tmp_path: Path) -> None:
     """Rows that lie across the end of a piece are read as all others, wherever it cuts them."""
     kinds = b'u%07d,"a"zz\n', b'v%07d,5"c\n', b'w%07d,"d\nd"\n'

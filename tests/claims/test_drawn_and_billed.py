@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from tests.claims.publishers import People, publishers
 from tests.claims.test_replay import NAMES, product_of
+from tests.effort import Effort
 from tests.products import covering
 from tests.promises import Publisher
 from tests.replay import Draw, recorded, replayed
@@ -112,17 +113,18 @@ def _product(name: str) -> dict[str, Any]:
 
 
 @pytest.mark.proof("search", "Compose")
-@pytest.mark.search(seconds=15)
+@pytest.mark.slow(cases=8)
 @pytest.mark.parametrize("name", NAMES)
-def test_all_draws_together_are_billed(name: str, strength: int | None) -> None:
-    tried = covering(_product(name), strength or 4)
+def test_all_draws_together_are_billed(name: str, effort: Effort) -> None:
+    tried = covering(_product(name), effort.strength or 4)
     random.Random(name).shuffle(tried)
     shares = ((share, asked) for asked in tried if (share := _found(name, asked)) is not None)
-    found = list(itertools.islice(shares, _FEW if strength == 2 else None))
+    found = list(itertools.islice(shares, _FEW if effort.strength == 2 else None))
     assert [each for each in found if each[0] > 1 + _ROUNDING] == []
     assert max(share for share, _ in found) > _LEAST
 
 
+@pytest.mark.slow
 def test_a_bill_that_is_too_small_is_seen() -> None:
     asked = {"unit": dg.User(), "relation": "replace", "promise": {"epsilon": 1.0, "delta": 1e-6}}
     asked |= {"n_users": 50, "where": False, "clip": 3.0, "noise": "gaussian", "value": None}

@@ -60,6 +60,7 @@ def person(angle: float, others: int = 29) -> tuple[Mixture, Mixture]:
     return sampled(RATE, there), sampled(RATE, back)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rounds", "sd", "true"), RUNS)
 def test_sampling_users_does_not_amplify_for_elements(rounds: int, sd: float, true: float) -> None:
     # Corollaries 2.5 and 3.1 with the paper's pair: ε = 3.
@@ -74,6 +75,7 @@ def test_sampling_users_does_not_amplify_for_elements(rounds: int, sd: float, tr
     assert true < lower < limit < 39.7
 
 
+@pytest.mark.slow
 def test_sampling_users_does_not_amplify_for_emptied_elements() -> None:
     # The weaker relation: 30 elements or 29.
     p, q = sampled(RATE, [1.0, 29.0]), sampled(RATE, [0.0, 29.0])
@@ -83,6 +85,7 @@ def test_sampling_users_does_not_amplify_for_emptied_elements() -> None:
     assert 11.5 < at_least(q, p, 7.94, 40_000, DELTA) < limit
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rounds", "sd", "exchanged", "zeroed"),
     [(40_000, 7.94, 37.46, 14.40), (200, 0.84, 39.62, 13.75)],
@@ -107,7 +110,7 @@ def test_ten_elements_are_enough() -> None:
     assert at_least(p, q, 0.84, 200, DELTA) > 39.6
 
 
-@pytest.mark.search
+@pytest.mark.slow
 @pytest.mark.parametrize(("rounds", "sd", "true"), RUNS)
 def test_the_library_reports_what_sampling_users_costs(rounds: int, sd: float, true: float) -> None:
     event = SampledGaussian(sd, RATE, rounds, sampling="users")
@@ -120,6 +123,7 @@ def test_the_library_reports_what_sampling_users_costs(rounds: int, sd: float, t
         assert at_least(p, q, sd, rounds, DELTA, points=600) <= reported
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rounds", "sd", "true"), RUNS)
 def test_sampling_pairs_keeps_what_the_paper_claims(rounds: int, sd: float, true: float) -> None:
     event = SampledGaussian(sd, RATE, rounds, sampling="pairs")
@@ -167,7 +171,7 @@ def test_the_bound_below_corollary_2_5_is_half_of_the_divergence(
     assert true == pytest.approx(2 * order * rate**2 * math.sinh(1 / sd**2), rel=1e-3)
 
 
-@pytest.mark.search
+@pytest.mark.slow
 @pytest.mark.parametrize(("elements", "proved"), [(5, 12.6), (30, 43.1)])
 def test_the_smallest_epsilon_that_is_proved_for_the_figure_of_the_network(
     elements: int, proved: float
@@ -250,6 +254,7 @@ def test_one_fixed_size_batch_is_not_a_poisson_sample() -> None:
         assert true == pytest.approx(direct, rel=1e-4)
 
 
+@pytest.mark.slow
 def test_fixed_size_batches_billed_as_poisson_are_understated() -> None:
     # 10 of 1000 users in each of 1000 rounds. All others have -1; one has 1, or -1. Each user has one
     # element, so that Corollary 3.2 claims the same of whole users, K ∧ M being 1.

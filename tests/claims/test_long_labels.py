@@ -83,7 +83,7 @@ WAYS: dict[str, Callable[[dg.UserTable], Any]] = {
 TOGETHER = ("elements of no key", "selected groups", "most held", "elements of users")
 
 
-@pytest.mark.search
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 def test_long_texts_of_one_person_end_no_release(way: str, tables: dict[bool, Path]) -> None:
     found = [
@@ -95,7 +95,7 @@ def test_long_texts_of_one_person_end_no_release(way: str, tables: dict[bool, Pa
     assert found[0].guarantee.event == found[1].guarantee.event
 
 
-@pytest.mark.search
+@pytest.mark.slow
 def test_long_names_of_users_end_no_release(tmp_path: Path) -> None:
     names = ["u" * 59_992 + f"{i:08d}" for i in range(2_000)]
     pq.write_table(pa.table({"who": [*names, "a"], "t": ["x"] * 2_001}), tmp_path / "t.parquet")
@@ -104,6 +104,7 @@ def test_long_names_of_users_end_no_release(tmp_path: Path) -> None:
     assert abs(release.estimate[0] - 2_001) < 100
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["duckdb", "in_memory", Cluster()])
 def test_labels_are_renamed_once_through_people_and_joins(engine: Any) -> None:
     """What is made of rows keeps the labels that the rows have, and a domain states either form."""

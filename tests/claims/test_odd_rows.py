@@ -255,11 +255,12 @@ def check_numbers(form: str, cell: str, door: str) -> bool:
     return True
 
 
+@pytest.mark.slow
 def test_one_odd_cell_of_numbers_moves_its_own_row_alone() -> None:
     assert sum(check_numbers(*case) for case in SAMPLE) > 0.9 * len(SAMPLE)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(full=True)
 def test_one_odd_cell_of_numbers_moves_its_own_row_alone_for_the_whole_product() -> None:
     assert sum(check_numbers(*case) for case in PRODUCT) > 0.9 * len(PRODUCT)
 
@@ -277,7 +278,6 @@ def targets(cell: Any) -> dict[str, Any]:
     }
 
 
-@pytest.mark.search
 @pytest.mark.parametrize("cell", CELLS)
 @pytest.mark.parametrize(
     "door", [name for name in DOORS if name not in ("select", "mean_of_users")]
@@ -347,7 +347,6 @@ def outcome(call: Callable[[], Any]) -> str:
         return str(refused)
 
 
-@pytest.mark.search
 @pytest.mark.parametrize("name", STORED)
 @pytest.mark.parametrize("door", [name for name in DOORS if name != "select"])
 def test_a_cell_that_python_lacks_decides_nothing(name: str, door: str) -> None:
@@ -633,13 +632,13 @@ def check_table(files: Files, form: str, column: str, cell: str, door: str) -> b
 TABLE_SAMPLE = random.Random(6).sample(TABLE_CASES, 60)
 
 
+@pytest.mark.slow
 def test_one_odd_cell_of_a_table_moves_its_own_user_alone(tmp_path: Path) -> None:
     assert sum(check_table(Files(tmp_path), *case) for case in TABLE_SAMPLE) > 0.4 * len(
         TABLE_SAMPLE
     )
 
 
-@pytest.mark.search
 @pytest.mark.parametrize("cell", ["surrogate", "bytes", "return"])
 @pytest.mark.parametrize("form", TABLES)
 def test_text_that_is_none_moves_its_own_user_alone(form: str, cell: str, tmp_path: Path) -> None:
@@ -649,7 +648,7 @@ def test_text_that_is_none_moves_its_own_user_alone(form: str, cell: str, tmp_pa
         check_table(Files(tmp_path), form, "n", cell, "mean")
 
 
-@pytest.mark.slow
+@pytest.mark.slow(full=True)
 def test_one_odd_cell_of_a_table_moves_its_own_user_alone_for_the_whole_product(
     tmp_path: Path,
 ) -> None:
@@ -696,7 +695,6 @@ SEVEN: dict[str, pa.Array] = {
 }
 
 
-@pytest.mark.search
 @pytest.mark.parametrize("kinds", list(itertools.combinations(SEVEN, 3)), ids="+".join)
 def test_files_of_several_types_name_a_thing_once_or_not_at_all(
     kinds: tuple[str, ...], tmp_path: Path
@@ -718,7 +716,6 @@ def test_files_of_several_types_name_a_thing_once_or_not_at_all(
 MIXED: list[Any] = [1, 2, 1.5, "x", True, Decimal("2.50"), datetime.date(2020, 1, 1), pd.NaT]
 
 
-@pytest.mark.search
 @pytest.mark.parametrize("cell", MIXED, ids=str)
 def test_the_type_of_categories_is_not_taken_from_one_of_them(cell: Any) -> None:
     """pandas takes it from the values: 1 and 2 are whole numbers until somebody is 1.5."""
@@ -799,7 +796,7 @@ MODELS: list[Any] = [
 ]
 
 
-@pytest.mark.search
+@pytest.mark.slow
 @pytest.mark.parametrize("form", EMPTY)
 def test_an_empty_table_is_fitted_as_that_of_one_person_is(form: str) -> None:
     for model in MODELS:
@@ -822,7 +819,6 @@ def test_an_empty_table_is_fitted_as_that_of_one_person_is(form: str) -> None:
                 break
 
 
-@pytest.mark.search
 @pytest.mark.parametrize("form", EMPTY)
 def test_an_empty_table_has_a_mean_a_choice_and_a_minimum(form: str) -> None:
     X, steps = EMPTY[form], Sgd(Constant(0.1))

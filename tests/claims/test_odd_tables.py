@@ -22,11 +22,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tests.claims.odd_cases import LOCAL, WAYS, Case, Given, cases, given, same
+from tests.effort import Effort
 from tests.malformed.cells import UNSTATED, Cell, Kind, passing
 from tests.malformed.sql_types import spark_system
 from tests.malformed.systems import SYSTEMS
 from tests.malformed.uses import Use, uses
-from tests.sampling import sparse
 
 import dpgrain as dg
 from dpgrain.inputs.long_labels import label_of
@@ -43,9 +43,10 @@ ASKED = [*ONE_OF.values(), Use("fit of numbers", "number"), Use("fit of names", 
 # -- refused by the schema, or of a meaning that suits --
 
 
+@pytest.mark.slow
 @every_way
 def test_a_type_is_refused_by_the_schema_or_suits_its_use(
-    system: str, way: str, strength: int | None, tmp_path: Path
+    system: str, way: str, effort: Effort, tmp_path: Path
 ) -> None:
     mine = given(system, way)
     readable = mine.readable
@@ -69,7 +70,7 @@ def test_a_type_is_refused_by_the_schema_or_suits_its_use(
     rows = mine.rows(readable, odd=True)
     table = dg.read(mine.source(rows, tmp_path), user="who", **mine.options(rows))
     for place, kind in enumerate(readable):
-        for use in ASKED[place % 3 :: 3] if strength == 2 else ASKED:
+        for use in ASKED[place % 3 :: 3] if effort.strength == 2 else ASKED:
             found = use.asked_of(table, kind)
             suited = found.suited
             fits = use.suits(kind)
@@ -99,6 +100,7 @@ class Reading:
         return [(self.named.format(kind.name), self.form) for kind in kinds]
 
 
+@pytest.mark.slow
 @every_way
 def test_cells_are_read_as_the_definition_says(system: str, way: str, tmp_path: Path) -> None:
     """Through all engines alike, whatever odd cells stand in the other columns."""
@@ -231,14 +233,14 @@ def check(case: Case, folder: Path, *, brief: bool = False) -> str:
     return ""
 
 
-@pytest.mark.search(seconds=15)
+@pytest.mark.slow(cases=4)
 @every_way
 def test_one_odd_row_decides_nothing_and_is_read_as_the_definition_says(
-    system: str, way: str, strength: int | None, tmp_path: Path
+    system: str, way: str, effort: Effort, tmp_path: Path
 ) -> None:
     wrong = []
-    for place, case in enumerate(cases(strength, system, way)[:: sparse(3)]):
-        if problem := check(case, tmp_path / str(place), brief=strength == 2):
+    for place, case in enumerate(cases(effort.strength, system, way)):
+        if problem := check(case, tmp_path / str(place), brief=effort.strength == 2):
             wrong.append(problem)
     assert not wrong, "\n".join(wrong)
 
@@ -297,7 +299,7 @@ def test_a_column_of_wider_integers_than_arrow_s_is_refused_beside_times(
 LONG = 20 << 20
 
 
-@pytest.mark.search
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", LOCAL)
 @pytest.mark.parametrize("role", ["key", "user", "cell", "region", "selected", "cells", "beside"])
 @pytest.mark.parametrize(
@@ -397,7 +399,6 @@ def frames(names: Sequence[str], folder: Path) -> dict[str, Callable[[], Any]]:
     }
 
 
-@pytest.mark.search
 @pytest.mark.parametrize("names", NAMES, ids=str)
 @pytest.mark.parametrize("engine", LOCAL)
 def test_a_column_is_the_one_of_its_name_or_refused(
@@ -459,7 +460,6 @@ def before_and_after(kind: str, folder: Path) -> tuple[Path, Callable[[list[str]
 PLAIN, QUOTED = [f"{user},1" for user in range(30)], ['31,"1" x', '32,1"', "33,1"]
 
 
-@pytest.mark.search
 @pytest.mark.parametrize("kind", ["csv", "csv.gz", "parquet"])
 @pytest.mark.parametrize("engine", LOCAL)
 @pytest.mark.parametrize(
@@ -493,7 +493,7 @@ def test_a_table_that_is_kept_open_reads_the_file_as_it_is(
 # -- Spark --
 
 
-@pytest.mark.slow
+@pytest.mark.slow(full=True)
 def test_types_of_spark_are_refused_by_the_schema_or_read_as_the_definition_says(
     spark: Any, tmp_path: Path
 ) -> None:

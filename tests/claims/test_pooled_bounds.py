@@ -200,7 +200,7 @@ def search(world: World, random: int = 40) -> float:
 POOLS = [(1, 8), (3, 8), (8, 3), (8, 1), (40, 8)]
 
 
-@pytest.mark.search
+@pytest.mark.slow
 @pytest.mark.parametrize("max_elements", [None, 1, 5])
 @pytest.mark.parametrize("norm", ["l2", "l1"])
 @pytest.mark.parametrize("relation", RELATIONS)
@@ -275,6 +275,7 @@ def test_the_search_finds_wrong_bills(bug: str) -> None:
     assert search(world) > 1.03 * bill.sensitivity(world.units, world.relation, world.unit)
 
 
+@pytest.mark.slow
 def test_k_elements_never_cost_more_than_a_tenth_above_their_root() -> None:
     known = (None, 2, POOL_LEAST, 15, POOL_MOST, POOL_MOST + 1, 1000)
     for cells, share, epsilon in itertools.product(known, (None, 0.02, 0.9), (0.1, 10.0)):

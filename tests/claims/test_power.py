@@ -215,7 +215,7 @@ def holding(
     return np.asarray(inside.all(axis=1))
 
 
-@pytest.mark.search(seconds=15)
+@pytest.mark.slow(cases=8)
 @pytest.mark.parametrize("name", CLAIMS)
 def test_intervals_hold_as_often_as_they_say(name: str) -> None:
     claim = CLAIMS[name]
@@ -235,7 +235,7 @@ def test_intervals_hold_as_often_as_they_say(name: str) -> None:
 _RANK, _HELD, _NARROWED = 0.501, 0.9805, 0.978
 
 
-@pytest.mark.slow
+@pytest.mark.slow(full=True)
 def test_intervals_of_quantiles_hold_more_often_than_they_say() -> None:
     """They end where bins do, so that what is narrowed is how far a rank may be off."""
     cells = cells_for(_HELD, _NARROWED)
@@ -366,6 +366,7 @@ def test_measures_of_predictions_hold_near_their_ends(
 # ------------------------------------------------------------------------------------- limits
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("law", ["gaussian", "laplace"])
 def test_limits_from_below_hold_as_often_as_they_say(law: Any) -> None:
     """What totals are at least: 95% of one side, where clipping has taken nothing."""
@@ -540,6 +541,7 @@ def test_a_law_has_its_scale(name: str) -> None:
     assert abs(law.far(SHRUNK)) > _ALARM_SDS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("protocol", [dg.shuffle.VectorSum, dg.shuffle.PoissonSum])
 def test_shuffled_sums_scatter_as_they_say(protocol: Any) -> None:
     """The noise of all devices, in each coordinate of one sum; rounding is none where all are zero."""
@@ -605,13 +607,14 @@ def fitted(
     return off <= wide, off <= NARROWED * wide
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rounds", "noise_sd", "apart"),
     [
         pytest.param(8, 0.003, 0.0, id="mostly users"),
         pytest.param(8, 0.03, 0.0, id="mostly noise"),
         # Its variance is estimated, from 20 rounds.
-        pytest.param(40, 0.01, 0.05, id="mostly draws", marks=pytest.mark.slow),
+        pytest.param(40, 0.01, 0.05, id="mostly draws", marks=pytest.mark.slow(full=True)),
     ],
 )
 def test_intervals_of_coefficients_hold_as_often_as_they_say(
@@ -630,6 +633,7 @@ def far_from(numbers: FloatArray, sd: float) -> float:
     return float((np.mean((numbers / sd) ** 2) - 1) / math.sqrt(2 / numbers.size))
 
 
+@pytest.mark.slow
 def test_fits_tell_the_noise_that_intervals_are_made_of() -> None:
     """In one fit: of each round's gradient, and of both second moments."""
     enough = math.ceil(((_ALARM_SDS + _MISS_SDS) * math.sqrt(2) / (NARROWED**-2 - 1)) ** 2)

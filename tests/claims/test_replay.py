@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import pytest
 from tests.claims.publishers import PROMISES, People, publishers
+from tests.effort import Effort
 from tests.products import covering
 from tests.promises import Publisher
 from tests.replay import recorded, replayed
@@ -168,10 +169,10 @@ def _beside(one: str, two: str) -> str:
     )
 
 
-@pytest.mark.search(seconds=15)
+@pytest.mark.slow(cases=4)
 @pytest.mark.parametrize("name", NAMES)
-def test_nothing_but_answers_is_published(name: str, strength: int | None, tmp_path: Path) -> None:
-    tried = covering(product_of(name), strength or 4)
+def test_nothing_but_answers_is_published(name: str, effort: Effort, tmp_path: Path) -> None:
+    tried = covering(product_of(name), effort.strength or 4)
     random.Random(name).shuffle(tried)
     published, wrong = 0, {}
     for asked in tried:
@@ -182,12 +183,13 @@ def test_nothing_but_answers_is_published(name: str, strength: int | None, tmp_p
         published += found is not None
         if found:
             wrong[str(asked)] = found
-        if strength == 2 and published == _FEW:
+        if effort.strength == 2 and published == _FEW:
             break
     assert not wrong
     assert published
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_a_ledger_notes_nothing_of_rows(name: str, tmp_path: Path) -> None:
     promise = LastingPromise.of(dg.User(), 50.0, 1e-3, pure=20.0)
@@ -266,6 +268,7 @@ class Leaking(Publisher):
         return LEAKS[self.leak](super().publish(**asked), rows)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("leak", LEAKS)
 def test_what_leaks_is_seen(leak: str, tmp_path: Path) -> None:
     def leaking(publisher: Publisher) -> Publisher:

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pytest
 from numpy.typing import NDArray
 from tests.apart import mu_below
+from tests.effort import Effort
 from tests.refusals import refuses
 
 import dpgrain as dg
@@ -84,7 +85,6 @@ def outside(rows: Sequence[Any], inside: Callable[[Any], bool], how: str) -> lis
     return changed
 
 
-@pytest.mark.search
 @pytest.mark.parametrize("how", ["left out", "repeated", "others'"])
 @pytest.mark.parametrize("engine", ["duckdb", "in_memory"])
 @pytest.mark.parametrize("region", REGIONS)
@@ -268,17 +268,17 @@ PRODUCT = list(itertools.product(UNITS, SCOPES, KEYS, PROMISED, ("zero_out", "re
 
 
 @pytest.mark.proof("search", "Scoped")
-@pytest.mark.search(seconds=15)
+@pytest.mark.slow(cases=8)
 @pytest.mark.parametrize(("unit", "scope", "keys", "promised", "relation"), PRODUCT)
 def test_no_promised_unit_moves_more_than_is_billed(
-    unit: str, scope: str, keys: str, promised: str, relation: Any, some_of: Any
+    unit: str, scope: str, keys: str, promised: str, relation: Any, effort: Effort
 ) -> None:
     rng = np.random.default_rng(zlib.crc32(f"{unit} {scope} {keys} {promised}".encode()))
     clip = 2.0
     most = billed(unit, scope, keys, clip, promised, relation)
     if math.isinf(most):
         return
-    for _ in some_of(range(20)):
+    for _ in effort.some(range(20)):
         one, two = (
             sums_of(rows, unit, scope, keys, clip) for rows in neighbours(rng, promised, relation)
         )
@@ -338,6 +338,7 @@ def test_what_is_billed_is_reached(
     assert moved >= 0.98 * expected
 
 
+@pytest.mark.slow
 def test_a_search_with_a_part_charged_as_a_block_finds_the_pair() -> None:
     """A day inside a weekly block that were charged as a whole block would be found out."""
     honest = billed("week", "everything", "item", 2.0, "a day", "zero_out")
@@ -368,6 +369,7 @@ READ_AS: list[tuple[dict[str, str], Any]] = [
 WRITTEN = ["1", "1.0", "true", "2026-01-01", "300", "n/a", "", "2026-01-01 23:59:59.9"]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:where takes '2026-01-01' as text")
 def test_regions_that_share_a_record_under_two_types_meet(tmp_path: Any) -> None:
     """A record that two releases read is paid for twice, whatever each takes its values for."""
@@ -393,6 +395,7 @@ def test_regions_that_share_a_record_under_two_types_meet(tmp_path: Any) -> None
 # ----------------------------------------------------------------------------- releases of many days
 
 
+@pytest.mark.slow
 def test_daily_releases_cost_a_day_as_one_does() -> None:
     rows = [Row(who, day, "x", "a") for who in range(30) for day in DAYS]
     table = dg.read(
@@ -451,6 +454,7 @@ def sums_of_days(
     return seen[0] + seen[1], releases[0].guarantee + releases[1].guarantee
 
 
+@pytest.mark.slow
 @pytest.mark.proof("audit", "Scoped")
 def test_audit_of_releases_of_two_days() -> None:
     nobody, promise = sums_of_days(["monday", "tuesday"], present=False)

@@ -134,7 +134,6 @@ def form_of(call: Callable[[], Any]) -> str:
     return f"{found.dtype} {found.shape}"
 
 
-@pytest.mark.search
 @pytest.mark.parametrize("container", [list, tuple])
 @pytest.mark.parametrize("row", ROWS)
 @pytest.mark.parametrize("door", DOORS)

@@ -215,7 +215,6 @@ def published(run: Callable[[], Any]) -> tuple[Any, list[str]]:
 
 
 # What is stated is told whatever the relation: of one of them.
-@pytest.mark.search
 @pytest.mark.parametrize(
     ("case", "unit", "relation", "stated"),
     [
@@ -264,7 +263,6 @@ def everything(found: Any, folder: Path) -> list[str]:
     return told
 
 
-@pytest.mark.search
 @pytest.mark.parametrize(("case", "unit", "relation"), SILENT)
 def test_a_user_who_adds_to_no_sum_is_in_nothing_but_the_noisy_number(
     case: Case, unit: Unit, relation: Relation, tmp_path: Path
@@ -297,7 +295,6 @@ def test_a_user_who_adds_to_no_sum_is_in_nothing_but_the_noisy_number(
 # -- the number that is released --
 
 
-@pytest.mark.search
 @pytest.mark.parametrize(("case", "unit", "relation"), product((FITS, (User(), Element()))))
 def test_divisors_come_from_the_noisy_number(case: Case, unit: Unit, relation: Relation) -> None:
     numbers = set()
@@ -339,7 +336,7 @@ def test_the_mean_is_divided_by_the_noisy_number() -> None:
 # -- labels --
 
 
-@pytest.mark.search
+@pytest.mark.slow
 @pytest.mark.parametrize("unit", unstated.UNITS)
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_one_persons_label_is_not_found(unit: Unit, relation: Relation) -> None:
@@ -481,6 +478,7 @@ def test_what_needs_the_number_says_so(run: Callable[..., Any], message: str) ->
 # -- the number of users decides --
 
 
+@pytest.mark.slow
 def test_looks_follow_the_number_within_what_was_charged() -> None:
     """Whatever number comes out, no more is spent than before it was known."""
     number = Gaussian(20.0, ENROLLED)
@@ -525,6 +523,7 @@ def test_looks_follow_the_number_within_what_was_charged() -> None:
 # -- the command line --
 
 
+@pytest.mark.slow
 def test_the_command_line_tells_no_number(tmp_path: Path) -> None:
     told: list[Any] = []
     for n in (unstated.N, unstated.N + 1):

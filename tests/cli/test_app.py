@@ -45,7 +45,7 @@ def visits(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.mark.search
+@pytest.mark.slow
 @pytest.mark.parametrize("name", RUNS)
 def test_every_statistic_runs(name: str, visits: Path, process: Command) -> None:
     done = process(name, visits, *RUNS[name])
@@ -54,6 +54,7 @@ def test_every_statistic_runs(name: str, visits: Path, process: Command) -> None
     assert "differential privacy" in done.stdout
 
 
+@pytest.mark.slow
 def test_a_model_is_fitted_and_predicts(visits: Path, tmp_path: Path, process: Command) -> None:
     model, found = tmp_path / "m.json", tmp_path / "p.csv"
     done = process("fit", "linear", visits, "--target", "seconds", "--features", "person",
@@ -66,6 +67,7 @@ def test_a_model_is_fitted_and_predicts(visits: Path, tmp_path: Path, process: C
     assert "2,000 rows predicted" in done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
     [
@@ -91,7 +93,7 @@ def stated(words: Sequence[str], option: str, value: str) -> list[str]:
     return [*changed, option, value]
 
 
-@pytest.mark.search
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "code"),
     [(("--user", "nobody"), 1), (("--output", "/no/x.csv"), 1), (("--epsilon", "-1"), 2)],
@@ -106,6 +108,7 @@ def test_an_error_is_one_sentence(
     assert not done.stdout
 
 
+@pytest.mark.slow
 def test_debug_shows_the_traceback(visits: Path, process: Command) -> None:
     done = process("count", visits, *stated(OF_USERS, "--epsilon", "-1"), "--debug")
     assert done.returncode == 1

@@ -37,6 +37,7 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_an_audit_is_printed_and_drawn(file: Path) -> None:
     picture = file.with_name("audit.png")
     told = CliRunner().invoke(
@@ -47,6 +48,7 @@ def test_an_audit_is_printed_and_drawn(file: Path) -> None:
     assert picture.stat().st_size > 10_000
 
 
+@pytest.mark.slow
 def test_a_refuted_claim_has_its_own_exit_code(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     draw = charging.with_noise
     monkeypatch.setattr(

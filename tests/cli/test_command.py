@@ -118,6 +118,7 @@ def _commands(made: Any, above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...
         yield from _commands(one, words) if hasattr(one, "list_commands") else [words]
 
 
+@pytest.mark.slow
 def test_help_of_every_command_fits_a_screen(
     command: Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -147,6 +148,7 @@ def test_help_of_the_program_lists_each_command_once_in_a_line_before_the_option
     assert len({line.index(listed[line.split()[0]]) for line in lines}) == 1
 
 
+@pytest.mark.slow
 def test_every_option_is_found_in_help(command: Runner) -> None:
     for words in _commands(get_command(program)):
         made = get_command(program)

@@ -12,6 +12,7 @@ from tests.conftest import Command
 from dpgrain.cli import demo
 
 
+@pytest.mark.slow
 def test_the_demonstration_ends_with_commands_that_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Command
 ) -> None:

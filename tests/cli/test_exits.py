@@ -57,6 +57,7 @@ def count(process: Command, folder: Path, *more: str) -> subprocess.CompletedPro
     return process("count", table, *COUNT, "--ledger", place, *more)
 
 
+@pytest.mark.slow
 def test_a_run_ends_with_0_and_is_refused_with_3(
     folder: Path, process: Command, command: Command
 ) -> None:
@@ -76,7 +77,7 @@ def test_a_run_ends_with_0_and_is_refused_with_3(
     assert lines(folder) == 1
 
 
-@pytest.mark.search
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("before", "after", "code"),
     [
@@ -100,6 +101,7 @@ def test_a_file_that_cannot_be_run_says_whose_fault_it_is(
     assert not lines(folder)
 
 
+@pytest.mark.slow
 def test_what_is_damaged_ends_with_1(folder: Path, process: Command) -> None:
     place = folder / "visits.ledger"
     told = process("ledger", "verify", place, "--expected", "00")
@@ -127,7 +129,7 @@ main()
 """
 
 
-@pytest.mark.search
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("does", "code", "told"),
     [
@@ -151,6 +153,7 @@ def test_what_ends_a_run_after_its_charge_names_the_line(
     assert lines(folder) == 1
 
 
+@pytest.mark.slow
 def test_an_output_that_is_full_is_told_in_one_sentence(folder: Path) -> None:
     full = Path("/dev/full")
     if not full.exists():

@@ -73,6 +73,7 @@ def _fit(table: Path, model: Path, kind: str = "logistic", **options: str) -> li
     return words
 
 
+@pytest.mark.slow
 def test_fit_report_and_predict(visits: Path, tmp_path: Path, command: Command) -> None:
     model, page, found = tmp_path / "m.json", tmp_path / "fit.html", tmp_path / "p.csv"
     done = command(
@@ -331,7 +332,7 @@ def test_help_has_an_example(name: str, command: Command) -> None:
 NASTY = ["<script>alert(1)</script>", "$\\alpha_{$ {{ 7 * 7 }}", "x" * 3000, "漢字" * 30]
 
 
-@pytest.mark.search
+@pytest.mark.slow
 @pytest.mark.parametrize("intervals", [0.0, 0.3])
 def test_the_report_of_a_fit_is_whole_and_safe(tmp_path: Path, intervals: float) -> None:
     generator = np.random.default_rng(1)
@@ -365,6 +366,7 @@ def test_the_report_of_a_fit_is_whole_and_safe(tmp_path: Path, intervals: float)
         assert len(page) < 600_000
 
 
+@pytest.mark.slow
 def test_the_report_of_a_wide_model_is_short(tmp_path: Path) -> None:
     generator = np.random.default_rng(2)
     rows = generator.normal(size=(60, 500))
@@ -451,6 +453,7 @@ def _interrupted(words: list[str | Path]) -> tuple[int, str]:
     return process.returncode, printed.decode()
 
 
+@pytest.mark.slow
 def test_an_interrupted_fit_publishes_nothing_and_says_so(visits: Path, tmp_path: Path) -> None:
     model = tmp_path / "model.json"
     code, printed = _interrupted(_fit(visits, model, rounds="2000000"))

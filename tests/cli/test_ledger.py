@@ -159,6 +159,7 @@ share = 0.5
 """
 
 
+@pytest.mark.slow
 def test_a_file_that_is_planned_at_opening_costs_the_caps_nothing(
     visits: Path, tmp_path: Path, command: Command
 ) -> None:
@@ -187,6 +188,7 @@ def test_a_file_that_is_planned_at_opening_costs_the_caps_nothing(
     assert [each.planned for each in (*first, *second, *third)] == [0, 1, None, None]
 
 
+@pytest.mark.slow
 def test_a_plan_is_of_the_users_of_the_ledger(
     visits: Path, tmp_path: Path, command: Command
 ) -> None:
@@ -203,6 +205,7 @@ def test_a_plan_is_of_the_users_of_the_ledger(
         assert "2 planned" in done.stdout
 
 
+@pytest.mark.slow
 def test_days_of_times_are_elements_and_windows(tmp_path: Path, command: Command) -> None:
     first = datetime.datetime(2026, 3, 28, 12, tzinfo=datetime.UTC)
     times = [first + datetime.timedelta(hours=hour) for hour in range(96)]

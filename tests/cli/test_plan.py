@@ -71,6 +71,7 @@ def test_units_stand_side_by_side(command: Command) -> None:
     assert wrong.stderr.strip() == "Error: --skew must lie between 1 and 1e6, not 0.5."
 
 
+@pytest.mark.slow
 def test_units_are_drawn_into_a_file(command: Command, tmp_path: Path) -> None:
     asked = ("plan", "units", "--epsilon", "1", "--delta", "1e-6", "--n-users", "1000",
              "--records", "20", "--elements", "4", "--cells", "8")  # fmt: skip

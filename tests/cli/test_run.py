@@ -25,6 +25,7 @@ def file(tmp_path: Path) -> Path:
     return cases.written(tmp_path, 'report = "all.html"\n' + cases.TABLE + cases.BUDGET + listed)
 
 
+@pytest.mark.slow
 def test_a_dry_run_prints_the_plan_and_leaves_nothing(file: Path, command: Command) -> None:
     before = sorted(file.parent.iterdir())
     done = command("run", file, "--dry-run")
@@ -35,6 +36,7 @@ def test_a_dry_run_prints_the_plan_and_leaves_nothing(file: Path, command: Comma
     assert sorted(file.parent.iterdir()) == before
 
 
+@pytest.mark.slow
 def test_a_run_writes_all_and_is_not_repeated_unasked(file: Path, command: Command) -> None:
     done = command("run", file)
     assert done.returncode == 0, done.stderr
@@ -58,6 +60,7 @@ def test_a_run_writes_all_and_is_not_repeated_unasked(file: Path, command: Comma
     assert (file.parent / "all.html").read_text(encoding="utf-8") != page
 
 
+@pytest.mark.slow
 def test_a_guarantee_is_shown_of_its_own_numbers_alone(file: Path, command: Command) -> None:
     command("run", file)
     shown = command("guarantee", file.parent / "count.json")
@@ -86,6 +89,7 @@ def test_a_file_that_is_not_there(tmp_path: Path, command: Command) -> None:
     assert "cannot be read; name a file of releases" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_ledger_a_window_and_a_folder(file: Path, tmp_path: Path, command: Command) -> None:
     place = tmp_path / "visits.ledger"
     promise = dg.LastingPromise.of(dg.User(), 5.0, 1e-5)
@@ -120,6 +124,7 @@ def test_a_ledger_a_window_and_a_folder(file: Path, tmp_path: Path, command: Com
     assert dg.Ledger(place).left(1) < left
 
 
+@pytest.mark.slow
 def test_a_dry_run_tells_what_a_ledger_that_is_too_small_would_hold(
     file: Path, tmp_path: Path, command: Command
 ) -> None:
@@ -134,6 +139,7 @@ def test_a_dry_run_tells_what_a_ledger_that_is_too_small_would_hold(
     assert command("run", file, "--ledger", place).stderr == done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("spark")
 def test_a_file_whose_table_spark_reads(file: Path, tmp_path: Path, command: Command) -> None:
     here = str(dg.plan_releases(file))
@@ -161,6 +167,7 @@ def test_a_file_whose_table_spark_reads(file: Path, tmp_path: Path, command: Com
         assert dg.Guarantee.from_json(told).private
 
 
+@pytest.mark.slow
 def test_a_run_says_what_to_take_care_of_in_fits_and_means(
     tmp_path: Path, command: Command
 ) -> None:

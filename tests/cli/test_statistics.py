@@ -302,6 +302,7 @@ def test_statistics_of_people(visits: Path, asked: list[str], said: str, command
     assert "a person's row is n (rows), spent (sum of seconds)" in " ".join(done.stdout.split())
 
 
+@pytest.mark.slow
 def test_a_distribution_by_group(visits: Path, tmp_path: Path, command: Command) -> None:
     page, output = tmp_path / "page.html", tmp_path / "out.csv"
     done = command(

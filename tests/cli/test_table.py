@@ -145,6 +145,7 @@ def wide(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "near"),
     [
@@ -166,6 +167,7 @@ def test_of_many_columns_the_nearest_are_named(
     assert near in typed.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("file", "plans"), [("wide.csv", 0), ("wide.parquet", 1)])
 def test_of_many_columns_schema_and_names_are_gone_through_once(
     file: str, plans: int, wide: Path, command: Command, monkeypatch: pytest.MonkeyPatch
@@ -220,6 +222,7 @@ def test_a_distribution_is_drawn(path: Path, tmp_path: Path, command: Command) -
     assert not (tmp_path / "shares.gif").exists()
 
 
+@pytest.mark.slow
 def test_the_curator_is_told_how_numbers_are_written(tmp_path: Path, command: Command) -> None:
     path = tmp_path / "rows.csv"
     path.write_text('who;paid\na;"1.234,50"\nb;3,5\nc;"1,234.50"\nd;7\n', encoding="utf-8")

@@ -44,6 +44,7 @@ def program(*words: str | Path) -> str:
     return PROGRAM.format(words=tuple(map(str, words)))
 
 
+@pytest.mark.slow
 def test_a_terminal_shows_progress_and_colours(rows: Path, tmp_path: Path) -> None:
     terminal = Terminal(program("count", rows, *COUNT), tmp_path)
     shown = terminal.read()
@@ -59,6 +60,7 @@ def test_a_terminal_shows_progress_and_colours(rows: Path, tmp_path: Path) -> No
     assert COLOUR.search(wrong.screen)
 
 
+@pytest.mark.slow
 def test_no_colour_where_none_is_wanted(
     rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -70,6 +72,7 @@ def test_no_colour_where_none_is_wanted(
         assert not COLOUR.search(terminal.screen)
 
 
+@pytest.mark.slow
 def test_a_pipe_gets_text_alone(rows: Path) -> None:
     for words, code in (((), 0), (("--by", "nothing"), 1)):
         asked = [sys.executable, "-c", program("count", rows, *COUNT, *words)]
@@ -109,6 +112,7 @@ def test_each_shell_has_a_script(name: str, line: str, shell: dict[str, str]) ->
     assert line in _script(name, shell)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
 def test_bash_completes_commands_options_and_values(shell: dict[str, str]) -> None:
     wanted = {

@@ -17,7 +17,6 @@ EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 GALLERY = (ROOT / "docs" / "examples.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.search
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
 def test_it_runs(
     example: Path,

@@ -13,6 +13,7 @@ import dpgrain as dg
 PAGE = Path(__file__).parents[2] / "docs" / "ledger.md"
 
 
+@pytest.mark.slow
 def test_the_code_of_the_page_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:

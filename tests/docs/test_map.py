@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import os
 
+import pytest
 from tests.docs import map as drawing
+from tests.docs import tree
 from tests.docs.map import MAP, Place
 from tests.rooms import SOURCE
 
 
+@pytest.mark.slow
 def test_the_map_is_of_the_imports_as_they_are() -> None:
     if os.environ.get("DPGRAIN_PAGES") == "write":
         MAP.write_text(drawing.drawn(), encoding="utf-8")
     assert MAP.read_text(encoding="utf-8") == drawing.drawn()
 
 
+@pytest.mark.slow
 def test_every_room_is_on_the_map() -> None:
     packages = {path.parent.name for path in (SOURCE / "dpgrain").glob("*/__init__.py")}
     graph = drawing.rooms()
@@ -35,3 +39,11 @@ def test_a_long_line_passes_the_floors_between() -> None:
     (way,) = [way for way in drawing.ways(graph) if way[-1].name == "deep"]
     assert way == [Place(3, "far"), Place(2, "far>deep"), Place(1, "far>deep"), Place(0, "deep")]
     assert len(drawing.across(graph)) == 5 + 2
+
+
+def test_the_tree_shows_the_first_sentence_of_each_module() -> None:
+    before, inside, after = tree.split(tree.PAGE.read_text(encoding="utf-8"))
+    if os.environ.get("DPGRAIN_PAGES") == "write":
+        tree.PAGE.write_text(f"{before}{tree.drawn()}\n{after}", encoding="utf-8")
+    else:
+        assert inside == f"{tree.drawn()}\n"

@@ -137,11 +137,13 @@ def twice(folder: Path, command: str, output: Path, **environment: str) -> None:
     assert output.read_bytes() == published
 
 
+@pytest.mark.slow
 def test_the_script_of_cron_charges_a_night_once(folder: Path) -> None:
     twice(folder, f"./nightly.sh {DAY}", folder / DAY / "pages.csv")
     assert run(folder, "./nightly.sh 2026-03-02").returncode == 0
 
 
+@pytest.mark.slow
 def test_the_line_of_cron_ends_with_the_codes_of_the_page(folder: Path) -> None:
     cron = next(line for line in PAGE.splitlines() if line.startswith("15 3 * * * "))
     night = cron.removeprefix("15 3 * * * ").replace("/srv/visits", str(folder))
@@ -164,6 +166,7 @@ def test_the_line_of_cron_ends_with_the_codes_of_the_page(folder: Path) -> None:
     assert run(folder, night).returncode == 2
 
 
+@pytest.mark.slow
 def test_a_budget_that_is_spent_says_what_would_fit(folder: Path) -> None:
     assert run(folder, f"./nightly.sh {DAY}").returncode == 0
     done = run(folder, f"dpgrain run releases.toml --where day={DAY} --folder again --again "
@@ -172,6 +175,7 @@ def test_a_budget_that_is_spent_says_what_would_fit(folder: Path) -> None:
     assert not list((folder / "again").glob("*.csv"))
 
 
+@pytest.mark.slow
 def test_the_container_has_what_it_starts(folder: Path) -> None:
     text = (NIGHTLY / "Containerfile").read_text()
     copied = re.findall(r"^COPY (.*) \./$", text, re.M)[0].split()
@@ -186,6 +190,7 @@ def test_the_container_has_what_it_starts(folder: Path) -> None:
     twice(folder, command, folder / DAY / "pages.csv", **place)
 
 
+@pytest.mark.slow
 def test_the_task_of_airflow_is_a_command_that_may_be_tried_again(folder: Path) -> None:
     """Airflow is not here: the command is taken from the file as it stands."""
     tree = ast.parse((NIGHTLY / "airflow_dag.py").read_text())
@@ -206,6 +211,7 @@ def test_the_task_of_airflow_is_a_command_that_may_be_tried_again(folder: Path) 
     twice(folder, command, folder / DAY / "pages.csv")
 
 
+@pytest.mark.slow
 def test_the_model_of_dbt_publishes_a_day_once(folder: Path) -> None:
     """dbt is not here: what it passes to a model is its settings and its reference."""
     names: dict[str, Any] = {}

@@ -20,9 +20,14 @@ from dpgrain.noise.sources import SystemSource
 DOCS = ROOT / "docs"
 PAGES = [
     ROOT / "README.md",
-    DOCS / "index.md",
+    DOCS / "installation.md",
     DOCS / "start.md",
+    DOCS / "concepts.md",
     DOCS / "granularity.md",
+    DOCS / "choosing.md",
+    DOCS / "output.md",
+    DOCS / "how-to.md",
+    DOCS / "faq.md",
     DOCS / "accounting.md",
     DOCS / "fine-tuning.md",
     *sorted((DOCS / "tutorials").glob("*.md")),
@@ -48,14 +53,14 @@ def visits_there(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
-@pytest.mark.search
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "page",
     [
         pytest.param(
             page,
             id=str(page.relative_to(ROOT)),
-            marks=[pytest.mark.search(seconds=0)] if page in SLOW else [],
+            marks=[pytest.mark.slow] if page in SLOW else [],
         )
         for page in PAGES
     ],

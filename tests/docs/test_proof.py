@@ -16,17 +16,15 @@ def found() -> list[Chain]:
     return chains(ROOT)
 
 
-@pytest.mark.search(seconds=15)
+@pytest.mark.slow
 def test_nothing_is_missing(found: list[Chain]) -> None:
     assert [line for chain in found for line in chain.missing] == []
 
 
-@pytest.mark.search(seconds=15)
 def test_every_event_of_the_package_has_a_chain(found: list[Chain]) -> None:
     assert {chain.event for chain in found} == {*base._HOMES, "Compose", "Parallel"}
 
 
-@pytest.mark.search(seconds=15)
 def test_the_page_is_of_the_tree_as_it_is(found: list[Chain]) -> None:
     if os.environ.get("DPGRAIN_PAGES") == "write":
         (ROOT / PAGE).write_text(page(found), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The file of docs/releases.md is right, does what the page says, and so does the README's."""
+"""The release file of docs/releases.md is valid and does what the page states."""
 
 from __future__ import annotations
 
@@ -36,6 +36,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_the_page_says_what_happens(folder: Path, command: Command) -> None:
     (text,) = _blocks(PAGE, "toml")
     (folder / "releases.toml").write_text(text, encoding="utf-8")
@@ -52,12 +53,3 @@ def test_the_page_says_what_happens(folder: Path, command: Command) -> None:
     wrong = text.replace("item =", "itm =").replace("[0, 60]\nshare", "[60, 0]\nshare")
     (folder / "releases.toml").write_text(wrong, encoding="utf-8")
     assert command("run", "releases.toml").stderr == mistaken
-
-
-def test_the_readme_has_a_file_that_runs(folder: Path, command: Command) -> None:
-    (text,) = _blocks((ROOT / "README.md").read_text(encoding="utf-8"), "toml")
-    (folder / "releases.toml").write_text(text, encoding="utf-8")
-    done = command("run", "releases.toml")
-    assert done.returncode == 0, done.stderr
-    assert (folder / "pages.csv").exists()
-    assert (folder / "visits.json").exists()

@@ -20,7 +20,7 @@ CASES = {str(case): case.way for case in networks.networks()}
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning")
 
 
-@pytest.mark.search(seconds=8)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_a_training_keeps_its_claim(name: str) -> None:
     _, line = CASES[name].line(runs.EPSILON, SMALL)
@@ -30,7 +30,7 @@ def test_a_training_keeps_its_claim(name: str) -> None:
     assert max(line.named.epsilon or 0.0, line.free.epsilon) > 0.1 * line.claim
 
 
-@pytest.mark.search(seconds=8)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_half_of_the_noise_is_refuted(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     exact = noise.in_floating_point

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from scipy import stats
 from tests.claims.publishers import NAMES
-from tests.sampling import sparse
 
 from dpgrain.auditing import scores
 from dpgrain.gradients import linear, records
@@ -94,7 +93,7 @@ def test_each_function_that_publishes_is_audited() -> None:
     assert asked <= {case.query for case in CASES.values()}
 
 
-@pytest.mark.search(seconds=12)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*CASES])
 def test_claims_are_kept(name: str) -> None:
     _, line = CASES[name].way.line(runs.EPSILON, SMALL)
@@ -102,7 +101,7 @@ def test_claims_are_kept(name: str) -> None:
     assert line.claim == pytest.approx(runs.EPSILON, rel=0.01) or line.claim < runs.EPSILON
 
 
-@pytest.mark.search(seconds=12)
+@pytest.mark.slow
 @pytest.mark.usefixtures("halved")
 @pytest.mark.parametrize("name", KEPT)
 def test_half_of_the_noise_is_refuted(name: str) -> None:
@@ -111,9 +110,9 @@ def test_half_of_the_noise_is_refuted(name: str) -> None:
     assert any(way.line(runs.EPSILON, SMALL)[1].verdict == "violated" for _ in range(5))
 
 
-@pytest.mark.search
+@pytest.mark.slow
 def test_runs_that_cost_twice_as_much_are_refuted() -> None:
-    one, other, _ = runs.kept(2 * runs.EPSILON, 8000 // sparse(2))
+    one, other, _ = runs.kept(2 * runs.EPSILON, 8000)
     claim = runs.kept(runs.EPSILON, 1)[2].epsilon()
     assert ways.free_epsilon(one, other, 0.0, 1e-3) > claim
 

@@ -50,6 +50,7 @@ def test_without_tables_the_simulated_users_are_left(
     assert "The tables are left out" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 @needs("baseball_plate_appearances.parquet", "oulad_assessments.parquet", "fitbit_hourly.parquet")
 def test_tables_become_problems() -> None:
     found = [(each.n, each.logistic) for each in df.real(data_folder())]

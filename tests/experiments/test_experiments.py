@@ -43,6 +43,7 @@ def written(out: Path, name: str, rows: int) -> None:
     assert len((out / f"{name}.csv").read_text().splitlines()) == rows + 1
 
 
+@pytest.mark.slow
 def test_words_at_a_small_size(words: Any, tmp_path: Path) -> None:
     result = wf.run_words(words, cells=(1, 5, 30), epsilons=(3.0,), splits=2)
     assert [(row.cells, row.epsilon) for row in result.rows] == [(1, 3.0), (5, 3.0), (30, 3.0)]
@@ -112,6 +113,7 @@ def test_post_processing_is_of_the_release_alone(words: Any) -> None:
     assert (shrunk >= 0).all()
 
 
+@pytest.mark.slow
 def test_order_at_a_small_size(tmp_path: Path) -> None:
     rows = wf.run_order(users=(80,), held=(6, 9), repetitions=2)
     assert len(rows) == 6
@@ -125,6 +127,7 @@ def test_order_at_a_small_size(tmp_path: Path) -> None:
     written(tmp_path, "order", 6)
 
 
+@pytest.mark.slow
 def test_proposition_1_leaves_more_pairs_in_the_wrong_order_than_it_promises() -> None:
     users, held, items = 20_000, 300, 1200
     p, sigma = wf.ramp(items, 1 / (2 * held)), wf.holders_sd(items, held, 1.0, "element")
@@ -141,6 +144,7 @@ def test_proposition_1_leaves_more_pairs_in_the_wrong_order_than_it_promises() -
     assert (gaps >= mended).sum() <= items / 10 == 120
 
 
+@pytest.mark.slow
 def test_mechanism_7_counts_holders_with_the_noise_it_claims() -> None:
     generator = np.random.default_rng(5)
     p = wf.ramp(200, 1 / 12)
@@ -167,6 +171,7 @@ def test_misordered_gaps_are_those_of_a_double_loop() -> None:
     assert sorted(wf.misordered_gaps(p, estimate)) == pytest.approx(sorted(wrong))
 
 
+@pytest.mark.slow
 def test_errors_at_a_small_size(tmp_path: Path) -> None:
     rows = wf.run_errors(users=60, held=(40,), items=40, cells=(1, 4), repetitions=2)
     covered = [row for row in rows if row.covered]
@@ -190,6 +195,7 @@ def test_missing_data_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
             program.main([])
 
 
+@pytest.mark.slow
 @needs(*wf.FILES)
 def test_bounds_per_cell_halve_the_excess_on_congress_words() -> None:
     data = wf.WordCounts.read(data_folder())
@@ -207,6 +213,7 @@ def test_bounds_per_cell_halve_the_excess_on_congress_words() -> None:
 # Simulated logistic regression.
 
 
+@pytest.mark.slow
 def test_simulation_at_a_small_size(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -333,7 +340,7 @@ def test_models_are_written_and_missing_tables_told(
     assert printed.count("baseball: on base") == 4
 
 
-@pytest.mark.slow
+@pytest.mark.slow(full=True)
 @needs(pm.BASEBALL)
 def test_most_of_the_gain_on_plate_appearances_is_kept_at_user_level() -> None:
     problem = pm.baseball(data_folder())

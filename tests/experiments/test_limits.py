@@ -39,6 +39,7 @@ def test_totals_are_those_before_clipping() -> None:
     assert limits.totals(rows) == dict.fromkeys(range(20), 1e6 + 3.0 * 399)
 
 
+@pytest.mark.slow
 @needs(*limits.FILES)
 def test_lower_limits_hold_on_public_tables() -> None:
     for case in limits.cases(data_folder()):

@@ -13,6 +13,7 @@ from tests.programs import experiment
 means = experiment("means")
 
 
+@pytest.mark.slow
 def test_the_table_at_a_small_size(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

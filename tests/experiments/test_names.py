@@ -12,6 +12,7 @@ from tests.programs import experiment
 names = experiment("names")
 
 
+@pytest.mark.slow
 def test_it_counts_the_items_that_are_named() -> None:
     # 300 users hold ten items each: far above every threshold, and nothing else is held.
     who = np.repeat(np.arange(300), 10)

@@ -89,6 +89,7 @@ def test_sums_of_the_tree_vary_as_stated() -> None:
         assert found.var() == pytest.approx(tree.prefix_sd(t) ** 2, rel=0.039)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["local", "tree"])
 def test_baselines_find_the_mean_with_much_privacy_to_spend(name: str) -> None:
     problem = experiment("instances").MeanProblem(4, 1.0)
@@ -164,6 +165,7 @@ def test_a_run_is_that_of_minimise(name: str) -> None:
     assert np.linalg.norm(theta) > 0
 
 
+@pytest.mark.slow
 def test_every_method_on_every_family() -> None:
     rows = list(sh.run_families({"n": (sh.Cell(400, 3, 4.0),)}, 1, 2))
     assert len(rows) == sum(len(methods) for methods in sh.METHODS.values())
@@ -216,6 +218,7 @@ def written(out: Path, name: str, figure: bool = True) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
+@pytest.mark.slow
 def test_messages_at_a_small_size(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sh.main(["--part", "b", "--quick", "--out", str(tmp_path)])
     rows = written(tmp_path, "shuffle_messages")
@@ -253,7 +256,7 @@ def test_the_figure_of_excess(tmp_path: Path) -> None:
     assert len(written(tmp_path, "excess")) == 8
 
 
-@pytest.mark.slow
+@pytest.mark.slow(full=True)
 def test_part_a_at_a_small_size(tmp_path: Path) -> None:
     sh.main(["--part", "a", "--quick", "--out", str(tmp_path)])
     assert len(written(tmp_path, "shuffle_excess")) == 2 * 28

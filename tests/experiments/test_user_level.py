@@ -28,6 +28,7 @@ def written(out: Path, name: str, rows: int) -> list[dict[str, str]]:
     return found
 
 
+@pytest.mark.slow
 def test_means_at_a_small_size(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ul.main(["--part", "a", "--quick", "--out", str(tmp_path)])
     rows = written(tmp_path, "user_level_means", 3 * len(ul.MEANS))
@@ -76,6 +77,7 @@ def test_a_long_run_counts_the_rounds_before_its_end() -> None:
     assert 0 < row.error < 10
 
 
+@pytest.mark.slow
 def test_convex_problems_at_a_small_size(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -115,6 +117,7 @@ def test_what_is_not_best_is_said() -> None:
     assert "ten times" in ul.not_best([*ours, replace(others[0], evaluations=99)])[0]
 
 
+@pytest.mark.slow
 def test_choices_at_a_small_size(tmp_path: Path) -> None:
     ul.main(["--part", "c", "--quick", "--out", str(tmp_path)])
     rows = written(tmp_path, "user_level_choices", 10)
@@ -141,6 +144,7 @@ def table(seed: int = 0) -> Any:
     return ul.Table("made", rows, y, users, users < 40, 1.0, 30)
 
 
+@pytest.mark.slow
 def test_tables_at_a_small_size(tmp_path: Path) -> None:
     rows = list(ul.run_table(table(), (3.0, 30.0), 1, ("default", "clip=1", "concentrated")))
     guess, best = rows[:2]
@@ -155,7 +159,7 @@ def test_tables_at_a_small_size(tmp_path: Path) -> None:
     written(tmp_path, "user_level_real", 8)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(full=True)
 @needs("mnist_by_writer.npz")
 def test_clipping_near_the_solution_reads_digits() -> None:
     rows = list(ul.run_table(ul.digits(data_folder()), (1.0,), 1, ("default", "clip=1")))
@@ -164,7 +168,7 @@ def test_clipping_near_the_solution_reads_digits() -> None:
     assert accuracy["default"] > max(0.7, accuracy["clip=1"] + 0.1)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(full=True)
 def test_the_mean_is_as_good_as_asked_for() -> None:
     cell = ul.Cell(n=10_000, d=100)
     names = ("auto", ul.CENTRE, ul.PLAIN, ul.PRINTED)
@@ -176,14 +180,14 @@ def test_the_mean_is_as_good_as_asked_for() -> None:
     assert errors["auto"] <= 1.7 * errors[ul.CENTRE]
 
 
-@pytest.mark.slow
+@pytest.mark.slow(full=True)
 def test_five_hundred_users_suffice_for_a_thousand_rounds() -> None:
     runs = list(ul.run_long(5))
     # At most one run in a hundred may end early.
     assert sum(run.done < 1000 for run in runs) <= 2
 
 
-@pytest.mark.slow
+@pytest.mark.slow(full=True)
 def test_ours_beats_the_recipes_with_a_tenth_of_the_evaluations() -> None:
     todo = [ul.Task(one, 2000, 10) for one in ul.problems(10)]
     assert ul.not_best(list(ul.run_convex(todo, 1))) == []

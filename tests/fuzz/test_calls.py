@@ -5,18 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.effort import Effort
 from tests.fuzz import calls, test_readers, test_words
 
 PUBLIC = calls.public()
 
 
-@pytest.mark.search(seconds=100)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PUBLIC)
 def test_whatever_a_public_function_is_given_there_is_a_result_or_a_sentence(
-    name: str, inputs: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, effort: Effort, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     share = 1 - test_readers.SHARE - test_words.SHARE
-    each = max(round(inputs * share / len(PUBLIC)), 1)
+    each = max(round(effort.inputs * share / len(PUBLIC)), 1)
     calls.answers_or_refuses(name, each, tmp_path, monkeypatch)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.effort import Effort
 from tests.fuzz import calls, networks
 
 PUBLIC = calls.public(calls.NETWORKS)
@@ -15,12 +16,12 @@ PUBLIC = calls.public(calls.NETWORKS)
 _ONE_IN = 50
 
 
-@pytest.mark.search(seconds=100)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PUBLIC)
 def test_whatever_networks_are_given_there_is_a_result_or_a_sentence(
-    name: str, inputs: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, effort: Effort, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    calls.answers_or_refuses(name, max(inputs // _ONE_IN, 1), tmp_path, monkeypatch)
+    calls.answers_or_refuses(name, max(effort.inputs // _ONE_IN, 1), tmp_path, monkeypatch)
 
 
 def test_what_is_shown_is_public() -> None:

@@ -6,6 +6,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from tests.effort import Effort
 from tests.fuzz.readers import READERS
 from tests.fuzz.watch import Fault, left_behind, watched
 
@@ -16,17 +17,17 @@ _SHARES = sum(reader.share for reader in READERS.values())
 _TOLD = 8
 
 
-@pytest.mark.search(seconds=30)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", READERS)
 def test_whatever_is_read_there_is_a_result_or_a_sentence(
-    name: str, inputs: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, effort: Effort, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A fault is told by the number of its input: python -m tests.fuzz NAME NUMBER shows it."""
     reader = READERS[name]
     (folder := tmp_path / "given").mkdir()
     (temporary := tmp_path / "temporary").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(temporary))
-    count = max(round(inputs * SHARE * reader.share / _SHARES), len(reader.seeds) + 3)
+    count = max(round(effort.inputs * SHARE * reader.share / _SHARES), len(reader.seeds) + 3)
     faults, made = [], 0
     for number in range(count):
         act = reader.act(number, folder)

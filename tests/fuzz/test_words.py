@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+from tests.effort import Effort
 from tests.fuzz import words
 from tests.fuzz.watch import CANARY, Fault
 from tests.fuzz.words import Ended, Line, Place
@@ -34,7 +35,7 @@ def test_the_help_of_every_command_shows_a_line() -> None:
     assert [name for name, lines in words.commands().items() if not lines] == []
 
 
-@pytest.mark.search(seconds=1)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", COMMANDS)
 def test_what_the_help_of_a_command_shows_can_be_run(name: str, place: Place) -> None:
     for line in words.commands()[name]:
@@ -42,14 +43,14 @@ def test_what_the_help_of_a_command_shows_can_be_run(name: str, place: Place) ->
         assert ended.code == 0, (line, ended.said)
 
 
-@pytest.mark.search(seconds=2)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in COMMANDS if name not in _SLOW])
 def test_whatever_words_a_command_is_given_it_ends_in_a_sentence(
-    name: str, inputs: int, place: Place
+    name: str, effort: Effort, place: Place
 ) -> None:
     """A fault is told by the number of its line: tests.fuzz.words.line(NAME, NUMBER) is the line."""
     faults, shown = [], len(words.commands()[name])
-    for number in range(shown, shown + max(round(inputs * SHARE / len(COMMANDS)), 1)):
+    for number in range(shown, shown + max(round(effort.inputs * SHARE / len(COMMANDS)), 1)):
         try:
             place.run(words.line(name, number))
         except Fault as fault:

@@ -59,7 +59,6 @@ def data(
     return X, y, codes, theta
 
 
-@pytest.mark.search
 @pytest.mark.parametrize("kind", ["dense", "not kept", "single precision", "sparse"])
 @pytest.mark.parametrize("intercept", [True, False])
 @pytest.mark.parametrize("sizes", list(SIZES))
@@ -100,7 +99,6 @@ def test_sums_are_those_of_a_loop(
     )
 
 
-@pytest.mark.search
 @pytest.mark.parametrize("tile", [1 << 12, 1 << 22])
 @pytest.mark.parametrize("share", [1.0, 0.6, 0.2])
 @pytest.mark.parametrize("kind", [np.float32, np.float64])
@@ -153,7 +151,6 @@ def test_each_size_has_its_own_way(kind: Any, monkeypatch: pytest.MonkeyPatch) -
         seen.clear()
 
 
-@pytest.mark.search
 @pytest.mark.parametrize("kind", [np.float32, np.float64])
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 40, 90])
@@ -211,7 +208,6 @@ def test_empty_blocks_and_nothing_drawn() -> None:
     assert (LinearGradients(nobody, Logistic(), np.zeros(3)).clipped_sum(1.0) == 0).all()
 
 
-@pytest.mark.search
 @pytest.mark.parametrize("kept", [True, False])
 @pytest.mark.parametrize("outputs", [1, 12])
 @pytest.mark.parametrize("size", [3, 5, 60])
@@ -309,7 +305,6 @@ def test_a_block_with_more_rows_than_a_tile() -> None:
         assert np.allclose(LinearGradients(blocks, loss, theta).clipped_sum(0.1), total, atol=1e-4)
 
 
-@pytest.mark.search
 @pytest.mark.parametrize(("outputs", "d", "rows"), [(101, 512, 6000), (1, 10, 400_000)])
 def test_memory_beside_the_rows_is_bounded(outputs: int, d: int, rows: int) -> None:
     loss: MarginLoss = Softmax(outputs) if outputs > 1 else Logistic()
@@ -339,7 +334,6 @@ def both(X: Array, y: Array, codes: Array, loss: MarginLoss, blocks: int, *, exa
     return gradients.vectors() if exact else gradients.clipped_sum(1.0)
 
 
-@pytest.mark.search
 @pytest.mark.parametrize(
     ("kind", "large"),
     [(np.float32, 1.0), (np.float32, 1e8), (np.float32, 1e25)]

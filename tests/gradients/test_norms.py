@@ -65,7 +65,7 @@ def neighbours(
     return rows, (other, *rows[1:])
 
 
-@pytest.mark.search
+@pytest.mark.slow
 @pytest.mark.parametrize("relation", ["zero_out", "replace"])
 @pytest.mark.parametrize("unit", [Record(), Element(), User(), User(max_elements=2)], ids=repr)
 @pytest.mark.parametrize("loss", [Logistic(), Squared()], ids=lambda loss: type(loss).__name__)

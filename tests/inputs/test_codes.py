@@ -19,7 +19,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.inputs import cases
 from tests.refusals import refuses
-from tests.sampling import examples
 
 from dpgrain.arrays.blocks import arrange
 from dpgrain.inputs.codes import codes, ordered
@@ -29,7 +28,6 @@ from dpgrain.learn.classes import unselected
 from dpgrain.units import Element, Record, User
 
 
-@examples(300)
 @given(st.lists(cases.LABELS, max_size=6), st.randoms(use_true_random=False))
 def test_a_column_tells_labels_apart_each_by_itself(values: list[Any], random: Any) -> None:
     found, keys = codes(values)

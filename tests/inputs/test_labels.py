@@ -20,7 +20,6 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.inputs import cases
-from tests.sampling import examples
 from typer.testing import CliRunner
 
 import dpgrain as dg
@@ -52,7 +51,6 @@ def same(a: Any, b: Any) -> bool:
     return type(a) is type(b) and bool(a == b)
 
 
-@examples(600)
 @given(cases.LABELS, cases.LABELS)
 @example("007", "7")
 @example(1, "1")
@@ -69,7 +67,6 @@ def test_keys_are_equal_where_the_rule_says_so(a: Any, b: Any) -> None:
         assert (key(a) == key(b)) == same(a, b)
 
 
-@examples(400)
 @given(st.one_of(cases.NUMBERS, cases.WRITTEN), cases.LABELS)
 @example(1, "1")
 @example(1.0, "1.0")
@@ -191,7 +188,6 @@ def test_times_are_equal_by_moment() -> None:
         assert key(nothing) is None
 
 
-@examples(200)
 @given(
     st.datetimes(timezones=st.none() | st.timezones()),
     st.datetimes(timezones=st.none() | st.timezones()),
@@ -332,7 +328,7 @@ def test_persons_who_are_written_alike_are_two() -> None:
     assert moved(["007"] * 2 + ["7"] * 3000, ["007"] * 2, [1.0] * 2 + [-1.0] * 3000) < 1.01
 
 
-@pytest.mark.search
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "spelled", [cases.SEVEN, cases.ONE, cases.HEX], ids=["seven", "one", "hex"]
 )
@@ -402,7 +398,6 @@ def test_a_lone_surrogate_and_its_escape_are_two_persons() -> None:
 # --- what is published of a label ---
 
 
-@examples(300)
 @given(cases.LABELS, cases.LABELS)
 @example(Decimal("0.1"), 0.1)
 @example(2**53 + 1, float(2**53))

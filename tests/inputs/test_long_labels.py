@@ -8,7 +8,6 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.sampling import examples
 
 from dpgrain.inputs.long_labels import (
     MOST_BYTES,
@@ -38,14 +37,12 @@ def test_a_label_has_a_bounded_length(letter: str, size: int) -> None:
 
 
 @given(st.lists(st.text(st.sampled_from(LETTERS), min_size=60, max_size=300), max_size=8))
-@examples(100)
 def test_different_texts_have_different_labels(texts: list[str]) -> None:
     different = {*texts, *map(label_of, texts), *map(label_of, map(label_of, texts))}
     assert len(set(map(label_of, different))) == len(different)
 
 
 @given(st.text(st.sampled_from(LETTERS), max_size=300))
-@examples(100)
 def test_a_published_label_can_be_stated(text: str) -> None:
     assert label_of_stated(text) == label_of_stated(label_of(text)) == label_of(text)
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from tests.effort import Effort
 from tests.refusals import refuses
 from tests.untouched import Untouched
 
@@ -124,16 +125,15 @@ def test_rounding_of_shares_to_steps_is_within_the_ends() -> None:
     assert found.base_high - found.base_low < 1e-6
 
 
-@pytest.mark.search
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("unit", [dg.Record(), dg.User(), dg.Element()])
 def test_no_neighbour_moves_sums_farther_than_is_billed(
-    unit: Any, relation: Relation, some_of: Any
+    unit: Any, relation: Relation, effort: Effort
 ) -> None:
     """Each of the two sums moves by an l1 norm of at most 1, or 2 where a unit is exchanged."""
     rng = np.random.default_rng(7)
     steps, most = 2**24, 0.0
-    for _ in some_of(range(60)):
+    for _ in effort.some(range(60)):
         asked = rows(rng, int(rng.integers(1, 6)), 5)
         m = len(asked["y"])
         cells = rng.choice(["p", "q"], m) if unit == dg.Element() else None

@@ -31,7 +31,6 @@ def test_one_phase_with_a_curator_is_enough_to_need_one() -> None:
     assert replace(program, stages=(shuffled, shuffled)).trust == "shuffle"
 
 
-@pytest.mark.search
 @pytest.mark.parametrize("name", programs.RECIPES)
 def test_every_recipe_is_an_algorithm_of_estimators(name: str, tmp_path: Path) -> None:
     trust = programs.RECIPES[name].plan(programs.TASK).trust

@@ -28,7 +28,7 @@ from dpgrain.units import User
 Array: TypeAlias = NDArray[Any]
 
 
-@pytest.mark.search
+@pytest.mark.slow
 @pytest.mark.parametrize("model", [LogisticRegression, LinearSVC])
 @pytest.mark.parametrize(
     ("stated", "kept", "other"), [("7", "7", "007"), ("007", "007", "7"), (7, "7", "007")]
@@ -57,6 +57,7 @@ def test_classes_match_their_own_text(model: Any, stated: Any, kept: str, other:
             assert np.array_equal(fitted(column), fitted(odd)), spelling
 
 
+@pytest.mark.slow
 def test_numbers_as_classes_of_a_column_of_text() -> None:
     X = np.random.default_rng(0).normal(size=(300, 2))
     y = (X[:, 0] > 0).astype(int)
@@ -122,7 +123,6 @@ EQUAL: list[tuple[list[Any], Any]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.search
 @pytest.mark.parametrize("case", EQUAL, ids=lambda case: repr(case[0][0]))
 def test_published_labels_do_not_follow_the_first_row(case: tuple[list[Any], Any]) -> None:
     several, other = case
@@ -141,6 +141,7 @@ def test_published_labels_do_not_follow_the_first_row(case: tuple[list[Any], Any
     assert len(said) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("threshold", [2.7, 3.0, 3.2])
 def test_a_label_of_one_unit_is_named_as_seldom_as_is_accounted_for(threshold: float) -> None:
     event, units = Selection(0.5, threshold, 1, Contribution("user", "shared")), 200_000

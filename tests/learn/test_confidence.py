@@ -36,7 +36,7 @@ from dpgrain.units import Element, Record, User
 Array = NDArray[Any]
 
 
-@pytest.mark.search
+@pytest.mark.slow
 @pytest.mark.parametrize("longest", [0.5, 1.0, 2.0, 8.0])
 @pytest.mark.parametrize("moved", [0.3, 1.0, 1.7, 2.0])
 def test_no_two_vectors_move_an_outer_product_farther(longest: float, moved: float) -> None:
@@ -91,7 +91,7 @@ def released(
     return parts
 
 
-@pytest.mark.search
+@pytest.mark.slow
 @pytest.mark.parametrize("whole", [False, True])
 @pytest.mark.parametrize(
     "loss", [Logistic(), Squared(), Poisson(), Softmax(3)], ids=lambda loss: type(loss).__name__
@@ -181,7 +181,7 @@ def coverage(model: Any, truth: Array, target: Array, fits: int, *, numbers: boo
 TRUTH = np.array([1.0, -0.7, 0.4, 0.0, 0.3])
 
 
-@pytest.mark.slow
+@pytest.mark.slow(full=True)
 @pytest.mark.parametrize(
     "model",
     [
@@ -199,7 +199,7 @@ def test_intervals_cover_as_often_as_they_say(model: LogisticRegression) -> None
     assert found.min() > 0.88
 
 
-@pytest.mark.slow
+@pytest.mark.slow(full=True)
 def test_intervals_of_least_squares() -> None:
     model = LinearRegression(unit=Element(), epsilon=1.0, intervals=0.15, clip=4.0)
     found = coverage(model, TRUTH, TRUTH, 500, numbers=True)
@@ -207,6 +207,7 @@ def test_intervals_of_least_squares() -> None:
     assert found.min() > 0.88
 
 
+@pytest.mark.slow
 def test_intervals_without_noise_of_sampling_are_too_short() -> None:
     # Half of the standard error would be seen: 40 fits of 5 coefficients.
     model = LogisticRegression(unit=Element(), epsilon=1.0, intervals=0.15, clip=2.0)
@@ -240,7 +241,7 @@ def one_feature(
     return X, y, np.repeat(np.arange(users), records)
 
 
-@pytest.mark.search
+@pytest.mark.slow
 @pytest.mark.parametrize(("n", "l2"), [(500, 0.0), (1800, 0.0), (1800, 0.03), (5000, 0.0)])
 @pytest.mark.parametrize("scale", [0.03, 0.3, 1.0, 3.0])
 @pytest.mark.parametrize("unit", [User(), Record()], ids=repr)

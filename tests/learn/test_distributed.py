@@ -98,7 +98,6 @@ def same(one: learn.LinearModel, other: learn.LinearModel) -> None:
     assert list(one.feature_names_in_) == list(other.feature_names_in_)
 
 
-@pytest.mark.search
 @pytest.mark.parametrize(
     ("model", "unit", "size", "count", "roster"),
     list(itertools.product(MODELS, UNITS, (1, 4, 9), (0, 1, 300), (None, 90))),
@@ -144,6 +143,7 @@ def test_a_table_without_users_has_records(engine: Any) -> None:
         fit_columns(model(unit=dg.User()), dg.read(ROWS, engine=engine), ENCODING, "y")
 
 
+@pytest.mark.slow
 def test_rows_that_are_made_of_people() -> None:
     def people(engine: Any) -> dg.UserTable:
         table = dg.read(ROWS, user="who", engine=engine).where(week=["0", "1", "2"])
@@ -169,7 +169,6 @@ def test_tasks_that_are_run_again_add_once() -> None:
     same(*found)
 
 
-@pytest.mark.search
 @pytest.mark.parametrize(
     ("model", "unit"), list(itertools.product((None, Truncated()), UNITS)), ids=str
 )
@@ -199,7 +198,6 @@ def test_minimise_on_a_cluster_is_the_exact_one_here(model: Any, unit: str) -> N
     assert "sums are made in floating point" not in str(there.guarantee)
 
 
-@pytest.mark.search
 @pytest.mark.parametrize("seed", range(24))
 def test_no_unit_moves_a_sum_by_more_than_the_bound(seed: int) -> None:
     """Neighbours are searched over units, places, clipping bounds and odd numbers."""
@@ -396,7 +394,7 @@ def test_a_frame_of_spark_is_fitted_where_it_is(spark: Any) -> None:
     same(_fit_frame(_frame(spark, ROWS).repartition(3), **options), _fit_here(ROWS, **options))
 
 
-@pytest.mark.search(seconds=0)
+@pytest.mark.slow
 def test_a_task_that_fails_first_is_run_again_and_rows_are_arranged_once(
     spark: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -427,7 +425,7 @@ def test_a_task_that_fails_first_is_run_again_and_rows_are_arranged_once(
     ]
 
 
-@pytest.mark.search(seconds=0)
+@pytest.mark.slow
 def test_truths_elements_and_a_loss_of_ones_own(spark: Any) -> None:
     frame = _frame(spark, ROWS)
     here = ROWS.to_pandas()
@@ -466,7 +464,7 @@ def test_truths_elements_and_a_loss_of_ones_own(spark: Any) -> None:
     assert one.guarantee == other.guarantee
 
 
-@pytest.mark.search(seconds=0)
+@pytest.mark.slow
 def test_frames_and_arguments_that_do_not_fit_are_refused(spark: Any) -> None:
     from pyspark.sql import functions
 
@@ -482,7 +480,7 @@ def test_frames_and_arguments_that_do_not_fit_are_refused(spark: Any) -> None:
         model.fit(frame, "z", users="who")
 
 
-@pytest.mark.search(seconds=0)
+@pytest.mark.slow
 def test_nothing_is_fitted_where_a_task_fails_for_good(
     spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -500,7 +498,7 @@ def test_nothing_is_fitted_where_a_task_fails_for_good(
     assert not hasattr(model, "coef_")
 
 
-@pytest.mark.search(seconds=0)
+@pytest.mark.slow
 def test_the_command_line_and_files_of_releases_fit_on_spark(
     spark: Any, command: Command, tmp_path: Path
 ) -> None:
@@ -514,7 +512,7 @@ def test_the_command_line_and_files_of_releases_fit_on_spark(
     assert np.array_equal(here.coef_, _fit_here(ROWS, rounds=2).coef_)
 
 
-@pytest.mark.search(seconds=0)
+@pytest.mark.slow
 def test_the_example_of_the_tutorial(spark: Any, tmp_path: Path) -> None:
     page = Path(__file__).parents[2] / "docs" / "tutorials" / "models.md"
     (code,) = re.findall(r"^```py\n(.*?)^```$", page.read_text(encoding="utf-8"), re.S | re.M)

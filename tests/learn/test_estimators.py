@@ -57,7 +57,6 @@ CHECKS = [
 ]
 
 
-@pytest.mark.search
 @pytest.mark.parametrize(("estimator", "check"), CHECKS)
 def test_scikit_learn(estimator: LinearModel, check: Any) -> None:
     with warnings.catch_warnings():
@@ -66,6 +65,7 @@ def test_scikit_learn(estimator: LinearModel, check: Any) -> None:
         check(estimator)
 
 
+@pytest.mark.slow
 def test_a_default_fit_is_good() -> None:
     features, z, users, _ = cases.people(4000)
     rng = np.random.default_rng(2)
@@ -145,7 +145,7 @@ CHANGED: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.search
+@pytest.mark.slow
 @pytest.mark.parametrize("options", CHANGED, ids=lambda options: next(iter(options), "plain"))
 def test_a_fit_changes_no_parameter(options: dict[str, Any], tmp_path: Path) -> None:
     with dg.budget(9.0, 1e-4, leak=5e-5):

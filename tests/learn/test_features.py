@@ -38,6 +38,7 @@ def test_encodings_refuse_what_they_cannot_be() -> None:
             Encoding(columns)
 
 
+@pytest.mark.slow
 def test_users_are_told_apart_by_names_that_are_longer_than_one_array_holds() -> None:
     # All names together have more than 2 GiB, in pieces that share their memory.
     long = pa.array(["a" * (1 << 24), "b" * (1 << 24)])

@@ -190,8 +190,8 @@ BY_RECIPE: dict[str, Any] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::dpgrain.EndedWarning")
-@pytest.mark.search
 @pytest.mark.parametrize("name", BY_RECIPE)
 def test_models_of_recipes_are_written(name: str, tmp_path: Path) -> None:
     model = learn.LinearRegression(algorithm=BY_RECIPE[name], epsilon=20.0, n_users=400)
@@ -238,6 +238,7 @@ def test_other_recipes_say_that_they_cannot_be_written(tmp_path: Path) -> None:
         models.save(model, tmp_path / "model.json")
 
 
+@pytest.mark.slow
 def test_a_tuned_model_is_written_as_what_was_found(tmp_path: Path) -> None:
     model = learn.LogisticRegression(tune={"l2": [0.0, 0.1]}, rounds=5, classes=[-1, 7])
     model.fit(ROWS, LABELS["numbers"])

@@ -21,7 +21,7 @@ from dpgrain.units import Trust
 Array = NDArray[Any]
 
 
-@pytest.mark.search
+@pytest.mark.slow
 @pytest.mark.parametrize("trust", programs.TRUSTS)
 def test_estimators_say_whom_they_trust(trust: Trust, tmp_path: Path) -> None:
     model = learn.LogisticRegression(

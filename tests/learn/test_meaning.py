@@ -25,6 +25,7 @@ def fitted(**options: Any) -> LogisticRegression:
     return model.fit(cases.X, cases.BINARY, users=cases.USERS, elements=cells)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("unit", "whom"),
     [
@@ -77,6 +78,7 @@ def test_it_says_what_a_coefficient_adds_to(model: Any, labels: Any, gains: str)
     assert "A ridge of 0.25 pulls the coefficients" in said["Ridge"]
 
 
+@pytest.mark.slow
 def test_a_fit_says_when_rows_do_not_count(tmp_path: Path) -> None:
     rng, n = np.random.default_rng(0), 4000
     X = rng.normal(size=(n, 2))

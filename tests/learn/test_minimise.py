@@ -39,7 +39,6 @@ class Biweight:
         return (2 * error / (1 + error**2) ** 2)[:, None] * X  # type: ignore[no-any-return]
 
 
-@pytest.mark.search
 @pytest.mark.parametrize("model", [None, Linear(), Truncated(), Proximal()], ids=repr)
 @pytest.mark.parametrize(
     ("unit", "elements"),
@@ -169,6 +168,7 @@ def test_a_number_that_is_too_large_is_not_warned_of() -> None:
         minimise(Squared(), large, Y[:50], np.zeros(3), solver=STEPS, rounds=2, epsilon=1.0)
 
 
+@pytest.mark.slow
 def test_a_block_moves_a_round_by_the_clip_whatever_the_model() -> None:
     largest = 0.0
     for seed in range(10):

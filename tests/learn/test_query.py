@@ -110,6 +110,7 @@ def test_a_share_is_settled_by_plans_alone(asked: str) -> None:
         assert 0.49 < 1 - whole.left <= 0.5 + 1e-9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("asked", ["fit", "tuned"])
 def test_a_share_says_what_it_took(asked: str) -> None:
     rows = X, BINARY, USERS
@@ -150,6 +151,7 @@ class _Less(FitQuery):
         return vars(self)["told"]
 
 
+@pytest.mark.slow
 def test_a_setting_that_was_not_billed_is_not_fitted() -> None:
     grid = [{"rounds": 3}, {"rounds": 5}]
     query = _model(tune=grid, random_state=1).query(X, BINARY, users=USERS)
@@ -234,6 +236,7 @@ def test_a_warning_of_the_form_is_given_once() -> None:
     assert [each.category for each in seen].count(DataConversionWarning) == 1
 
 
+@pytest.mark.slow
 def test_tuning_by_hand_takes_a_share() -> None:
     with dg.budget(8.0, 1e-5, leak=5e-6) as whole:
         fit_tuned(_model(share=0.5), X, BINARY, users=USERS, grid={"l2": [0.0, 0.1]})

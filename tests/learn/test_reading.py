@@ -108,7 +108,6 @@ def test_a_second_row_of_one_user_does_not_change_others(kind: Any) -> None:
 ODD = ("secret", None, {"a": 1}, 1 + 2j, np.complex128(1 + 1j), [1.0], object())
 
 
-@pytest.mark.search
 @pytest.mark.parametrize("cell", ODD, ids=lambda cell: type(cell).__name__)
 def test_an_odd_cell_counts_as_nothing(cell: Any) -> None:
     # It makes objects, text or complex numbers of all features: an error would tell of the row.

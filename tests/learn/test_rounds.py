@@ -34,6 +34,7 @@ def test_random_points_come_from_the_secret_source() -> None:
     assert _smoothed(Absolute(), None, SystemSource()) == Absolute()
 
 
+@pytest.mark.slow
 def test_points_of_others_are_as_likely_whoever_is_there() -> None:
     theta, ball, source = np.zeros(1), RandomizedBall(1.0), SystemSource()
     found = []

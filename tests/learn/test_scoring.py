@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from sklearn.metrics import r2_score, roc_auc_score
+from tests.effort import Effort
 from tests.refusals import refuses
 from tests.untouched import Untouched
 
@@ -121,17 +122,16 @@ def test_of_a_score_that_nothing_hides_the_interval_is_narrow(name: str) -> None
     assert found.units == pytest.approx(2000, abs=0.1)
 
 
-@pytest.mark.search
 @pytest.mark.parametrize("name", ["auc", "r2"])
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("unit", [dg.Record(), dg.User(), dg.Element()])
 def test_no_neighbour_moves_sums_farther_than_is_billed(
-    unit: Any, relation: Relation, name: str, some_of: Any
+    unit: Any, relation: Relation, name: str, effort: Effort
 ) -> None:
     """Each sum moves by an l1 norm of at most 1, or 2 where a unit is exchanged; squares by 1."""
     rng, most = np.random.default_rng(7), 0.0
     fields = ("label", "probability") if name == "auc" else ("target", "predicted")
-    for _ in some_of(range(80)):
+    for _ in effort.some(range(80)):
         of = people(rng, int(rng.integers(1, 5)), 5)
         m = len(of["users"])
         for field in fields:

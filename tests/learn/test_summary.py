@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from tests.learn import cases
 
 from dpgrain import read
@@ -47,6 +48,7 @@ def test_many_coefficients_are_cut() -> None:
     assert "x20" not in str(model)
 
 
+@pytest.mark.slow
 def test_what_is_not_known_has_no_ends(tmp_path: Path) -> None:
     model = squares(n=1800, scale=0.03, intervals=0.2)
     found = coefficients(model)

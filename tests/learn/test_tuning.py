@@ -66,6 +66,7 @@ def tuned() -> list[LogisticRegression]:
     ]
 
 
+@pytest.mark.slow
 def test_tuning_the_clipping_bound_helps(tuned: list[LogisticRegression]) -> None:
     plain = [LogisticRegression(clip=1.0, random_state=s).fit(X, Y, users=USERS) for s in range(8)]
     assert np.median([excess(m) for m in tuned]) < 0.3 * np.median([excess(m) for m in plain])
@@ -73,6 +74,7 @@ def test_tuning_the_clipping_bound_helps(tuned: list[LogisticRegression]) -> Non
     assert chosen[30.0] >= 4
 
 
+@pytest.mark.slow
 def test_the_whole_promise_is_kept(tuned: list[LogisticRegression]) -> None:
     for model in tuned[:2]:
         promise = model.guarantee_
@@ -117,6 +119,7 @@ def test_the_winner_is_the_model(tuned: list[LogisticRegression]) -> None:
     assert set(model.predict(X)) <= {False, True}
 
 
+@pytest.mark.slow
 def test_fits_are_not_charged_one_by_one() -> None:
     with budget(3.5, 1e-4, leak=5e-5) as b:
         model = LogisticRegression(epsilon=0.8, delta=5e-7, rounds=5, random_state=0)
@@ -128,7 +131,7 @@ def test_fits_are_not_charged_one_by_one() -> None:
         assert not hasattr(model, "guarantee_")
 
 
-@pytest.mark.search
+@pytest.mark.slow
 @pytest.mark.parametrize("relation", ["zero_out", "replace"])
 @pytest.mark.parametrize(
     ("unit", "elements"),
@@ -159,6 +162,7 @@ def test_a_score_takes_a_tenth_of_a_run(unit: Unit, relation: Relation) -> None:
     assert mu == pytest.approx(math.sqrt(0.1) * gaussian_mu(0.5, asked.promise.delta))
 
 
+@pytest.mark.slow
 def test_the_worst_of_different_fits_is_charged() -> None:
     model = HuberRegressor(epsilon=1.0, random_state=0)
     grid: dict[str, list[Any]] = {"rounds": [3, 30], "clip": [1.0, "auto"]}
@@ -211,6 +215,7 @@ def test_a_missing_row_changes_no_other_margin_that_is_scored(labels: int) -> No
         np.testing.assert_array_equal(model.margins(by_column[first:end]), whole[first:end])
 
 
+@pytest.mark.slow
 def test_best_by_score_and_no_other() -> None:
     # With hardly any noise the best of all runs wins; half the settings are useless.
     grid = [{"clip": 30.0}, {"clip": 30.0, "l2": 1e6}]
@@ -220,6 +225,7 @@ def test_best_by_score_and_no_other() -> None:
         assert model.tuned_ == {"clip": 30.0}
 
 
+@pytest.mark.slow
 def test_runs_differ_in_their_noise(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[float] = []
     fit = tuning._fit
@@ -238,6 +244,7 @@ def test_runs_differ_in_their_noise(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (again.coef_ == model.coef_).all()
 
 
+@pytest.mark.slow
 def test_frames_and_sparse_rows() -> None:
     names = ["a", "b", "c", "d"]
     frame = pd.DataFrame(X, columns=names)
@@ -299,6 +306,7 @@ def test_wrong_parameters_are_named(change: dict[str, Any], sentence: str) -> No
         fit_tuned(LogisticRegression(), X, Y, users=USERS, grid=GRID, **change)
 
 
+@pytest.mark.slow
 def test_a_fit_tunes_where_it_is_asked_to() -> None:
     model = LogisticRegression(random_state=3, rounds=10, tune={"l2": [0.0, 0.01]})
     with budget(9.0, 1e-4, leak=5e-5) as spent:
@@ -336,6 +344,7 @@ def test_recipes_are_not_tuned(options: dict[str, Any]) -> None:
     assert spent.guarantee is None
 
 
+@pytest.mark.slow
 def test_the_promise_names_what_each_setting_takes_as_public() -> None:
     X, y = np.random.default_rng(0).normal(size=(300, 2)), np.arange(300) % 2 == 1
     model = LogisticRegression(

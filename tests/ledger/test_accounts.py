@@ -13,7 +13,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.ledger import cases
 from tests.publishing.test_caps import Left, best_delta
-from tests.sampling import examples
 
 import dpgrain as dg
 from dpgrain.accounting import ApproximateDP, Contribution, Event, Gaussian, PureDP
@@ -96,7 +95,7 @@ def best(promise: LastingPromise, turns: int) -> float:
     return best_delta(promise.epsilon, turn, turns, allowed(promise, turn))
 
 
-@pytest.mark.search
+@pytest.mark.slow
 @pytest.mark.parametrize("turns", [4, 12, 40])
 @pytest.mark.parametrize("name", PROMISES)
 def test_no_strategy_over_regions_beats_a_promise(name: str, turns: int) -> None:
@@ -109,6 +108,7 @@ def test_accounts_that_hold_half_too_much_are_seen(monkeypatch: pytest.MonkeyPat
     assert best(PROMISES["day"], 4) > 1.2 * PROMISES["day"].delta
 
 
+@pytest.mark.slow
 def test_accounts_that_forget_a_region_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """A day that is charged for its own releases alone is promised too much."""
     whole = accounts.charge
@@ -217,7 +217,7 @@ def only(unit: tuple[int | None, ...]) -> Region:
 ALONE = {unit: only(unit) for unit in UNITS}
 
 
-@examples(200)
+@pytest.mark.slow
 @example(
     [
         Region((Side("b", Span("whole", 0, 6), kind="BIGINT"),)),

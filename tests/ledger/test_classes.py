@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, TypeAlias
 from zoneinfo import ZoneInfo
 
 import pytest
+from tests.effort import Effort
 from tests.ledger import cases
 from tests.memory import folder_in_memory
 
@@ -339,25 +340,23 @@ def play(world: World, seed: int, folder: Any, *, odd: bool) -> None:
 WORLDS = worlds()
 
 
-@pytest.mark.search(seconds=15)
+@pytest.mark.slow(cases=8)
 @pytest.mark.parametrize("part", range(8))
 @pytest.mark.parametrize("name", WORLDS)
-def test_each_unit_is_charged_what_it_met(
-    name: str, part: int, some_of: Callable[..., list[int]]
-) -> None:
+def test_each_unit_is_charged_what_it_met(name: str, part: int, effort: Effort) -> None:
     with folder_in_memory() as folder:
-        for seed in some_of(range(10), 6):
+        for seed in effort.some(range(10)):
             play(WORLDS[name], 10 * part + seed, folder, odd=False)
 
 
-@pytest.mark.search
+@pytest.mark.slow
 @pytest.mark.parametrize("part", range(8))
 @pytest.mark.parametrize("name", ["records", "records that are exchanged", "users", "countries"])
 def test_units_whose_columns_are_read_in_two_ways_are_charged_no_less(
-    name: str, part: int, some_of: Callable[..., list[int]]
+    name: str, part: int, effort: Effort
 ) -> None:
     with folder_in_memory() as folder:
-        for seed in some_of(range(10), 6):
+        for seed in effort.some(range(10)):
             play(WORLDS[name], 10 * part + seed, folder, odd=True)
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 import pytest
+from tests.effort import Effort
 from tests.interleaving import Interleaving, Seam
 from tests.ledger import cases
 from tests.ledger.waiting import tell_who_waits
@@ -220,7 +221,7 @@ def assert_one_after_the_other(
 FIRST = [name for name in DEEDS if name != "fork"]
 
 
-def pauses(world: World, first: str, some_of: Callable[..., list[Seam]]) -> list[Seam]:
+def pauses(world: World, first: str, effort: Effort) -> list[Seam]:
     """Where a deed can pause: before each transaction, and at some of what it asks inside and between.
 
     While one writes, the other waits, so that most is told by what happens between transactions.
@@ -229,30 +230,30 @@ def pauses(world: World, first: str, some_of: Callable[..., list[Seam]]) -> list
     begins = [seam for seam in seams if seam.asks.startswith("BEGIN")]
     assert begins
     assert len(seams) > 10
-    return sorted({*begins, *some_of(seams, 30)[::2]}, key=lambda seam: seam.touched)
+    return sorted({*begins, *effort.some(seams)[::2]}, key=lambda seam: seam.touched)
 
 
 @pytest.mark.parametrize("shared", [False, True], ids=["processes", "threads"])
 @pytest.mark.parametrize("name", FIRST)
 def test_two_who_do_the_same_come_one_after_the_other(
-    name: str, shared: bool, in_file: World, some_of: Callable[..., list[Seam]]
+    name: str, shared: bool, in_file: World, effort: Effort
 ) -> None:
-    assert_one_after_the_other(in_file, (name, name), shared, pauses(in_file, name, some_of))
+    assert_one_after_the_other(in_file, (name, name), shared, pauses(in_file, name, effort))
 
 
-@pytest.mark.search(seconds=15)
+@pytest.mark.slow(cases=6)
 @pytest.mark.parametrize("shared", [False, True], ids=["processes", "threads"])
 @pytest.mark.parametrize(
     ("first", "second"), [(one, two) for one in FIRST for two in DEEDS if one != two]
 )
 def test_two_come_one_after_the_other(
-    first: str, second: str, shared: bool, in_file: World, some_of: Callable[..., list[Seam]]
+    first: str, second: str, shared: bool, in_file: World, effort: Effort
 ) -> None:
-    seams = pauses(in_file, first, some_of)
+    seams = pauses(in_file, first, effort)
     assert_one_after_the_other(in_file, (first, second), shared, seams)
 
 
-@pytest.mark.search
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("first", "second"),
     [
@@ -261,14 +262,13 @@ def test_two_come_one_after_the_other(
     ],
 )  # fmt: skip
 def test_two_threads_come_one_after_the_other_at_every_line(
-    first: str, second: str, in_file: World, some_of: Callable[..., list[Seam]]
+    first: str, second: str, in_file: World, effort: Effort
 ) -> None:
     """What both threads have in memory is seen at lines that ask neither a lock nor a store."""
     seams = alone(in_file, first, in_file.pair.lines)
-    assert_one_after_the_other(in_file, (first, second), True, some_of(seams, 120))
+    assert_one_after_the_other(in_file, (first, second), True, effort.some(seams))
 
 
-@pytest.mark.search
 @pytest.mark.parametrize(
     ("first", "second"),
     [
@@ -277,7 +277,7 @@ def test_two_threads_come_one_after_the_other_at_every_line(
     ],
 )  # fmt: skip
 def test_two_come_one_after_the_other_in_a_database(
-    first: str, second: str, in_database: World, some_of: Callable[..., list[Seam]]
+    first: str, second: str, in_database: World, effort: Effort
 ) -> None:
     seams = alone(in_database, first, in_database.pair.seams)
-    assert_one_after_the_other(in_database, (first, second), False, some_of(seams))
+    assert_one_after_the_other(in_database, (first, second), False, effort.some(seams))

@@ -96,6 +96,7 @@ def test_a_charged_release_that_cannot_be_read_stays_charged(place: str) -> None
     assert [entry.kind for entry in made.entries][2:] == ["release"]
 
 
+@pytest.mark.slow
 def test_shares_of_a_365th_fit_365_times_and_no_more(tmp_path: Any) -> None:
     made = cases.made(tmp_path / "l")
     mu = cases.USERS.caps.mu / math.sqrt(365)
@@ -520,7 +521,7 @@ def charging(place: str, times: int, noise_multiplier: float, results: Any) -> N
     results.put(done)
 
 
-@pytest.mark.search
+@pytest.mark.slow
 @pytest.mark.parametrize("charges", [1000, 200])
 def test_processes_race_and_none_is_lost(place: str, charges: int) -> None:
     """8 processes ask for more charges than fit: as many as fit are made, and each is recorded."""
@@ -575,6 +576,7 @@ def marking(place: str, start: Any, marks: list[str], results: Any) -> None:
     results.put(done)
 
 
+@pytest.mark.slow
 def test_of_processes_that_charge_the_same_at_once_one_does(place: str) -> None:
     cases.made(place, LastingPromise.of(dg.User(), 9.0, 1e-6))
     context = multiprocessing.get_context("fork")
@@ -714,7 +716,7 @@ def spawned(*words: str) -> str:
     return done.stdout
 
 
-@pytest.mark.search
+@pytest.mark.slow
 @pytest.mark.parametrize("other", [False, True])
 def test_spawned_workers_share_the_ledger(place: str, other: bool, tmp_path: Any) -> None:
     made = cases.made(place)
@@ -767,7 +769,7 @@ def brute(promise: LastingPromise, charges: list[tuple[dg.Guarantee, Any]], cell
     return sum(1 / (g.event.noise_multiplier * promise.caps.mu) ** 2 for g in met)  # type: ignore[attr-defined]
 
 
-@pytest.mark.search
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_accounts_are_what_each_cell_met(seed: int, place: str) -> None:
     """Random regions of days and countries: each cell's account is the sum over what it met."""
@@ -870,7 +872,6 @@ def test_daily_releases_for_any_30_days_and_720_hours(
             more.charge(of_moments(0.995 / most, last, coordinates))
 
 
-@pytest.mark.search
 @pytest.mark.parametrize("seed", range(8))
 def test_each_stretch_of_hours_pays_for_what_it_holds_of_each_release(
     seed: int, tmp_path: Any

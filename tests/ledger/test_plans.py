@@ -51,7 +51,6 @@ def used(made: dg.Ledger, number: int = 1) -> set[int]:
 # -- promises ---
 
 
-@pytest.mark.search
 @pytest.mark.parametrize(
     ("unit", "plan"),
     [
@@ -82,6 +81,7 @@ def test_a_promise_without_a_plan_is_written_as_ever() -> None:
     assert "planned" not in Charged(1, Price()).to_dict()
 
 
+@pytest.mark.slow
 def test_planned_fits_leave_more_than_their_prices() -> None:
     """Four sampled runs and pure noise leave room where their prices do not fit at all."""
     bare = LastingPromise.of(dg.Record(), 1.0, 1e-6)
@@ -123,6 +123,7 @@ class OneWay(Event):
         return Loss(pairs=((pair, asked.units),))
 
 
+@pytest.mark.slow
 def test_orders_that_may_mix_are_refused() -> None:
     one = dg.Guarantee("record", "", "replace", 1e-9, OneWay())
     with pytest.raises(dg.ParameterError, match="differs between the two orders"):
@@ -405,7 +406,7 @@ def allowed(promise: LastingPromise) -> Callable[[int], Left]:
     return left
 
 
-@pytest.mark.search
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [1, 5])
 @pytest.mark.parametrize("name", PROMISES)
 def test_no_strategy_with_a_plan_beats_a_promise(name: str, count: int) -> None:

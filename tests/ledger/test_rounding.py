@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.effort import Effort
 from tests.ledger import cases
 
 import dpgrain as dg
@@ -96,8 +97,8 @@ def refused(charge: Callable[[dg.Guarantee], Any], caps: Price) -> str:
     return str(caught.value)
 
 
-def test_a_ledger_rounds_against_itself(tmp_path: Path, command: Any, some_of: Any) -> None:
-    for seed in some_of(range(20)):
+def test_a_ledger_rounds_against_itself(tmp_path: Path, command: Any, effort: Effort) -> None:
+    for seed in effort.some(range(20)):
         place = tmp_path / f"ledger {seed}"
         ledger = cases.made(place, PROMISE)
         for spent, guarantee in charges(random.Random(seed), PROMISE.caps):
@@ -128,8 +129,8 @@ def check_words(said: str, spent: Spent) -> None:
         assert number(pure[1]) <= Fraction(caps.pure) * (1 + SLACK) - spent.pure
 
 
-def test_a_budget_rounds_against_itself(some_of: Any) -> None:
-    for seed in some_of(range(60)):
+def test_a_budget_rounds_against_itself(effort: Effort) -> None:
+    for seed in effort.some(range(60)):
         budget = dg.budget(EPSILON, DELTA, **OPTIONS)
         for spent, guarantee in charges(random.Random(seed), budget.caps.price):
             budget.charge(guarantee)

@@ -124,7 +124,6 @@ def paris(*, zone: str | None = "Europe/Paris") -> dg.UserTable:
     return dg.read(rows, user="who", threads=1).with_days("day", "at", zone)
 
 
-@pytest.mark.search
 @pytest.mark.parametrize("zone", ["Europe/Paris", None])
 def test_days_of_times_are_elements_windows_and_scopes(zone: str | None, tmp_path: Any) -> None:
     rule = Rule("at", "day", zone or "")
@@ -183,6 +182,7 @@ def test_cells_of_days_of_two_zones_are_two_partitions() -> None:
         promised.price(made("Pacific/Kiritimati"))
 
 
+@pytest.mark.slow
 def test_a_window_of_moments_is_in_utc_by_default(tmp_path: Any) -> None:
     made = cases.made(
         tmp_path / "l", LastingPromise.of(dg.User(), 2.0, 1e-6, window=AnyDays(3, "at"))

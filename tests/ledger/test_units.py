@@ -8,7 +8,6 @@ from fractions import Fraction
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.sampling import examples
 
 from dpgrain.errors import ParameterError
 from dpgrain.ledger.units import WHOLE, Units
@@ -19,7 +18,6 @@ PARTS = st.floats(0, 1, allow_subnormal=False)
 
 
 @given(PARTS, PARTS, PARTS)
-@examples(200)
 def test_units_are_no_less_than_the_price(pure: float, mu: float, leak: float) -> None:
     price = Price(pure * CAPS.pure, mu * CAPS.mu, leak * CAPS.leak)
     if any(0 < part < 1e-300 for part in (price.pure, price.mu, price.leak)):

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.refusals import refuses
-from tests.sampling import examples
 
 from dpgrain.ledger import AnyDays, AnyHours
 from dpgrain.regions import Among, Side, Span, days, microseconds
@@ -48,7 +47,6 @@ def test_a_day_of_25_hours_is_one_day() -> None:
     st.integers(1, 10**13),
     st.sampled_from(["", "Asia/Kolkata", "Europe/Paris"]),
 )
-@examples(100)
 def test_every_moment_lies_in_a_window_that_is_met(low: int, width: int, zone: str) -> None:
     window = AnyDays(3, "day", zone)
     first, end = window.starts(Span("instant", low, low + width))

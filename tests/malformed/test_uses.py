@@ -11,6 +11,7 @@ from tests.malformed.systems import SYSTEMS
 from tests.malformed.uses import FUNCTIONS, ROLES, Use, outcome, uses
 
 
+@pytest.mark.slow
 def test_every_statistic_is_used() -> None:
     """What the registry knows is published by one of the functions, or this list has a hole."""
     # In a process of its own: tests register statistics, too.

@@ -43,7 +43,6 @@ def rms(plan: Candidate, X: Array, epsilon: float, repeats: int) -> float:
     return math.sqrt(np.mean(squares))
 
 
-@pytest.mark.search
 @pytest.mark.parametrize(
     ("n", "m", "d"), [(1000, 100, 1), (1000, 1, 10), (3000, 10, 1), (3000, 10, 10), (3000, 10, 100)]
 )

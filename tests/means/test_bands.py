@@ -91,7 +91,6 @@ def run(mean: ClippedMean, owners: IndexArray, parts: Any, data: Array) -> Array
 
 
 @pytest.mark.proof("search", "BandedGaussian")
-@pytest.mark.search
 @pytest.mark.parametrize("relation", ["zero_out", "replace"])
 @pytest.mark.parametrize("held", [1, 2])
 @pytest.mark.parametrize("bands", [2, 3, 4, 9])
@@ -233,11 +232,13 @@ def audit() -> float:
     return mu_below(scores(True), scores(False), chance=CHANCE)
 
 
+@pytest.mark.slow
 @pytest.mark.proof("audit", "BandedGaussian")
 def test_audit_stays_below_the_claim() -> None:
     assert 0.4 < audit() <= 1.0
 
 
+@pytest.mark.slow
 def test_audit_finds_a_column_that_is_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
     real = Bands.best
 
@@ -251,6 +252,7 @@ def test_audit_finds_a_column_that_is_too_long(monkeypatch: pytest.MonkeyPatch) 
     assert audit() > 1.0
 
 
+@pytest.mark.slow
 def test_audit_finds_people_who_have_their_turn_in_every_round(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

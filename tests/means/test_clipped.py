@@ -132,7 +132,6 @@ def test_the_divisor_is_public() -> None:
     assert mean.noise_sd == 1 / 75
 
 
-@pytest.mark.search
 @pytest.mark.parametrize(
     "unit", [Record(), Element(), User(), User(max_elements=3)], ids=lambda unit: repr(unit)
 )
@@ -177,6 +176,7 @@ def test_wrong_parameters_say_so(wrong: dict[str, Any], message: str) -> None:
         ClippedMean(**{**values, **wrong})
 
 
+@pytest.mark.slow
 def test_the_error_of_a_mean_over_a_released_number_is_told() -> None:
     # The mean stays so far within the bound that it is never shortened to it.
     truth = np.full(4, 0.42)
@@ -312,6 +312,7 @@ def test_audit_finds_twice_the_sampling_rate(monkeypatch: pytest.MonkeyPatch) ->
     assert audit_pairs(mean) > claimed
 
 
+@pytest.mark.slow
 def test_audit_finds_users_billed_as_pairs() -> None:
     held, mean = 11, ClippedMean(1.0, 2.0, 10, 100, sampling_rate=0.1, sampling="users")
     billed = SampledGaussian(2.0, 0.1, 100).epsilon(1e-5)

@@ -63,7 +63,6 @@ def same(one: MeanOfUsers, other: MeanOfUsers) -> None:
     assert one.guarantee == other.guarantee
 
 
-@pytest.mark.search
 @pytest.mark.parametrize(
     ("method", "size", "count", "n_users", "relation"),
     list(
@@ -89,6 +88,7 @@ def test_a_mean_on_a_cluster_is_the_one_here(
     same(mean(data, Cluster(size), **options), here)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["clip", "recentred"])
 def test_rows_in_another_order_give_the_same_mean(method: str) -> None:
     order = np.random.default_rng(1).permutation(len(ROWS))
@@ -110,6 +110,7 @@ def test_a_sum_that_lost_a_user_would_be_told(monkeypatch: pytest.MonkeyPatch) -
         same(mean(ROWS, Cluster(2), method="clip"), here)
 
 
+@pytest.mark.slow
 def test_tasks_that_are_run_again_add_once() -> None:
     again = Cluster(3, again=lambda part, _: part == 1)
     for method in ("clip", "recentred"):
@@ -146,6 +147,7 @@ def test_a_file_of_releases_brings_no_rows_here(tmp_path: Path) -> None:
     assert cluster.dropped == 1
 
 
+@pytest.mark.slow
 def test_users_of_a_share_may_have_longer_names_than_one_array_holds() -> None:
     # All names together have more than 2 GiB, in pieces that share their memory.
     long = pa.RecordBatch.from_pydict({"x": [1.0, 3.0], "user": ["a" * (1 << 24), "b" * (1 << 24)]})
@@ -166,7 +168,6 @@ def test_vectors_are_kept_in_cells_and_come_back_in_order() -> None:
     assert list(runs_of([], 2)) == []
 
 
-@pytest.mark.search
 @pytest.mark.parametrize("seed", range(24))
 def test_no_user_moves_what_comes_from_there_by_more_than_the_bound(seed: int) -> None:
     """Neighbours are searched over users, places, clipping bounds, centres and odd numbers."""
@@ -281,14 +282,14 @@ def _here(data: pa.Table, **options: Any) -> MeanOfUsers:
     return dg.mean_of_users(numbers, users=users, **{**PROMISE, **options})
 
 
-@pytest.mark.search
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["clip", "recentred"])
 def test_a_frame_of_spark_is_averaged_where_it_is(spark: Any, method: str) -> None:
     there = dg.mean_of_users(_frame(spark, ROWS), users="who", method=method, **PROMISE)
     same(there, _here(ROWS, method=method))
 
 
-@pytest.mark.search(seconds=0)
+@pytest.mark.slow
 def test_a_task_that_fails_first_is_run_again_and_adds_once(
     spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -316,7 +317,7 @@ def test_a_task_that_fails_first_is_run_again_and_adds_once(
     assert "17" not in str(caught.value)
 
 
-@pytest.mark.search(seconds=0)
+@pytest.mark.slow
 def test_frames_and_arguments_that_do_not_fit_are_refused(spark: Any) -> None:
     from pyspark.sql import functions
 
@@ -334,7 +335,7 @@ def test_frames_and_arguments_that_do_not_fit_are_refused(spark: Any) -> None:
         assert budget.spent == Price()
 
 
-@pytest.mark.search(seconds=0)
+@pytest.mark.slow
 def test_the_command_line_averages_on_spark(spark: Any, command: Any, tmp_path: Path) -> None:
     import pyarrow.parquet as pq
 

@@ -77,7 +77,7 @@ def test_few_users_are_told_from_public_numbers_alone() -> None:
     assert told.pop().startswith("100 users are few for this promise in 2 dimensions")
 
 
-@pytest.mark.search
+@pytest.mark.slow
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_no_neighbour_moves_looks_farther_than_their_radii(relation: Relation) -> None:
     # With the same radii a look moves what follows no farther than it moved itself.

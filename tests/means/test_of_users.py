@@ -39,7 +39,6 @@ Array = NDArray[np.float64]
 # -- the promise, and how good the means are --
 
 
-@pytest.mark.search
 @pytest.mark.parametrize("radius", [None, cases.RADIUS], ids=["found", "stated"])
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("method", METHODS)
@@ -87,7 +86,7 @@ def test_a_removed_user_and_records_are_asked_about() -> None:
 # -- "auto" --
 
 
-@pytest.mark.search
+@pytest.mark.slow
 @pytest.mark.parametrize("radius", [None, 0.01, 1.0])
 @pytest.mark.parametrize(("n", "d"), [(200, 50), (1000, 1), (4000, 20)])
 def test_auto_chooses_from_public_numbers(n: int, d: int, radius: float | None) -> None:
@@ -219,7 +218,6 @@ def test_what_is_not_finite_counts_as_zero(method: str) -> None:
 ODD: list[Any] = [None, "lots", {}, 1j, np.complex128(1 + 1j), pd.NA, [1.0], "1e400", 10**400]
 
 
-@pytest.mark.search
 @pytest.mark.parametrize("cell", ODD, ids=lambda cell: repr(cell)[:12])
 def test_one_odd_cell_changes_nobody_else(cell: Any) -> None:
     records, users = cases.rows()
@@ -312,7 +310,6 @@ def test_a_roster_with_fewer_places_than_rows_that_are_a_user_each() -> None:
         assert budget.left == 1.0
 
 
-@pytest.mark.search
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("bound", [1e-90, 1e90])
 @pytest.mark.parametrize("radius", [None, 2.0**-20])
@@ -337,6 +334,7 @@ def test_numbers_of_any_kind() -> None:
 # -- neighbours --
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_no_neighbour_moves_the_clipped_mean_farther(relation: Relation) -> None:
     rng, largest, n, bound = np.random.default_rng(5), 0.0, 9, 2.0
@@ -421,12 +419,13 @@ def told(plan: Candidate, vectors: Vectors, source: Source) -> float:
     return score
 
 
+@pytest.mark.slow
 def test_audit_stays_below_the_claim() -> None:
     # The number of users, which is released next to the sum, is not read.
     assert 0.3 * claimed_mu(AUDITED) < audit(AUDITED) <= claimed_mu(AUDITED)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(full=True)
 @pytest.mark.parametrize("wider", [1.0, 2.0], ids=["half the noise", "twice the clip"])
 def test_audit_finds_a_bug(monkeypatch: pytest.MonkeyPatch, wider: float) -> None:
     real = exactly_noised
@@ -442,6 +441,7 @@ def test_audit_finds_a_bug(monkeypatch: pytest.MonkeyPatch, wider: float) -> Non
 # -- guarantees, budgets, files --
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["auto", *METHODS])
 def test_nothing_is_read_before_it_is_paid_for(method: str) -> None:
     X, users = Untouched(4000, 2), Untouched(4000, dtype=np.int64)

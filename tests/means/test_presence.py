@@ -81,7 +81,6 @@ def with_zeros(share: float, users: int, d: int) -> Array:
     return vectors
 
 
-@pytest.mark.search
 @pytest.mark.parametrize("there", [N, N // 2], ids=["all", "half"])
 @pytest.mark.parametrize("d", [1, 3])
 @pytest.mark.parametrize("share", SHARES)
@@ -101,7 +100,6 @@ def test_a_zero_counts_as_what_is_hardly_more(
     assert np.allclose(found[0], found[1], rtol=0, atol=same)
 
 
-@pytest.mark.search
 @pytest.mark.parametrize("share", SHARES)
 @pytest.mark.parametrize("there", [N, N // 10], ids=["all", "few"])
 @pytest.mark.parametrize("stated", [True, False], ids=["radius", "no radius"])
@@ -142,7 +140,6 @@ RECIPES: dict[str, Recipe] = {
 }
 
 
-@pytest.mark.search
 @pytest.mark.parametrize("share", [0.5, 0.9])
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("name", RECIPES)
@@ -202,7 +199,6 @@ def seen(vectors: Array, middle: float, monkeypatch: pytest.MonkeyPatch) -> tupl
     return kept["scores"], kept["sum"]
 
 
-@pytest.mark.search
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("others", NEIGHBOURS, ids="+".join)
 @pytest.mark.parametrize("middle", [0.0, 0.7, -2.0])

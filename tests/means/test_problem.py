@@ -65,6 +65,7 @@ def test_nothing_tells_of_the_middle() -> None:
     assert found.error == pytest.approx(10 + np.linalg.norm(found.value))
 
 
+@pytest.mark.slow
 def test_the_number_that_suffices_does() -> None:
     with pytest.raises(ParameterError) as caught:
         cases.mean(np.ones((20, 100)), method="recentred", epsilon=1.0)

@@ -66,7 +66,6 @@ def largest_move(users: int, top: int, removed: bool, seed: int) -> int:
 
 
 @pytest.mark.proof("search", "AboveThreshold")
-@pytest.mark.search
 @pytest.mark.parametrize("removed", [False, True], ids=["replaced", "removed"])
 @pytest.mark.parametrize(("users", "top"), [(8, 8), (8, 6), (8, 3), (12, 9), (5, 2)])
 def test_no_neighbours_move_the_score_by_more(users: int, top: int, removed: bool) -> None:
@@ -178,11 +177,13 @@ def worst(counts: Array) -> float:
     return float(errors.max())
 
 
+@pytest.mark.slow
 @pytest.mark.proof("audit", "AboveThreshold")
 def test_radii_are_found_with_the_chances_that_the_event_is_for() -> None:
     assert worst(found(1500)) < SURE
 
 
+@pytest.mark.slow
 def test_half_of_the_noise_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         sums, "discrete_laplace", lambda scale, *a, **k: discrete_laplace(scale / 2, *a, **k)

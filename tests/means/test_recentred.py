@@ -219,6 +219,7 @@ def test_each_round_has_the_noise_that_is_told(shares: tuple[float, ...] | None)
         assert found.std() == pytest.approx(run.noise_sd, rel=0.15)
 
 
+@pytest.mark.slow
 def test_radii_are_chosen_by_the_exponential_mechanism() -> None:
     # The centre stays at 0: a look at the median first, and then a last one, against their formulas.
     distances = np.array([0.2, 0.3, 0.5, 0.8, 1.1, 1.2, 1.3, 3.0, 3.2, 50.0])
@@ -394,10 +395,12 @@ def audit(mean: Recentred, trials: int = 2000) -> float:
 AUDITED = Recentred(2.0, 2.0, 10, 4)
 
 
+@pytest.mark.slow
 def test_audit_stays_below_the_claim() -> None:
     assert 0.6 * claimed_mu(AUDITED) < audit(AUDITED) <= claimed_mu(AUDITED)
 
 
+@pytest.mark.slow
 def test_audit_finds_half_the_noise(monkeypatch: pytest.MonkeyPatch) -> None:
     real = exactly_noised
     monkeypatch.setattr(
@@ -406,6 +409,7 @@ def test_audit_finds_half_the_noise(monkeypatch: pytest.MonkeyPatch) -> None:
     assert audit(AUDITED) > claimed_mu(AUDITED)
 
 
+@pytest.mark.slow
 def test_audit_finds_a_missing_clip(monkeypatch: pytest.MonkeyPatch) -> None:
     real = exactly_noised
     monkeypatch.setattr(

@@ -55,7 +55,7 @@ def skewed(rng: np.random.Generator, n: int, d: int) -> Array:
 USERS = (ball, near, far_away, hidden, skewed)
 
 
-@pytest.mark.search
+@pytest.mark.slow
 @pytest.mark.parametrize("roster", [None, 0.1, 0.5, 0.97, 1.0, 1.03, 2.0, 50.0])
 @pytest.mark.parametrize("method", ["clip", "recentred", "auto"])
 @pytest.mark.parametrize(("n", "d"), [(300, 1), (2000, 1), (2000, 20)])

@@ -68,6 +68,7 @@ def test_integrals(law: AdditiveLaw, power: int) -> None:
         assert found == pytest.approx(area, abs=1e-8)
 
 
+@pytest.mark.slow
 def test_noise_has_the_law_s_standard_deviation(law: AdditiveLaw) -> None:
     """Both that which is added, and that which is drawn for simulations."""
     size, scale = 200_000, 1e6

@@ -24,7 +24,6 @@ def law_of(sizes: list[int], rate: float) -> Array:
 SIZES = [[3, 0, 5, 40], [0, 0, 2, 1], [1, 1, 1, 1], [0, 10**6, 10**9, 10**12]]
 
 
-@pytest.mark.search
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
 @pytest.mark.parametrize("rate", [0.05, 1.0, 6.0])
 def test_scores_are_drawn_in_the_stated_law(sizes: list[int], rate: float) -> None:

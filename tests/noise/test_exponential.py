@@ -31,7 +31,7 @@ def flips(scores: Sequence[int], scale: float) -> dict[int, float]:
 SCORES = [[0, 0], [5, 3, 0], [7, 7, 6, 0], [1, 2, 3, 4, 5]]
 
 
-@pytest.mark.search
+@pytest.mark.slow
 @pytest.mark.parametrize("scores", SCORES, ids=str)
 def test_permute_and_flip_has_its_law(scores: list[int]) -> None:
     source, draws, scale = SeededSource(1), 20_000, 2.5

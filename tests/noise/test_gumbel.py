@@ -38,7 +38,7 @@ def order_fit(scores: list[int], scale: float, count: int, draws: int, claimed: 
     return float(stats.chi2.sf(statistic, cells - 1))
 
 
-@pytest.mark.search
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("scores", "scale", "count"), [([0, 1], 1.0, 1), ([3, 3, 5, 0], 2.0, 2), ([7, 1, 4], 6.0, 3)]
 )
@@ -49,6 +49,7 @@ def test_the_order_has_the_law_of_choices_one_after_the_other(
     assert order_fit(scores, 1.4 * scale, count, 20_000, scale) < 1e-5
 
 
+@pytest.mark.slow
 def test_the_order_is_exact_where_floating_point_cannot_tell(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -115,6 +116,7 @@ def test_the_unread_bits_decide_where_they_can() -> None:
         assert gumbel_order(np.array([3, 4]), 1.0, 1, source=source).tolist() == [first]
 
 
+@pytest.mark.slow
 def test_floating_point_keys_are_within_a_tenth_of_their_bound() -> None:
     rng = np.random.default_rng(15)
     words = np.concatenate([

@@ -67,7 +67,6 @@ def _bits() -> list[int]:
     return [b for b in bits if inversion._RARE_STEPS <= b < 2**63] + middle
 
 
-@pytest.mark.search
 @cases.both
 @pytest.mark.parametrize("scale", [0.01, 0.3, 1.0, 50.0, 1e4, 2.0**32, 2.0**40])
 def test_the_inverse_is_far_more_accurate_than_is_relied_on(kind: cases.Kind, scale: float) -> None:
@@ -111,7 +110,6 @@ def brute_magnitude(kind: cases.Kind, scale: float, words: list[int]) -> int:
 TOP = 2**64 - 1
 
 
-@pytest.mark.search
 @cases.both
 @pytest.mark.parametrize("scale", [0.3, 3.7, 1000.0])
 @pytest.mark.parametrize(
@@ -170,7 +168,7 @@ def test_a_uniform_on_the_brink_of_a_jump_is_decided_by_more_bits(
             assert source.asked == 1 + len(more)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(full=True)
 @cases.both
 @pytest.mark.parametrize("scale", cases.SCALES)
 def test_fast_decisions_are_exact_in_many_samples(

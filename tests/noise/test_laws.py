@@ -39,7 +39,6 @@ def goodness_of_fit(kind: cases.Kind, samples: IntArray, scale: float) -> float:
     return float(stats.chi2.sf(statistic, mass.size - 1))
 
 
-@pytest.mark.search
 @cases.both
 @pytest.mark.parametrize("scale", cases.SCALES)
 def test_the_law_is_the_one_stated_and_two_percent_more_is_noticed(
@@ -69,7 +68,7 @@ def test_the_test_itself_follows_an_independent_sampler(kind: cases.Kind, scale:
     assert goodness_of_fit(kind, np.abs(naive), scale) < 1e-9
 
 
-@pytest.mark.search
+@pytest.mark.slow
 @cases.both
 @pytest.mark.parametrize("scale", [1e4, 2.0**32])
 def test_large_scales_are_the_continuous_law_to_the_eye(kind: cases.Kind, scale: float) -> None:
@@ -150,7 +149,7 @@ def test_bad_scales_are_refused_by_value(kind: cases.Kind, bad: float) -> None:
     assert kind.draw(MAX_SCALE, 2).shape == (2,)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(full=True)
 @cases.both
 @pytest.mark.parametrize("scale", [0.3, 3.7, 1e4, 2.0**32])
 def test_the_law_in_ten_million_samples(kind: cases.Kind, scale: float) -> None:

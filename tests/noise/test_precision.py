@@ -101,7 +101,6 @@ def quick_switches() -> Iterator[None]:
         sys.setswitchinterval(before)
 
 
-@pytest.mark.search
 @pytest.mark.parametrize("name", list(SAMPLERS))
 def test_draws_in_many_threads_are_those_of_one(name: str) -> None:
     draw = SAMPLERS[name][0]

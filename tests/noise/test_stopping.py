@@ -38,7 +38,7 @@ EVENTS = {
 }
 
 
-@pytest.mark.search
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EVENTS)
 def test_numbers_of_runs_have_their_law(name: str) -> None:
     event, source, draws = EVENTS[name], SeededSource(4), 4_000

@@ -151,7 +151,6 @@ def test_a_softmax_of_two_is_logistic() -> None:
 # ---------------------------------------------------------------------------------- proximal steps
 
 
-@pytest.mark.search
 @pytest.mark.parametrize("step", [1e-3, 0.7, 50.0])
 @pytest.mark.parametrize("loss", ALL, ids=name)
 def test_proximal_steps_are_minima(loss: MarginLoss, step: float) -> None:

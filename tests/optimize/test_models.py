@@ -57,7 +57,6 @@ def nearby(end: Array, domain: Domain, seed: int = 1) -> list[Array]:
     return [domain.project(end + r * rng.normal(size=end.shape)) for r in lengths]
 
 
-@pytest.mark.search
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("domain", DOMAINS, ids=name)
 @pytest.mark.parametrize("loss", LOSSES, ids=name)

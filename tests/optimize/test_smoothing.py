@@ -164,6 +164,7 @@ class Ridged:
         return np.asarray(self.loss.gradient(theta, X, y) + self.strength * theta)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", [Absolute(), Softmax(3), Own()], ids=name)
 def test_a_ridge_has_its_own_gradient_in_the_middle(loss: Loss) -> None:
     theta, X, y = records(loss, m=1)

@@ -83,7 +83,6 @@ CASES = [
 ]
 
 
-@pytest.mark.search
 @pytest.mark.parametrize(("solver", "problem"), CASES)
 def test_every_solver_finds_the_minimum(solver: str, problem: str) -> None:
     p = cases.PROBLEMS[problem]
@@ -93,7 +92,6 @@ def test_every_solver_finds_the_minimum(solver: str, problem: str) -> None:
     assert -1e-12 <= p.excess(end) <= EXACT.get(solver, kinked)
 
 
-@pytest.mark.search
 @pytest.mark.parametrize(("solver", "problem"), CASES)
 def test_every_solver_averages_noise_away(solver: str, problem: str) -> None:
     p, noise = cases.PROBLEMS[problem], 1.0

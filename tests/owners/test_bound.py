@@ -39,8 +39,8 @@ def _looks(search: BoundSearch, pairs: Pairs) -> list[int]:
     return [people for (people,) in seen[1:]]
 
 
+@pytest.mark.slow
 @pytest.mark.proof("search", "AboveThreshold")
-@pytest.mark.search
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize(("people", "most"), [(3, 4), (4, 2)])
 def test_one_person_moves_a_look_by_the_sensitivity(

@@ -17,7 +17,7 @@ def _twice(rows: Sequence[Row], bound: int) -> float:
     return float(extension(sharing_of(rows, bound))[0])
 
 
-@pytest.mark.search
+@pytest.mark.slow
 @pytest.mark.parametrize("bound", [1, 2, 3])
 @pytest.mark.parametrize(("people", "amounts"), [(3, (1, 2)), (4, (1,)), (4, (2,))])
 def test_no_neighbours_are_farther_apart_than_the_bound(

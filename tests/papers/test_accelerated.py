@@ -35,7 +35,6 @@ def test_ac_sa_takes_one_over_the_root_of_k_at_worst_under_noise() -> None:
     assert -1.3 < found < -0.4
 
 
-@pytest.mark.search
 @pytest.mark.parametrize("rounds", [1, 2, 5, 30, 300])
 @pytest.mark.parametrize("noise", [0.0, 0.3, 5.0])
 @pytest.mark.parametrize("problem", ["bowl", "valley", "logistic", "in a ball"])
@@ -49,7 +48,6 @@ def test_ac_sa_keeps_its_bound(problem: str, noise: float, rounds: int) -> None:
     assert np.mean(excess) <= solver.excess() * (1 if noise == 0 else 1.1)
 
 
-@pytest.mark.search
 @pytest.mark.parametrize("rounds", [1, 2, 5, 30, 300])
 @pytest.mark.parametrize("noise", [0.0, 0.3, 5.0])
 @pytest.mark.parametrize("problem", ["bowl", "valley", "ridge", "in a ball"])

@@ -9,7 +9,6 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.refusals import refuses
-from tests.sampling import examples
 
 from dpgrain.papers.distances import d_element, d_user
 
@@ -64,7 +63,6 @@ def test_a_coarser_partition_never_separates_more(x: list[str], y: list[str]) ->
 
 
 @given(rosters, st.sampled_from(CELLS))
-@examples(60)  # SciPy is imported on the way
 def test_d_element_is_the_least_over_all_orders_of_users(
     pair: tuple[list[list[str]], list[list[str]]], cell: Any
 ) -> None:

@@ -285,6 +285,7 @@ def test_what_is_no_json_is_refused(text: Any) -> None:
             PanPrivateStream.from_json(json.dumps(rest))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("relation", ["zero_out", "replace"])
 def test_no_neighbour_moves_a_look_and_what_follows_farther(relation: Relation) -> None:
     # With the noise fixed, a user moves the state that is seen or what is added later, not both.
@@ -434,15 +435,18 @@ def audit(mean: PanPrivate, looks: tuple[int, ...]) -> float:
 BEFORE, AFTER = 0, 400
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("look", [BEFORE, AFTER])
 def test_audit_stays_below_the_claim(look: int) -> None:
     assert 0.6 * claimed_mu(AUDITED) < audit(AUDITED, (look,)) <= claimed_mu(AUDITED)
 
 
+@pytest.mark.slow
 def test_audit_of_the_means_alone_finds_less() -> None:
     assert 0.35 < audit(AUDITED, ()) / claimed_mu(AUDITED) < 1 / math.sqrt(2)
 
 
+@pytest.mark.slow
 def test_two_looks_break_the_claim() -> None:
     # What a user adds lies open between a look before and one after: that is why it is one.
     assert audit(AUDITED, (BEFORE, AFTER)) > 3 * claimed_mu(AUDITED)
@@ -461,7 +465,7 @@ def noised_by(monkeypatch: pytest.MonkeyPatch, factor: Callable[[int], float]) -
     monkeypatch.setattr(sums, "rounded_gaussian", wrong)
 
 
-@pytest.mark.search
+@pytest.mark.slow
 @pytest.mark.parametrize("look", [BEFORE, AFTER])
 @pytest.mark.parametrize("share", [0.5, math.sqrt(0.5)], ids=["half", "split"])
 def test_audit_finds_less_noise(look: int, share: float, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -470,7 +474,7 @@ def test_audit_finds_less_noise(look: int, share: float, monkeypatch: pytest.Mon
     assert audit(AUDITED, (look,)) > claimed_mu(AUDITED)
 
 
-@pytest.mark.search
+@pytest.mark.slow
 @pytest.mark.parametrize(("left_out", "look"), [("first", AFTER), ("second", BEFORE)])
 def test_audit_finds_a_noise_left_out(
     left_out: str, look: int, monkeypatch: pytest.MonkeyPatch

@@ -86,6 +86,7 @@ class TestSoftCore(MeanContract):
             found = self.estimate(self.make(), poisoned)
             assert np.array_equal(found, self.estimate(self.make(), vectors))
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("relation", ["zero_out", "replace"])
     def test_no_neighbour_moves_the_mean_farther(self, relation: Relation) -> None:
         # With noise on the tests, so that rounds pass whose h is just below H.
@@ -148,8 +149,8 @@ def climb(mean: SoftCore, removed: bool, seed: int, steps: int = 500) -> float:
     return best / mean.event.sensitivity
 
 
+@pytest.mark.slow
 @pytest.mark.proof("search", "SoftCore")
-@pytest.mark.search
 @pytest.mark.parametrize("removed", [False, True], ids=["replaced", "removed"])
 @pytest.mark.parametrize("size", [(12, 9), (12, 10), (20, 14)], ids=["12-9", "12-10", "20-14"])
 def test_no_search_finds_neighbours_that_move_the_mean_farther(
@@ -294,6 +295,7 @@ def worst(found: Array, expected: Array) -> float:
     return float(errors.max())
 
 
+@pytest.mark.slow
 def test_runs_end_with_the_chances_that_the_event_is_for() -> None:
     mean = soft_core(4, **NOISY)
     expected = chances(mean, 12)
@@ -302,7 +304,7 @@ def test_runs_end_with_the_chances_that_the_event_is_for() -> None:
     assert worst(found, expected) < SURE
 
 
-@pytest.mark.search
+@pytest.mark.slow
 @pytest.mark.parametrize("bug", ["redrawn", "half"])
 def test_wrong_noise_on_the_tests_would_be_found(bug: str, monkeypatch: pytest.MonkeyPatch) -> None:
     mean = soft_core(4, **NOISY)
@@ -325,6 +327,7 @@ def test_wrong_noise_on_the_tests_would_be_found(bug: str, monkeypatch: pytest.M
 # ---------------------------------------------------------------------------------------- audits
 
 
+@pytest.mark.slow
 @pytest.mark.proof("audit", "SoftCore")
 def test_audit_of_the_tail() -> None:
     # H = 9 of 12: of eight who agree each sees n/2 + 2. One less, and nobody has any weight.
@@ -366,6 +369,7 @@ def audit(times: int = 600) -> tuple[float, float]:
     return mu_below(one, two), mean.event.loss(relation="replace").mu
 
 
+@pytest.mark.slow
 @pytest.mark.proof("audit", "SoftCore")
 def test_audit_of_the_means() -> None:
     found, claimed = audit()
@@ -373,6 +377,7 @@ def test_audit_of_the_means() -> None:
     assert 0.2 * claimed < found <= claimed
 
 
+@pytest.mark.slow
 def test_audit_finds_a_third_of_the_noise(monkeypatch: pytest.MonkeyPatch) -> None:
     real = rounded_gaussian
 
@@ -435,6 +440,7 @@ def test_too_few_users_are_refused_with_a_number_that_suffices() -> None:
 USER = Contribution("user")
 
 
+@pytest.mark.slow
 def test_a_promise_may_be_shared_with_something_else() -> None:
     beside = Gaussian(8.0, USER)
     mean = SoftCore.calibrate(
@@ -484,6 +490,7 @@ def test_the_printed_constants_break_their_claim_and_ours_do_not() -> None:
     assert printed_softcore.our_delta(ours, 1.0) <= 1e-6
 
 
+@pytest.mark.slow
 def test_the_printed_algorithm_runs_as_it_was_integrated() -> None:
     # How often all rounds but the last one pass, with the user here and there, against the integral.
     printed = printed_softcore.PrintedSoftCore(1.0, 300, 4, 4.0, 1e-6)

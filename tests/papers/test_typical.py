@@ -39,7 +39,7 @@ def test_scores_move_one_way_and_by_one() -> None:
     assert moved == {0, 1}
 
 
-@pytest.mark.search
+@pytest.mark.slow
 @pytest.mark.parametrize("relation", ["zero_out", "replace"])
 def test_the_choice_has_the_law_that_was_charged(relation: Relation) -> None:
     users = np.repeat(np.arange(9), [1, 1, 2, 3, 3, 4, 8, 8, 30])

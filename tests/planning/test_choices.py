@@ -32,6 +32,7 @@ def test_a_choice_by_hand(delta: float, relation: Relation) -> None:
         assert 0.5 * tied < plan["where all but one tie, permute-and-flip"] < tied
 
 
+@pytest.mark.slow
 def test_ties_are_decided_as_planned() -> None:
     # 7 hypotheses, 6 of them worse by a gap: Gumbel noise, and flips in a random order.
     generator, n = np.random.default_rng(4), 200_000

@@ -45,7 +45,7 @@ def moved(schedule: Schedule, counting: str, periods: int, span: int, visits: in
     return farthest
 
 
-@pytest.mark.search
+@pytest.mark.slow
 @pytest.mark.parametrize("counting", ["people", "visits"])
 @pytest.mark.parametrize("returns", [1, 2, 4, 6])
 def test_no_place_of_a_persons_periods_costs_more(counting: str, returns: int) -> None:

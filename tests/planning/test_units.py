@@ -76,6 +76,7 @@ def lognormal_holders(seed: int) -> pd.DataFrame:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("level", ["element", "user"])
 def test_releases_have_the_errors_that_are_planned(level: Level) -> None:
     off = []

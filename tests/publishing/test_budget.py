@@ -44,7 +44,6 @@ ASKED: dict[str, Callable[..., Any]] = {
 }
 
 
-@pytest.mark.search
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("name", ASKED)
 def test_every_statistic_is_charged_as_it_is_accounted(name: str, relation: Relation) -> None:
@@ -61,7 +60,6 @@ def test_every_statistic_is_charged_as_it_is_accounted(name: str, relation: Rela
     assert 0 < b.left < 1
 
 
-@pytest.mark.search
 @pytest.mark.parametrize("name", ASKED)
 def test_what_a_budget_does_not_hold_is_refused_before_anything_is_read(name: str) -> None:
     with dg.budget(1.0, 1e-6) as b:
@@ -100,7 +98,6 @@ def laplace(rows: dg.UserTable, **options: Any) -> Any:
     return dg.sum(rows, "paid", noise="laplace", **options)
 
 
-@pytest.mark.search
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("name", [*ASKED, "laplace"])
 def test_a_share_is_what_is_taken(name: str, relation: Relation) -> None:
@@ -111,7 +108,7 @@ def test_a_share_is_what_is_taken(name: str, relation: Relation) -> None:
         assert 0.99 * 0.3 <= b.spent.share_of(b.caps.price) <= 0.3 * (1 + 1e-8)
 
 
-@pytest.mark.search
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("parts", "names"),
     [
@@ -165,7 +162,6 @@ def test_a_budget_is_a_promise(epsilon: Any, delta: Any, more: dict[str, Any]) -
 # -- arrays ---
 
 
-@pytest.mark.search
 @pytest.mark.parametrize("name", cases.ARRAYS)
 def test_what_arrays_publish_takes_a_share_and_no_more(name: str) -> None:
     with dg.budget(2.0, 1e-5) as b:
@@ -277,7 +273,6 @@ def test_another_unit_is_refused_before_anything_is_read(other: dict[str, Any]) 
         assert b.guarantee == before
 
 
-@pytest.mark.search
 @pytest.mark.parametrize(
     "unit",
     [

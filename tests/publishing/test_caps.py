@@ -202,7 +202,7 @@ def test_recomposing_by_the_closed_form_is_no_filter_either() -> None:
     assert found <= 1e-6 * (1 + 1e-3)
 
 
-@pytest.mark.search
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("turns", "delta", "times"),
     [(12, 1e-6, 5.0), (40, 1e-6, 9.0), (100, 1e-6, 13.0), (200, 1e-9, 22.0)],
@@ -220,7 +220,7 @@ def test_the_excess_of_recomposing_grows_with_the_turns_and_the_filter_has_none(
     assert 0.97 * delta <= new <= delta * (1 + 1e-3)
 
 
-@pytest.mark.search
+@pytest.mark.slow
 @pytest.mark.parametrize("pure", [0.0, 0.1, 0.3])
 @pytest.mark.parametrize("epsilon", [0.3, 1.0, 3.0])
 def test_no_strategy_beats_the_filter(epsilon: float, pure: float) -> None:

@@ -119,6 +119,7 @@ def test_names_need_the_threshold_and_somebody_who_holds_them() -> None:
     assert abs(noisy[1] - 30) <= 9
 
 
+@pytest.mark.slow
 def test_a_choice_has_the_scale_that_was_charged() -> None:
     """Of two scores one apart the larger wins with the odds that the event says, at any radius."""
     part, flip = ExponentialMechanism(2.0, one_way=True), ApproximateDP(0.5)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
 import pytest
+from tests.effort import Effort
 from tests.interleaving import Interleaving, Seam
 
 import dpgrain as dg
@@ -118,17 +119,17 @@ def rounded(price: Price) -> tuple[float, ...]:
 FIRST = [name for name in DEEDS if name != "fork"]
 
 
-@pytest.mark.search(seconds=15)
+@pytest.mark.slow(cases=6)
 @pytest.mark.parametrize("second", DEEDS)
 @pytest.mark.parametrize("first", FIRST)
 def test_two_threads_come_one_after_the_other(
-    first: str, second: str, pair: Interleaving, some_of: Callable[..., list[Seam]]
+    first: str, second: str, pair: Interleaving, effort: Effort
 ) -> None:
     names = first, second
     known = [outcome(pair, names, turned=turned) for turned in (False, True)]
     with dg.budget(1.0, 1e-6, plan=[PLANNED]) as alone:
         seams = pair.lines(lambda: DEEDS[first](alone))
-    for seam in some_of(seams, 60):
+    for seam in effort.some(seams):
         found = outcome(pair, names, seam)
         assert found in known, f"{names} came neither in this order nor in the other: {seam}"
         assert found[2][1] <= MU * (1 + 1e-9)

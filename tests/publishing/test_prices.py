@@ -46,7 +46,7 @@ def exactly(loss: Loss, count: int) -> Loss:
     return Loss(leak=count * loss.leak, pairs=tuple(pairs))
 
 
-@pytest.mark.search
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("caps", "relation"),
     [(WIDE, "zero_out"), (WIDE, "replace"), (Price(2.0, 2.0, 1e-5), "zero_out")],
@@ -55,7 +55,7 @@ def exactly(loss: Loss, count: int) -> Loss:
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=pytest.mark.slow if name in COMPOSED_SLOWLY else ())
+        pytest.param(name, marks=pytest.mark.slow(full=True) if name in COMPOSED_SLOWLY else ())
         for name in EVENTS
     ],
 )
@@ -135,7 +135,7 @@ def test_prices_of_choices_and_names() -> None:
     assert many.mu == pytest.approx(10 * pure_mu(0.1))
 
 
-@pytest.mark.search
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("event", "mu", "exact"),
     [

@@ -36,6 +36,7 @@ def run(code: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_forked_children_publish_nothing_of_their_own() -> None:
     """The child is a copy of the budget; leaving the block in it does not make it free."""
     said = run(
@@ -58,6 +59,7 @@ def test_forked_children_publish_nothing_of_their_own() -> None:
     assert said.split() == ["0", "False", "0.9", "0"]
 
 
+@pytest.mark.slow
 def test_a_budget_is_one_in_the_process_that_made_it() -> None:
     """Also if it was not open when the process was forked, or its environment was cleared."""
     said = run(
@@ -102,6 +104,7 @@ def test_what_is_noted_is_not_written() -> None:
             setattr(b, name, None)
 
 
+@pytest.mark.slow
 def test_spawned_children_publish_nothing_of_their_own() -> None:
     """They are told by a mark in their environment, also when the budget is closed meanwhile."""
     said = run(

@@ -80,7 +80,6 @@ def test_a_plan_takes_them_out_as_one() -> None:
         assert whole.spent == Price()
 
 
-@pytest.mark.search
 @pytest.mark.parametrize("epsilons", list(itertools.product((0.05, 0.2, 0.5), repeat=3)), ids=str)
 def test_the_price_of_all_is_no_less_than_their_composition(
     epsilons: tuple[float, float, float],
@@ -146,6 +145,7 @@ def test_a_release_inside_another_is_of_rows_of_its_own(together: bool) -> None:
     assert made.guarantee.provenance == "as given"
 
 
+@pytest.mark.slow
 def test_a_large_epsilon_is_warned_of_once() -> None:
     code = """
 import warnings, pyarrow as pa, dpgrain as dg

@@ -54,6 +54,7 @@ def test_a_fit_is_refused_where_the_budget_is_not_charged(
     assert spent.guarantee is None
 
 
+@pytest.mark.slow
 def test_a_fit_is_refused_where_the_ledger_is_not_open(
     earlier: ProcessPoolExecutor, tmp_path: Path
 ) -> None:
@@ -79,5 +80,6 @@ def test_what_was_made_here_is_fitted_here() -> None:
     assert Sent.from_here() is None
 
 
+@pytest.mark.slow
 def test_where_nothing_is_open_nothing_is_said(earlier: ProcessPoolExecutor) -> None:
     assert "Record-level" in earlier.submit(fitted, pickle.dumps(model()), 1).result()

@@ -48,7 +48,6 @@ def test_a_fit_of_rows_of_people_protects_whole_people(unit: str) -> None:
         fit_columns(model, people, ENCODING, "bought", element)
 
 
-@pytest.mark.search
 @pytest.mark.parametrize(
     ("model", "unit", "options", "roster"),
     list(itertools.product(MODELS, UNITS, OPTIONS, (None, 600))),

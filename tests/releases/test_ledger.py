@@ -89,6 +89,7 @@ def test_the_same_window_again_is_refused_unless_asked_for(place: Path, tmp_path
         assert ledger.left(1) < before
 
 
+@pytest.mark.slow
 def test_of_two_runs_at_once_one_is_refused_before_it_reads(place: Path, tmp_path: Path) -> None:
     """Both begin to charge at the same moment, and have seen the same ledger."""
     path = cases.written(tmp_path, FILE.replace('output = "visits.csv"', ""))
@@ -142,7 +143,7 @@ def test_what_the_ledger_does_not_hold_reads_nothing(place: Path, tmp_path: Path
         dg.releases(path, days(), where=JANUARY)
 
 
-@pytest.mark.search
+@pytest.mark.slow
 @pytest.mark.parametrize("opened", [1, 2])
 def test_a_killed_run_was_charged_for_all(opened: int, place: Path, tmp_path: Path) -> None:
     path = cases.written(tmp_path, FILE)

@@ -25,6 +25,7 @@ def _plan(folder: Path, text: str, table: dg.UserTable | None = None) -> dg.Plan
     return dg.plan_releases(cases.written(folder, text), table or cases.unread())
 
 
+@pytest.mark.slow
 def test_every_kind_is_planned_with_nothing_read(tmp_path: Path) -> None:
     table = cases.counted()
     plan = _plan(tmp_path, cases.BUDGET + cases.releases(EACH), table)
@@ -36,6 +37,7 @@ def test_every_kind_is_planned_with_nothing_read(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [tmp_path / "releases.toml"]
 
 
+@pytest.mark.slow
 def test_all_together_spend_the_budget_and_no_more(tmp_path: Path) -> None:
     plan = _plan(tmp_path, cases.BUDGET + cases.releases(EACH))
     assert 2.0 * 0.999 <= plan.guarantee.epsilon() <= 2.0
@@ -115,7 +117,6 @@ def test_pure_privacy_is_shared_as_well(tmp_path: Path) -> None:
         _plan(tmp_path, text + cases.releases("share = 0.5", ["histogram"]))
 
 
-@pytest.mark.search
 @pytest.mark.parametrize(
     ("unit", "relation", "names", "share"),
     list(
@@ -149,6 +150,7 @@ def test_a_plan_may_stand_in_the_plan_of_a_budget(tmp_path: Path) -> None:
         assert 0 < whole.caps.price.mu < gaussian_mu(3.0, 1e-5)
 
 
+@pytest.mark.slow
 def test_a_plan_is_a_table_of_text(tmp_path: Path) -> None:
     plan = _plan(tmp_path, cases.BUDGET + cases.releases(EACH))
     lines = str(plan).splitlines()

@@ -72,6 +72,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> dg.Releases:
     return dg.releases(path, cases.table(), random_state=5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SINGLE)
 def test_a_release_is_that_of_the_single_function(name: str, made: dg.Releases) -> None:
     with dg.budget(10.0, 1e-5):
@@ -81,7 +82,7 @@ def test_a_release_is_that_of_the_single_function(name: str, made: dg.Releases) 
     assert not made.guarantee.private
 
 
-@pytest.mark.slow
+@pytest.mark.slow(full=True)
 @pytest.mark.usefixtures("spark")
 def test_releases_that_spark_reads_are_those_of_duckdb(tmp_path: Path) -> None:
     cases.parquet(tmp_path)
@@ -99,7 +100,7 @@ def test_releases_that_spark_reads_are_those_of_duckdb(tmp_path: Path) -> None:
     assert there.promise == here.promise
 
 
-@pytest.mark.search(seconds=0)
+@pytest.mark.slow
 @pytest.mark.usefixtures("spark")
 def test_a_plan_asks_spark_for_no_rows_and_a_run_that_fails_stays_charged(tmp_path: Path) -> None:
     cases.without_its_rows(cases.parquet(tmp_path))
@@ -113,6 +114,7 @@ def test_a_plan_asks_spark_for_no_rows_and_a_run_that_fails_stays_charged(tmp_pa
         assert whole.spent != Price()
 
 
+@pytest.mark.slow
 def test_outputs_are_written_with_their_guarantees(tmp_path: Path) -> None:
     endings = {"histogram": "csv", "count": "json", "mean": "parquet", "fit": "json"}
     endings |= {"mean_of_users": "csv"}
@@ -211,6 +213,7 @@ def test_what_was_made_before_a_failure_stands(tmp_path: Path) -> None:
         dg.releases(path, cases.counted())
 
 
+@pytest.mark.slow
 def test_a_killed_run_leaves_whole_files_and_is_not_run_again_unasked(tmp_path: Path) -> None:
     text = cases.STATED + "\n".join(
         cases.releases(f'{SPEND}\noutput = "{name}.csv"', [name]) for name in ("count", "mean")
@@ -237,6 +240,7 @@ def test_a_killed_run_leaves_whole_files_and_is_not_run_again_unasked(tmp_path: 
         dg.releases(path, cases.table())
 
 
+@pytest.mark.slow
 def test_a_run_that_is_killed_while_it_replaces_leaves_no_foreign_guarantee(
     tmp_path: Path,
 ) -> None:

@@ -38,6 +38,7 @@ def _page(thing: Any, folder: Path) -> str:
     return path.read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_a_release_and_its_promise_are_known_again(tmp_path: Path) -> None:
     release = cases.histogram(cases.NASTY)
     found = checks(_page(release, tmp_path))
@@ -47,6 +48,7 @@ def test_a_release_and_its_promise_are_known_again(tmp_path: Path) -> None:
         assert computed(how, path=path, text=text) == hash_
 
 
+@pytest.mark.slow
 def test_a_fitted_model_is_known_again(tmp_path: Path) -> None:
     rows = np.random.default_rng(7).normal(size=(120, 3))
     model = learn.LinearRegression(rounds=4, random_state=1)

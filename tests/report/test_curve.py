@@ -27,7 +27,6 @@ def _promise(name: str, relation: Relation = "zero_out") -> dg.Guarantee:
     return dg.Guarantee("element", "'word'", relation, delta, EVENTS[name])
 
 
-@pytest.mark.search
 @pytest.mark.parametrize("name", EVENTS)
 @pytest.mark.parametrize("relation", ["zero_out", "replace"])
 def test_no_number_of_units_is_told_less_than_it_costs(name: str, relation: Relation) -> None:
@@ -44,7 +43,7 @@ def test_no_number_of_units_is_told_less_than_it_costs(name: str, relation: Rela
     assert table.at(table.most + 1, 0) is None
 
 
-@pytest.mark.search
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EVENTS)
 def test_its_lines_are_the_guarantee_s_own(name: str) -> None:
     promise = _promise(name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
 from markupsafe import escape
 from matplotlib.axes import Axes
 from tests.report import cases
@@ -27,6 +28,7 @@ def test_a_row_is_told_where_one_points() -> None:
     assert 'id="told' not in pictures
 
 
+@pytest.mark.slow
 def test_the_rows_of_a_page_tell_their_intervals(tmp_path: Path) -> None:
     release = cases.histogram(["yo", "<b>bro</b>"])
     page = cases.page(release, tmp_path)

@@ -36,7 +36,7 @@ class TestLimitsOfAFit:
         asked: dict[str, Any] = {"rounds": 4, "epsilon": 0.2, "relation": "replace", **options}
         return learn.LinearRegression(**asked).fit(rows, rows[:, 0], users=users)
 
-    @pytest.mark.search
+    @pytest.mark.slow
     @pytest.mark.parametrize("options", LIMITED.values(), ids=LIMITED)
     def test_the_page_tells_the_floors(self, options: dict[str, object], tmp_path: Path) -> None:
         model = self.fitted(**options)
@@ -69,6 +69,7 @@ class TestLimitsOfAFit:
             assert cells[3][2] == "no floor above 1e-300"
         assert cells[3][1] == "–"
 
+    @pytest.mark.slow
     def test_other_fits_have_none(self, tmp_path: Path) -> None:
         page = write_fit_report(self.fitted(unit=dg.Record()), tmp_path / "fit.html")
         assert "<summary>Limits</summary>" not in page.read_text(encoding="utf-8")
@@ -87,6 +88,7 @@ class TestFits:
             sums.PROTOCOLS["vectors"], path.read_text(encoding="utf-8")
         )
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("clip", [None, 1.0])
     def test_the_page_tells_as_many_rounds_as_the_promise(
         self, clip: float | None, tmp_path: Path
@@ -105,6 +107,7 @@ class TestFits:
             assert told == "15"
             assert "The model was found in 15 rounds. In each" in fit.text
 
+    @pytest.mark.slow
     def test_a_shuffled_fit_tells_what_less_honest_devices_mean(self, tmp_path: Path) -> None:
         promise, fit = self.page("shuffle", tmp_path)
         rows = fit.rows("honest")
@@ -115,11 +118,13 @@ class TestFits:
         assert epsilons == sorted(epsilons)
         assert epsilons[0] < epsilons[1]
 
+    @pytest.mark.slow
     def test_a_pan_private_fit_tells_of_one_look(self, tmp_path: Path) -> None:
         _, fit = self.page("pan", tmp_path)
         assert "sees the state of the fit once, at any time between two users" in fit.text
         assert '<table class="honest">' not in fit.page
 
+    @pytest.mark.slow
     def test_a_central_fit_says_nothing_of_either(self, tmp_path: Path) -> None:
         promise, fit = self.page("central", tmp_path)
         assert shares_of_honest(promise) == ()

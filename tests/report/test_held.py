@@ -29,6 +29,7 @@ class TestHoldings:
         unit = more.pop("unit", dg.Element("year"))
         return dg.count(table, by="year", unit=unit, epsilon=1, delta=1e-6, clip=9.0, **more)
 
+    @pytest.mark.slow
     def test_they_stand_beside_the_curve(self, scores: dg.UserTable, tmp_path: Path) -> None:
         release = self._release(scores, domain=list(range(2000, 2030)))
         holdings = self._holdings(scores, dg.Element("year"))
@@ -55,6 +56,7 @@ class TestHoldings:
             write_report(release, tmp_path / "r.html", release)  # type: ignore[arg-type]
         assert not list(tmp_path.iterdir())
 
+    @pytest.mark.slow
     def test_promises_of_other_relations_are_not_added(
         self, scores: dg.UserTable, tmp_path: Path
     ) -> None:
@@ -64,6 +66,7 @@ class TestHoldings:
         assert "are not added up here" in page
         assert html.escape(str(holdings.guarantee)).replace("&#x27;", "&#39;") in page
 
+    @pytest.mark.slow
     def test_seeded_holdings_sound_the_alarm(self, scores: dg.UserTable, tmp_path: Path) -> None:
         release = self._release(scores, domain=[2023, 2024])
         holdings = self._holdings(scores, dg.Element("year"), random_state=1)
@@ -72,6 +75,7 @@ class TestHoldings:
         assert "NOT PRIVATE. Do not publish." in page
         assert "A private count" in page
 
+    @pytest.mark.slow
     def test_without_elements_the_records_are_told(
         self, scores: dg.UserTable, tmp_path: Path
     ) -> None:
@@ -80,6 +84,7 @@ class TestHoldings:
         page = release.report(tmp_path / "r.html", holdings).read_text(encoding="utf-8")
         assert "hold at most 5 records" in page
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("unit", [dg.Record(), dg.Element("year")])
     def test_a_flat_curve_is_told_as_one(
         self, unit: dg.Record | dg.Element, scores: dg.UserTable, tmp_path: Path

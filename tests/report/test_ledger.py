@@ -53,6 +53,7 @@ def test_releases_of_no_window_are_by_no_column(tmp_path: Path) -> None:
     assert "''" not in page
 
 
+@pytest.mark.slow
 def test_each_promise_stands_with_what_is_left(ledger: dg.Ledger, tmp_path: Path) -> None:
     page = page_of(ledger, tmp_path)
     assert "Line 1: 0% left in the fullest window" in page
@@ -62,6 +63,7 @@ def test_each_promise_stands_with_what_is_left(ledger: dg.Ledger, tmp_path: Path
     assert page.count("Used so far: 100%") == 1
 
 
+@pytest.mark.slow
 def test_what_is_used_beyond_the_stated_windows_is_told(ledger: dg.Ledger, tmp_path: Path) -> None:
     sentence = "Beyond what is drawn, at most 0% is used of what meets day to 2025-12-31"
     assert page_of(ledger, tmp_path).count(sentence) == 2
@@ -77,6 +79,7 @@ def test_what_is_used_beyond_the_stated_windows_is_told(ledger: dg.Ledger, tmp_p
     assert re.search(more, page)
 
 
+@pytest.mark.slow
 def test_each_release_stands_with_its_sentence_and_its_window(
     ledger: dg.Ledger, tmp_path: Path
 ) -> None:
@@ -90,6 +93,7 @@ def test_each_release_stands_with_its_sentence_and_its_window(
     assert "<b>daily" not in (tmp_path / "page.html").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_everything_so_far_is_told_at_the_promised_delta(ledger: dg.Ledger, tmp_path: Path) -> None:
     one, two = (entry.guarantees[0] for entry in ledger.entries[3:])
     page = page_of(ledger, tmp_path)
@@ -100,12 +104,14 @@ def test_everything_so_far_is_told_at_the_promised_delta(ledger: dg.Ledger, tmp_
     assert float(told[1]) == pytest.approx(one.epsilon(1e-6), rel=1e-5)
 
 
+@pytest.mark.slow
 def test_seeded_noise_is_said_to_be_no_promise(tmp_path: Path) -> None:
     made = cases.made(tmp_path / "visits.ledger")
     made.charge(cases.of_users(private=False))
     assert "NOT PRIVATE: seeded noise" in page_of(made, tmp_path)
 
 
+@pytest.mark.slow
 def test_a_renewed_promise_tells_what_both_promise(tmp_path: Path) -> None:
     made = cases.made(tmp_path / "visits.ledger")
     made.charge(cases.of_users())

@@ -10,6 +10,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
+import pytest
 from tests.report import cases
 
 import dpgrain as dg
@@ -97,6 +98,7 @@ def test_one_number_and_nothing_have_no_picture() -> None:
     assert "img" not in _Shown(nothing).tags
 
 
+@pytest.mark.slow
 def test_matplotlib_is_loaded_when_it_is_asked_to_draw(tmp_path: Path) -> None:
     cases.histogram(["yo"]).save(tmp_path / "r.parquet")
     code = (

@@ -276,7 +276,7 @@ def _file(kind: str, name: str) -> Path:
     return OUTLINES / f"{kind} {name}.txt".replace(" ", "_")
 
 
-@pytest.mark.search
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PAGES)
 def test_a_page_keeps_its_outline(name: str, tmp_path: Path) -> None:
     kept = _file("page", name).read_text(encoding="utf-8")

@@ -16,6 +16,7 @@ from dpgrain.report import write_report
 from dpgrain.report.promises import of_a_person
 
 
+@pytest.mark.slow
 def test_it_loads_nothing_and_runs_its_own_script_alone(tmp_path: Path) -> None:
     page = cases.page(cases.histogram(cases.NASTY), tmp_path)
     cases.check_safe(page)
@@ -45,6 +46,7 @@ def test_a_failure_while_drawing_leaves_the_old_report(
     assert [p.name for p in tmp_path.iterdir()] == ["report.html"]
 
 
+@pytest.mark.slow
 def test_the_guarantee_can_be_read_back_from_the_page(tmp_path: Path) -> None:
     release = cases.histogram(["yo"])
     page = cases.page(release, tmp_path)
@@ -54,6 +56,7 @@ def test_the_guarantee_can_be_read_back_from_the_page(tmp_path: Path) -> None:
     assert read == release.guarantee
 
 
+@pytest.mark.slow
 def test_it_is_whole_without_scripts(tmp_path: Path) -> None:
     release = cases.histogram([f"w{place}" for place in range(40)])
     page = cases.page(release, tmp_path)
@@ -82,6 +85,7 @@ def test_a_sheet_for_whoever_answers_for_privacy(tmp_path: Path) -> None:
     assert of_a_person(release.guarantee) in sheet
 
 
+@pytest.mark.slow
 def test_warnings_of_the_release_are_not_folded(tmp_path: Path) -> None:
     release = cases.histogram(["yo"])
     careful = replace(release, asked=replace(release.asked, care=("<b>the bound is a guess</b>",)))

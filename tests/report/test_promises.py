@@ -16,17 +16,20 @@ from dpgrain.report.promises import Odds, four_sentences, grains_of, of_a_person
 from dpgrain.units import Level, Relation
 
 
+@pytest.mark.slow
 def test_the_sentence_of_the_guarantee_is_in_it(tmp_path: Path) -> None:
     release = cases.histogram(["yo", "bro"])
     assert str(release.guarantee).replace("'", "&#39;") in cases.page(release, tmp_path)
 
 
+@pytest.mark.slow
 def test_a_delta_is_told_as_one_in_so_many(tmp_path: Path) -> None:
     release = cases.histogram(["yo"])
     release = replace(release, guarantee=replace(release.guarantee, delta=1e-9))
     assert "that is 1 in 1,000,000,000, this release" in cases.page(release, tmp_path)
 
 
+@pytest.mark.slow
 def test_a_promise_that_is_none_says_so(tmp_path: Path) -> None:
     page = cases.page(cases.histogram(["yo"]), tmp_path)
     assert "∞ (no promise)" in page
@@ -149,6 +152,7 @@ class TestFourSentences:
 
 
 class TestGrains:
+    @pytest.mark.slow
     def test_a_record_that_costs_more_than_its_element_is_explained(self, tmp_path: Path) -> None:
         event = Gaussian(4.0, Contribution(coordinates="nonnegative"))
         promise = dg.Guarantee("element", "'word'", "zero_out", 1e-6, event)

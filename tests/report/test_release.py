@@ -40,6 +40,7 @@ def _releases(words: dg.UserTable) -> Iterator[dg.Histogram]:
     ).without_negatives()
 
 
+@pytest.mark.slow
 def test_every_kind_of_release_has_a_whole_report(words: dg.UserTable, tmp_path: Path) -> None:
     for release in _releases(words):
         page = cases.page(release, tmp_path)
@@ -145,7 +146,7 @@ _KINDS: dict[str, tuple[Callable[[dg.UserTable], dg.Release], list[str]]] = {
 }
 
 
-@pytest.mark.search
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", _KINDS)
 def test_the_words_fit_the_statistic(kind: str, scores: dg.UserTable, tmp_path: Path) -> None:
     make, words = _KINDS[kind]
@@ -177,6 +178,7 @@ def test_the_words_fit_the_statistic(kind: str, scores: dg.UserTable, tmp_path: 
     assert ax.get_figure() is not None
 
 
+@pytest.mark.slow
 def test_rows_with_an_order_of_their_own_keep_it(scores: dg.UserTable, tmp_path: Path) -> None:
     release = dg.quantiles(
         scores, "score", [0.5, 0.9], by="shop", domain=cases.SHOPS, bounds=(0, 100), **cases.BUDGET
@@ -190,6 +192,7 @@ def test_rows_with_an_order_of_their_own_keep_it(scores: dg.UserTable, tmp_path:
     assert rows[1::2] == ["1", "2", "over 2"] * 2
 
 
+@pytest.mark.slow
 def test_a_million_quantiles_make_no_larger_a_file(tmp_path: Path) -> None:
     size = 1_000_000
     names = pa.array([f"{number // 2:06d}" * 20 for number in range(size)])
@@ -211,6 +214,7 @@ def test_a_million_quantiles_make_no_larger_a_file(tmp_path: Path) -> None:
     assert "first 30 of 500,000 groups" in page
 
 
+@pytest.mark.slow
 def test_the_banner_of_a_seeded_release(words: dg.UserTable, tmp_path: Path) -> None:
     release = dg.histogram(
         words, "word", unit=dg.User(), epsilon=1, delta=1e-6, domain=["yo"], random_state=1
@@ -230,6 +234,7 @@ def test_a_release_without_items(tmp_path: Path) -> None:
     assert '<table class="estimates">' not in page
 
 
+@pytest.mark.slow
 def test_a_million_items_make_no_larger_a_file(tmp_path: Path) -> None:
     release = cases.histogram([f"{number:06d}" * 100 for number in range(100_000)])
     path = write_report(release, tmp_path / "report.html")

@@ -27,6 +27,7 @@ def page(made: dg.Releases, tmp_path_factory: pytest.TempPathFactory) -> str:
     return path.read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_every_release_has_its_promise_and_its_numbers(made: dg.Releases, page: str) -> None:
     assert len(re.findall(r'<section class="release" id="release-\d+">', page)) == len(made)
     for place, name in enumerate(made, 1):
@@ -41,6 +42,7 @@ def test_every_release_has_its_promise_and_its_numbers(made: dg.Releases, page: 
     assert made.plan.file.mark in page
 
 
+@pytest.mark.slow
 def test_each_release_is_known_again_by_its_hash(
     made: dg.Releases, page: str, tmp_path: Path
 ) -> None:
@@ -54,6 +56,7 @@ def test_each_release_is_known_again_by_its_hash(
             assert computed(how, model=made[name], mean=made[name]) == hash_
 
 
+@pytest.mark.slow
 def test_ids_are_those_of_one_figure_each(tmp_path: Path) -> None:
     # Both have the same plot, but for the numbers.
     text = files.BUDGET + "".join(
@@ -72,6 +75,7 @@ def test_nothing_is_loaded_and_the_page_is_small(page: str) -> None:
     assert len(page.encode()) < 1_000_000
 
 
+@pytest.mark.slow
 def test_names_are_text(tmp_path: Path) -> None:
     nasty = "<script>alert(1)</script>"
     rows = pa.table({"who": list(range(400)), "page": [nasty] * 400, nasty: [1.0] * 400})
@@ -91,12 +95,14 @@ def test_names_are_text(tmp_path: Path) -> None:
     assert "&lt;script&gt;" in page
 
 
+@pytest.mark.slow
 def test_a_seeded_run_says_so(tmp_path: Path) -> None:
     path = files.written(tmp_path, files.BUDGET + files.releases("share = 0.5", ["count"]))
     dg.releases(path, files.table(), random_state=1).report(tmp_path / "all.html")
     assert "NOT PRIVATE. Do not publish." in (tmp_path / "all.html").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_where_users_do_not_agree_the_page_says_so(tmp_path: Path) -> None:
     size = 2000
     far = pa.table({"who": list(range(size)), "x": [99.0 * i / size for i in range(size)]})

@@ -19,12 +19,14 @@ import dpgrain as dg
 from dpgrain.report import write_report
 
 
+@pytest.mark.slow
 def test_a_saved_release_has_the_same_report(tmp_path: Path) -> None:
     release = cases.histogram(["yo", "bro"])
     before = cases.page(release, tmp_path)
     assert cases.page(dg.Histogram.load(release.save(tmp_path / "r.parquet")), tmp_path) == before
 
 
+@pytest.mark.slow
 def test_the_report_does_not_touch_pyplot(tmp_path: Path) -> None:
     cases.histogram(["yo"]).save(tmp_path / "r.parquet")
     code = (

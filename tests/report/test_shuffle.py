@@ -56,7 +56,7 @@ class _Page(HTMLParser):
         assert self.open.pop() == tag
 
 
-@pytest.mark.search
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sums.PROTOCOLS)
 def test_it_is_well_formed_and_loads_nothing(name: str, written: dict[str, sums.Written]) -> None:
     parser = _Page()
@@ -189,6 +189,7 @@ class TestPlan:
         own = rounded_up(protocol.guarantee.epsilon())
         assert rows["750"] == ["75%", f"{own} (promised)"]
 
+    @pytest.mark.slow
     def test_json_and_a_page(self, tmp_path: Path) -> None:
         page = tmp_path / "page.html"
         asked = ("--relation", "zero_out", "--rounds", "2", "--bound", "3", "--noise", "poisson")

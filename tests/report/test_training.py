@@ -28,6 +28,7 @@ def rows(text: str, heading: str) -> dict[str, str]:
     return dict(found)
 
 
+@pytest.mark.slow
 def test_a_page_tells_what_a_step_cost(tmp_path: Path) -> None:
     text = page(networks.trained(), tmp_path)
     cost = rows(text, 'aria-label="A step"')
@@ -39,6 +40,7 @@ def test_a_page_tells_what_a_step_cost(tmp_path: Path) -> None:
     assert float(cost["The same, averaged over 40 steps"]) == pytest.approx(0.1 / 40**0.5, rel=0.01)
 
 
+@pytest.mark.slow
 def test_a_page_tells_the_epsilon_of_the_first_steps(tmp_path: Path) -> None:
     training = networks.trained()
     spent = rows(page(training, tmp_path), 'aria-label="The ε of the first steps"')
@@ -51,6 +53,7 @@ def test_a_page_tells_the_epsilon_of_the_first_steps(tmp_path: Path) -> None:
     assert 0 <= epsilons[0] - alone < 1e-2
 
 
+@pytest.mark.slow
 def test_how_long_it_took_is_on_no_page(tmp_path: Path) -> None:
     text = page(networks.trained(seconds=123456.78), tmp_path)
     assert "123456" not in text
@@ -58,6 +61,7 @@ def test_how_long_it_took_is_on_no_page(tmp_path: Path) -> None:
     assert text == page(networks.trained(seconds=1.0), tmp_path)
 
 
+@pytest.mark.slow
 def test_names_are_text(tmp_path: Path) -> None:
     bad = "</svg><script>alert(1)</script>"
     history = replace(networks.HISTORY, measures={bad: (1.0, 2.0, 3.0)})
@@ -66,6 +70,7 @@ def test_names_are_text(tmp_path: Path) -> None:
     assert "<b>Adam" not in text
 
 
+@pytest.mark.slow
 def test_a_network_that_was_not_evaluated(tmp_path: Path) -> None:
     history = TrainingHistory(np.ones(40), 1.0)
     text = page(networks.trained(history=history), tmp_path)
@@ -73,6 +78,7 @@ def test_a_network_that_was_not_evaluated(tmp_path: Path) -> None:
     assert "<dt>Steps</dt><dd>40</dd>" in text
 
 
+@pytest.mark.slow
 def test_many_measures_are_cut(tmp_path: Path) -> None:
     measures = {f"measure {i}": (1.0, 2.0, 3.0) for i in range(11)}
     text = page(networks.trained(history=replace(networks.HISTORY, measures=measures)), tmp_path)
@@ -80,6 +86,7 @@ def test_many_measures_are_cut(tmp_path: Path) -> None:
     assert "measure 8" not in text
 
 
+@pytest.mark.slow
 def test_a_seeded_network_is_not_private(tmp_path: Path) -> None:
     seeded = networks.trained(guarantee=replace(networks.GUARANTEE, private=False))
     text = page(seeded, tmp_path)

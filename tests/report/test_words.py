@@ -14,6 +14,7 @@ from dpgrain.report.words import label
 from dpgrain.tables.groups import Groups
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("column", [0, 1])
 def test_names_in_any_key_are_text(column: int, tmp_path: Path) -> None:
     release = cases.histogram(cases.NASTY)
@@ -30,6 +31,7 @@ def test_names_in_any_key_are_text(column: int, tmp_path: Path) -> None:
     assert "\u202e" not in page
 
 
+@pytest.mark.slow
 def test_names_of_items_are_text(tmp_path: Path) -> None:
     page = cases.page(cases.histogram(cases.NASTY), tmp_path)
     cases.check_safe(page)
@@ -42,6 +44,7 @@ def test_names_of_items_are_text(tmp_path: Path) -> None:
     assert "x" * 121 not in page
 
 
+@pytest.mark.slow
 def test_integer_items(tmp_path: Path) -> None:
     page = cases.page(cases.histogram([17, -3]), tmp_path)
     assert '<td class="name">17</td>' in page

@@ -28,6 +28,7 @@ def names(coverage: Coverage, of: Mutant) -> list[str]:
     return [name.split("::")[1] for name in coverage.of(of)]
 
 
+@pytest.mark.slow
 def test_tests_of_a_line_come_first_and_red_ones_never(coverage: Coverage) -> None:
     found = names(coverage, mutant("once", "return x + 1", "return x"))
     assert found[0] == "test_large"
@@ -60,6 +61,7 @@ SEEDED = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("function", "old", "new", "caught_by"), SEEDED)
 def test_a_bug_is_caught_or_survives(
     root: Path, coverage: Coverage, function: str, old: str, new: str, caught_by: str
@@ -70,6 +72,7 @@ def test_a_bug_is_caught_or_survives(
     assert (outcome.note == "time-out") == (new == "left += 0")
 
 
+@pytest.mark.slow
 def test_a_fork_has_the_verdict_of_a_copy(root: Path, coverage: Coverage) -> None:
     seeded = {mutant(*edit): caught_by for *edit, caught_by in SEEDED}
     told: list[Outcome] = []
@@ -89,6 +92,7 @@ def test_what_ran_while_tests_were_collected_is_not_forked(root: Path, coverage:
     assert coverage.forks(mutant("early", "2\n    return x", "2\n    return x + 1"))
 
 
+@pytest.mark.slow
 def test_what_fails_in_a_fork_without_a_bug_has_caught_nothing(
     root: Path, coverage: Coverage
 ) -> None:
@@ -100,6 +104,7 @@ def test_what_fails_in_a_fork_without_a_bug_has_caught_nothing(
     assert [outcome.caught_by for outcome in told] == [red.name]
 
 
+@pytest.mark.slow
 def test_half_of_a_map_is_not_kept(root: Path, tmp_path: Path) -> None:
     (tmp_path / "tests" / "room").mkdir(parents=True)
     (tmp_path / "src").mkdir()

@@ -139,7 +139,7 @@ def test_an_event_without_a_mechanism_is_of_callers_or_says_so(tmp_path: Path) -
     [
         ((TESTS, '"search", "Noise"', '"search", "Nose"'), "No such event"),
         ((TESTS, '"search", "Noise"', '"look", "Noise"'), "not 'look'"),
-        ((TESTS, "def test_search", "@pytest.mark.slow\ndef test_search"), "it is slow"),
+        ((TESTS, "def test_search", "@pytest.mark.slow(full=True)\ndef test_search"), "it is slow"),
     ],
     ids=["event", "kind", "slow"],
 )
@@ -148,7 +148,7 @@ def test_a_wrong_mark_is_refused(change: tuple[str, str, str], said: str, tmp_pa
         chains(tree(tmp_path, one=change))
 
 
-@pytest.mark.search(seconds=15)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("old", "new", "why"),
     [("3 * x", "3 * x", ""), ("3 * x", "2 * x + 0", "its test stays green")],
@@ -163,6 +163,7 @@ def test_bugs_are_tried(old: str, new: str, why: str, tmp_path: Path) -> None:
     assert found == ([why] if why else [])
 
 
+@pytest.mark.slow
 def test_a_test_that_is_red_without_a_bug_sees_none(tmp_path: Path) -> None:
     root = tree(tmp_path, one=(TESTS, "== 4", "== 5"))
     with pytest.raises(RuntimeError, match="red without a bug"):

@@ -130,7 +130,7 @@ def shifted(law: BinomialLaw, shift: int) -> PrivacyLossDistribution:
     return pld(lower, upper, value_discretization_interval=1e-5)
 
 
-@pytest.mark.search
+@pytest.mark.slow
 @pytest.mark.parametrize("number", range(4), ids=["one", "alike", "quarter", "large"])
 def test_another_accountant_agrees(number: int) -> None:
     protocol = VectorSum(**cases.HEADLINE)
@@ -152,7 +152,6 @@ def test_poisson_noise_has_no_printed_numbers() -> None:
         PoissonSum(**cases.HEADLINE, analysis="printed")
 
 
-@pytest.mark.search
 @pytest.mark.parametrize("epsilon", [1e-3, 0.1, 30.0, 1e3, 1e9])
 @pytest.mark.parametrize("kind", [VectorSum, PoissonSum])
 def test_extreme_promises_are_kept(kind: type[VectorSum], epsilon: float) -> None:

@@ -18,7 +18,7 @@ from dpgrain.shuffle import (
 Array = NDArray[np.float64]
 
 
-@pytest.mark.search
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [VectorSum, PoissonSum])
 def test_simulations_have_the_law_of_all_messages(kind: type[VectorSum]) -> None:
     protocol, times = cases.small(kind), 2500

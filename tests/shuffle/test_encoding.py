@@ -13,8 +13,8 @@ from dpgrain.noise import SeededSource, SystemSource
 from dpgrain.shuffle.encoding import Encoding, Packing
 
 
+@pytest.mark.slow
 @pytest.mark.proof("search", "Binomial", "Poisson")
-@pytest.mark.search
 @pytest.mark.parametrize("centred", [True, False], ids=["vectors", "numbers"])
 def test_no_neighbour_moves_the_codes_farther(centred: bool) -> None:
     rng, largest, farthest = np.random.default_rng(0), 0.0, 0.0

@@ -181,7 +181,7 @@ def consistent(shuffler: Any, packing: Packing) -> bool:
     )
 
 
-@pytest.mark.search
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [VectorSum, PoissonSum])
 def test_whatever_bytes_come_the_parties_stay_consistent(kind: type[VectorSum]) -> None:
     protocol = kind(n_users=50_000, dim=3, l2_bound=1.0, epsilon=1.0, delta=1e-7)
@@ -225,6 +225,7 @@ def test_whatever_bytes_come_the_parties_stay_consistent(kind: type[VectorSum]) 
     assert np.isfinite(found.value).all()
 
 
+@pytest.mark.slow
 def test_whatever_bag_comes_the_analyzer_refuses_or_answers() -> None:
     protocol = VectorSum(n_users=20, dim=2, l2_bound=1.0, epsilon=4.0, delta=1e-4)
     analyzer, shuffler = protocol.analyzer(), protocol.shuffler()

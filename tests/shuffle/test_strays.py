@@ -64,7 +64,6 @@ def protocol_of(kind: str, differs: str = "nothing") -> Any:
     return KINDS[kind](**asked, dim=dim, l2_bound=bound)
 
 
-@pytest.mark.search
 @pytest.mark.parametrize("names", NAMES)
 @pytest.mark.parametrize("differs", OTHER)
 @pytest.mark.parametrize("theirs", KINDS)
@@ -121,7 +120,6 @@ def test_a_report_counts_under_the_promise_that_its_device_was_shown_alone(
         assert shuffler.dropped.malformed == 1
 
 
-@pytest.mark.search
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("device", [None, "ann"])
 def test_what_no_device_sends_is_malformed_and_uses_no_place(kind: str, device: Any) -> None:
@@ -136,7 +134,6 @@ def test_what_no_device_sends_is_malformed_and_uses_no_place(kind: str, device: 
     assert shuffler.receive(sent, device=device)
 
 
-@pytest.mark.search
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("shared", [True, False], ids=["batches", "one batch"])
 @pytest.mark.parametrize("first_as", ["ann", "bob"])

@@ -50,6 +50,7 @@ def test_other_releases_share_the_promise() -> None:
 # -- the simulation is what all messages are --
 
 
+@pytest.mark.slow
 def test_sums_are_without_bias_and_err_as_they_say() -> None:
     protocol = VectorSum(n_users=40, dim=3, l2_bound=1.0, epsilon=2.0, delta=1e-4)
     vectors = np.random.default_rng(0).normal(size=(37, 3)) * 0.3
@@ -144,6 +145,7 @@ def claimed(protocol: VectorSum | PoissonSum, relation: Relation) -> float:
     return protocol.event.loss(relation=relation).mu
 
 
+@pytest.mark.slow
 @pytest.mark.proof("audit", "Binomial", "Poisson")
 @pytest.mark.parametrize("kind", [VectorSum, PoissonSum])
 def test_audit(kind: type[VectorSum | PoissonSum]) -> None:
@@ -154,6 +156,7 @@ def test_audit(kind: type[VectorSum | PoissonSum]) -> None:
     assert 0.55 * claimed(audited, "zero_out") < removed <= claimed(audited, "zero_out")
 
 
+@pytest.mark.slow
 def test_audit_finds_a_third_of_the_noise(monkeypatch: pytest.MonkeyPatch) -> None:
     real = counts_of
 
@@ -166,12 +169,14 @@ def test_audit_finds_a_third_of_the_noise(monkeypatch: pytest.MonkeyPatch) -> No
     assert mu_below(views(AUDITED, 1.0), views(AUDITED, math.nan)) > claimed(AUDITED, "zero_out")
 
 
+@pytest.mark.slow
 def test_audit_finds_a_missing_clip(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(encoding, "clipped", lambda vectors, bound: vectors)
     found = mu_below(views(AUDITED, 2.0), views(AUDITED, math.nan))
     assert found > claimed(AUDITED, "zero_out")
 
 
+@pytest.mark.slow
 def test_audit_finds_the_wrong_unit() -> None:
     # A promise for a device does not protect a person with three.
     source = SystemSource()
@@ -202,6 +207,7 @@ def test_audit_finds_dishonest_devices() -> None:
     assert mu_below(seen(1.0, 3), seen(math.nan, 3)) <= told
 
 
+@pytest.mark.slow
 def test_counts_of_single_devices_are_not_private_even_without_names() -> None:
     # The analyzer sees the list of all devices' counts for one coordinate, shuffled: one is far off.
     protocol, times = VectorSum(**cases.HEADLINE), 1500

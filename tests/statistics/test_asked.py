@@ -34,6 +34,7 @@ _OF_BOUNDS = "Values are clamped to [0, 20]; intervals do not include the effect
 ASKED: dict[str, Any] = {"unit": dg.User(), "epsilon": 5.0, "delta": 1e-6}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bounds", [(0, 20), None])
 def test_a_column_is_reported_by_its_full_name(bounds: Any, tmp_path: Path) -> None:
     name = "calls between 9 and 17"
@@ -44,6 +45,7 @@ def test_a_column_is_reported_by_its_full_name(bounds: Any, tmp_path: Path) -> N
     assert ("found privately: what lies beyond" in page) == (bounds is None)
 
 
+@pytest.mark.slow
 def test_a_weight_may_be_called_anything(tmp_path: Path) -> None:
     name = "1/√(items of the unit) {value}"
     release = dg.histogram(_odd(name), "word", weight=name, domain=["yo", "bro"], clip=2.0, **ASKED)
@@ -72,6 +74,7 @@ def _without_facts(path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_an_older_file_keeps_every_word(tmp_path: Path) -> None:
     made: list[dg.Release] = [
         dg.mean(_odd("x"), "x", by="word", domain=["yo", "bro"], bounds=(0, 20), **ASKED),

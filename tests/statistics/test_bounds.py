@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.sampling import examples
 
 from dpgrain._types import FloatArray, IntArray
 from dpgrain.errors import ParameterError
@@ -96,6 +95,7 @@ def least_error(norms: FloatArray, noise: float) -> float:
 # Nothing to see --------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_one_cell_without_a_sight_gets_the_lowest_edge() -> None:
     """Nothing is known then, and it is said; a random far bin would be noise without end."""
     empty = np.zeros((1, ONE.size - 1))
@@ -111,7 +111,7 @@ def test_one_cell_without_a_sight_gets_the_lowest_edge() -> None:
     assert bounds.max() <= ONE[10]
 
 
-@pytest.mark.search
+@pytest.mark.slow
 @pytest.mark.parametrize("law", ["gaussian", "laplace"])
 def test_false_bins_far_above_cost_little(law: Law) -> None:
     """Blocks of about 30 in one cell: noise in some other bin may raise the bound, seldom by much."""
@@ -130,6 +130,7 @@ def test_false_bins_far_above_cost_little(law: Law) -> None:
     assert np.max(bounds) < 100 * 30
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cells", [2, 100, 10_000])
 def test_empty_data_give_tiny_bounds(cells: int) -> None:
     """No noisy far bin may choose a large bound where nobody has anything."""
@@ -207,6 +208,7 @@ def test_a_bounded_number_is_told_within_a_half(scale: float) -> None:
     assert error(norms[0], float(one.bounds[0]), NOISE) < 2.2 * least_error(norms[0], NOISE)
 
 
+@pytest.mark.slow
 def test_near_the_best_bounds_of_heavy_tails() -> None:
     """The best level is hidden in one cell's own noisy counts: the second look finds it."""
     rng = np.random.default_rng(3)
@@ -234,7 +236,6 @@ def test_what_is_published_about_clipping() -> None:
 # Properties ------------------------------------------------------------------------------------
 
 
-@examples(40)
 @given(st.integers(0, 10_000), st.floats(1e-3, 1e3), st.sampled_from([1, 5, 80]))
 def test_units_do_not_matter(seed: int, unit: float, cells: int) -> None:
     edges = AutoClip().edges(cells=cells)
@@ -246,7 +247,6 @@ def test_units_do_not_matter(seed: int, unit: float, cells: int) -> None:
         np.testing.assert_allclose(there, here * unit, rtol=1e-9)
 
 
-@examples(40)
 @given(st.integers(0, 10_000), st.sampled_from([1, 7, 80, 300]))
 def test_the_order_of_cells_does_not_matter(seed: int, cells: int) -> None:
     rng = np.random.default_rng(seed)
@@ -262,7 +262,6 @@ def test_the_order_of_cells_does_not_matter(seed: int, cells: int) -> None:
     )
 
 
-@examples(40)
 @given(st.integers(0, 10_000), st.floats(1.0, 1e4))
 def test_more_large_blocks_never_lower_a_bound(seed: int, more: float) -> None:
     counts = noisy(np.random.default_rng(seed).exponential(200.0, (1, 8)), seed)
@@ -273,7 +272,6 @@ def test_more_large_blocks_never_lower_a_bound(seed: int, more: float) -> None:
     assert choose_bounds(counts, edges, SD, ones, NOISE).bounds[0] >= before * (1 - 1e-12)
 
 
-@examples(40)
 @given(st.integers(0, 10_000), st.integers(1, 400))
 def test_pools_and_weights(seed: int, cells: int) -> None:
     rng = np.random.default_rng(seed)
@@ -288,7 +286,6 @@ def test_pools_and_weights(seed: int, cells: int) -> None:
         assert np.unique(rough.seen[rough.pool == pool]).size == 1
 
 
-@examples(60)
 @given(
     st.integers(0, 10_000),
     st.integers(1, 200),
@@ -349,6 +346,7 @@ def test_bounds_of_groups_and_the_largest_one() -> None:
     assert (taken.above, taken.lost) == (0.1, 0.2)
 
 
+@pytest.mark.slow
 def test_many_cells_are_quick() -> None:
     """400,000 cells, all visible: a ratio to sorting as many numbers, not a time."""
     counts = np.full((400_000, MANY.size - 1), 300.0)
@@ -398,6 +396,7 @@ def test_parameters(wrong: dict[str, float]) -> None:
         replace(AutoClip(), **wrong)
 
 
+@pytest.mark.slow
 def test_few_cells_with_heavy_tails_are_not_cut_off() -> None:
     """The cells together show that norms fall slowly, which no cell shows by itself."""
     rng = np.random.default_rng(0)

@@ -9,13 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import minimize
-from tests.sampling import examples
 from tests.statistics.test_shrink import SDS, VALUES, FloatArray, arrays, squared
 
 from dpgrain.statistics.consistent import consistent, reconcile
 
 
-@examples(60)
 @given(st.data())
 def test_the_projection_is_optimal(data: st.DataObject) -> None:
     """The conditions of Karush, Kuhn and Tucker, which are sufficient: one multiplier a group."""
@@ -82,7 +80,6 @@ def test_the_projection_survives_scales_far_apart() -> None:
     assert consistent([-5.0, 10.0], [1.0, 1e-200], 8.0) == pytest.approx([0.0, 8.0])
 
 
-@examples(60)
 @given(st.data())
 def test_reconciled_levels_add_up_and_are_least_squares(data: st.DataObject) -> None:
     size = data.draw(st.integers(1, 8))

@@ -118,7 +118,6 @@ def missed(law: str, n: int, z: float = 1.96, runs: int = 4000) -> tuple[float, 
     return shares[0], shares[1]
 
 
-@pytest.mark.search
 @pytest.mark.parametrize("law", LAWS)
 @pytest.mark.parametrize("n", [150, 400, 1000, 10_000])
 def test_intervals_hold_the_truth_without_noise(law: str, n: int) -> None:

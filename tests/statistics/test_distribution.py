@@ -43,6 +43,7 @@ def visits(sizes: Any, n_users: int | None = None) -> dg.UserTable:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at", [AT, None])
 @pytest.mark.parametrize("grouped", ["no key", "one key", "both selected"])
 def test_shares_are_exact_without_noise(
@@ -81,7 +82,7 @@ def test_people_without_records_count_0_where_their_number_is_stated(
         assert bins.groups.columns[1].to_pylist() == [1, 5, 39, None]
 
 
-@pytest.mark.search
+@pytest.mark.slow
 @pytest.mark.parametrize("law", ["gaussian", "laplace"])
 @pytest.mark.parametrize("stated", [True, False])
 @pytest.mark.parametrize("shape", ["even", "far", "few"])

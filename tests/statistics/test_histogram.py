@@ -25,7 +25,6 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from tests.apart import CHANCE, epsilon_below, mu_below
 from tests.refusals import refuses
-from tests.sampling import examples
 from tests.statistics import histograms
 
 import dpgrain as dg
@@ -107,7 +106,6 @@ def exact_sums(
     return sums
 
 
-@pytest.mark.search
 @pytest.mark.parametrize("unit", histograms.UNITS)
 @pytest.mark.parametrize("clip", ["auto", 3.0])
 @pytest.mark.parametrize(
@@ -172,7 +170,6 @@ def test_standard_errors_and_intervals_are_honest(noise: Any) -> None:
     assert abs(release.estimate.mean()) < 6 * claimed / math.sqrt(4000)
 
 
-@pytest.mark.search
 @pytest.mark.parametrize("ending", [".parquet", ".csv", ".json"])
 @pytest.mark.parametrize("items", [["a", "b"], [7, -5]])
 def test_written_files_hold_the_release(ending: str, items: list[Any], tmp_path: Path) -> None:
@@ -215,7 +212,6 @@ def test_nonnegative_and_largest() -> None:
     assert len(release.to_pandas()) == 200
 
 
-@pytest.mark.search
 @pytest.mark.parametrize("unit", histograms.UNITS)
 @pytest.mark.parametrize("clip", ["auto", 2.0])
 def test_nothing_selected_is_an_empty_release(unit: str, clip: Any, tmp_path: Path) -> None:
@@ -259,7 +255,7 @@ def fed(
     return Feed(scan, shift, held or memory.keys, threads, call=each, sums=memory.sums, users=users)
 
 
-@pytest.mark.search
+@pytest.mark.slow
 @pytest.mark.parametrize("unit", histograms.UNITS)
 def test_same_integers_for_any_batches_threads_and_order(
     unit: str, monkeypatch: pytest.MonkeyPatch
@@ -476,8 +472,8 @@ SEARCHED = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.proof("search", "Gaussian", "Laplace")
-@pytest.mark.search
 @pytest.mark.parametrize("norm", ["l2", "l1"])
 @pytest.mark.parametrize(("name", "unit"), SEARCHED)
 def test_no_neighbours_move_the_sums_farther_than_billed(name: str, unit: str, norm: Norm) -> None:
@@ -486,7 +482,7 @@ def test_no_neighbours_move_the_sums_farther_than_billed(name: str, unit: str, n
         assert worst_ratio(what, Asked(unit, relation, count), seed=0) <= 1 + 1e-9
 
 
-@examples(80)
+@pytest.mark.slow
 @given(
     place=st.sampled_from(SEARCHED),
     norm=st.sampled_from(["l2", "l1"]),
@@ -504,7 +500,7 @@ def test_random_neighbours(
     assert worst_ratio(what, Asked(place[1], relation, count), seed) <= 1 + 1e-9
 
 
-@pytest.mark.search
+@pytest.mark.slow
 @pytest.mark.parametrize("clip", [math.sqrt(100_000_001), math.sqrt(3), math.sqrt(2), 5.0, 9.7])
 @pytest.mark.parametrize("norm", ["l2", "l1"])
 @pytest.mark.parametrize("epsilon", [1.0, 1e-6])
@@ -526,6 +522,7 @@ def unclipped(self: Any, sums: FloatArray, grid: Grid, unit: float) -> FloatArra
     return np.asarray(np.floor(sums * np.repeat(unit / grid.step[row], self.lengths)))
 
 
+@pytest.mark.slow
 def test_the_search_finds_a_missing_clip(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernel._Blocks, "clip", unclipped)
     released_integers.cache_clear()
@@ -712,6 +709,7 @@ def looked(present: FloatArray, absent: FloatArray) -> float:
     return mu_below(present[:, column], absent[:, column])
 
 
+@pytest.mark.slow
 def test_audit_of_the_chosen_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     *present, promise = captured_looks(one_each())
     *absent, _ = captured_looks(nobody())
@@ -737,6 +735,7 @@ def half_of_them() -> tuple[float, dg.Guarantee]:
     return mu_below(sums[:, 0], sums[:, 1]), release.guarantee
 
 
+@pytest.mark.slow
 @pytest.mark.proof("audit", "Compose")
 def test_audit_of_auto_clip_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     found, promise = half_of_them()
@@ -831,6 +830,7 @@ def test_delta_warning() -> None:
         dg.histogram(histograms.table_of(rows), "item", unit=dg.User(), delta=0.1, **options)
 
 
+@pytest.mark.slow
 def test_a_seed_is_reproducible_and_not_private() -> None:
     table = histograms.table_of(list(rows_of_300_users()))
     options: dict[str, Any] = {"unit": dg.User(), "epsilon": 1.0, "delta": 1e-6}
@@ -918,7 +918,6 @@ def test_parameter_errors_come_before_any_row(wrong: dict[str, Any], words: str)
     assert "\n" not in text
 
 
-@pytest.mark.search
 @pytest.mark.parametrize(
     "domain", [[7, 9], (7, 9), {7, 9}, {7: "x", 9: "y"}, np.array([7, 9]), [np.int64(7), np.int32(9)],
                pa.array([7, 9]), pa.chunked_array([[7], [9]]), iter([7, 9])]

@@ -38,7 +38,7 @@ def held(name: str, relation: Relation, noise: Any, by: str | None = None) -> As
     return ask
 
 
-@pytest.mark.search
+@pytest.mark.slow
 @pytest.mark.parametrize("noise", ["gaussian", "laplace"])
 def test_no_neighbours_move_what_people_hold_farther_than_billed(noise: str) -> None:
     rng, worst = np.random.default_rng(7), dict.fromkeys(RELATIONS, 0.0)

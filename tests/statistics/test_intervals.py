@@ -89,7 +89,7 @@ RATIOS: dict[str, Callable[..., dg.Estimates]] = {
 }
 
 
-@pytest.mark.search
+@pytest.mark.slow
 @pytest.mark.parametrize("law", ["gaussian", "laplace"])
 @pytest.mark.parametrize("name", RATIOS)
 def test_intervals_of_ratios_hold_what_is_published_without_noise(

@@ -9,7 +9,6 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.sampling import examples
 from tests.statistics import cases
 
 import dpgrain as dg
@@ -25,7 +24,6 @@ from dpgrain.units import Unit
 Row: TypeAlias = tuple[int | None, str | None, str | None, float | None]  # who, item, cell, x
 
 
-@pytest.mark.search
 @pytest.mark.parametrize("grouped", cases.GROUPED)
 @pytest.mark.parametrize("name", cases.EXACT)
 def test_estimates_are_those_of_pandas(
@@ -61,7 +59,6 @@ def test_estimates_are_those_of_pandas(
         assert "count" in release.to_arrow().column_names
 
 
-@examples(200)
 @given(
     low=st.floats(-1e9, 1e9),
     width=st.floats(1e-6, 1e9),
@@ -92,6 +89,7 @@ def test_means_lie_within_their_bounds(
     assert (release.std_error <= (high - low) * (1 + 1e-9)).all()
 
 
+@pytest.mark.slow
 def test_small_groups_have_their_say_in_the_bound() -> None:
     """One large group and four small ones: a bound for the large one would drown the others."""
     rng = np.random.default_rng(0)

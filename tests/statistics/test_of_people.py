@@ -75,7 +75,7 @@ def worst(
     return cases.worst_ratio(ask, iter(pairs), asked, cases.Outcome())
 
 
-@pytest.mark.search
+@pytest.mark.slow
 @pytest.mark.usefixtures("cached_plans")
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("law", LAWS)
@@ -94,7 +94,7 @@ def test_no_people_move_a_statistic_farther_than_billed(
     assert worst(ask, relation, users, rng) <= 1 + 1e-9, (n_users, clip, users)
 
 
-@pytest.mark.search
+@pytest.mark.slow
 @pytest.mark.usefixtures("cached_plans")
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("law", LAWS)
@@ -110,7 +110,7 @@ def test_part_of_a_person_moves_it_no_farther_than_the_curve_says(
         assert worst(ask, relation, 1, rng, level) <= 1 + 1e-9, (value, level)  # type: ignore[arg-type]
 
 
-@pytest.mark.search
+@pytest.mark.slow
 @pytest.mark.usefixtures("cached_plans")
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("method", ["truncated", "gaussian", "names", "gumbel"])
@@ -135,6 +135,7 @@ def test_frequent_numbers_are_named_at_the_price_of_one_row(
     assert seen > 0.5
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("cached_plans")
 def test_the_search_finds_a_record_that_is_billed_as_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
     ask = asking("quantiles", "least", "whole", "zero_out", "gaussian", None, "auto")
@@ -152,7 +153,7 @@ def test_the_search_finds_a_record_that_is_billed_as_a_row(monkeypatch: pytest.M
     assert moved() > 1.3
 
 
-@pytest.mark.search
+@pytest.mark.slow
 @pytest.mark.usefixtures("cached_plans")
 @pytest.mark.parametrize("law", LAWS)
 @pytest.mark.parametrize("name", ["mean", "quantiles", "distribution", "sum"])
@@ -161,6 +162,7 @@ def test_the_search_comes_close_to_what_is_billed(name: str, law: str) -> None:
     assert worst(ask, "zero_out", 1, np.random.default_rng(3)) > 0.7
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("cached_plans")
 def test_the_search_finds_rows_of_a_person_that_are_two(monkeypatch: pytest.MonkeyPatch) -> None:
     """A person with a row for each cell, who is taken for one with one row."""
@@ -181,6 +183,7 @@ def unclipped(sums: Any) -> Any:
     return made
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("cached_plans")
 def test_the_search_finds_an_exchange_that_is_billed_as_a_removal(
     monkeypatch: pytest.MonkeyPatch,

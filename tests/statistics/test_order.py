@@ -9,7 +9,6 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.refusals import refuses
-from tests.sampling import examples
 
 import dpgrain as dg
 from dpgrain.accounting import (
@@ -20,7 +19,6 @@ from dpgrain.statistics.order import misordered_pairs
 from dpgrain.tables.groups import Groups
 
 
-@examples(300)
 @given(
     pairs=st.lists(st.tuples(st.integers(0, 6), st.integers(-3, 4)), max_size=25),
     gamma=st.sampled_from([0.0, 0.1, 0.2, 0.25, 0.6, 2.0]),

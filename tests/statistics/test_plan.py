@@ -83,7 +83,6 @@ def test_noise_stays_within_what_is_printed_in_95_percent_whatever_its_law() -> 
     assert math.erfc(gaussian.radius / gaussian.std_error / math.sqrt(2)) == pytest.approx(0.05)
 
 
-@pytest.mark.search
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("noise", ["gaussian", "laplace"])
 @pytest.mark.parametrize("clip", [2.0, "auto"])
@@ -161,6 +160,7 @@ def test_other_parameter_errors() -> None:
             dg.User(max_elements)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("noise", [0.01, 5.0, 1e4, 5e6])
 @pytest.mark.parametrize("items", [None, 7, 10**7, 10**12])
 def test_in_two_rounds_whoever_holds_an_item_gives_it_a_step(

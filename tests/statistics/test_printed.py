@@ -94,7 +94,6 @@ UNITS: dict[str, Any] = {"record": dg.Record(), "element": dg.Element("name"), "
 NUMBERS = ("estimate", "std_error", "low", "high", "at_least", "count", "count_error")
 
 
-@pytest.mark.search
 @pytest.mark.parametrize("epsilon", [0.05, 2.0])
 @pytest.mark.parametrize("clip", ["auto", 2.0])
 @pytest.mark.parametrize("unit", UNITS)
@@ -233,7 +232,7 @@ ASKED: dict[str, tuple[Any, str]] = {
 }
 
 
-@pytest.mark.search
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ASKED)
 def test_the_estimand_is_named_in_every_channel(name: str, tmp_path: Path) -> None:
     make, words = ASKED[name]
@@ -352,6 +351,7 @@ def test_files_leave_blanks(skewed: dg.Histogram, tmp_path: Path) -> None:
     assert (frame["at_least"].isna() == blank).all()
 
 
+@pytest.mark.slow
 def test_a_file_without_limits_is_read(skewed: dg.Histogram, tmp_path: Path) -> None:
     path = skewed.save(tmp_path / "old.parquet")
     table = pq.read_table(path)
@@ -390,6 +390,7 @@ def test_a_file_of_0_1_with_former_columns_is_read(
         assert again.to_arrow().equals(skewed.to_arrow())
 
 
+@pytest.mark.slow
 def test_the_page_and_the_plot_name_the_capped_sum(skewed: dg.Histogram, tmp_path: Path) -> None:
     page = skewed.report(tmp_path / "page.html").read_text(encoding="utf-8")
     assert '<th scope="col" class="number">At least (95%)</th>' in page

@@ -18,7 +18,6 @@ from dpgrain.statistics.values import Spacing, Tree
 Row: TypeAlias = tuple[int | None, str | None, str | None, float | None]  # who, item, cell, x
 
 
-@pytest.mark.search
 @pytest.mark.parametrize("bins", [16, 256, 4096])
 @pytest.mark.parametrize("grouped", ["no key", "one key", "both selected"])
 def test_quantiles_are_right_up_to_one_bin(
@@ -143,7 +142,7 @@ def test_people_without_records_are_the_lowest(monkeypatch: pytest.MonkeyPatch) 
         assert release.count.tolist() == [n_users] * len(RANKS)
 
 
-@pytest.mark.search
+@pytest.mark.slow
 @pytest.mark.parametrize("n_users", [None, 900])
 @pytest.mark.parametrize("bounds", [(0, 10**6), None])
 @pytest.mark.parametrize("fraction", [True, False])
@@ -168,7 +167,6 @@ def test_intervals_of_quantiles_hold(fraction: bool, bounds: Any, n_users: int |
     assert (held >= trials * 0.95 - 3 * np.sqrt(trials * 0.95 * 0.05)).all(), held
 
 
-@pytest.mark.search
 @pytest.mark.parametrize("others", [0, 900])
 @pytest.mark.parametrize("spacing", ["even", "geometric", "whole"])
 @pytest.mark.parametrize("side", ["low", "high"])

@@ -93,6 +93,7 @@ def test_a_guess_beyond_what_is_seen_is_no_more_than_counts_leave_likely() -> No
     assert _tail(np.zeros(3), noisy[:3], 10.0).tolist() == [0.0] * 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("law", ["gaussian", "laplace"])
 @pytest.mark.parametrize("signed", [True, False])
 def test_a_range_is_hardly_ever_seen_in_noise(law: Law, signed: bool) -> None:

@@ -49,7 +49,6 @@ RELEASES: dict[str, Any] = {
 }
 
 
-@pytest.mark.search
 @pytest.mark.parametrize("kind", RELEASES)
 def test_every_kind_is_saved_and_loaded(kind: str, tmp_path: Path) -> None:
     release = RELEASES[kind]()
@@ -61,7 +60,6 @@ def test_every_kind_is_saved_and_loaded(kind: str, tmp_path: Path) -> None:
     assert str(again) == str(release)
 
 
-@pytest.mark.search
 @pytest.mark.parametrize("kind", RELEASES)
 @pytest.mark.parametrize("ending", ["parquet", "csv", "json"])
 def test_every_kind_is_written(kind: str, ending: str, tmp_path: Path) -> None:
@@ -110,6 +108,7 @@ def test_parts_and_totals_must_fit(by_item: dg.Histogram, by_both: dg.Histogram)
         by_both.reconciled(some)
 
 
+@pytest.mark.slow
 def test_what_is_listed_and_not_held_is_never_named() -> None:
     # 0 and 30 occur, nothing between: 600 rows let all of 0..30 be listed.
     rows = pa.table({"who": list(range(600)), "item": [0, 30] * 300})
@@ -267,6 +266,7 @@ def test_a_pivot_has_a_row_and_a_column_for_values_of_two_keys() -> None:
         dg.count(table, **asked).pivot("kind", "year")
 
 
+@pytest.mark.slow
 def test_groups_of_few_people_are_left_out_by_noisy_numbers() -> None:
     rng = np.random.default_rng(0)
     zips = np.repeat([1, 2, 3], [400, 60, 5])

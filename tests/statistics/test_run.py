@@ -35,7 +35,6 @@ Values: TypeAlias = NDArray[np.float64]
 Ask: TypeAlias = Callable[[dg.UserTable], Any]
 
 
-@pytest.mark.search
 @pytest.mark.usefixtures("cached_plans")
 @pytest.mark.parametrize("statistic", ["mean in a range", "sum in a range"])
 @pytest.mark.parametrize("name", ["user", "own", "capped column"])
@@ -56,7 +55,7 @@ def test_the_search_finds_ranges_of_unscaled_blocks(
     assert cases.seen(case, asked) > 10
 
 
-@pytest.mark.search
+@pytest.mark.slow
 @pytest.mark.usefixtures("cached_plans")
 @pytest.mark.parametrize("statistic", ["sum", "sum in a range"])
 @pytest.mark.parametrize("keys", [(), ("item",)])
@@ -196,6 +195,7 @@ def test_a_range_is_found_by_noisy_numbers_alone() -> None:
             assert published(second) == one
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cells", [0, 1, 4, 30])
 def test_what_was_learned_of_bounds_is_kept_by_group(cells: int) -> None:
     names = [f"i{i:02}" for i in range(cells)]
@@ -299,7 +299,7 @@ def audit(name: str, unit: Unit, **options: Any) -> tuple[float, float]:
     return mu_below(apart[0], apart[1]), loss.mu
 
 
-@pytest.mark.search
+@pytest.mark.slow
 @pytest.mark.parametrize("name", AUDITS)
 def test_audit(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     method = {"method": "gaussian", "clip": 1.0} if name == "top" else {}
@@ -314,7 +314,7 @@ def test_audit(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert found > claimed
 
 
-@pytest.mark.search
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["count", "sum", "mean of nothing", "quantiles", "top"])
 def test_audit_of_laplace(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     law = {"method": "laplace", "clip": 1.0} if name == "top" else {"noise": "laplace"}
@@ -329,6 +329,7 @@ def test_audit_of_laplace(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert found > claimed
 
 
+@pytest.mark.slow
 def test_audit_of_wrong_prices(monkeypatch: pytest.MonkeyPatch) -> None:
     # An exchanged unit costs √2 for masses, 2 for signed sums.
     monkeypatch.setattr(Contribution, "replace_factor", 1.0)
@@ -418,7 +419,7 @@ def audit_whole(name: str, runs: int, wholes: dict[str, Whole] = WHOLE) -> tuple
     ).mu
 
 
-@pytest.mark.search
+@pytest.mark.slow
 @pytest.mark.usefixtures("cached_plans")
 @pytest.mark.parametrize("name", ["held"])
 def test_audit_of_whole_releases(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -432,7 +433,7 @@ def test_audit_of_whole_releases(name: str, monkeypatch: pytest.MonkeyPatch) -> 
     assert found > claimed
 
 
-@pytest.mark.slow
+@pytest.mark.slow(full=True)
 @pytest.mark.usefixtures("cached_plans")
 @pytest.mark.parametrize("name", WHOLE)
 def test_longer_audit_of_whole_releases(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -446,7 +447,7 @@ def test_longer_audit_of_whole_releases(name: str, monkeypatch: pytest.MonkeyPat
     assert found > claimed
 
 
-@pytest.mark.slow
+@pytest.mark.slow(full=True)
 @pytest.mark.usefixtures("cached_plans")
 @pytest.mark.parametrize("name", CHOSEN)
 def test_audit_with_what_is_chosen_privately(name: str) -> None:

@@ -11,6 +11,7 @@ from unittest import mock
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.effort import Effort
 
 import dpgrain as dg
 from dpgrain import learn
@@ -109,17 +110,17 @@ def _neighbours(
     return rows, [*rest, *others]
 
 
-@pytest.mark.search
+@pytest.mark.slow
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("unit", [dg.User(), ELEMENT], ids=["user", "element"])
 @pytest.mark.parametrize("name", PUBLISH)
 def test_no_neighbours_are_farther_apart_than_billed(
-    name: str, unit: Unit, relation: Relation, some_of: Any
+    name: str, unit: Unit, relation: Relation, effort: Effort
 ) -> None:
     if name == "one sum" and unit == ELEMENT:
         pytest.skip("elements are groups")
     worst, rng = 0.0, np.random.default_rng(len(name))
-    for _ in some_of(range(150)):
+    for _ in effort.some(range(150)):
         left, right = _neighbours(unit, relation, rng, 2)
         asked: dict[str, Any] = {"unit": unit, "relation": relation}
         asked["noise"] = "gaussian"
@@ -134,14 +135,14 @@ def test_no_neighbours_are_farther_apart_than_billed(
     assert worst > 0.5
 
 
-@pytest.mark.search
+@pytest.mark.slow
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("unit", [dg.User(), ELEMENT], ids=["user", "element"])
 def test_laplace_noise_is_billed_by_the_sum_of_moves(
-    unit: Unit, relation: Relation, some_of: Any
+    unit: Unit, relation: Relation, effort: Effort
 ) -> None:
     worst, rng = 0.0, np.random.default_rng(4)
-    for _ in some_of(range(150)):
+    for _ in effort.some(range(150)):
         left, right = _neighbours(unit, relation, rng, 2)
         asked = {"unit": unit, "relation": relation, "noise": "laplace", "delta": 0.0}
         one, release = _exact(_count, left, **asked)
@@ -153,6 +154,7 @@ def test_laplace_noise_is_billed_by_the_sum_of_moves(
     assert worst > 0.5
 
 
+@pytest.mark.slow
 def test_elements_of_one_person_move_numbers_of_their_own() -> None:
     rng = np.random.default_rng(11)
     for _ in range(30):

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 from scipy.integrate import quad
-from tests.sampling import examples
 
 from dpgrain.noise.additive import law_named
 from dpgrain.statistics import shrink as shrinking
@@ -176,7 +175,6 @@ def test_default_groups_keep_equal_errors_together() -> None:
     assert np.unique(shrinking._like(np.linspace(1, 2, 100_000))).size <= 64
 
 
-@examples(60)
 @given(st.data())
 def test_shrinkage_is_finite_monotone_and_between(data: st.DataObject) -> None:
     size = data.draw(st.integers(1, 12))
@@ -192,7 +190,6 @@ def test_shrinkage_is_finite_monotone_and_between(data: st.DataObject) -> None:
     assert (better <= np.maximum(noisy, 0) + 2 * sd).all()
 
 
-@examples(40)
 @given(st.data())
 def test_shrinkage_knows_no_unit(data: st.DataObject) -> None:
     size = data.draw(st.integers(1, 12))
@@ -242,6 +239,7 @@ def test_extreme_values_stay_finite() -> None:
                 assert better[1] <= 2 * sd
 
 
+@pytest.mark.slow
 def test_shrinkage_of_many_items_is_quick() -> None:
     generator = np.random.default_rng(10)
     truth = generator.zipf(1.6, 400_000).clip(0, 10**8).astype(float)

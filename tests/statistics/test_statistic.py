@@ -116,6 +116,7 @@ def test_the_search_finds_a_statistic_that_moves_too_far() -> None:
         Broken().test_no_neighbours_move_it_farther_than_billed()
 
 
+@pytest.mark.slow
 def test_the_search_finds_one_that_nothing_moves() -> None:
     class Still(TestCount):
         units = USERS

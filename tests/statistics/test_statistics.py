@@ -97,7 +97,7 @@ def searched(statistic: str, seed: int, shapes: int, pairs: int) -> float:
     return worst
 
 
-@pytest.mark.search
+@pytest.mark.slow
 @pytest.mark.usefixtures("cached_plans")
 @pytest.mark.parametrize("statistic", [*cases.STATISTICS, *cases.TOPS])
 def test_no_neighbours_move_a_statistic_farther_than_billed(statistic: str) -> None:
@@ -105,7 +105,7 @@ def test_no_neighbours_move_a_statistic_farther_than_billed(statistic: str) -> N
     assert searched(statistic, seed=0, shapes=1, pairs=4) > 0.9
 
 
-@pytest.mark.slow
+@pytest.mark.slow(full=True)
 @pytest.mark.usefixtures("cached_plans")
 @pytest.mark.parametrize("statistic", [*cases.STATISTICS, *cases.TOPS])
 def test_a_longer_search(statistic: str) -> None:
@@ -134,7 +134,6 @@ def test_the_search_finds_a_missing_clip(case: Any, monkeypatch: pytest.MonkeyPa
     assert cases.seen(case, asked) > 1.3
 
 
-@pytest.mark.search
 @pytest.mark.usefixtures("cached_plans")
 @pytest.mark.parametrize("case", ALL_CLIPPED, ids=lambda case: case[0])
 def test_the_search_finds_a_missing_root_two_of_replace(
@@ -177,7 +176,7 @@ def test_an_element_without_a_cell_is_clipped_over_all_its_groups(
 # -- the same integers from the database, and the loss that is paid ---
 
 
-@pytest.mark.search
+@pytest.mark.slow
 @pytest.mark.usefixtures("cached_plans")
 @pytest.mark.parametrize("statistic", [*cases.STATISTICS, *cases.TOPS])
 def test_the_database_brings_the_same_integers(statistic: str) -> None:
@@ -196,7 +195,6 @@ def test_the_database_brings_the_same_integers(statistic: str) -> None:
 # -- d. what is estimated is right ---
 
 
-@pytest.mark.search
 @pytest.mark.parametrize("name", [*cases.EXACT, "quantiles"])
 def test_bad_values_are_left_out_without_a_word(
     name: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -261,7 +259,7 @@ def coverage(name: str, noise: str, runs: int, epsilon: float) -> float:
     return float(np.mean(inside))
 
 
-@pytest.mark.search
+@pytest.mark.slow
 @pytest.mark.usefixtures("cached_plans")
 @pytest.mark.parametrize(
     ("name", "noise"), [(n, law) for n, (_, laws) in COVERED.items() for law in laws]

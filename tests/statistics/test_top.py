@@ -53,6 +53,7 @@ def test_the_search_finds_items_beyond_max_items(
     assert cases.seen(case, asked) > 1.3
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("cached_plans")
 def test_the_search_finds_gumbel_scores_of_records() -> None:
     asked = cases.Asked("user", "zero_out", 1)
@@ -89,7 +90,6 @@ def test_names_by_weighted_counts_keep_the_whole_delta(unit: Unit, relation: Rel
         assert 0.95 < release.guarantee.epsilon() <= 1.0
 
 
-@pytest.mark.search
 @pytest.mark.parametrize("integers", [False, True])
 @pytest.mark.parametrize("way", NAMING)
 @pytest.mark.parametrize("unit", [dg.Element("item"), dg.User()], ids=["element", "user"])
@@ -144,7 +144,6 @@ def test_no_item_is_named_that_nobody_adds_to(way: str, monkeypatch: pytest.Monk
         assert min(release.items.to_pylist()) >= 50
 
 
-@pytest.mark.search
 @pytest.mark.parametrize(
     "method", ["gaussian", "laplace", "gumbel", "names", "truncated", "selected"]
 )

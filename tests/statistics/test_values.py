@@ -21,7 +21,6 @@ Pair: TypeAlias = tuple[list[Row], list[Row]]
 Ask: TypeAlias = Callable[[dg.UserTable], Any]
 
 
-@pytest.mark.search
 @pytest.mark.usefixtures("cached_plans")
 @pytest.mark.parametrize("laplace", [False, True])
 @pytest.mark.parametrize(

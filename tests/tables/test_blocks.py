@@ -43,7 +43,6 @@ CELLS: dict[str, tuple[Unit, Callable[[dict[str, Any]], Any]]] = {
 }
 
 
-@pytest.mark.search
 @pytest.mark.parametrize("name", CELLS)
 @pytest.mark.parametrize("first", [("page",), ("page", "month"), ("month", "page")])
 @pytest.mark.parametrize(

@@ -213,7 +213,6 @@ def test_kmeans() -> None:
         Elements.kmeans(np.zeros((3, 2)), 2)
 
 
-@pytest.mark.search
 @pytest.mark.parametrize("function", cases.FAILING)
 def test_a_function_that_fails_on_private_items_is_silent(function: Any) -> None:
     found = dictionary(Elements.from_function(function), ["yo", "bro", "hello"], public=False)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.sampling import examples
 
 from dpgrain.errors import ParameterError
 from dpgrain.tables.expression import (
@@ -112,7 +111,6 @@ def _calls(parts: st.SearchStrategy[Node]) -> st.SearchStrategy[Node]:
     )
 
 
-@examples(200)
 @given(st.recursive(st.one_of(_columns, _constants), _calls, max_leaves=8))
 def test_what_is_written_again_is_read_as_the_same(node: Node) -> None:
     written = str(node)

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute
 import pyarrow.csv
 import pytest
+from tests.effort import Effort
 from tests.refusals import refuses
 from tests.tables import cases
 
@@ -117,7 +118,6 @@ def with_topics(made: str) -> tuple[dg.UserTable, dict[str, str]]:
     return cases.table_of().with_cells("topic", of=of, by=by()), expected
 
 
-@pytest.mark.search
 @pytest.mark.parametrize("made", MADE)
 def test_a_column_of_cells_holds_a_text_for_each_value(made: str) -> None:
     table, expected = with_topics(made)
@@ -132,7 +132,6 @@ UNITS: dict[str, Unit] = {"topic": dg.Element("topic"), "page": dg.Element("page
                           "month": dg.Element("month"), "user": dg.User()}  # fmt: skip
 
 
-@pytest.mark.search
 @pytest.mark.parametrize("made", MADE)
 @pytest.mark.parametrize("unit", UNITS)
 @pytest.mark.parametrize(
@@ -178,7 +177,7 @@ def test_cells_that_are_equal_have_one_label() -> None:
     assert set(found.values()) == {"cell: 1"}
 
 
-@pytest.mark.search
+@pytest.mark.slow
 @pytest.mark.parametrize("function", cases.FAILING)
 @pytest.mark.parametrize("missing", ["own", "drop"])
 def test_a_function_that_fails_on_private_values_is_silent(function: Any, missing: Any) -> None:
@@ -246,6 +245,7 @@ def test_a_column_of_cells_holds_no_numbers(tmp_path: Path) -> None:
         dg.histogram(table, "page", unit=dg.User(), weight="topic", **PUBLIC)
 
 
+@pytest.mark.slow
 def test_cells_of_cells() -> None:
     areas = {"x": "north", "y": "south"}
     table = cases.table_of().with_cells("topic", of="page", by=cases.TOPICS)
@@ -277,12 +277,13 @@ def test_cells_from_any_source(kind: str, tmp_path: Path) -> None:
     assert labels(table, "page", "topic") == expected
 
 
-def test_names_of_columns_do_not_matter(some_of: Any) -> None:
+@pytest.mark.slow
+def test_names_of_columns_do_not_matter(effort: Effort) -> None:
     names = ["rows0", "label", "value", "lookup0", "made", "k0", 'x "{}" y', "key"]
     rows = {name: ["a", "b", "d"] for name in names}
     table = dg.read(pa.table({"rows_": [1, 2, 3], **rows}), user="rows_")
     cells = ("cell", 'c "{}" d', "code", "user_", "given")
-    for name, cell in some_of(itertools.product(names, cells)):
+    for name, cell in effort.some(itertools.product(names, cells)):
         found = table.with_cells(cell, of=name, by=cases.TOPICS)
         assert labels(found, name, cell) == {"a": "x", "b": "x", "d": "own: d"}
         dg.histogram(found, [cell, name], unit=dg.Element(cell), **PUBLIC)

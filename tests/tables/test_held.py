@@ -32,7 +32,6 @@ UNITS: dict[str, dg.Element | dg.User | dg.Record] = {
 }
 
 
-@pytest.mark.search
 @pytest.mark.parametrize("name", UNITS)
 @pytest.mark.parametrize("max_items", [None, 1, 2, 5])
 def test_holders_are_unclipped_indicator_sums(name: str, max_items: int | None) -> None:

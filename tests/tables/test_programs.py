@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
+from tests.effort import Effort
 from tests.tables.engines.cluster import Cluster
 
 import dpgrain as dg
@@ -492,9 +493,9 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Base:
     return Base(rows, folder)
 
 
-def test_programs_have_the_rows_of_plain_python(base: Base, some_of: Any) -> None:
+def test_programs_have_the_rows_of_plain_python(base: Base, effort: Effort) -> None:
     engines = ["duckdb", "duckdb", "in_memory", Cluster()]
-    for seed in some_of(range(40)):
+    for seed in effort.some(range(40)):
         draw = random.Random(seed)
         engine = draw.choice(engines)
         opened, table = program(base, draw, engine)
@@ -505,9 +506,9 @@ def test_programs_have_the_rows_of_plain_python(base: Base, some_of: Any) -> Non
         same_counts(opened, table, draw.choice(table.columns(*KEYS, cells=True)))
 
 
-def test_programs_have_the_columns_and_units_of_plain_python(base: Base, some_of: Any) -> None:
+def test_programs_have_the_columns_and_units_of_plain_python(base: Base, effort: Effort) -> None:
     """Nothing is read, so that there are many programs."""
-    for seed in some_of(range(250)):
+    for seed in effort.some(range(250)):
         program(base, random.Random(f"units {seed}"), "duckdb")
 
 

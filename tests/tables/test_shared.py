@@ -110,6 +110,7 @@ def test_one_row_of_each_user_is_refused() -> None:
         dg.read(MAIL, user=OWNERS).per_user(mails="count()")
 
 
+@pytest.mark.slow
 def test_rows_with_an_owner_whose_name_cannot_be_read_are_left_out(tmp_path: Path) -> None:
     """Such an owner would be nobody, whose rows all stay for the others: 100 where the bound is 1."""
     count = 100

@@ -156,7 +156,6 @@ def test_partitions_of_folders_are_columns_of_a_dataset(tmp_path: Path) -> None:
     assert release.guarantee.provenance == "as given"
 
 
-@pytest.mark.search
 @pytest.mark.parametrize("name", list(opened_sources(Path())))
 def test_every_source_gives_the_same_sums(name: str, tmp_path: Path) -> None:
     delimiter = "\t" if name == "tsv" else ","
@@ -174,7 +173,6 @@ def test_every_source_gives_the_same_sums(name: str, tmp_path: Path) -> None:
         assert sums(table, unit, weight="n") == weighted
 
 
-@pytest.mark.search
 @pytest.mark.parametrize(
     ("users", "items", "domain"),
     [
@@ -486,6 +484,7 @@ def many_users(rows: int) -> pa.Table:
     return pa.table({"who": users, "word": pa.array(np.zeros(rows, dtype=np.int64))})
 
 
+@pytest.mark.slow
 def test_spilling_works_and_leaves_the_sums_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     spilled = []
     leave = DuckDB.__exit__
@@ -500,6 +499,7 @@ def test_spilling_works_and_leaves_the_sums_alone(monkeypatch: pytest.MonkeyPatc
     assert spilled[0] > 0
 
 
+@pytest.mark.slow
 def test_a_full_spill_disk_is_told_in_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     table = dg.read(many_users(3_000_000), user="who", memory="256MB", threads=1)
     real: Any = duckdb.connect
@@ -559,6 +559,7 @@ def release_all(table: dg.UserTable, weight: str | None) -> None:
                 )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_bad_values_follow_the_fixed_rules(
     caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -576,7 +577,6 @@ def test_bad_values_follow_the_fixed_rules(
     assert capfd.readouterr() == ("", "")
 
 
-@pytest.mark.search
 @pytest.mark.parametrize(
     "line",
     [
@@ -768,7 +768,7 @@ def test_repr_says_how_rows_are_made() -> None:
     assert "; a person's row is often (count())" in repr(visits.per_user(often="count()"))
 
 
-@pytest.mark.slow
+@pytest.mark.slow(full=True)
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc to see peak memory")
 @pytest.mark.parametrize("weighted", [False, True])
 def test_one_user_with_ten_million_rows_in_bounded_memory(weighted: bool, tmp_path: Path) -> None:

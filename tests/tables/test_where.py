@@ -221,7 +221,7 @@ def _types(kind: pa.DataType) -> Any:
     return pd.ArrowDtype(kind)
 
 
-@pytest.mark.search
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["duckdb", "in_memory"])
 @pytest.mark.parametrize("source", ["Arrow", "Parquet", "relation", "CSV", "pandas"])
 def test_rows_inside_are_those_of_the_definition(source: str, engine: Any, tmp_path: Path) -> None:

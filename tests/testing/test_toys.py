@@ -314,6 +314,7 @@ def made_of(toy: Toy, folder: Path) -> Path:
     return copy
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", TOYS)
 def test_a_toy_is_made_by_its_recipe(kind: str, tmp_path: Path) -> None:
     toy = TOYS[kind]

@@ -295,7 +295,7 @@ def every(*default: str) -> pytest.MarkDecorator:
     """
     cases = []
     for name, family in FAMILIES.items():
-        marks = [] if name in default else [pytest.mark.slow]
+        marks = [] if name in default else [pytest.mark.slow(full=True)]
         marks += [is_refused] if name == "t5" else []
         cases.append(pytest.param(family, id=name, marks=marks))
     return pytest.mark.parametrize("family", cases)

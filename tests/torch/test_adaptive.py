@@ -64,6 +64,7 @@ def test_the_bound_stays_a_number() -> None:
     assert (low, high) == (1e-9, 1e9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("exact", [False, True])
 def test_a_run_follows_norms(exact: bool) -> None:
     people = 40
@@ -111,7 +112,7 @@ def found(monkeypatch: pytest.MonkeyPatch) -> list[Array]:
     return seen
 
 
-@pytest.mark.search
+@pytest.mark.slow
 @pytest.mark.parametrize("exact", [False, True], ids=["float", "exact"])
 @pytest.mark.parametrize("max_rows", [None, 2])
 @pytest.mark.parametrize("precision", [np.float32, np.float64], ids=["single", "double"])
@@ -240,17 +241,20 @@ def mu_below(weight: float) -> float:
     return mu_between(scores(True, weight), scores(False, weight))
 
 
+@pytest.mark.slow
 def test_audit_stays_below_the_claim() -> None:
     # The best weight is that of what moves ÷ its variance.
     assert 0.4 < mu_below(STILL.count_share**2) <= 1.0
     assert mu_below(1e3) <= 1.0
 
 
+@pytest.mark.slow
 def test_audit_finds_counts_without_noise(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dpgrain.torch.steps.noisy_count", lambda count, _sd, _source: count)
     assert mu_below(1e3) > 1.0
 
 
+@pytest.mark.slow
 def test_audit_finds_users_who_count_in_full(monkeypatch: pytest.MonkeyPatch) -> None:
     """A count of 30 bounds instead of one."""
     real = AdaptiveNorm.counts

@@ -30,7 +30,6 @@ def trained(rows: Canaries, unit: Unit) -> tuple[Any, Any]:
     return (start - network.weight).detach().double().numpy(), run.guarantee
 
 
-@pytest.mark.search
 @pytest.mark.parametrize(("unit", "elements"), [(dg.User(), 1), (dg.Element(), 2)])
 def test_a_run_keeps_its_claim_and_comes_near(unit: Unit, elements: int) -> None:
     found = audit_training(

@@ -27,7 +27,6 @@ SIZES = {
 CLOSE = {SINGLE: 1e-5, DOUBLE: 1e-10}
 
 
-@pytest.mark.search
 @pytest.mark.parametrize("bound", [0.05, 1.0, 1e6])
 @pytest.mark.parametrize("precision", [SINGLE, DOUBLE], ids=["single", "double"])
 @pytest.mark.parametrize("sizes", SIZES.values(), ids=SIZES)
@@ -121,7 +120,6 @@ def adversarial(kind: str, layout: Layout, rng: np.random.Generator, precision: 
     return Kept(layout, layout.per_block(tensor(layout.rows, 7)))
 
 
-@pytest.mark.search
 @pytest.mark.parametrize("kept", [0, 1 << 24], ids=["bookkeeping", "kept"])
 @pytest.mark.parametrize("precision", [SINGLE, DOUBLE], ids=["single", "double"])
 @pytest.mark.parametrize("kind", ["outer", "lookup", "filters", "sums"])
@@ -142,6 +140,7 @@ def test_no_block_adds_more_than_the_bound(
     assert 0.9 < longest <= 1 + overshoot(precision)
 
 
+@pytest.mark.slow
 def test_what_one_block_adds_does_not_depend_on_odd_ones_beside_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -246,6 +245,7 @@ def wide(kind: str, layout: Layout, x: Any, b: Any) -> Use:
     return Filters(layout, x.mT, b.mT, (32, 64, 1), **geometry)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", [SINGLE, DOUBLE], ids=["single", "double"])
 def test_what_is_left_out_does_not_follow_from_the_way_a_sum_is_made(
     precision: Any, monkeypatch: pytest.MonkeyPatch

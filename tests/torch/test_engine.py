@@ -79,7 +79,7 @@ def adversarial(rows: int, rng: np.random.Generator, precision: Any) -> Array:
     return typed
 
 
-@pytest.mark.search
+@pytest.mark.slow
 @pytest.mark.parametrize("exact", [False, True], ids=["float", "exact"])
 @pytest.mark.parametrize("max_rows", [None, 1, 2, 5])
 @pytest.mark.parametrize("precision", [np.float32, np.float64], ids=["single", "double"])
@@ -112,7 +112,7 @@ def test_no_neighbours_are_farther_apart_than_is_billed(
     assert 0.7 * billed[relation] < worst <= billed[relation] * 1.001
 
 
-@pytest.mark.search
+@pytest.mark.slow
 @pytest.mark.parametrize("sampling", ["pairs", "users"])
 @pytest.mark.parametrize("name", ["record", "element", "user", "two kept"])
 def test_neighbours_in_samples(name: str, sampling: str) -> None:
@@ -216,6 +216,7 @@ def test_parameters_without_dimensions_are_trained(
     assert len(loader) == 0
 
 
+@pytest.mark.slow
 def test_a_network_learns_what_people_share() -> None:
     rng = np.random.default_rng(1)
     people, each = 300, 4
@@ -476,11 +477,13 @@ def mu_below(**options: Any) -> float:
 CLAIMED = 1.0
 
 
+@pytest.mark.slow
 def test_audit_stays_below_the_claim() -> None:
     assert SampledGaussian(1.0, 1.0, 1, level="user").loss().mu == CLAIMED
     assert 0.4 * CLAIMED < mu_below() <= CLAIMED
 
 
+@pytest.mark.slow
 def test_audit_finds_records_clipped_instead_of_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = Blocks.arrange
 
@@ -492,6 +495,7 @@ def test_audit_finds_records_clipped_instead_of_blocks(monkeypatch: pytest.Monke
     assert mu_below() > CLAIMED
 
 
+@pytest.mark.slow
 def test_audit_finds_the_size_of_the_batch_as_a_divisor(monkeypatch: pytest.MonkeyPatch) -> None:
     add, sizes = Run.begin, []
 
@@ -504,6 +508,7 @@ def test_audit_finds_the_size_of_the_batch_as_a_divisor(monkeypatch: pytest.Monk
     assert mu_below() > CLAIMED
 
 
+@pytest.mark.slow
 def test_audit_finds_noise_that_is_too_small(monkeypatch: pytest.MonkeyPatch) -> None:
     real = in_floating_point
     monkeypatch.setattr(

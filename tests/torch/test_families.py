@@ -156,7 +156,9 @@ _DROPOUT = {
     "chosen",
     [
         # A network that draws is tried from many seeds.
-        pytest.param(case, marks=pytest.mark.slow if case["dropout"] and case["lora"] else ())
+        pytest.param(
+            case, marks=pytest.mark.slow(full=True) if case["dropout"] and case["lora"] else ()
+        )
         for case in covering(OPTIONS, strength=2)
     ],
     ids=str,
@@ -204,7 +206,7 @@ def _clipped_alone(module: Any, record: Any, bound: float) -> Any:
 
 
 @pytest.mark.parametrize("lora", [False, True], ids=["fully", "lora"])
-@pytest.mark.parametrize("name", ["gpt2", pytest.param("t5", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", ["gpt2", pytest.param("t5", marks=pytest.mark.slow(full=True))])
 def test_activations_that_are_made_again_give_the_same(name: str, lora: bool) -> None:
     family, layout = FAMILIES[name], Layout((1, 1, 2))
     module = family.made(lora=lora)

@@ -88,6 +88,7 @@ class Records(torch.utils.data.Dataset):
         return {"x": torch.rand(2), "y": [place, "text", object(), self.last]}
 
 
+@pytest.mark.slow
 def test_records_that_are_read_are_the_same_from_one_seed() -> None:
     def found(last: Any) -> str:
         own = Blocks.arrange(arrange(4, None, None, User()))

@@ -27,6 +27,7 @@ def drawn(loader: Any, module: Any, optimizer: Any) -> list[list[int]]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sampling", ["pairs", "users"])
 def test_each_user_is_drawn_at_the_stated_rate_with_all_records(sampling: str) -> None:
     vectors = np.zeros((120, WIDTH))

@@ -227,7 +227,6 @@ ORDINARY += [("sum", "swapped classes", "sum", "")]
 
 
 @pytest.mark.filterwarnings("ignore:Using a target size")
-@pytest.mark.search
 @pytest.mark.parametrize("tokens", [False, True], ids=["records", "tokens"])
 @pytest.mark.parametrize("left_out", [False, True], ids=["all labels", "labels left out"])
 @pytest.mark.parametrize("reduction", ["mean", "sum"])

@@ -105,6 +105,7 @@ def test_one_record_more_moves_a_sum_by_one_bound(make: Any) -> None:
         assert float((more - fewer).norm()) <= 1.01 + 0.02
 
 
+@pytest.mark.slow
 def test_a_mean_that_nobody_refuses_moves_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dpgrain.torch.run.check_digits", lambda _: None)
     monkeypatch.setattr(Pass, "check_gradient", lambda *_: None)

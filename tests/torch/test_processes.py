@@ -39,6 +39,7 @@ def saw(folder: Path) -> list[dict[str, Any]]:
     return [torch.load(folder / f"{rank}.pt", weights_only=False) for rank in range(2)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", together.CASES)
 def test_sums_are_those_of_one_process(saw: Any, name: str) -> None:
     alone = together.trained(*together.CASES[name], several=False)
@@ -131,6 +132,7 @@ def test_things_are_shared_out(count: int) -> None:
     assert max(map(len, shares)) - min(map(len, shares)) <= 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at", ["batch", "backward"])
 def test_a_process_that_dies_ends_the_run_of_all(tmp_path: Path, at: str) -> None:
     """No noise is drawn for a step that lacks a process's blocks."""

@@ -66,6 +66,7 @@ def masked(seed: int | None, *, within: bool, collate: Any = None) -> Any:
     return torch.stack(seen)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("within", [False, True])
 def test_masks_of_a_private_run_follow_from_no_seed(within: bool) -> None:
     one, other = (masked(None, within=within) for _ in range(2))
@@ -74,6 +75,7 @@ def test_masks_of_a_private_run_follow_from_no_seed(within: bool) -> None:
         assert not torch.equal(*pair)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "draw",
     [
@@ -92,6 +94,7 @@ def test_what_is_drawn_while_records_are_read_follows_from_no_seed(draw: Any) ->
     assert not torch.equal(one[2], other[2])
 
 
+@pytest.mark.slow
 def test_a_seeded_run_stays_as_it_was() -> None:
     assert torch.equal(masked(1, within=False), masked(1, within=False))
 

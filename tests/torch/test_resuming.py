@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from tests.effort import Effort
 from tests.refusals import refused_when_forked, refuses
 from tests.torch.library import torch
 
@@ -131,6 +132,7 @@ def draws(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 # -- seeded runs --
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("after", range(1, STEPS))
 def test_a_seeded_run_ends_where_it_would_have(tmp_path: Path, after: int) -> None:
     whole = train(begun())
@@ -160,7 +162,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.search
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.Adam, torch.optim.RMSprop])
 @pytest.mark.parametrize("labels", LABELS)
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
@@ -184,6 +186,7 @@ def test_every_kind_of_seeded_run(
     assert torch.equal(train(run), whole)
 
 
+@pytest.mark.slow
 def test_schedulers_go_on_with_what_was_saved_beside(tmp_path: Path) -> None:
     path = tmp_path / "last.pt"
 
@@ -207,6 +210,7 @@ def test_schedulers_go_on_with_what_was_saved_beside(tmp_path: Path) -> None:
 # -- private runs --
 
 
+@pytest.mark.slow
 def test_steps_after_the_checkpoint_are_not_made_again(tmp_path: Path, draws: list[int]) -> None:
     path = tmp_path / "last.pt"
     run = begun(seed=None)
@@ -224,6 +228,7 @@ def test_steps_after_the_checkpoint_are_not_made_again(tmp_path: Path, draws: li
             next(iter(other[3]))
 
 
+@pytest.mark.slow
 def test_noise_after_a_checkpoint_is_fresh(tmp_path: Path) -> None:
     path = tmp_path / "last.pt"
     run = begun(seed=None, sampling_rate=1.0)
@@ -233,7 +238,7 @@ def test_noise_after_a_checkpoint_is_fresh(tmp_path: Path) -> None:
     assert not any(torch.allclose(forks[i], forks[i - 1], atol=1e-3) for i in range(3))
 
 
-@pytest.mark.search
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(20))
 def test_no_order_of_kills_and_forks_makes_more_steps(
     tmp_path: Path, seed: int, draws: list[int]
@@ -261,7 +266,7 @@ def test_no_order_of_kills_and_forks_makes_more_steps(
     assert {run[0].get_epsilon() for run in runs} == {runs[0][0].get_epsilon()}
 
 
-@pytest.mark.search
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(20))
 def test_no_order_of_kills_gives_a_part_another_turn(
     tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
@@ -291,6 +296,7 @@ def test_no_order_of_kills_gives_a_part_another_turn(
     )
 
 
+@pytest.mark.slow
 def test_noise_that_cancels_begins_anew(tmp_path: Path) -> None:
     """The file of a private run has no past noise; what is added is that of a first round."""
     path = tmp_path / "last.pt"
@@ -310,6 +316,7 @@ def test_noise_that_cancels_begins_anew(tmp_path: Path) -> None:
     assert len(Checkpoint.read(path).steps["noise"][0]) == 2
 
 
+@pytest.mark.slow
 def test_noise_that_cancels_ends_with_an_interrupt(monkeypatch: pytest.MonkeyPatch) -> None:
     run = begun(seed=None, noise="banded", bands=4, sampling_rate=0.25)
     train(run, 1)
@@ -326,6 +333,7 @@ def test_noise_that_cancels_ends_with_an_interrupt(monkeypatch: pytest.MonkeyPat
         next(iter(run[3]))
 
 
+@pytest.mark.slow
 def test_an_adaptive_bound_goes_on_as_it_was_published(tmp_path: Path) -> None:
     path = tmp_path / "last.pt"
     run = begun(seed=None, max_grad_norm=AdaptiveNorm(start=0.01))
@@ -345,6 +353,7 @@ def test_a_mean_of_its_own_is_not_saved(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_a_step_is_in_the_journal_before_its_noise(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -363,6 +372,7 @@ def test_a_step_is_in_the_journal_before_its_noise(
     assert seen == list(range(1, STEPS + 1))
 
 
+@pytest.mark.slow
 def test_a_step_that_fails_counts_and_leaves_nothing_behind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, draws: list[int]
 ) -> None:
@@ -383,6 +393,7 @@ def test_a_step_that_fails_counts_and_leaves_nothing_behind(
     assert len(resumed(tmp_path / "last.pt")[3]) == 0
 
 
+@pytest.mark.slow
 def test_an_interrupted_sum_is_not_added_to(monkeypatch: pytest.MonkeyPatch) -> None:
     added = []
 
@@ -412,6 +423,7 @@ def released(ledger: dg.Ledger) -> int:
     return sum(entry.kind == "release" for entry in ledger.entries)
 
 
+@pytest.mark.slow
 def test_the_ledger_of_a_run_charges_it_once(tmp_path: Path) -> None:
     path, place = tmp_path / "last.pt", tmp_path / "visits.ledger"
     with dg.Ledger.create(place, name="visits", promises=[PROMISE]) as ledger:
@@ -431,6 +443,7 @@ def test_the_ledger_of_a_run_charges_it_once(tmp_path: Path) -> None:
     assert resumed(path)[0].guarantee.receipts == (receipt,)
 
 
+@pytest.mark.slow
 def test_another_ledger_charges_all_steps(tmp_path: Path) -> None:
     path, places = tmp_path / "last.pt", [tmp_path / "first", tmp_path / "second"]
     small = dg.LastingPromise.of(dg.User(), 0.1, 1e-8)
@@ -456,6 +469,7 @@ def test_another_ledger_charges_all_steps(tmp_path: Path) -> None:
     assert (released(third), hooks(given["module"])) == (0, 0)
 
 
+@pytest.mark.slow
 def test_an_older_copy_of_the_ledger_is_refused(tmp_path: Path) -> None:
     path, place, old = (tmp_path / name for name in ("last.pt", "visits.ledger", "old"))
     dg.Ledger.create(place, name="visits", promises=[PROMISE]).close()
@@ -466,6 +480,7 @@ def test_an_older_copy_of_the_ledger_is_refused(tmp_path: Path) -> None:
         resumed(path)
 
 
+@pytest.mark.slow
 def test_a_budget_that_is_open_is_charged_for_all_steps(tmp_path: Path) -> None:
     path = tmp_path / "last.pt"
     with dg.budget(2.0, 1e-6) as first:
@@ -482,6 +497,7 @@ def test_a_budget_that_is_open_is_charged_for_all_steps(tmp_path: Path) -> None:
     assert (third.left, hooks(given["module"])) == (1.0, 0)
 
 
+@pytest.mark.slow
 def test_a_ledger_and_a_budget_in_it(tmp_path: Path) -> None:
     path, place = tmp_path / "last.pt", tmp_path / "visits.ledger"
     dg.Ledger.create(place, name="visits", promises=[PROMISE]).close()
@@ -496,6 +512,7 @@ def test_a_ledger_and_a_budget_in_it(tmp_path: Path) -> None:
 # -- other processes --
 
 
+@pytest.mark.slow
 def test_a_process_that_was_forked_makes_no_step(tmp_path: Path) -> None:
     run = begun(seed=None)
     batches = iter(run[3])
@@ -516,6 +533,7 @@ def test_a_process_that_was_forked_saves_nothing(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_no_step_is_begun_while_a_thread_saves(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -544,6 +562,7 @@ def test_no_step_is_begun_while_a_thread_saves(
     assert Journal.beside(tmp_path / "last.pt", run[0]._plan.run).read_text().endswith("\n..")
 
 
+@pytest.mark.slow
 def test_workers_may_read_the_records_meanwhile() -> None:
     """Loaders that evaluate fork or start workers, which take nothing of the run with them."""
     run = begun(seed=None)
@@ -562,8 +581,9 @@ def test_workers_may_read_the_records_meanwhile() -> None:
         assert budget.left == left < 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", ["none", "3"])
-@pytest.mark.parametrize("kills", [4, pytest.param(50, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kills", [4, pytest.param(50, marks=pytest.mark.slow(full=True))])
 def test_killed_at_random_points(tmp_path: Path, kills: int, seed: str) -> None:
     """Noise is counted where it is drawn, by another file than the journal."""
     program = [sys.executable, "-m", "tests.torch.killed", str(tmp_path), seed, str(kills)]
@@ -584,6 +604,7 @@ def test_killed_at_random_points(tmp_path: Path, kills: int, seed: str) -> None:
 # -- what is refused --
 
 
+@pytest.mark.slow
 def test_inside_a_step_nothing_is_saved(tmp_path: Path) -> None:
     engine, module, optimizer, loader = begun(seed=None, max_rows=4, sampling_rate=1.0)
     for x, y in loader:
@@ -635,6 +656,7 @@ def journal_of_another(path: Path, journal: Path) -> str:
     return "is not the journal"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spoil", [journal_lost, journal_older, journal_of_another])
 def test_without_its_journal_no_run_goes_on(tmp_path: Path, spoil: Any) -> None:
     path = tmp_path / "last.pt"
@@ -667,9 +689,7 @@ def test_another_run_is_refused(tmp_path: Path, wrong: dict[str, Any], words: st
         resumed(path, **wrong)
 
 
-def test_other_records_under_the_same_name_are_refused(
-    tmp_path: Path, some_of: Callable[[Any], list[Any]]
-) -> None:
+def test_other_records_under_the_same_name_are_refused(tmp_path: Path, effort: Effort) -> None:
     """Labels are compared by what they are, whatever holds them."""
     more = torch.utils.data.TensorDataset(*(torch.cat([t, t[:1]]) for t in DATA.tensors))
     turned = USERS[::-1].copy()
@@ -682,7 +702,7 @@ def test_other_records_under_the_same_name_are_refused(
         "other cells": {"labels": "kept", "elements": ELEMENTS[::-1].copy()},
         "cells renamed": {"labels": "kept", "elements": ELEMENTS + 1},
     }
-    for seed, name in some_of([(seed, name) for seed in (None, 1) for name in others]):
+    for seed, name in effort.some([(seed, name) for seed in (None, 1) for name in others]):
         given = dict(others[name])
         labels = given.pop("labels", "user")
         path = tmp_path / f"{seed}{name}" / "last.pt"
@@ -781,6 +801,7 @@ def test_a_run_is_not_copied() -> None:
     assert hooks(module) > 0
 
 
+@pytest.mark.slow
 def test_a_seeded_run_goes_on_with_what_layers_draw_on_devices(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -152,7 +152,7 @@ def _handed_on(training: Any) -> Iterator[str | bytes]:
     yield training.guarantee.to_json()
 
 
-@pytest.mark.search(seconds=6)
+@pytest.mark.slow(cases=4)
 @pytest.mark.parametrize("next_", NEXT)
 @pytest.mark.parametrize("ends", ENDS)
 def test_nothing_of_a_row_is_said_kept_or_left(

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.sampling import examples
 from tests.torch.cases import CLASSES, Case, distance
 from tests.torch.library import torch
 
@@ -64,7 +64,7 @@ def layers(draw: Any) -> tuple[Any, tuple[int, ...]]:
     return made
 
 
-@examples(100)
+@pytest.mark.slow
 @given(
     layers(),
     st.lists(st.integers(1, 6), min_size=1, max_size=6),

@@ -68,7 +68,7 @@ def in_order(own: ClippedRounds, owners: IndexArray) -> IndexArray:
     return users
 
 
-@pytest.mark.search
+@pytest.mark.slow
 @pytest.mark.parametrize("bound", ["stated", "adaptive"])
 @pytest.mark.parametrize("sampling", ["pairs", "users"])
 @pytest.mark.parametrize("max_rows", [None, 2])
@@ -120,6 +120,7 @@ def test_no_neighbours_are_farther_apart_than_is_billed(
     assert 0.5 * billed[relation] < worst <= billed[relation] * 1.001
 
 
+@pytest.mark.slow
 def test_noise_undone_by_the_matrix_is_white(monkeypatch: pytest.MonkeyPatch) -> None:
     steps, bands = 300, 4
     published, _ = trained(
@@ -143,6 +144,7 @@ def test_noise_undone_by_the_matrix_is_white(monkeypatch: pytest.MonkeyPatch) ->
     assert published.std() > 1.1
 
 
+@pytest.mark.slow
 def test_the_engine_charges_bands_and_finds_the_best() -> None:
     options: dict[str, Any] = {"users": USERS, "steps": 400, "sampling_rate": 0.002}
     vectors = np.ones((RECORDS, WIDTH))
@@ -223,10 +225,12 @@ def parts(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
         monkeypatch.setattr(ClippedRounds, "_parted", in_order)
 
 
+@pytest.mark.slow
 def test_audit_stays_below_the_claim() -> None:
     assert 0.4 < mu_between(scores(True), scores(False)) <= 1.0
 
 
+@pytest.mark.slow
 def test_audit_finds_noise_that_is_too_small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         "dpgrain.torch.steps.in_floating_point",
@@ -235,6 +239,7 @@ def test_audit_finds_noise_that_is_too_small(monkeypatch: pytest.MonkeyPatch) ->
     assert mu_between(scores(True), scores(False)) > 1.0
 
 
+@pytest.mark.slow
 def test_audit_finds_users_without_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ClippedRounds, "draw", lambda _own, _blocks: None)
     assert mu_between(scores(True), scores(False)) > 1.0

@@ -59,6 +59,7 @@ def trained(**options: Any) -> Training:
     return train(**asked)
 
 
+@pytest.mark.slow
 def test_a_network_learns_inside_its_promise() -> None:
     found = trained(epsilon=20.0, steps=60, evaluate=accuracy, random_state=None)
     assert found.guarantee.private
@@ -71,6 +72,7 @@ def test_a_network_learns_inside_its_promise() -> None:
     assert str(found).startswith("Network with 66 trained weights, after 60 steps of about 60 ")
 
 
+@pytest.mark.slow
 def test_the_same_network_comes_of_a_loop_of_ones_own() -> None:
     found = trained(average=Last())
     own = network()
@@ -121,6 +123,7 @@ def test_each_unit_keeps_its_promise(
     assert own.epsilon(1e-6, unit=unit, relation=relation) <= 2.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("n_users", "rate"), [(20, 1.0), (128, 0.5), (2000, 0.1), (10**6, 2048e-6)]
 )
@@ -274,7 +277,7 @@ def farthest(name: str, relation: Relation) -> float:
     return worst
 
 
-@pytest.mark.search
+@pytest.mark.slow
 @pytest.mark.parametrize("relation", ["zero_out", "replace"])
 @pytest.mark.parametrize("name", UNITS)
 def test_no_neighbours_are_farther_apart_than_is_billed(name: str, relation: Relation) -> None:
@@ -282,6 +285,7 @@ def test_no_neighbours_are_farther_apart_than_is_billed(name: str, relation: Rel
     assert 0.6 * billed < farthest(name, relation) <= billed * 1.001 + 0.02
 
 
+@pytest.mark.slow
 def test_the_search_finds_a_loss_that_mixes_records(monkeypatch: pytest.MonkeyPatch) -> None:
     def mixed(loss: Any, outputs: Any, target: Any) -> Any:
         of, (plain, wanted) = plain_rows((outputs, target))
@@ -359,6 +363,7 @@ def test_budgets_and_ledgers_are_charged(tmp_path: Path) -> None:
     assert found.guarantee.receipts
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("error", [KeyError, KeyboardInterrupt])
 def test_a_training_that_ends_early_leaves_no_hooks(error: type[BaseException]) -> None:
     module, calls = network(), []
@@ -388,6 +393,7 @@ def test_a_finished_network_is_an_ordinary_one() -> None:
     assert all(parameter.grad is not None for parameter in module.parameters())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("max_rows", [None, 3])
 def test_rows_that_are_read_at_a_time_change_nothing(max_rows: int | None) -> None:
     found, same = trained(max_rows=max_rows, steps=3), trained(steps=3)
@@ -426,6 +432,7 @@ def evaluated(found: Any) -> dict[str, Any]:
     return {"accuracy": accuracy(found)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("random_state", [1, None])
 def test_a_training_goes_on_from_its_checkpoint(random_state: Any, tmp_path: Path) -> None:
     asked: dict[str, Any] = {
@@ -454,6 +461,7 @@ def test_a_training_goes_on_from_its_checkpoint(random_state: Any, tmp_path: Pat
         assert torch.equal(ours, theirs)
 
 
+@pytest.mark.slow
 def test_a_training_is_charged_once(tmp_path: Path) -> None:
     promise = dg.LastingPromise.of(User(), epsilon=1.5, delta=1e-6)
     place = tmp_path / "networks.ledger"
@@ -503,6 +511,7 @@ def test_a_bound_may_follow_the_norms() -> None:
     assert found.guarantee.epsilon() <= 8.0
 
 
+@pytest.mark.slow
 def test_noise_may_be_banded(tmp_path: Path) -> None:
     found = trained(noise="banded", bands=2, steps=8, sampling_rate=0.2)
     assert found.mean.bands == 2

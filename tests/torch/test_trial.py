@@ -146,6 +146,7 @@ def test_functions_that_mix_records_are_found_out(name: str, first: bool) -> Non
         tried(Between(MIXING[name], first), torch.zeros(ROWS, WIDTH))
 
 
+@pytest.mark.slow
 def test_dropout_beside_does_not_hide_it() -> None:
     for name in ("centred", "by place", "as many as there are"):
         with pytest.raises(ParameterError, match="module mixes records"):
@@ -183,6 +184,7 @@ def test_a_table_of_positions_is_not_suspected(length: int) -> None:
     tried(Positions(length), torch.zeros(ROWS, length, WIDTH))
 
 
+@pytest.mark.slow
 def test_dropout_is_not_suspected() -> None:
     module = nn.Sequential(nn.Linear(WIDTH, 50), nn.Dropout(), nn.Linear(50, 2), nn.Dropout(0.2))
     before = torch.random.get_rng_state()

@@ -43,6 +43,7 @@ def test_vectors_come_in_the_order_of_users(
         assert found == pytest.approx(of_users)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("max_rows", [None, 2])
 @pytest.mark.parametrize("name", list(means()))
 def test_any_mean_takes_the_vectors_of_users(name: str, max_rows: int | None) -> None:
@@ -74,6 +75,7 @@ def test_the_guarantee_is_that_of_the_mean() -> None:
         assert fact in str(engine.guarantee)
 
 
+@pytest.mark.slow
 def test_a_mean_that_ends_its_run_ends_the_loader() -> None:
     # Vectors that are far from each other have no core.
     mean = SoftCore.calibrate(epsilon=5.0, delta=1e-6, rounds=4, n_users=300, radius=0.01)
@@ -93,6 +95,7 @@ def test_a_mean_that_ends_its_run_ends_the_loader() -> None:
     module(torch.ones(2, WIDTH).double()).sum().backward()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("relation", ["zero_out", "replace"])
 @pytest.mark.parametrize("rows", [None, 2])
 def test_one_user_moves_a_recentred_mean_as_far_as_is_billed(

@@ -28,6 +28,7 @@ def test_units_of_one_person_are_in_one_part(unit: Record | User, relation: Rela
         assert EVENT.epsilon(DELTA, **asked) == one.epsilon(DELTA, **asked)
 
 
+@pytest.mark.slow
 def test_several_users_may_be_in_several_parts() -> None:
     # Of one turn the curve is a closed form.
     event = BandedGaussian(3.0, 0.02, 5, 5, level="user")

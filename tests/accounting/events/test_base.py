@@ -117,6 +117,7 @@ def test_every_kind_has_an_example() -> None:
     assert known == set().union(*map(kinds, EVENTS.values()))
 
 
+@pytest.mark.slow
 def test_every_kind_is_read_by_a_process_that_knows_none_yet() -> None:
     """Modules are imported when they are used: reading JSON has to import what it names."""
     one_each = {type(event).__name__: event.to_json() for event in EVENTS.values()}
@@ -137,7 +138,6 @@ def test_every_kind_is_read_by_a_process_that_knows_none_yet() -> None:
 # ------------------------------------------------------------------------- how often, in which order
 
 
-@pytest.mark.search
 @pytest.mark.parametrize("units", [1, 3])
 @pytest.mark.parametrize("name", [n for n, e in EVENTS.items() if hasattr(e, "count")])
 def test_count_is_as_many_events(name: str, units: int) -> None:
@@ -162,6 +162,7 @@ def test_rounds_are_as_many_runs(name: str) -> None:
     assert together.epsilon(DELTA) == dataclasses.replace(one, count=3).epsilon(DELTA)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("held", [1, 3])
 def test_many_separate_runs_on_sampled_users_lose_nothing(held: int) -> None:
     # There are several bounds of each run, and every sum of them is one.
@@ -171,6 +172,7 @@ def test_many_separate_runs_on_sampled_users_lose_nothing(held: int) -> None:
     assert found == pytest.approx(expected, rel=NUMERIC)
 
 
+@pytest.mark.slow
 def test_the_order_of_events_does_not_matter() -> None:
     rng = np.random.default_rng(0)
     for _ in range(3):
@@ -257,7 +259,6 @@ def test_less_noise_more_rounds_more_sampling_cost_more(
         assert less.delta(found / 2, **asked) <= more.delta(found / 2, **asked) * (1 + slack)
 
 
-@pytest.mark.search
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_more_units_cost_more(event: Event, relation: Relation) -> None:
     slack = accuracy(event, relation=relation)
@@ -266,7 +267,6 @@ def test_more_units_cost_more(event: Event, relation: Relation) -> None:
         assert fewer <= more * (1 + slack)
 
 
-@pytest.mark.search
 @pytest.mark.parametrize("units", [1, 3])
 def test_exchanging_costs_at_least_what_emptying_does(event: Event, units: int) -> None:
     slack = accuracy(event, units=units, relation="replace")
@@ -277,7 +277,6 @@ def test_exchanging_costs_at_least_what_emptying_does(event: Event, units: int) 
 QUESTIONS: tuple[tuple[int, Unit], ...] = ((1, Element()), (3, Element()), (1, User()), (2, User()))
 
 
-@pytest.mark.search
 @pytest.mark.parametrize(("units", "unit"), QUESTIONS)
 def test_a_weaker_condition_costs_more(event: Event, units: int, unit: Unit) -> None:
     found = [event.epsilon(DELTA, units=units, unit=unit, max_elements=m) for m in (1, 2, 4)]
@@ -286,7 +285,6 @@ def test_a_weaker_condition_costs_more(event: Event, units: int, unit: Unit) -> 
         assert stronger <= weaker * (1 + NUMERIC)
 
 
-@pytest.mark.search
 @pytest.mark.parametrize("sampling", ["pairs", "users"])
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_more_elements_of_a_bounded_user_cost_more(sampling: Any, relation: Relation) -> None:
@@ -300,7 +298,6 @@ def test_more_elements_of_a_bounded_user_cost_more(sampling: Any, relation: Rela
 # ------------------------------------------------------------------------------------ the same curve
 
 
-@pytest.mark.search
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("delta", [1e-3, 1e-6, 1e-9])
 def test_epsilon_and_delta_are_inverse(event: Event, delta: float, relation: Relation) -> None:
@@ -312,7 +309,6 @@ def test_epsilon_and_delta_are_inverse(event: Event, delta: float, relation: Rel
     assert event.delta(found * (1 - 2 * slack), relation=relation) >= delta * (1 - 1e-9)
 
 
-@pytest.mark.search
 @pytest.mark.parametrize("units", [1, 3])
 def test_the_profile_decreases_and_says_what_delta_says(event: Event, units: int) -> None:
     grid = np.linspace(0.0, 3.0, 7)
@@ -333,6 +329,7 @@ def test_bounds_enclose_the_answer(event: Event) -> None:
         assert least <= lower <= upper
 
 
+@pytest.mark.slow
 def test_bounds_enclose_what_is_known_exactly() -> None:
     # Of one round: δ(ε) = q·δ_G(ln(1 + (e^ε − 1)/q)).
     for rate, noise in ((0.01, 0.8), (0.3, 2.0)):
@@ -351,6 +348,7 @@ def test_bounds_enclose_what_is_known_exactly() -> None:
     assert lower <= exact <= upper
 
 
+@pytest.mark.slow
 def test_the_tradeoff_is_that_of_the_profile(event: Event) -> None:
     alphas = np.linspace(0.0, 1.0, 21)
     # Of what is composed numerically, one kind stands for all: of several units it takes long.
@@ -383,7 +381,6 @@ _PURE = {"laplace", "pure", "approximate", "truncated-geometric"}
 _SAMPLED = {"pairs-disjoint", "users", "users-disjoint", "users-kept"}
 
 
-@pytest.mark.search
 @pytest.mark.parametrize(("one", "two"), list(itertools.combinations_with_replacement(ADDED, 2)))
 def test_two_events_cost_more_than_either_and_no_more_than_their_sum(one: str, two: str) -> None:
     first, second = EVENTS[one], EVENTS[two]
@@ -395,6 +392,7 @@ def test_two_events_cost_more_than_either_and_no_more_than_their_sum(one: str, t
         assert both <= basic * (1 + NUMERIC)
 
 
+@pytest.mark.slow
 def test_a_curve_beside_a_renyi_part_pays_for_both() -> None:
     known = RDP((8.0,), (0.5,), "element")
     # Of one round the curve is a closed form, which is quick at the many ε of a chord.
@@ -419,6 +417,7 @@ def test_a_record_is_never_dearer_than_its_elements_exchanged(event: Event) -> N
         assert record <= event.epsilon(DELTA, unit=Element(), relation="replace") * (1 + NUMERIC)
 
 
+@pytest.mark.slow
 def test_given_away_probability_is_not_lost_between_parts() -> None:
     # One of two groups has its data published with probability 10⁻³: no ε has a smaller δ.
     groups = Parallel((ApproximateDP(0.1, 1e-3), ApproximateDP(0.2, 1e-3)))
@@ -436,7 +435,6 @@ def test_high_orders_of_a_sampled_gaussian_are_those_of_the_gaussian() -> None:
             assert SampledGaussian(noise, rate).loss().renyi_at(order) >= least
 
 
-@pytest.mark.search
 @pytest.mark.parametrize("sampling", ["pairs", "users"])
 def test_a_kept_bound_costs_an_element_what_an_exchange_costs(
     sampling: Literal["pairs", "users"],

@@ -62,7 +62,6 @@ def moves_of(relation: Relation, users: int = 1) -> list[tuple[int, ...]]:
 
 
 @pytest.mark.proof("search", "BoundedRange")
-@pytest.mark.search
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("count", [1, 2, 3])
 @pytest.mark.parametrize("users", [1, 2])
@@ -146,7 +145,6 @@ def worst_composed(
 
 
 @pytest.mark.proof("search", "Compose")
-@pytest.mark.search
 @pytest.mark.parametrize(
     ("choices", "others"),
     [(1, {}), (5, {}), (60, {}), (30, {"mu": 0.7}), (20, {"leaks": 20, "leak": 1e-5}),

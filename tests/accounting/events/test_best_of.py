@@ -108,8 +108,8 @@ def pure_pairs(epsilon: float) -> list[tuple[Array, Array]]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.proof("search", "SelectBest")
-@pytest.mark.search
 @pytest.mark.parametrize("name", LAWS)
 @pytest.mark.parametrize("epsilon", [0.1, 0.5, 1.0])
 def test_no_pure_candidate_exceeds_the_claim(name: str, epsilon: float) -> None:
@@ -183,8 +183,8 @@ def test_the_curve_is_inverted() -> None:
             assert event.delta(0.98 * epsilon) > delta
 
 
+@pytest.mark.slow
 @pytest.mark.proof("search", "SelectBest")
-@pytest.mark.search
 @pytest.mark.parametrize("name", LAWS)
 @pytest.mark.parametrize("order", ["rising", "falling", "any"])
 @pytest.mark.parametrize("mu", [0.1, 0.5])
@@ -202,7 +202,6 @@ def test_no_gaussian_candidate_exceeds_the_claim(name: str, order: str, mu: floa
 
 
 @pytest.mark.proof("search", "SelectBest")
-@pytest.mark.search
 @pytest.mark.parametrize("name", LAWS)
 def test_no_leaking_candidate_exceeds_the_claim(name: str) -> None:
     # Everything is told with probability 0.001, the best or the worst result.
@@ -254,6 +253,7 @@ def test_sampled_candidates_are_covered() -> None:
     assert 1.3 * alone < event.epsilon(1e-6) < 2 * alone
 
 
+@pytest.mark.slow
 def test_several_selections_add_up() -> None:
     event = SelectBest(PureDP(0.1), 10.0)
     both = event + event

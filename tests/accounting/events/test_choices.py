@@ -229,8 +229,8 @@ def largest_move(event: SoftCore, dimensions: int, removed: bool, seed: int) -> 
     return best
 
 
+@pytest.mark.slow
 @pytest.mark.proof("search", "SoftCore")
-@pytest.mark.search
 @pytest.mark.parametrize("removed", [False, True], ids=["replaced", "removed"])
 @pytest.mark.parametrize("size", [(10, 8), (14, 11), (20, 14)], ids=["10-8", "14-11", "20-14"])
 def test_no_neighbours_move_the_mean_by_more(size: tuple[int, int], removed: bool) -> None:
@@ -274,7 +274,6 @@ def test_one_user_may_move_everybody_on_the_ramp() -> None:
     assert scores[0] - scores[1] == pytest.approx(2 - 2 / 300)
 
 
-@pytest.mark.search
 @pytest.mark.parametrize("noise", ["geometric", "laplace"])
 @pytest.mark.parametrize("scales", [(2.0, 3.0), (3.0, 2.0), (4.0, 4.0)], ids=["2-3", "3-2", "4-4"])
 def test_the_tail_is_that_of_the_noise_drawn(noise: str, scales: tuple[float, float]) -> None:

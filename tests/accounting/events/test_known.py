@@ -104,7 +104,6 @@ def chains(steps: int, epsilon: float, delta: float) -> Iterator[tuple[float, fl
 
 
 @pytest.mark.proof("search", "ApproximateDP")
-@pytest.mark.search
 @pytest.mark.parametrize(("level", "relation", "units", "unit", "asked", "steps"), CHAINS)
 def test_no_chain_of_neighbours_exceeds_what_a_group_is_billed(
     level: Level, relation: Relation, units: int, unit: Unit, asked: Relation, steps: int
@@ -123,7 +122,6 @@ def test_no_chain_of_neighbours_exceeds_what_a_group_is_billed(
 
 
 @pytest.mark.proof("search", "ZCDP", "RDP")
-@pytest.mark.search
 @pytest.mark.parametrize(("level", "relation", "units", "unit", "asked", "steps"), CHAINS)
 def test_no_chain_of_gaussians_exceeds_what_is_known_of_their_divergences(
     level: Level, relation: Relation, units: int, unit: Unit, asked: Relation, steps: int
@@ -197,8 +195,8 @@ def zcdp_of(one: Array, other: Array) -> float:
     return 1.001 * max(divergence(*pair, float(at)) / float(at) for at in orders for pair in both)
 
 
+@pytest.mark.slow
 @pytest.mark.proof("search", "ZCDP")
-@pytest.mark.search
 @pytest.mark.parametrize(
     "names", [names for n in range(4) for names in itertools.combinations(BESIDE, n)], ids=str
 )
@@ -232,7 +230,6 @@ def test_no_law_costs_more_beside_others_than_its_zcdp_allows(names: tuple[str, 
 
 
 @pytest.mark.proof("search", "RDP")
-@pytest.mark.search
 @pytest.mark.parametrize("steps", [2, 3, 4, 7])
 def test_no_chain_of_laws_exceeds_what_is_known_of_their_divergences(
     steps: int,

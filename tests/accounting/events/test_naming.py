@@ -328,8 +328,8 @@ CASES: list[tuple[Contribution, int, bool]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.proof("search", "TruncatedGeometric")
-@pytest.mark.search
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("level", ["record", "element", "user"])
 def test_no_neighbours_break_the_claim(level: Level, relation: Relation) -> None:
@@ -417,7 +417,6 @@ def test_the_number_of_changes(
     assert event.loss(units, relation, unit).pure == 0.5 * changes
 
 
-@pytest.mark.search
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize(
     ("contribution", "items", "unit"),

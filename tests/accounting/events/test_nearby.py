@@ -132,6 +132,7 @@ def test_its_curve_is_the_sum_and_its_inverse() -> None:
     assert StatisticallyClose(Gaussian(1e-4), 1e-9).epsilon(0.5) == math.inf
 
 
+@pytest.mark.slow
 def test_bounds_enclose_what_is_known_exactly() -> None:
     # One round of sampling: δ₁(ε) = q·δ_G(ln(1 + (e^ε − 1)/q)), which is computed on a grid.
     rate, noise, epsilon = 0.01, 0.8, 0.5

@@ -107,13 +107,12 @@ USERS = [
     (0.02, 0.8, 1, 4, 2),
     (0.5, 3.0, 1, 2, 2),
     (0.3, 4.0, 3, 2, 1),
-    pytest.param(0.2, 3.0, 4, 4, 2, marks=pytest.mark.slow),
-    pytest.param(0.02, 2.0, 200, 3, 1, marks=pytest.mark.slow),
+    pytest.param(0.2, 3.0, 4, 4, 2, marks=pytest.mark.slow(full=True)),
+    pytest.param(0.02, 2.0, 200, 3, 1, marks=pytest.mark.slow(full=True)),
 ]
 
 
 @pytest.mark.proof("search", "SampledGaussian")
-@pytest.mark.search
 @pytest.mark.parametrize("blocks", ["shared", "disjoint"])
 @pytest.mark.parametrize("relation", sampling_rates.RELATIONS)
 @pytest.mark.parametrize(("rate", "sd", "rounds", "held", "units"), USERS)
@@ -160,6 +159,7 @@ def test_the_pair_of_disjoint_blocks_is_attained(relation: Relation) -> None:
         assert exact - 1e-6 <= found <= exact * 1.03 + 1e-6
 
 
+@pytest.mark.slow
 def test_the_smallest_bound_counts() -> None:
     # All elements of the user change: amplified as one block. One of many: as if it were revealed.
     for blocks, norm in (("shared", 4.0), ("disjoint", 2.0)):
@@ -249,6 +249,7 @@ def test_no_neighbours_of_passes_are_farther_apart(
     assert 0.99 * billed < farthest <= billed * (1 + 1e-9)
 
 
+@pytest.mark.slow
 def test_users_are_not_billed_as_pairs() -> None:
     # The element's amplification is lost beside thirty others.
     pairs, users = (SampledGaussian(4.0, 0.02, 2000, sampling=kind) for kind in ("pairs", "users"))
@@ -299,7 +300,6 @@ def neighbours_of(
     return rows, rest + (others if relation == "replace" else [])
 
 
-@pytest.mark.search
 @pytest.mark.parametrize("sampling", ["pairs", "users"])
 @pytest.mark.parametrize("blocks", ["shared", "disjoint"])
 @pytest.mark.parametrize("level", [*UNITS])
@@ -354,7 +354,7 @@ def test_who_is_hardly_ever_drawn_is_hidden_by_delta(
     assert 0.4 * chance < event.delta(1.0, **one) <= 0.501 * chance
 
 
-@pytest.mark.search
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rate", "sd", "rounds", "held", "delta"),
     [
@@ -362,7 +362,7 @@ def test_who_is_hardly_ever_drawn_is_hidden_by_delta(
         (1 - 1e-12, 5.0, 10, 3, 1e-6),
         (0.01, 4.0, 1000, 4, 1e-5),
         (0.0125, 7.94, 40_000, 10, 5e-5),
-        pytest.param(*(0.5, 1e4, 1_000_000, 200, 1e-6), marks=pytest.mark.slow),
+        pytest.param(*(0.5, 1e4, 1_000_000, 200, 1e-6), marks=pytest.mark.slow(full=True)),
         (0.1, 1.0, 10, 2, 1e-300),
     ],
 )

@@ -49,6 +49,7 @@ def days(event: Event, number: int, length: int = 1) -> Scoped:
 # -- values of the specification
 
 
+@pytest.mark.slow
 def test_a_year_of_daily_releases_costs_a_day_as_one_does() -> None:
     for contribution in (Contribution(), SHARED):
         year = days(Gaussian(1 / MU, contribution), 365)
@@ -119,7 +120,6 @@ PRODUCT = [
 
 
 @pytest.mark.proof("search", "Scoped")
-@pytest.mark.search
 @pytest.mark.parametrize(("names", "layout", "units", "relation"), PRODUCT)
 def test_no_division_costs_more(
     names: tuple[str, ...], layout: str, units: int, relation: Any

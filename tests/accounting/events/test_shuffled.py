@@ -129,7 +129,6 @@ def claims(event: Binomial | Poisson, shifts: Sequence[int]) -> list[float]:
 
 
 @pytest.mark.proof("search", "Binomial", "Poisson")
-@pytest.mark.search
 @pytest.mark.parametrize("law", LAWS)
 @pytest.mark.parametrize("name", SHIFTS)
 def test_no_shift_exceeds_the_claim(law: str, name: str) -> None:
@@ -237,6 +236,7 @@ def test_large_numbers() -> None:
     assert len(_shifts(40_000)) < 9000
 
 
+@pytest.mark.slow
 def test_some_of_many_shifts_stand_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
     exact = by_definition(binomial(600, 0.5), 90, 1e-3)
     monkeypatch.setattr("dpgrain.accounting.events.shuffled._EVERY_SHIFT", 20)

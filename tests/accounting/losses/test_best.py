@@ -59,7 +59,6 @@ def worst(law: Runs, mu: float, epsilon: float) -> float:
     return max(float((p - math.exp(epsilon) * q)[ordered].max()) for p, q in (seen, seen[::-1]))
 
 
-@pytest.mark.search
 @pytest.mark.parametrize("name", LAWS)
 @pytest.mark.parametrize("mu", [1e-4, 0.03, 1.0])
 def test_no_order_of_results_shows_more(name: str, mu: float) -> None:

@@ -25,7 +25,6 @@ Array = NDArray[np.float64]
 # ---------------------------------------------------------------------------------- pairs are drawn
 
 
-@pytest.mark.search
 @pytest.mark.parametrize("relation", sampling_rates.RELATIONS)
 @pytest.mark.parametrize(("units", "rounds"), [(1, 2), (1, 4), (3, 3)])
 def test_a_few_rounds_are_convolved(units: int, rounds: int, relation: Relation) -> None:
@@ -38,7 +37,7 @@ def test_a_few_rounds_are_convolved(units: int, rounds: int, relation: Relation)
         assert found == pytest.approx(exact, rel=2e-3)
 
 
-@pytest.mark.search
+@pytest.mark.slow
 @pytest.mark.parametrize(("rate", "sd", "rounds", "delta"), sampling_rates.GOOGLE)
 def test_the_poisson_sampled_gaussian_is_googles(
     rate: float, sd: float, rounds: int, delta: float
@@ -64,12 +63,12 @@ def test_the_poisson_sampled_gaussian_is_googles(
 
 EXTREMES = [
     # rate, sd, rounds, units, delta
-    pytest.param(1e-6, 0.3, 1, 1, 1e-30, marks=pytest.mark.slow),
-    pytest.param(1e-6, 0.3, 1_000_000, 1, 1e-5, marks=pytest.mark.slow),
+    pytest.param(1e-6, 0.3, 1, 1, 1e-30, marks=pytest.mark.slow(full=True)),
+    pytest.param(1e-6, 0.3, 1_000_000, 1, 1e-5, marks=pytest.mark.slow(full=True)),
     (1e-6, 1e4, 1_000_000, 1, 1e-9),
     (1e-3, 1.0, 1_000_000, 1, 1e-6),
     (0.01, 1e4, 1, 1, 1e-30),
-    pytest.param(0.01, 0.3, 100, 1, 1e-300, marks=pytest.mark.slow),
+    pytest.param(0.01, 0.3, 100, 1, 1e-300, marks=pytest.mark.slow(full=True)),
     (0.01, 1.0, 1000, 1, 1e-300),
     (0.5, 10.0, 10_000, 1, 1e-30),
     (0.5, 0.3, 40, 1, 1e-5),
@@ -77,12 +76,11 @@ EXTREMES = [
     (1 - 1e-12, 1e4, 1, 1, 1e-5),
     (0.01, 50.0, 100, 200, 1e-5),
     (0.001, 0.5, 10, 200, 1e-9),
-    pytest.param(*(0.3, 1e4, 1_000_000, 1, 0.2), marks=pytest.mark.slow),
+    pytest.param(*(0.3, 1e4, 1_000_000, 1, 0.2), marks=pytest.mark.slow(full=True)),
     (0.9, 1.0, 1, 1, 0.9),
 ]
 
 
-@pytest.mark.search
 @pytest.mark.parametrize("relation", sampling_rates.RELATIONS)
 @pytest.mark.parametrize(("rate", "sd", "rounds", "units", "delta"), EXTREMES)
 def test_extremes_neither_crash_nor_lie(
@@ -108,9 +106,9 @@ def test_extremes_neither_crash_nor_lie(
     "epsilon",
     [
         1e-3,
-        pytest.param(1.0, marks=pytest.mark.slow),
+        pytest.param(1.0, marks=pytest.mark.slow(full=True)),
         20.0,
-        pytest.param(500.0, marks=pytest.mark.slow),
+        pytest.param(500.0, marks=pytest.mark.slow(full=True)),
     ],
 )
 def test_delta_at_any_epsilon(epsilon: float, relation: Relation) -> None:
@@ -133,6 +131,7 @@ def test_mass_at_infinite_loss_counts_once_for_each_composition() -> None:
     assert _infinite([(part, 1000)]) >= 1000e-9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("odds", "count", "delta"),
     [
@@ -150,7 +149,6 @@ def test_no_place_of_a_look_is_taken_for_an_answer(odds: float, count: int, delt
     assert chance * -math.expm1(claimed * (1 + 1e-9) - count * odds) <= delta
 
 
-@pytest.mark.search
 @pytest.mark.parametrize(
     ("rate", "rounds", "delta"),
     [(1e-4, 100, 1e-5), (1e-4, 100, 1e-10), (1e-5, 1000, 1e-8), (1e-6, 10**6, 1e-8)],
@@ -171,7 +169,6 @@ def of_several(elements: int, rate: float, shift: float) -> Mixtures:
     return Mixtures(tuple((w, j * shift) for j, w in enumerate(weights)), ((1.0, 0.0),))
 
 
-@pytest.mark.search
 @pytest.mark.parametrize(
     ("elements", "rate", "shift", "rounds"),
     [(16, 0.0044, 0.67, 40), (16, 0.0044, 0.67, 10), (30, 0.001, 1.5, 30), (8, 0.01, 1.0, 20)],

@@ -59,7 +59,6 @@ def test_the_ends_of_the_curve() -> None:
     assert gaussian_mu(1.0, 1.0) == math.inf
 
 
-@pytest.mark.search
 @pytest.mark.parametrize("delta", [0.3, 1e-2, 1e-5, 1e-10, 1e-30, 1e-200])
 @pytest.mark.parametrize("mu", MUS)
 def test_epsilon_of_delta_rounds_towards_privacy(delta: float, mu: float) -> None:
@@ -82,6 +81,7 @@ def test_mu_of_epsilon_and_delta_rounds_towards_privacy(epsilon: float, delta: f
     assert gaussian_epsilon(delta, mu) == pytest.approx(epsilon, rel=1e-11)
 
 
+@pytest.mark.slow
 @given(st.floats(0, 100), st.floats(1e-4, 30), st.floats(1e-4, 30), st.floats(1e-12, 0.5))
 def test_the_curve_is_monotone(epsilon: float, mu: float, other: float, delta: float) -> None:
     low, high = sorted((mu, other))
@@ -91,7 +91,7 @@ def test_the_curve_is_monotone(epsilon: float, mu: float, other: float, delta: f
     assert 0.0 <= gaussian_delta(epsilon, mu) <= 1.0
 
 
-@pytest.mark.search
+@pytest.mark.slow
 @pytest.mark.parametrize("sd", [0.5, 1.0, 3.7306, 10.0])
 def test_the_curve_agrees_with_googles_accountant(sd: float) -> None:
     from dp_accounting.pld import privacy_loss_distribution as pld

@@ -58,7 +58,7 @@ def test_both_directions_are_asked(rounds: int) -> None:
     assert composed_delta(back, 1.0) >= exact - 1e-9
 
 
-@pytest.mark.search
+@pytest.mark.slow
 @pytest.mark.parametrize("relation", sampling_rates.RELATIONS)
 @pytest.mark.parametrize("units", [1, 2, 5])
 def test_one_round_is_the_integral_of_its_mixtures(units: int, relation: Relation) -> None:

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -39,6 +40,7 @@ def hockey_sticks(
     return np.maximum(first - np.exp(epsilons) * second, 0.0), np.asarray(first)
 
 
+@pytest.mark.slow
 @settings(max_examples=25, derandomize=True, deadline=None, phases=[Phase.generate])
 @given(
     pair=sampling_rates.mixtures,

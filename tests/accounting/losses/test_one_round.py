@@ -69,7 +69,6 @@ def test_places_are_found_where_losses_are_hard_to_tell_from_each_other(
         assert curve.delta(epsilon) <= truth * (1 + 1e-4) + 2e-15
 
 
-@pytest.mark.search
 @pytest.mark.parametrize("rate", RATES)
 @pytest.mark.parametrize("shift", SHIFTS)
 def test_it_is_the_exact_curve_rounded_up(rate: float, shift: float) -> None:
@@ -86,7 +85,6 @@ def test_it_is_the_exact_curve_rounded_up(rate: float, shift: float) -> None:
             assert truth <= answer <= truth * (1 + 1e-5) + rounding
 
 
-@pytest.mark.search
 @pytest.mark.parametrize("rate", RATES)
 @pytest.mark.parametrize("shift", SHIFTS)
 @pytest.mark.parametrize("delta", [1e-2, 1e-6, 1e-30, 1e-200])

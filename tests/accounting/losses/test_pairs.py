@@ -114,7 +114,6 @@ def test_several_elements_sampled_one_by_one(units: int) -> None:
             assert (curve(q, p, sd, points=400) <= curve(*mirrored, sd) + ERROR).all()
 
 
-@pytest.mark.search
 @pytest.mark.parametrize("relation", ["replace", "zero_out"])
 @pytest.mark.parametrize(("held", "units"), [(1, 1), (2, 1), (4, 1), (3, 2)])
 def test_users_sampled_with_all_their_elements(held: int, units: int, relation: str) -> None:
@@ -157,6 +156,7 @@ def test_users_sampled_with_elements_on_disjoint_coordinates(emptied: bool) -> N
                 assert (curve(*pair, sd, points=400) <= bound + ERROR).all()
 
 
+@pytest.mark.slow
 def test_one_of_ten_elements_where_users_are_sampled() -> None:
     # Docs/theory, "Users are drawn": the element-level paper's run, where one element is exchanged.
     rate, sd, count, delta, held = 0.0125, 7.94, 40_000, 5e-5, 10

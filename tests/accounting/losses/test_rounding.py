@@ -8,7 +8,6 @@ from fractions import Fraction
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.sampling import examples
 
 from dpgrain.accounting.losses.rounding import (
     fails_closed,
@@ -21,7 +20,6 @@ from dpgrain.accounting.losses.rounding import (
 numbers = st.floats(1e-100, 1e100)
 
 
-@examples(200)
 @given(numbers, numbers)
 def test_results_are_not_below_the_exact_ones_and_next_to_them(one: float, two: float) -> None:
     for exact, found in (

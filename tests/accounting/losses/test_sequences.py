@@ -12,7 +12,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from scipy.optimize import isotonic_regression
 from scipy.signal import lfilter
-from tests.sampling import examples
 
 from dpgrain._types import FloatArray
 from dpgrain.accounting.losses import sequences
@@ -41,7 +40,6 @@ def exactly_discounted(terms: FloatArray, rate: float) -> list[Any]:
 @example(1, 0, 1.0, 0.0, 0)
 @example(256, 0, 1e-3, 0.0, 4)
 @example(257, 0, 1e-3, 600.0, 4)
-@examples(60)
 def test_discounted_sums_are_off_by_no_more_than_is_said(
     size: int, seed: int, rate: float, depth: float, chunk: int
 ) -> None:
@@ -75,7 +73,6 @@ numbers = st.one_of(st.integers(-3, 3).map(float), st.floats(-10, 10))
 
 
 @given(st.lists(st.tuples(numbers, st.floats(1e-3, 1e3)), min_size=1, max_size=30))
-@examples(300)
 def test_pooling_gives_the_nearest_increasing_sequence(pairs: list[tuple[float, float]]) -> None:
     values, weights = (np.array(column) for column in zip(*pairs, strict=True))
     found = increasing(values, weights)

@@ -58,7 +58,7 @@ def test_each_order_has_the_curve_of_its_side(
         assert truth <= composed_delta(((pair, 1),), epsilon) <= truth * (1 + 1e-2) + 1e-12
 
 
-@pytest.mark.search
+@pytest.mark.slow
 @pytest.mark.parametrize("rate", [0.02, 0.5])
 @pytest.mark.parametrize("noise", [0.7, 3.0])
 @pytest.mark.parametrize("relation", ["zero_out", "replace"])

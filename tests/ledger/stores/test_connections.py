@@ -8,6 +8,8 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
+
 from dpgrain.ledger.stores.connections import Connections
 
 
@@ -24,6 +26,7 @@ class Told:
         self.closed = True
 
 
+@pytest.mark.slow
 def test_a_connection_is_opened_once_and_again_when_it_is_gone() -> None:
     made = Connections(Told, lambda connection: connection.closed)
     with made.at_hand() as first:

@@ -113,6 +113,7 @@ def _sql(server: str, *statements: str) -> None:
             connection.execute(statement.encode())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("table", ["lines", "accounts", "about"])
 def test_tables_that_lose_their_rows_at_a_restart_are_refused(server: str, table: str) -> None:
     place = cases.schema_of(server)
@@ -210,7 +211,7 @@ def test_who_must_not_write_can_read(server: str) -> None:
     _sql(server, "DROP OWNED BY reader", "DROP ROLE reader")
 
 
-@pytest.mark.search(seconds=0)
+@pytest.mark.slow
 def test_what_was_charged_is_there_after_the_server_was_killed(tmp_path: Path) -> None:
     """The server is stopped at once, as by a crash, and recovers from its log."""
     if not cases.has_server():

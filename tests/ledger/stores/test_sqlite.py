@@ -13,13 +13,12 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
+from tests.effort import Effort
 from tests.ledger import cases
-from tests.sampling import Some
 
 import dpgrain as dg
 from dpgrain.ledger.stores import sqlite
@@ -54,16 +53,18 @@ def killed(folder: Path, kills: int, seed: int) -> tuple[int, int, int]:
     return published, recorded, begun
 
 
+@pytest.mark.slow
 def test_a_killed_publisher_leaves_no_release_unrecorded(tmp_path: Path) -> None:
     published, recorded, begun = killed(tmp_path, 20, 1)
     assert begun == 2
     assert 0 < published <= recorded
 
 
+@pytest.mark.slow
 def test_publishers_killed_at_many_points_leave_no_release_unrecorded(
-    tmp_path: Path, some_of: Some
+    tmp_path: Path, effort: Effort
 ) -> None:
-    kills = len(some_of(range(200), 70))
+    kills = len(effort.some(range(200)))
     published, recorded, _ = killed(tmp_path, kills, 2)
     # Some were killed between the charge and the release: what was charged counts.
     assert kills / 10 < published < recorded
@@ -134,6 +135,7 @@ def hashes(place: Path) -> set[str]:
     return found
 
 
+@pytest.mark.slow
 def test_a_charge_killed_before_any_statement_loses_nothing_confirmed(
     left: tuple[Path, set[str]], tmp_path: Path
 ) -> None:
@@ -244,6 +246,7 @@ def check_a_charge_killed_at(name: str, numbers: Iterable[int], left: Any, tmp_p
 needs_strace = pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
 
 
+@pytest.mark.slow
 @needs_strace
 @pytest.mark.parametrize("left", ["of this version"], indirect=True)
 def test_a_journal_that_a_killed_process_has_left_is_part_of_the_ledger(
@@ -252,8 +255,8 @@ def test_a_journal_that_a_killed_process_has_left_is_part_of_the_ledger(
     assert check_a_charge_killed_at("unlink", [1], left, tmp_path) == 1
 
 
+@pytest.mark.slow
 @needs_strace
-@pytest.mark.search
 @pytest.mark.parametrize("name", CALLS)
 def test_a_charge_killed_at_any_system_call_loses_nothing_confirmed(
     name: str, left: tuple[Path, set[str]], tmp_path: Path
@@ -476,30 +479,32 @@ def check_prefixes_of_the_database(
         assert (found is None) == bool(database[end:].strip(b"\0"))
 
 
+@pytest.mark.slow
 def test_prefixes_of_the_log_hold_what_was_published(written: Any, tmp_path: Path) -> None:
     check_prefixes_of_the_log(written, tmp_path, 997)
 
 
-@pytest.mark.search(seconds=0)
-@pytest.mark.parametrize("step", [pytest.param(1, marks=pytest.mark.slow), 11])
+@pytest.mark.slow
+@pytest.mark.parametrize("step", [pytest.param(1, marks=pytest.mark.slow(full=True)), 11])
 def test_every_prefix_of_the_log_holds_what_was_published(
-    step: int, written: Any, tmp_path: Path, some_of: Some
+    step: int, written: Any, tmp_path: Path, effort: Effort
 ) -> None:
-    check_prefixes_of_the_log(written, tmp_path, step, partial(some_of, audit=400))
+    check_prefixes_of_the_log(written, tmp_path, step, effort.some)
 
 
 def test_prefixes_of_the_database_are_refused(written: Any, tmp_path: Path) -> None:
     check_prefixes_of_the_database(written, tmp_path, 997)
 
 
-@pytest.mark.search(seconds=0)
-@pytest.mark.parametrize("step", [pytest.param(1, marks=pytest.mark.slow), 11])
+@pytest.mark.slow
+@pytest.mark.parametrize("step", [pytest.param(1, marks=pytest.mark.slow(full=True)), 11])
 def test_every_prefix_of_the_database_is_refused(
-    step: int, written: Any, tmp_path: Path, some_of: Some
+    step: int, written: Any, tmp_path: Path, effort: Effort
 ) -> None:
-    check_prefixes_of_the_database(written, tmp_path, step, partial(some_of, audit=1200))
+    check_prefixes_of_the_database(written, tmp_path, step, effort.some)
 
 
+@pytest.mark.slow
 def test_a_prefix_of_the_database_with_its_log_is_whole_or_refused(
     written: Any, tmp_path: Path
 ) -> None:
@@ -571,6 +576,7 @@ def is_on_the_disk(lines: list[str], name: str) -> bool:
     return bool(writes) and bool(syncs) and syncs[-1] > writes[-1]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
 @pytest.mark.parametrize("how", ["safe", "unsafe"])
 def test_a_charge_is_on_the_disk_before_the_first_row_is_read(how: str, tmp_path: Path) -> None:
@@ -633,6 +639,7 @@ def test_a_full_disk_publishes_nothing_and_loses_nothing(tmp_path: Path) -> None
     opened.charge(cases.of_users())
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount")
 def test_a_full_file_system_publishes_nothing_and_loses_nothing(tmp_path: Path) -> None:
     """A small file system in memory, seen by one process alone."""
@@ -684,6 +691,7 @@ print(len(made.entries))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 @pytest.mark.parametrize("closed", [0o555, 0o755])
 def test_a_file_that_must_not_be_written_can_be_read(closed: int, tmp_path: Path) -> None:
@@ -739,6 +747,7 @@ except dg.DataError as error: print(error)
 # -- damage ---
 
 
+@pytest.mark.slow
 def test_damage_anywhere_is_refused_or_changes_nothing(tmp_path: Path) -> None:
     """A byte that is changed is told, or it belongs to nothing that a ledger holds."""
     made = cases.made(tmp_path / "l")

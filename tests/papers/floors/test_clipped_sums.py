@@ -30,6 +30,7 @@ def noise_of(factor: float, n: int, dimension: int, radius: float, away: float) 
     return factor * radius / n * float(np.linalg.norm(np.linalg.inv(turned)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dimension", [1, 2, 5, 20])
 def test_no_radius_around_a_centre_brings_less_noise(dimension: int) -> None:
     floor = least_noise_of_clipped_sums(4.0, 1000, dimension)

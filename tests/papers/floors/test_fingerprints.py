@@ -66,6 +66,7 @@ def test_the_identity_of_fingerprints_of_several_records(seed: int) -> None:
     assert left == pytest.approx(right, abs=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_the_floor_of_many_coordinates(relation: Relation) -> None:
     for epsilon, n, records, dimension in itertools.product(

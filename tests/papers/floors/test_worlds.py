@@ -88,7 +88,6 @@ def neighbours(n: int, relation: Relation) -> tuple[list[tuple[int, int]], list[
     return states, pairs
 
 
-@pytest.mark.search
 @pytest.mark.parametrize("penalty", PENALTIES)
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("promise", PROMISES, ids=str)
@@ -109,7 +108,6 @@ def test_the_best_mechanism_for_two_worlds_attains_the_floor(
         assert best <= floor + 1 / 40**2 / 4 + 1e-9
 
 
-@pytest.mark.search
 @pytest.mark.parametrize("epsilon", [0.05, 1.0, 3.0])
 @pytest.mark.parametrize("n", [1, 2, 9, 40])
 def test_noise_on_the_number_of_users_attains_the_floor(n: int, epsilon: float) -> None:
@@ -172,6 +170,7 @@ def test_the_floor_of_records_is_near_laplace_noise() -> None:
     assert least_error_of_records(0.1, 0.0, 20, records=10**12) == pytest.approx(ends, rel=1e-6)
 
 
+@pytest.mark.slow
 def test_floors_fall_with_users_and_epsilon_and_records() -> None:
     # Up to what a search on a grid misses.
     def falls(values: list[float]) -> bool:

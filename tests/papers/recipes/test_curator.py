@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 from numpy.typing import NDArray
 from scipy import stats
+from tests.effort import Effort
 from tests.papers.recipes import cases
 from tests.refusals import refuses
 
@@ -66,7 +67,6 @@ def run(recipe: Recipe, loss: Any = None, **options: Any) -> Minimum:
 # -- the contract --
 
 
-@pytest.mark.search
 @pytest.mark.parametrize("name", cases.RECIPES)
 @pytest.mark.parametrize("relation", ["zero_out", "replace"])
 def test_a_program_keeps_the_promise(name: str, relation: Relation) -> None:
@@ -94,7 +94,7 @@ def test_phases_part_the_roster(name: str) -> None:
         assert stage.mean.n_users == len(phase.users)
 
 
-@pytest.mark.search
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ONE_EACH)
 def test_with_something_beside_it_there_is_less_left(name: str) -> None:
     beside = dg.accounting.Gaussian(1.0, dg.accounting.Contribution("user"))
@@ -109,7 +109,6 @@ def test_with_something_beside_it_there_is_less_left(name: str) -> None:
         assert more or stage.mean.rounds < free.mean.rounds
 
 
-@pytest.mark.search
 @pytest.mark.parametrize("name", cases.RECIPES)
 @pytest.mark.parametrize("loss", [Logistic(), Absolute(), Squared()], ids=repr)
 def test_any_convex_loss_can_be_minimised(name: str, loss: Any) -> None:
@@ -124,7 +123,6 @@ def test_any_convex_loss_can_be_minimised(name: str, loss: Any) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::dpgrain.EndedWarning")  # Users a million apart do not agree.
-@pytest.mark.search
 @pytest.mark.parametrize("name", ONE_EACH)
 def test_the_data_do_not_enter_the_program(name: str) -> None:
     first = run(cases.RECIPES[name])
@@ -153,7 +151,7 @@ def test_sums_in_floating_point_are_said() -> None:
     assert said not in exact.facts
 
 
-@pytest.mark.search
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ONE_EACH)
 def test_a_seed_gives_the_same_again(name: str) -> None:
     one, two, other = (
@@ -167,7 +165,6 @@ def test_a_seed_gives_the_same_again(name: str) -> None:
     assert run(cases.RECIPES[name], random_state=None).guarantee.private
 
 
-@pytest.mark.search
 @pytest.mark.parametrize("name", ONE_EACH)
 def test_a_budget_is_charged_once_and_before_anything_runs(name: str) -> None:
     # Recipes with a noisy test need some ε for it, which is dear where it is charged as Gaussian noise.
@@ -202,7 +199,6 @@ MODELS: list[tuple[learn.LinearModel, Array]] = [
 ]
 
 
-@pytest.mark.search
 @pytest.mark.parametrize("name", ONE_EACH)
 @pytest.mark.parametrize(("model", "y"), MODELS, ids=lambda value: type(value).__name__)
 def test_every_estimator_runs_by_every_recipe(
@@ -259,7 +255,7 @@ def test_what_a_recipe_decides_is_left_out(option: str, value: Any) -> None:
     full.fit(cases.X, cases.Y, users=cases.USERS)
 
 
-@pytest.mark.search
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "recipe",
     [
@@ -320,6 +316,7 @@ def asked(users: Any, who: Any, n_users: int | None = 400) -> list[set[float]]:
     return [calls[0], calls[first]]
 
 
+@pytest.mark.slow
 def test_who_else_has_records_moves_nobody_to_another_phase() -> None:
     phases = [
         set(phase.users) for phase in cases.RECIPES["phased"].plan(cases.TASK).localisation.phases()
@@ -339,12 +336,13 @@ def test_who_else_has_records_moves_nobody_to_another_phase() -> None:
     assert asked(frame["who"], everybody) == [phase - {399} for phase in phases]
 
 
-def test_odd_ids_are_in_no_phase_and_change_nobody(some_of: Any) -> None:
+@pytest.mark.slow
+def test_odd_ids_are_in_no_phase_and_change_nobody(effort: Effort) -> None:
     phases = [
         set(phase.users) for phase in cases.RECIPES["phased"].plan(cases.TASK).localisation.phases()
     ]
     others = [phase - {0} for phase in phases]
-    for odd in some_of(["ann", None, -1, 400, 2**70, 0.5, float("nan"), (0,), b"x", 1 + 1j]):
+    for odd in effort.some(["ann", None, -1, 400, 2**70, 0.5, float("nan"), (0,), b"x", 1 + 1j]):
         users: list[Any] = [odd, *range(1, 400)]
         assert asked(users, np.arange(400)) == others, odd
     # What is the same number is the same person, and in the same phase.
@@ -353,6 +351,7 @@ def test_odd_ids_are_in_no_phase_and_change_nobody(some_of: Any) -> None:
     assert asked([*range(400), *range(400, 900)], np.arange(900)) == phases
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::dpgrain.EndedWarning")
 def test_phases_need_numbers() -> None:
     names = np.array([f"u{i}" for i in cases.USERS])
@@ -368,6 +367,7 @@ def test_phases_need_numbers() -> None:
     assert run(cases.RECIPES["winsorized"], users=names).guarantee.epsilon() <= 8.0
 
 
+@pytest.mark.slow
 def test_a_roster_that_is_too_small_is_refused_once_users_are_read() -> None:
     """How many there are is not known before the charge, which is spent."""
     for name in ("sgd", "sgd moreau"):
@@ -384,6 +384,7 @@ def test_a_roster_that_is_too_small_is_refused_once_users_are_read() -> None:
         assert run(cases.RECIPES[name], n_users=399).guarantee.epsilon() <= 8.0
 
 
+@pytest.mark.slow
 def test_who_has_no_target_is_as_one_who_is_not_there() -> None:
     gone = cases.Y.copy()
     gone[cases.USERS == 3] = np.nan
@@ -468,6 +469,7 @@ def test_the_pull_is_in_the_gradients() -> None:
         assert stats.kstest(left.ravel(), stats.norm.cdf).pvalue > 1e-7
 
 
+@pytest.mark.slow
 def test_users_lie_within_the_radius() -> None:
     rng = np.random.default_rng(0)
     n, rounds, m, bound = 100, 5, 64, 3.0

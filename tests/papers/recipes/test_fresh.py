@@ -50,7 +50,6 @@ def slope(of: Callable[[float], float], values: tuple[float, ...]) -> float:
     return float(np.polyfit(*logs, 1)[0])
 
 
-@pytest.mark.search
 @pytest.mark.parametrize(
     ("recipe", "users", "dimension", "epsilon"),
     [
@@ -78,6 +77,7 @@ def test_batches_grow_as_the_theorem_says(
     assert slope(lambda e: batch(asked=e), (0.1, 0.4)) == pytest.approx(-epsilon * noise, abs=0.03)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "make", [ShuffleRestarts, PanPrivateAgd, ShuffleGd], ids=lambda make: make.__name__
 )

@@ -39,7 +39,6 @@ Array = NDArray[Any]
 # -- the contract --
 
 
-@pytest.mark.search
 @pytest.mark.parametrize("name", programs.RECIPES)
 def test_any_loss_can_be_minimised(name: str) -> None:
     program = programs.RECIPES[name].plan(programs.TASK)
@@ -53,7 +52,6 @@ def test_any_loss_can_be_minimised(name: str) -> None:
         assert found.guarantee.epsilon() <= 8.0
 
 
-@pytest.mark.search
 @pytest.mark.parametrize("name", programs.ONE_EACH)
 def test_a_seed_gives_the_same_again(name: str) -> None:
     one, two, other = (
@@ -123,7 +121,6 @@ def expected(recipe: Recipe) -> list[set[float]]:
     return found
 
 
-@pytest.mark.search
 @pytest.mark.parametrize(
     "name", [name for name in programs.RECIPES if "kinks" not in name and name != "smoothed"]
 )
@@ -236,7 +233,7 @@ def test_steps_go_against_the_gradient(name: str) -> None:
         assert np.linalg.norm(found.history.points, axis=1).max() <= 2.0 + 1e-9
 
 
-@pytest.mark.search
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [

@@ -19,7 +19,6 @@ from dpgrain.units import Relation
 DATA = [[], [4], [0, 0], [2, 9], [3, 3, 5, 9, 11], [6, 6, 6, 6], [0, 1, 1, 1, 8, 11], [0, 11, 11]]
 
 
-@pytest.mark.search
 @pytest.mark.parametrize("values", DATA, ids=str)
 @pytest.mark.parametrize("rate", [0.1, 0.7, 4.0])
 def test_bins_are_chosen_in_the_law_of_the_exponential_mechanism(
@@ -113,7 +112,7 @@ def chosen_apart(rate: float, asked: float, relation: Relation) -> float:
     return (low - high) / range_event(rate, 1).delta(0.0, relation=relation)
 
 
-@pytest.mark.search
+@pytest.mark.slow
 @pytest.mark.parametrize("relation", cases.RELATIONS)
 def test_audit_of_choices_and_of_weights_that_are_twice_as_steep(relation: Relation) -> None:
     assert 0.6 < chosen_apart(0.6, 0.6, relation) <= 1

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from scipy.special import logsumexp
+from tests.effort import Effort
 from tests.papers.winsorized import cases
 from tests.programs import experiment
 from tests.refusals import refuses
@@ -55,11 +56,11 @@ class TestWinsorized(MeanContract):
         moved = 1 if relation == "zero_out" else 2
         return moved * mean.half_width * math.sqrt(mean.size) / mean.n_users
 
-    def test_mean_is_unbiased(self, some_of: Any) -> None:
+    def test_mean_is_unbiased(self, effort: Effort) -> None:
         # The contract's roster has half as many users as blocks.
         mean = cases.mean_of(rounds=1, radius=1.0)
         vectors = np.random.default_rng(0).normal(size=(BLOCKS, DIMENSION)) * 0.1
-        seeds = some_of(range(2000))
+        seeds = effort.some(range(2000))
         found = np.array([self.estimate(mean, vectors, seed) for seed in seeds])
         error = found.std(axis=0) / math.sqrt(len(seeds))
         errors = (found.mean(axis=0) - vectors.mean(axis=0)) / error
@@ -314,7 +315,7 @@ def neighbours(place: str, relation: Relation, far: float = FAR) -> tuple[list[f
     return [*others, far], [*others, *([] if relation == "zero_out" else [-far])]
 
 
-@pytest.mark.search
+@pytest.mark.slow
 @pytest.mark.usefixtures("straight")
 @pytest.mark.parametrize("relation", cases.RELATIONS)
 @pytest.mark.parametrize("place", ["together", "ends"])
@@ -326,6 +327,7 @@ def test_audit(place: str, relation: Relation) -> None:
     assert broken(AUDITED, two, one, relation) <= 1
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("straight")
 def test_audit_finds_half_the_noise(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
@@ -336,6 +338,7 @@ def test_audit_finds_half_the_noise(monkeypatch: pytest.MonkeyPatch) -> None:
     assert broken(AUDITED, *neighbours("together", "zero_out"), "zero_out") > 1
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("straight")
 def test_audit_finds_a_missing_clip(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
@@ -346,6 +349,7 @@ def test_audit_finds_a_missing_clip(monkeypatch: pytest.MonkeyPatch) -> None:
     assert broken(AUDITED, *neighbours("together", "zero_out"), "zero_out") > 1
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("straight")
 def test_audit_finds_the_dimension_that_is_not_padded(monkeypatch: pytest.MonkeyPatch) -> None:
     mean = dataclasses.replace(AUDITED, dimension=SIZE // 2 + 1)
@@ -355,6 +359,7 @@ def test_audit_finds_the_dimension_that_is_not_padded(monkeypatch: pytest.Monkey
     assert broken(mean, *neighbours("together", "zero_out"), "zero_out") > 1
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("straight")
 def test_audit_finds_users_billed_as_removed_who_changed() -> None:
     assert broken(AUDITED, *neighbours("together", "replace"), "zero_out") > 1
@@ -370,6 +375,7 @@ def test_numbers_cost_what_is_asked_for(relation: Relation, epsilon: float) -> N
     assert 0.999 * epsilon < mean.event.epsilon(relation=relation) <= epsilon
 
 
+@pytest.mark.slow
 def test_numbers_that_lie_together_are_not_clipped() -> None:
     mean = WinsorizedScalar(0.1, 100.0, 400, 2.0)
     values = together(400, 1, 0.1)[:, 0]
@@ -379,7 +385,7 @@ def test_numbers_that_lie_together_are_not_clipped() -> None:
     assert abs(found.std() / mean.noise_sd - 1) < 0.2
 
 
-@pytest.mark.search
+@pytest.mark.slow
 @pytest.mark.parametrize("relation", cases.RELATIONS)
 def test_audit_of_numbers(relation: Relation, monkeypatch: pytest.MonkeyPatch) -> None:
     mean = WinsorizedScalar(1.0, 6.0, USERS, 2.0, relation)

@@ -6,12 +6,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pytest
 from matplotlib.figure import Figure
 from tests.report import cases
 
 from dpgrain.report.plots import plot_bounds
 
 
+@pytest.mark.slow
 def test_bounds_that_differ_are_drawn(tmp_path: Path) -> None:
     release = cases.histogram(["a", "b", "c"])
     assert "The clipping bounds" not in cases.page(release, tmp_path)

@@ -14,7 +14,7 @@ from dpgrain.planning.shuffled import (
 )
 
 
-@pytest.mark.search
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sums.PROTOCOLS)
 def test_the_plot_holds_the_curve(name: str, written: dict[str, sums.Written]) -> None:
     protocol = written[name].protocol

@@ -202,6 +202,7 @@ def _key(value: Any, *, is_label: bool) -> Any:
     return value.isoformat() if isinstance(value, date) else value
 
 
+@pytest.mark.slow
 class TestLists(EngineContract):
     engine = Lists
     users = 12

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.sampling import examples
 
 from dpgrain._types import BoolArray, IntArray
 from dpgrain.tables.engines import buckets as module
@@ -22,7 +21,7 @@ def filled(keys: IntArray, bucketing: Bucketing, capacity: int, chunk: int) -> B
     return buckets
 
 
-@examples(60)
+@pytest.mark.slow
 @given(
     seed=st.integers(0, 2**32),
     users=st.sampled_from([1, 2, 63, 64, 65, 5000, 2**26, 2**30]),
@@ -60,7 +59,6 @@ def even_by(bit: int, keys: IntArray) -> BoolArray:
     return np.asarray(keys >> bit & 1 == 0)
 
 
-@examples(40)
 @given(seed=st.integers(0, 2**32), rows=st.integers(1, 2000), times=st.integers(0, 3))
 def test_keys_that_are_kept_make_room_for_more(seed: int, rows: int, times: int) -> None:
     generator = np.random.default_rng(seed)

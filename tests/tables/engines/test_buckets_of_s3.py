@@ -72,6 +72,7 @@ def held(source: Any, column: str = "month") -> dict[int, Any]:
     return {row["who"]: row["x"] for row in found.to_pylist()}
 
 
+@pytest.mark.slow
 def test_a_folder_with_partitions_is_a_table(bucket: Bucket) -> None:
     names = ["1", "02", NOTHING, "a%2Fb", "%FF"]
     for who, name in enumerate(names):
@@ -154,6 +155,7 @@ def test_what_cannot_be_read_is_one_sentence(kind: str, bucket: Bucket) -> None:
         dg.read(bucket.at(path), user="who")
 
 
+@pytest.mark.slow
 def test_no_key_is_shown(
     bucket: Bucket, server: int, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -125,7 +125,6 @@ def test_each_type_of_this_version_is_tried() -> None:
     assert {kind for (kind,) in found} - NO_COLUMN <= set(VALUES)
 
 
-@pytest.mark.search
 @pytest.mark.parametrize("kind", VALUES)
 @pytest.mark.parametrize("use", USES)
 def test_a_column_is_refused_by_its_type_or_read_alike(kind: str, use: str) -> None:
@@ -174,7 +173,7 @@ RAW = [0, -1, 86_399_999_999_999, 10**15, 2**62, -(2**62), 2**63 - 1, 1 - 2**63,
        -9_223_372_022_400_001, -9_223_372_022_400_000, 9_223_372_036_854_775, None]  # fmt: skip
 
 
-@pytest.mark.search
+@pytest.mark.slow
 @pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
 @pytest.mark.parametrize("zone", [None, "Europe/Paris"])
 def test_no_number_of_a_time_ends_a_release(unit: str, zone: str | None, tmp_path: Path) -> None:
@@ -213,7 +212,7 @@ def test_a_time_of_a_file_that_is_out_of_range_is_none(zone: str | None, tmp_pat
     assert days == ["1970-01-01", None, "-infinity"]
 
 
-@pytest.mark.search
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["table", "file", "relation"])
 def test_moments_of_nanoseconds_have_a_zone(kind: str, tmp_path: Path) -> None:
     late = pa.array([1774742399_999_999_999], pa.int64()).cast(pa.timestamp("ns", "UTC"))
@@ -273,7 +272,7 @@ def test_a_label_has_a_longest_length(kind: str, engine: str, tmp_path: Path) ->
         assert len(opened.columns([("n", "key")])) == 2
 
 
-@pytest.mark.search
+@pytest.mark.slow
 @pytest.mark.parametrize(("size", "memory"), [(20, "256MB"), (100, "1GB")])
 @pytest.mark.parametrize("column", ["who", "w"])
 def test_a_long_text_ends_no_release(size: int, memory: str, column: str, tmp_path: Path) -> None:
@@ -285,6 +284,7 @@ def test_a_long_text_ends_no_release(size: int, memory: str, column: str, tmp_pa
         dg.histogram(table, "w", clip=1.0, max_items=1, **ASKED)
 
 
+@pytest.mark.slow
 def test_many_long_texts_end_no_release_of_a_relation() -> None:
     """DuckDB counts the bytes of texts that leave it together in 31 bits."""
     made, size = connection(), LONGEST_LABEL - 1
@@ -300,7 +300,6 @@ def test_many_long_texts_end_no_release_of_a_relation() -> None:
     assert abs(release.estimate - 16_500).max() < 1000
 
 
-@pytest.mark.search
 @pytest.mark.parametrize("kind", ["ENUM", "VARCHAR"])
 @pytest.mark.parametrize("engine", ["duckdb", "in_memory"])
 def test_no_text_that_is_no_label_leaves_the_caller_s_database(kind: str, engine: str) -> None:
@@ -317,7 +316,7 @@ def test_no_text_that_is_no_label_leaves_the_caller_s_database(kind: str, engine
     assert found == [(1,)]
 
 
-@pytest.mark.search
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", ["parquet", "csv", "table"])
 @pytest.mark.parametrize("memory", ["256MB", "1GB"])
 def test_memory_does_not_bound_what_is_kept_in_it(ending: str, memory: str, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import duckdb
 import pytest
+from tests.effort import Effort
 from tests.refusals import refuses
 
 import dpgrain as dg
@@ -54,11 +55,11 @@ def split(word: bytes, delimiter: str = ",") -> list[bytes]:
     return [word[low:high] for low, high in itertools.pairwise(cuts) if low < high]
 
 
-@pytest.mark.search
+@pytest.mark.slow
 @pytest.mark.parametrize("columns", [["a"], ["a", "b"]], ids=["one column", "two columns"])
 @pytest.mark.parametrize(
     ("alphabet", "most"),
-    [(MATTERS, 5), (STRANGE, 5), pytest.param(MATTERS, 6, marks=pytest.mark.slow)],
+    [(MATTERS, 5), (STRANGE, 5), pytest.param(MATTERS, 6, marks=pytest.mark.slow(full=True))],
 )
 def test_rows_end_where_duckdb_ends_them(
     alphabet: bytes, most: int, columns: list[str], tmp_path: Path
@@ -72,7 +73,7 @@ def test_rows_end_where_duckdb_ends_them(
         assert all(len(read[row]) <= 1 for row in rows), (word, rows)
 
 
-@pytest.mark.search
+@pytest.mark.slow
 @pytest.mark.parametrize("delimiter", [",", "\t", " "])
 @pytest.mark.parametrize("odd", [0.0, 0.02, 1.0])
 def test_pieces_do_not_matter(odd: float, delimiter: str) -> None:
@@ -114,7 +115,7 @@ def counted(paths: list[Path], threads: int) -> dict[tuple[str, str], int]:
     return {(row["who"], row["item"]): row["n"] for row in found.to_pylist()}
 
 
-@pytest.mark.search
+@pytest.mark.slow
 @pytest.mark.parametrize("own", OWN_ROWS)
 @pytest.mark.parametrize(
     ("ending", "place"),
@@ -144,6 +145,7 @@ def test_a_long_row_is_left_out_by_itself(
     assert counts == {(who, "a"): len(paths) * n for who, n in others.items()}
 
 
+@pytest.mark.slow
 def test_the_curator_is_told(tmp_path: Path) -> None:
     path = tmp_path / "rows.csv"
     long = OWN_ROWS["rows of others"](LONGEST_BYTES + 1)
@@ -215,7 +217,7 @@ def mended(text: bytes, cuts: tuple[int, ...] = ()) -> tuple[bytes, int]:
     return b"".join(mender.rows(pieces)), mender.left_out
 
 
-@pytest.mark.search
+@pytest.mark.slow
 @pytest.mark.parametrize("columns", [["a"], ["a", "b"]], ids=["one column", "two columns"])
 def test_a_row_is_mended_to_what_it_says(columns: list[str], tmp_path: Path) -> None:
     """Of all short words: each row is left out, or DuckDB reads it mended as it reads it alone."""
@@ -244,12 +246,13 @@ def odd_of(text: bytes, cuts: tuple[int, ...] = ()) -> bool:
     return splitter.odd or splitter.open
 
 
-def test_odd_quotes_are_seen_wherever_a_file_is_cut(some_of: Any) -> None:
+@pytest.mark.slow
+def test_odd_quotes_are_seen_wherever_a_file_is_cut(effort: Effort) -> None:
     """A text is odd if and only if mending changes it; and it is mended row by row."""
     chance = random.Random(2)
     # Rows of many words are the same few.
     alone = functools.cache(mended)
-    for word in some_of(words_of(MATTERS, 5)):
+    for word in effort.some(words_of(MATTERS, 5)):
         text = word + b"\n"
         cuts = tuple(sorted(chance.sample(range(len(text)), k=min(2, len(text)))))
         whole = mended(text)

@@ -48,6 +48,7 @@ def found(column: pa.Array, zone: str | None) -> list[Any]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("zone", ZONES)
 def test_a_moment_has_the_day_that_clocks_show(zone: str) -> None:
     times = moments(zone)
@@ -94,7 +95,6 @@ def test_no_time_is_refused_for_what_it_is(kind: str, zone: str) -> None:
     assert "2026-01-01" in days
 
 
-@pytest.mark.search
 @pytest.mark.parametrize("zone", ZONES)
 def test_a_region_of_days_is_charged_to_the_day_of_each_record_in_it(zone: str) -> None:
     """No moment lies in a day's region without that its own day, as the engine has it, is charged."""
@@ -150,7 +150,7 @@ def test_days_are_of_times_and_have_new_names() -> None:
         table.with_days("d", "at", "Europe/Paris").where(d=("0001-01-01", "2026-01-01"))
 
 
-@pytest.mark.search
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["duckdb", "in_memory"])
 def test_days_tell_groups_regions_cells_and_elements(engine: Any) -> None:
     times = [

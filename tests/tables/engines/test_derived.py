@@ -356,6 +356,7 @@ def test_columns_that_are_made_of_the_same_data_are_one_partition() -> None:
         assert one.partition == two.partition
 
 
+@pytest.mark.slow
 def test_the_curator_is_told_of_columns_that_are_made(tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_text("who,paid,kind\n1,3,er\n2,x,\n3,5,gp\n", encoding="utf-8")
     table = dg.read(tmp_path / "rows.csv", user="who", types={"paid": "DOUBLE"})

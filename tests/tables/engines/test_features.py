@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+from tests.effort import Effort
 from tests.tables.engines.cluster import Cluster
 
 import dpgrain as dg
@@ -163,6 +164,7 @@ def test_features_are_those_of_plain_python(engine: Any) -> None:
     assert sum(row["is_er"] for row in found.values()) > 20
 
 
+@pytest.mark.slow
 def test_neither_order_nor_others_move_a_bit_of_anybodys_features() -> None:
     frame = drawn(np.random.default_rng(1))
     asked = {**ASKED, "sum_all": "total(paid)", "mean_all": "mean(paid)"}
@@ -182,6 +184,7 @@ def test_neither_order_nor_others_move_a_bit_of_anybodys_features() -> None:
         assert left == {who: row for who, row in whole.items() if who != gone}
 
 
+@pytest.mark.slow
 def test_people_of_a_cluster_are_those_of_one_machine() -> None:
     frame = drawn(np.random.default_rng(5), 300)
     found = [
@@ -215,11 +218,10 @@ def any_feature(rng: np.random.Generator) -> str:
     return f"{name}({', '.join(parts)})"
 
 
-@pytest.mark.search
-def test_random_features_are_those_of_each_person_alone(some_of: Any) -> None:
+def test_random_features_are_those_of_each_person_alone(effort: Effort) -> None:
     """What a table says of a person is what a table of this person's rows says."""
     rng = np.random.default_rng(2)
-    for _ in some_of(range(16)):
+    for _ in effort.some(range(16)):
         asked: dict[str, Any] = {}
         for place in range(8):
             one = any_feature(rng)
@@ -294,6 +296,7 @@ def test_a_function_of_rows_is_refused_of_one_row() -> None:
         table_of(drawn(np.random.default_rng(0), 3)).derive(x="total(n)")
 
 
+@pytest.mark.slow
 def test_features_are_counted_and_averaged() -> None:
     frame = drawn(np.random.default_rng(3), 300)
     people = table_of(frame, n_users=400).per_user(

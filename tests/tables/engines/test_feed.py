@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.sampling import examples
 
 from dpgrain._types import FloatArray, IntArray
 from dpgrain.tables.engines import buckets as buckets_module
@@ -59,7 +58,6 @@ def rows_of(seed: int, users: int, rows: int, weighted: bool) -> tuple[IntArray,
     return keys, rng.integers(0, 2**50, rows).astype(np.float64) if weighted else None
 
 
-@examples(60)
 @given(
     seed=st.integers(0, 2**32),
     users=st.sampled_from([1, 3, 40, 10**6]),

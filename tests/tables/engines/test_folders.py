@@ -10,7 +10,6 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.sampling import examples
 
 import dpgrain as dg
 from dpgrain.errors import DataError, ParameterError, SchemaError
@@ -114,6 +113,7 @@ ODD = [
 ]
 
 
+@pytest.mark.slow
 def test_no_name_of_a_folder_ends_a_release(tmp_path: Path) -> None:
     """DuckDB reads names that are plain, and others are read here: the same value, or none."""
     root = lake(tmp_path / "lake", *[f"month={name}" for name in ODD])
@@ -125,7 +125,6 @@ def test_no_name_of_a_folder_ends_a_release(tmp_path: Path) -> None:
         assert held(one) == {0: values[who]}
 
 
-@examples(200)
 @given(st.text(max_size=9).filter(lambda name: not set("/\0") & set(name)))
 def test_names_that_duckdb_reads_are_read_alike(name: str) -> None:
     """What is said to be plain is neither encoded nor a path's."""

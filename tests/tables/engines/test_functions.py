@@ -14,7 +14,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 import pytest
-from tests.sampling import sparse
+from tests.effort import Effort
 
 from dpgrain.errors import ParameterError, SchemaError
 from dpgrain.tables.engines.derived import Derived, condition_of
@@ -326,12 +326,11 @@ def same(one: Any, other: Any) -> bool:
     return type(one) is type(other) and one == other
 
 
-@pytest.mark.search
-def test_programs_say_what_plain_python_says(some_of: Any) -> None:
+def test_programs_say_what_plain_python_says(effort: Effort) -> None:
     """A year before 1 and what Python counts as one is left to the tests of days."""
     rng = np.random.default_rng(9)
     told = 0
-    for make in some_of([real, truth, label, calendar] * (50 // sparse(2))):
+    for make in effort.some([real, truth, label, calendar] * 50):
         text = make(rng, int(rng.integers(0, 4)))
         some = rows(rng, 60)
         # The week of the first day of all begins in a year that Python lacks.
@@ -351,6 +350,7 @@ def test_each_function_is_in_the_comparison() -> None:
     assert PLAIN.keys() == FUNCTIONS.keys()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", ["x + 1", "i * 2", "prefix(s, 2)", "month(d)", "hour(t)", "x > 1"])
 def test_other_rows_move_no_value(text: str) -> None:
     """A value is of its own row, whatever odd values stand beside it, and in which order."""

@@ -15,6 +15,7 @@ import dpgrain as dg
 from dpgrain.testing import EngineContract
 
 
+@pytest.mark.slow
 class TestInMemory(EngineContract):
     engine = "in_memory"
 

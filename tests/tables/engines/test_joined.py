@@ -12,8 +12,8 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.effort import Effort
 from tests.refusals import refuses
-from tests.sampling import sparse
 from tests.tables.engines.cluster import Cluster
 
 import dpgrain as dg
@@ -193,11 +193,10 @@ def bits(left: pd.DataFrame, right: pd.DataFrame, pairs: int, **options: Any) ->
     return {"rows": of_people(rows_of(joined)), "people": of_people(rows_of(features))}
 
 
-@pytest.mark.search
-def test_nobody_elses_rows_move_by_a_bit(some_of: Any) -> None:
+def test_nobody_elses_rows_move_by_a_bit(effort: Effort) -> None:
     """Whatever one person holds in either table, and in whatever order both are read."""
     rng = np.random.default_rng(0)
-    for _ in some_of(range(0, 40, sparse(3))):
+    for _ in effort.some(range(40)):
         left, right = (drawn(rng, 6, most) for most in (3, 9))
         pairs = int(rng.integers(1, 5))
         whole = bits(left, right, pairs)
@@ -223,6 +222,7 @@ def test_the_search_finds_an_order_that_is_the_engines(monkeypatch: pytest.Monke
         test_nobody_elses_rows_move_by_a_bit(lambda cases: cases)
 
 
+@pytest.mark.slow
 def test_only_whole_users_are_protected_in_rows_that_were_paired() -> None:
     promise: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6}
     joined = visits().join(persons())
@@ -378,6 +378,7 @@ def test_what_cannot_be_joined_is_refused_in_a_sentence(
     assert str(raised.value).count("\n") == 0
 
 
+@pytest.mark.slow
 def test_a_cluster_joins_as_one_machine_does() -> None:
     """The same integers: of joins, of what is made of them, and of tables of people."""
     rng = np.random.default_rng(4)
@@ -458,6 +459,7 @@ def test_days_of_public_times_are_no_days_of_the_data() -> None:
     assert found.guarantee.partition.rules[0].kind == "stated"
 
 
+@pytest.mark.slow
 def test_one_person_with_many_rows_ends_nothing() -> None:
     """More than the memory holds, in the other table; and one that is spread over many people."""
     count, size = 60_000, 2000
@@ -505,6 +507,7 @@ def test_rows_that_are_alike_are_as_many_as_they_are() -> None:
     assert every == sorted(map(repr, ["0x0.0p+0"] * 2 + ["-0x0.0p+0", "nan", None, None]))
 
 
+@pytest.mark.slow
 def test_pairs_of_many_people_are_found_in_little_memory() -> None:
     """Numbers of rows are not set aside for each person, whether or not they have as many."""
     who = np.arange(4_000) % 2_000

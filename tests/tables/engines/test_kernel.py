@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.sampling import examples
 
 from dpgrain._types import FloatArray, IntArray
 from dpgrain.tables.engines import kernel
@@ -151,7 +150,6 @@ def check_block(z: IntArray, block: dict[int, int], bound: float, grid: Grid, ro
 
 
 @pytest.mark.parametrize("norm", ["l2", "l1"])
-@examples(60)
 @given(data=st.data())
 def test_every_block_is_bounded_and_near_the_exact_multiple(
     norm: Norm, data: st.DataObject
@@ -171,7 +169,6 @@ def test_every_block_is_bounded_and_near_the_exact_multiple(
 
 
 @pytest.mark.parametrize("norm", ["l2", "l1"])
-@examples(60)
 @given(case=cases(), kept=st.integers(1, 3), items=st.integers(1, 3), data=st.data())
 def test_first_elements_and_first_items_are_kept(
     norm: Norm, case: Case, kept: int, items: int, data: st.DataObject
@@ -186,7 +183,6 @@ def test_first_elements_and_first_items_are_kept(
     np.testing.assert_array_equal(out, expected)
 
 
-@examples(60)
 @given(case=cases(), items=st.none() | st.integers(1, 3))
 def test_indicators_ignore_totals(case: Case, items: int | None) -> None:
     grid = Grid(np.ones(1), 24)
@@ -205,7 +201,6 @@ def test_indicators_ignore_totals(case: Case, items: int | None) -> None:
 
 
 @pytest.mark.parametrize("norm", ["l2", "l1"])
-@examples(60)
 @given(
     case=cases(),
     unit=st.sampled_from([2.0**-20, 2.0**-3, 1.0, 8.0]),
@@ -242,7 +237,6 @@ def pools_of(draw: st.DrawFn, cells: int, unit: float) -> Pools:
 
 
 @pytest.mark.parametrize("norm", ["l2", "l1"])
-@examples(60)
 @given(
     case=cases().filter(lambda case: case.layout.cell_of is not None),
     data=st.data(),
@@ -321,7 +315,7 @@ def adversarial_blocks() -> list[tuple[list[int], float]]:
     return blocks
 
 
-@pytest.mark.search
+@pytest.mark.slow
 @pytest.mark.parametrize("norm", ["l2", "l1"])
 @pytest.mark.parametrize("bits", [8, 29, 30])
 def test_no_rounding_takes_a_block_over_its_bound(norm: Norm, bits: int) -> None:
@@ -358,7 +352,6 @@ def test_grid_is_exact(bound: float, bits: int, norm: Norm) -> None:
     assert limit >= math.floor(true) - (1 if norm == "l2" and radius.denominator > 1 else 0)
 
 
-@examples(60)
 @given(
     rows=st.lists(st.tuples(st.integers(0, 4), st.integers(0, 100)), max_size=40),
     bound=st.floats(0.01, 120.0),
@@ -458,7 +451,7 @@ def farthest(most: int, seed: int, others: list[list[int]]) -> tuple[int, int]:
     return max(square[0] for square in squares), max(max(square) for square in squares)
 
 
-@pytest.mark.search
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(12))
 def test_nobody_moves_the_second_round_farther_than_a_vector_of_norm_one(seed: int) -> None:
     # All graphs of three people and four items, and whoever one of them may be exchanged for.

@@ -98,7 +98,7 @@ def beyond(kind: str, table: str, publish: str, folder: Path, memory: int = LEAS
     return int(done.stdout)
 
 
-@pytest.mark.search
+@pytest.mark.slow
 @LIMITS
 @pytest.mark.parametrize(
     ("kind", "table", "publish"),
@@ -118,7 +118,7 @@ def test_the_least_memory_suffices_and_is_kept(
 
 
 @LIMITS
-@pytest.mark.slow
+@pytest.mark.slow(full=True)
 @pytest.mark.parametrize("publish", list(PUBLISH))
 @pytest.mark.parametrize("table", list(TABLES))
 @pytest.mark.parametrize("kind", list(OPENED))

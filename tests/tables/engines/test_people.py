@@ -75,12 +75,14 @@ def mixed(people: dict[int, list[Any]]) -> Iterator[list[dict[str, Any]]]:
         yield [row for row in of_numbers(table) if row["who"] < 10_000]
 
 
+@pytest.mark.slow
 def test_no_order_threads_engine_or_other_people_move_a_bit_of_anybodys_numbers() -> None:
     first, *rest = mixed(hard_people(400, 1))
     assert len(first) == 400
     assert all(found == first for found in rest)
 
 
+@pytest.mark.slow
 def test_the_search_finds_sums_in_floating_point(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(features_module, "_exact_sum", lambda argument: f"sum({argument})")
     first, *rest = mixed(hard_people(400, 1))
@@ -255,6 +257,7 @@ def test_a_region_is_of_records_and_stays_with_the_people_that_are_made_of_them(
                 made.where(n=1)
 
 
+@pytest.mark.slow
 def test_the_most_frequent_of_many_values_is_found_in_little_memory(tmp_path: Path) -> None:
     """One person's different values are counted where memory spills."""
     many = 3_000_000

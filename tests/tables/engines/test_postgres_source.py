@@ -17,7 +17,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from tests.conftest import Command, shown
-from tests.sampling import sparse
 from tests.tables.engines.databases import Database, database, missing
 
 import dpgrain as dg
@@ -42,11 +41,12 @@ def server() -> Iterator[Database]:
         yield made
 
 
+@pytest.mark.slow
 class TestOnPostgres(EngineContract):
     """Engines are asked for the same rows in a table of the server's, and as an Arrow table."""
 
-    one_in = sparse(7)
-    one_release_in = sparse(2)
+    one_in = 7
+    one_release_in = 2
     server: ClassVar[Database]
     kept: ClassVar[dict[Any, str]] = {}
 
@@ -150,6 +150,7 @@ def test_numbers_are_streamed(
     assert release.to_arrow().equals(expected.to_arrow())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["duckdb", "in_memory"])
 def test_joins_read_both_tables_there(engine: str, server: Database, visits: str) -> None:
     """Of two tables, of one with itself, and beside a public one, with rows that are grouped there."""
@@ -600,6 +601,7 @@ def secret(server: Database, visits: str) -> Iterator[str]:
     Path(place).write_text(before)
 
 
+@pytest.mark.slow
 def test_nobody_sees_a_secret(
     secret: str, server: Database, visits: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture,

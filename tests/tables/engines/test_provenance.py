@@ -74,7 +74,6 @@ def refused(source: Any, **options: Any) -> str:
     return str(caught.value)
 
 
-@pytest.mark.search
 @pytest.mark.parametrize("engine", [None, "duckdb", "in_memory", "spark"])
 @pytest.mark.parametrize("done", DONE)
 @pytest.mark.parametrize("kind", QUERIES)
@@ -97,7 +96,6 @@ def test_a_query_needs_its_author_s_word(
         assert given.provenance == given.where(x="a").per_user(k="count").provenance == "as given"
 
 
-@pytest.mark.search
 @pytest.mark.parametrize("done", DONE)
 @pytest.mark.parametrize("kind", MADE)
 def test_rows_in_memory_are_as_given_without_being_asked_for(
@@ -168,7 +166,6 @@ ANOTHER: dict[str, str] = {
 }
 
 
-@pytest.mark.search
 @pytest.mark.parametrize("engine", ["duckdb", "in_memory"])
 @pytest.mark.parametrize("made", ["as it stands", "where", "per_user"])
 @pytest.mark.parametrize("happened", ANOTHER)
@@ -206,7 +203,6 @@ SEVERAL: dict[str, list[str]] = {
 }
 
 
-@pytest.mark.search
 @pytest.mark.parametrize("engine", ["duckdb", "in_memory"])
 @pytest.mark.parametrize("ending", ["parquet", "csv"])
 @pytest.mark.parametrize("names", SEVERAL)
@@ -340,7 +336,6 @@ DOORS: dict[str, Callable[[dg.UserTable], dg.Guarantee]] = {
 }
 
 
-@pytest.mark.search
 @pytest.mark.parametrize("door", DOORS)
 @pytest.mark.parametrize("provenance", ["table", "checked", "as given"])
 def test_every_door_states_where_rows_come_from(
@@ -387,7 +382,7 @@ def test_a_query_does_not_run_to_find_out() -> None:
 # -- Spark --
 
 
-@pytest.mark.search(seconds=0)
+@pytest.mark.slow
 def test_a_frame_of_spark_is_a_query(spark: Any, tmp_path: Path) -> None:
     """Spark takes a sample, ties in any order and functions that draw for rows that stay the same."""
     from pyspark.sql import functions

@@ -88,7 +88,6 @@ def _nothing_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(DuckDB, "__enter__", ended)
 
 
-@pytest.mark.search
 @pytest.mark.parametrize("place", list(PLACES))
 @pytest.mark.parametrize("kind", ["csv", "parquet", "arrow", "pandas"])
 @pytest.mark.usefixtures("_nothing_is_read")
@@ -109,7 +108,6 @@ def test_text_is_refused_before_anything_is_read(kind: str, place: str, tmp_path
     assert len(said) == 1
 
 
-@pytest.mark.search
 @pytest.mark.parametrize("place", list(PLACES))
 @pytest.mark.parametrize("kind", ["csv", "parquet", "arrow", "pandas"])
 def test_numbers_are_taken_and_other_types_refused(kind: str, place: str, tmp_path: Path) -> None:
@@ -168,7 +166,6 @@ def inside(
     return run
 
 
-@pytest.mark.search
 @pytest.mark.parametrize("name", list(COMMANDS))
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
 def test_commands_ask_for_a_type_and_take_it(
@@ -195,7 +192,6 @@ def test_commands_ask_for_a_type_and_take_it(
     assert "0  cells of 'x' that are not numbers" in told
 
 
-@pytest.mark.search
 @pytest.mark.parametrize(
     ("words", "told"),
     [
@@ -243,7 +239,6 @@ def test_predicting_asks_for_types(inside: Any, tmp_path: Path) -> None:
 WRITTEN = ["1,5", "1.5", "2", "-3,25", "1.000,5", "", "one", "1e3", "nan", "1,5,5"]
 
 
-@pytest.mark.search
 @pytest.mark.parametrize(
     ("decimal", "read"),
     [
@@ -285,7 +280,6 @@ ODD = [
 ]  # fmt: skip
 
 
-@pytest.mark.search
 @pytest.mark.parametrize("seed", range(12))
 def test_odd_lines_do_not_touch_others(seed: int, tmp_path: Path) -> None:
     """Whatever lines stand between them, all good rows are read, by any number of threads."""
@@ -345,7 +339,6 @@ def test_wrong_ways_of_reading(options: dict[str, Any], words: str) -> None:
 # -- what a release tells ---
 
 
-@pytest.mark.search
 @pytest.mark.parametrize(
     "publish",
     [
@@ -414,7 +407,7 @@ def with_quotes_at_each_step(end: bytes, size: int) -> list[bytes]:
     return rows
 
 
-@pytest.mark.search
+@pytest.mark.slow
 @pytest.mark.parametrize("end", [b"\n", b"\r\n"], ids=["LF", "CRLF"])
 @pytest.mark.parametrize("own", OWN_ROWS)
 @pytest.mark.parametrize("ending", ["csv", "csv.gz"])

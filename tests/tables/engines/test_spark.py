@@ -17,7 +17,6 @@ import pyarrow.parquet as pq
 import pytest
 from tests.conftest import Command
 from tests.refusals import refuses
-from tests.sampling import sparse
 from tests.tables.engines.cluster import Cluster
 
 import dpgrain as dg
@@ -36,7 +35,7 @@ from dpgrain.testing.engine import RELEASES, UNITS, some_rows
 from dpgrain.units import Element, User
 
 
-@pytest.mark.search(seconds=0)
+@pytest.mark.slow
 @pytest.mark.usefixtures("spark")
 class TestSpark(EngineContract):
     engine = "spark"
@@ -46,25 +45,26 @@ class TestSpark(EngineContract):
     one_release_in = 2
 
 
-@pytest.mark.slow
+@pytest.mark.slow(full=True)
 @pytest.mark.usefixtures("spark")
 class TestAllOfSpark(EngineContract):
     engine = "spark"
     users = 12
 
 
-@pytest.mark.search(seconds=0)
+@pytest.mark.slow
 class TestInOneProcess(EngineContract):
     """The engine and its tasks, without Spark: rows lie in several places, some of them empty."""
 
     engine = Cluster()
     users = 12
-    one_in = sparse(7)
-    one_release_in = sparse(2)
+    one_in = 7
+    one_release_in = 2
     # Those that Spark itself is not asked for in an audit.
-    first_release = sparse(2) - 1
+    first_release = 1
 
 
+@pytest.mark.slow
 def test_executors_get_no_noise_no_budget_and_no_ledger() -> None:
     cluster = Cluster()
     table = EngineContract().table(some_rows(30), engine=cluster)
@@ -115,6 +115,7 @@ def _norm(sums: IntArray) -> float:
     return float(np.sqrt((sums.astype(np.float64) ** 2).sum())) / 2**10
 
 
+@pytest.mark.slow
 def test_a_task_that_is_run_again_on_the_same_rows_changes_nothing() -> None:
     rng = np.random.default_rng(5)
     rows = pa.table({"who": rng.integers(0, 9, 500), "item": rng.integers(0, WIDE, 500)})
@@ -157,7 +158,7 @@ def test_without_fingerprints_a_person_would_add_more(monkeypatch: pytest.Monkey
     assert _norm(_wide_sums(torn, _ends())) == pytest.approx(2**0.5, abs=0.01)
 
 
-@pytest.mark.search
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(40))
 def test_no_user_moves_sums_by_more_than_the_bound(seed: int) -> None:
     """Neighbours are searched over places, units, sizes, and which tasks are run again."""
@@ -273,6 +274,7 @@ def _mean(engine: Any, method: str, seed: int) -> list[float]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["clip", "recentred"])
 def test_a_mean_of_users_is_that_of_duckdb(method: str) -> None:
     expected = _mean("duckdb", method, 2)
@@ -280,13 +282,13 @@ def test_a_mean_of_users_is_that_of_duckdb(method: str) -> None:
     assert _mean(Cluster(), method, 3) != expected
 
 
-@pytest.mark.search(seconds=0)
+@pytest.mark.slow
 @pytest.mark.usefixtures("spark")
 def test_a_mean_of_users_read_by_spark_is_that_of_duckdb() -> None:
     assert _mean("spark", "recentred", 2) == _mean("duckdb", "recentred", 2)
 
 
-@pytest.mark.search(seconds=0)
+@pytest.mark.slow
 def test_the_command_line_reads_by_spark(spark: Any, command: Command, tmp_path: Path) -> None:
     pq.write_table(_records(500), tmp_path / "rows.parquet")
     words = ["count", tmp_path / "rows.parquet", "--user", "who", "--unit", "user", "--clip", "3"]
@@ -302,7 +304,7 @@ def own_functions_run_here(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spark.sparkContext, "pythonExec", sys.executable)
 
 
-@pytest.mark.search(seconds=0)
+@pytest.mark.slow
 def test_tasks_that_fail_are_run_again_and_add_once(
     spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -323,7 +325,7 @@ def test_tasks_that_fail_are_run_again_and_add_once(
     assert _released(frame, rows="as given").equals(_released(rows))
 
 
-@pytest.mark.search(seconds=0)
+@pytest.mark.slow
 def test_nothing_is_released_where_a_task_fails_for_good(
     spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -340,7 +342,7 @@ def test_nothing_is_released_where_a_task_fails_for_good(
     assert caught.value.__suppress_context__
 
 
-@pytest.mark.search(seconds=0)
+@pytest.mark.slow
 def test_functions_of_a_frame_that_lack_a_module_are_told_of(
     spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -357,7 +359,7 @@ def test_functions_of_a_frame_that_lack_a_module_are_told_of(
         _released(frame, rows="as given")
 
 
-@pytest.mark.search(seconds=0)
+@pytest.mark.slow
 def test_a_frame_that_may_change_is_refused_until_it_is_checkpointed(spark: Any) -> None:
     from pyspark.sql import functions
 
@@ -369,7 +371,7 @@ def test_a_frame_that_may_change_is_refused_until_it_is_checkpointed(spark: Any)
     assert _released(kept, rows="as given").equals(_released(kept.toArrow()))
 
 
-@pytest.mark.search(seconds=0)
+@pytest.mark.slow
 def test_sums_of_many_coordinates_are_added_up_by_tasks(spark: Any) -> None:
     rng = np.random.default_rng(8)
     rows = pa.table({"who": rng.integers(0, 300, 5000), "item": rng.integers(0, 60_000, 5000)})
@@ -393,7 +395,7 @@ def _program(name: str, *words: object) -> list[str]:
     return ended.stdout.splitlines()
 
 
-@pytest.mark.slow
+@pytest.mark.slow(full=True)
 @pytest.mark.usefixtures("pyspark_and_java")
 @pytest.mark.parametrize("kills", [1, 2])
 def test_workers_that_are_killed_change_nothing(tmp_path: Path, kills: int) -> None:
@@ -408,7 +410,7 @@ def test_workers_that_are_killed_change_nothing(tmp_path: Path, kills: int) -> N
         assert any("Spark has lost its executors" in line for line in lines), lines
 
 
-@pytest.mark.slow
+@pytest.mark.slow(full=True)
 @pytest.mark.usefixtures("pyspark_and_java")
 @pytest.mark.parametrize("published", ["fit", "mean", "histogram"])
 def test_what_is_kept_and_lost_is_made_again_and_gives_the_same(
@@ -420,7 +422,7 @@ def test_what_is_kept_and_lost_is_made_again_and_gives_the_same(
     assert [lines[0], *lines[2:]] == ["KILLED", "SAME", "CHARGED"]
 
 
-@pytest.mark.slow
+@pytest.mark.slow(full=True)
 @pytest.mark.usefixtures("pyspark_and_java")
 def test_blocks_that_are_not_made_again_of_the_same_rows_are_told_of(tmp_path: Path) -> None:
     """The seeded bug: a source gives other numbers when it is read again, so that blocks differ."""
@@ -428,7 +430,7 @@ def test_blocks_that_are_not_made_again_of_the_same_rows_are_told_of(tmp_path: P
     assert lines[-2:] == ["OTHER", "CHARGED"], lines
 
 
-@pytest.mark.slow
+@pytest.mark.slow(full=True)
 @pytest.mark.usefixtures("pyspark_and_java")
 def test_a_fit_that_loses_all_workers_publishes_nothing_and_is_charged(tmp_path: Path) -> None:
     lines = _program("spark_lost", tmp_path, "fit", 2)
@@ -437,7 +439,7 @@ def test_a_fit_that_loses_all_workers_publishes_nothing_and_is_charged(tmp_path:
     assert lines[-1] == "CHARGED"
 
 
-@pytest.mark.slow
+@pytest.mark.slow(full=True)
 @pytest.mark.usefixtures("pyspark_and_java")
 def test_a_checkpoint_whose_rows_are_lost_publishes_nothing(tmp_path: Path) -> None:
     """Such rows cannot be made again, and a fit goes not on with those that are left."""
@@ -453,14 +455,14 @@ def _through_connect(folder: Path, *names: str) -> list[str]:
     return [line.removeprefix("KEPT ") for line in _program("spark_connect", folder, *names)]
 
 
-@pytest.mark.slow
+@pytest.mark.slow(full=True)
 @pytest.mark.usefixtures("pyspark_and_java")
 def test_the_contract_is_kept_through_spark_connect(tmp_path: Path) -> None:
     kept = _through_connect(tmp_path, "contract")
     assert [name for name in kept if name.startswith("test_releases")], kept
 
 
-@pytest.mark.slow
+@pytest.mark.slow(full=True)
 @pytest.mark.usefixtures("pyspark_and_java")
 def test_fits_means_and_files_of_releases_go_through_spark_connect(tmp_path: Path) -> None:
     assert _through_connect(tmp_path, "fits", "files") == [
@@ -473,7 +475,7 @@ def test_fits_means_and_files_of_releases_go_through_spark_connect(tmp_path: Pat
     ]
 
 
-@pytest.mark.slow
+@pytest.mark.slow(full=True)
 def test_one_user_with_ten_million_rows_and_a_million_items(spark: Any) -> None:
     from pyspark.sql import functions
 
@@ -499,7 +501,7 @@ def test_one_user_with_ten_million_rows_and_a_million_items(spark: Any) -> None:
     assert found[0].equals(found[1])
 
 
-@pytest.mark.search(seconds=0)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("source", "remedy"),
     [

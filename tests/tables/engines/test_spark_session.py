@@ -203,7 +203,7 @@ def test_work_that_waits_or_runs_is_not_ended(
     assert _ended(monkeypatch, looks) == "done"
 
 
-@pytest.mark.search(seconds=0)
+@pytest.mark.slow
 def test_a_session_at_another_address_is_refused(spark: Any) -> None:
     assert Session.at("spark").spark is not None
     assert Session.at(spark.sparkContext.master).spark is not None
@@ -211,7 +211,7 @@ def test_a_session_at_another_address_is_refused(spark: Any) -> None:
         Session.at("local[7]")
 
 
-@pytest.mark.search(seconds=0)
+@pytest.mark.slow
 def test_a_thread_without_a_session_of_its_own_is_refused_another_address(spark: Any) -> None:
     """Which session is active is known to each thread, and there is one for all of them."""
     said: list[str] = []
@@ -232,7 +232,7 @@ def test_a_thread_without_a_session_of_its_own_is_refused_another_address(spark:
     assert said[1:] == [spark.sparkContext.master]
 
 
-@pytest.mark.search(seconds=0)
+@pytest.mark.slow
 def test_a_small_frame_is_kept_in_few_parts(spark: Any) -> None:
     """Without being told, Spark keeps as many parts as its settings say, which are three here."""
     from pyspark.sql import functions

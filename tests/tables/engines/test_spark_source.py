@@ -14,7 +14,7 @@ import dpgrain as dg
 from dpgrain.errors import DataError, ParameterError, SchemaError
 from dpgrain.tables.engines.spark_source import SparkSource
 
-pytestmark = pytest.mark.search(seconds=0)
+pytestmark = pytest.mark.slow
 
 TYPES = {
     "who": ("BIGINT", "BIGINT"),

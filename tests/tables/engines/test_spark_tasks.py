@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.refusals import refuses
-from tests.sampling import examples
 
 import dpgrain as dg
 from dpgrain._types import IntArray
@@ -49,7 +48,6 @@ def test_slices_add_up_modulo_two_to_the_64(size: int) -> None:
     assert np.array_equal(found.total(size), sum(parts, start=np.zeros(size, dtype=np.int64)))
 
 
-@examples(100)
 @given(st.integers(1, 4), st.randoms(use_true_random=False))
 def test_tasks_add_up_slices_in_any_order(parts: int, random: object) -> None:
     size = 20_000

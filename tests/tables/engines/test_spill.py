@@ -59,7 +59,7 @@ def ended(process: subprocess.Popen[str], number: signal.Signals) -> tuple[int, 
     return process.returncode, said
 
 
-@pytest.mark.search
+@pytest.mark.slow
 @pytest.mark.parametrize("busy", [WAITING, QUERYING], ids=["waiting", "querying"])
 def test_a_terminated_process_leaves_nothing(busy: str, tmp_path: Path) -> None:
     """It still dies of the signal, as its parent expects."""
@@ -68,6 +68,7 @@ def test_a_terminated_process_leaves_nothing(busy: str, tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_a_host_that_handles_the_signal_is_left_alone(tmp_path: Path) -> None:
     host = "signal.signal(signal.SIGTERM, lambda *_: (print('host', flush=True), sys.exit(7)))"
     process = started(tmp_path, host=host)
@@ -75,7 +76,7 @@ def test_a_host_that_handles_the_signal_is_left_alone(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.search
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "parts"),
     [(signal.SIGKILL, {}), (signal.SIGTERM, {"start": IN_A_THREAD})],

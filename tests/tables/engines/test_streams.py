@@ -85,11 +85,13 @@ def same(source: Any, rows: pa.Table) -> None:
         assert releases[0].equals(releases[1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [1, 3, 100])
 def test_a_stream_is_read_as_a_table_is(size: int) -> None:
     same(Once(ODD, size).stream, ODD)
 
 
+@pytest.mark.slow
 def test_a_dataset_is_read_as_a_table_is(tmp_path: Path) -> None:
     # What is written to a file is text in it.
     rows = ODD.set_column(3, "kind", ODD.column("kind").cast(pa.string()))
@@ -149,6 +151,7 @@ def test_releases_of_several_threads_read_it_once(engine: str) -> None:
     assert len(made) == 4
 
 
+@pytest.mark.slow
 def test_what_is_put_aside_is_private_and_goes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -169,6 +172,7 @@ def test_what_is_put_aside_is_private_and_goes(
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_it_goes_with_the_process(tmp_path: Path) -> None:
     """A process that is forked of it and ends leaves it to the first one."""
     script = """

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from dpgrain._later import later
-from dpgrain._special import ndtr, ndtri
 from dpgrain._types import FloatArray
 from dpgrain.accounting.losses.curves import Invertible
 from dpgrain.accounting.losses.gaussian import bisect, gaussian_delta, gaussian_epsilon
@@ -30,6 +29,7 @@ from dpgrain.accounting.losses.zcdp import (
     zcdp_delta,
     zcdp_epsilon,
 )
+from dpgrain.noise.special import ndtr, ndtri
 
 if TYPE_CHECKING:
     from dpgrain.accounting.losses import compose

@@ -1,8 +1,7 @@
-"""SciPy's special functions, without the parts of NumPy that they do not use.
+"""SciPy's special functions, loaded without the parts of NumPy that they do not use.
 
-SciPy copies every public name of NumPy while it is loaded, and NumPy loads its tools for tests, Fortran
-and polynomials when their names are asked for: half the time that ``import scipy.special`` takes. So
-modules that load themselves on first use stand for those tools meanwhile, and NumPy is as it was after.
+Loading `scipy.special` copies all public names of NumPy, which makes NumPy load its tools for tests,
+Fortran and polynomials: half of the time. Lazy modules replace these tools during the import.
 """
 
 from __future__ import annotations
