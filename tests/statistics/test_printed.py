@@ -166,7 +166,10 @@ def test_covers_names_the_quantity(name: str, unit: str) -> None:
 
 
 def test_different_long_keys_look_different() -> None:
-    urls = [f"https://example.org/catalogue/works/{n:02}/index.html" for n in range(5)]
+    urls = [
+        f"https://example.org/catalogue/nineteenth-century/works/{n:02}/index.html"
+        for n in range(5)
+    ]
     long = "https://example.org/" + "x" * 300
     rows = pa.table({"who": range(360), "url": [[*urls, long][n % 6] for n in range(360)]})
     table = dg.read(rows, user="who")
