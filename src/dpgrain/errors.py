@@ -84,7 +84,7 @@ class RefusedError(ParameterError):
     ...         dg.count(visits, unit=dg.User(), epsilon=2.0)
     ...     except dg.RefusedError as error:
     ...         print(str(error).partition(":")[0])
-    the budget ε = 1, δ = 0 does not hold this release
+    the budget ε = 1, δ = 0 has no room for this release
     """
 
     def __init__(self, message: str, *, name: str = "", line: int | None = None) -> None:

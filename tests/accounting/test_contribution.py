@@ -451,7 +451,7 @@ def test_the_curve_is_a_root_on_disjoint_coordinates_and_linear_on_shared() -> N
     ids=str,
 )
 def test_only_elements_are_pooled(fields: dict[str, Any]) -> None:
-    with pytest.raises(ParameterError, match=r"must (be given|have) .* not"):
+    with pytest.raises(ParameterError, match=r"must (be passed|have) .* not"):
         Contribution(**fields)
 
 
@@ -681,5 +681,5 @@ def test_units_are_a_whole_number(units: Any) -> None:
 
 
 def test_a_small_record_may_move_a_pooled_block() -> None:
-    with refuses("record_size", "must be left out with layout 'pooled'"):
+    with refuses("record_size", "must be omitted with layout 'pooled'"):
         Contribution(layout="pooled", per_coordinate=3, record_size=0.01)

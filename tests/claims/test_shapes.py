@@ -153,4 +153,4 @@ def test_the_form_of_what_is_published_follows_from_no_row(
 def test_what_a_list_does_not_say_is_asked_for_whatever_its_rows_are(door: str, row: str) -> None:
     call, _ = DOORS[door]
     for odd in ([], [ROWS[row]] * M, [[0.5] * D] * M, [0.5] * M):
-        assert "dimension must be stated for a list" in form_of(partial(call, odd))
+        assert "dimension is required for a list" in form_of(partial(call, odd))

@@ -437,11 +437,11 @@ def test_a_label_without_a_value_is_none() -> None:
             lambda X, y: LogisticRegression(algorithm=papers.Concentrated(), n_users=50).fit(
                 X, y, users=range(len(X))
             ),
-            "classes must be stated with a recipe",
+            "classes is required with a recipe",
         ),
         (
             lambda X, y: LogisticRegression(tune={"clip": [1.0, 2.0]}).fit(X, y),
-            "classes must be stated with tune",
+            "classes is required with tune",
         ),
         (
             lambda X, y: minimise(
@@ -457,11 +457,11 @@ def test_a_label_without_a_value_is_none() -> None:
         ),
         (
             lambda X, y: mean_of_users(X, bound=1.0, epsilon=1.0, delta=1e-6, method="softcore"),
-            "n_users must be stated with the method 'softcore'",
+            "n_users is required with the method 'softcore'",
         ),
         (
             lambda X, y: mean_of_users(X, bound=1.0, epsilon=1.0, delta=1e-6, method="winsorized"),
-            "n_users must be stated with the method 'winsorized'",
+            "n_users is required with the method 'winsorized'",
         ),
     ],
 )

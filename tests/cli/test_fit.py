@@ -240,12 +240,12 @@ WRONG = [
     ({"target": "pages"}, 2, "--target 'pages' is also a feature"),
     ({"features": "minutes,nothing"}, 1, "feature 'nothing' is not a column"),
     ({"features": "minutes,week"}, 1, "feature 'week' is a column of text where numbers are asked"),
-    ({"features": "minutes,minutes"}, 2, "'minutes' is given twice"),
+    ({"features": "minutes,minutes"}, 2, "'minutes' is listed twice"),
     ({"categories": "device"}, 2, "--categories must be 'COLUMN=A|B|C'"),
-    ({"categories": "device=a||b"}, 2, "none of them empty"),
+    ({"categories": "device=a||b"}, 2, "without empty ones"),
     ({"range": "minutes"}, 2, "--range must be COLUMN=LOW:HIGH"),
     ({"range": "minutes=1:x"}, 2, "--range must be"),
-    ({"range": "minutes=60:0"}, 2, "the lower one first"),
+    ({"range": "minutes=60:0"}, 2, "in increasing order"),
     ({"range": "paid=0:60"}, 2, "--range 'paid' is not a column of --features"),
     ({"user": "nobody"}, 1, "user 'nobody' is not a column"),
     ({"unit": "element"}, 2, "Give --element"),
@@ -357,9 +357,9 @@ def test_the_report_of_a_fit_is_whole_and_safe(tmp_path: Path, intervals: float)
         assert "49" not in re.findall(r"\{\{.{9}", page)
         assert "x" * 600 not in page
         assert not re.search(r'(?:src|href)="(?!#)', page)
-        for part in ("Coefficients</h2>", "The training</summary>", "Settings</summary>"):
+        for part in ("Coefficients</h2>", "Training</summary>", "Settings</summary>"):
             assert f">{part}" in page
-        assert "<h2>The promise in four sentences" in page
+        assert "<h2>Guarantee" in page
         told = model.evidence_ is not None and model.confidence_intervals().resolved
         assert ("95% low" in page) == told
         assert ("NOT PRIVATE" in page) == (model.random_state is not None)
@@ -461,7 +461,7 @@ def test_an_interrupted_fit_publishes_nothing_and_says_so(visits: Path, tmp_path
     assert not model.exists()
     bar, said = printed.split("Interrupted. ")
     assert said.strip() == (
-        "Nothing of the fit is published; what a budget or ledger was charged for it stays charged."
+        "Nothing of the fit is published; a budget or ledger that was charged for it stays charged."
     )
     # The line of the bar is erased before, and the cursor is shown again.
     assert bar.rindex("\x1b[2K") > bar.rindex("Round")

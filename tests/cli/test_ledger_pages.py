@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import yaml
 from tests.conftest import Command
 from tests.ledger import cases
 
 
 def test_a_page_and_an_entry_are_written(tmp_path: Path, command: Command) -> None:
     place, page, entry = (
-        tmp_path / name for name in ("visits.ledger", "visits.html", "entry.json")
+        tmp_path / name for name in ("visits.ledger", "visits.html", "entry.yaml")
     )
     cases.made(place).charge(cases.of_users())
     done = command("ledger", "report", place, "--output", page)
@@ -20,13 +21,14 @@ def test_a_page_and_an_entry_are_written(tmp_path: Path, command: Command) -> No
     asked = ("ledger", "export", place, "--registry", "--decided-by", "the office")
     done = command(*asked, "--output", entry)
     assert done.returncode == 0, done.stderr
-    told = json.loads(entry.read_text(encoding="utf-8"))
-    assert (told["deployment"], told["data_curator"], told["releases"]) == (
-        "visits",
-        "the office",
-        1,
-    )
-    assert json.loads(command(*asked).stdout) == told
+    written = entry.read_text(encoding="utf-8")
+    told = yaml.safe_load(written)
+    basic = told["deployment"]["basic"]
+    assert basic["name"] == "visits"
+    assert basic["data_curators"][0]["data_curator_name"] == "the office"
+    assert command(*asked).stdout == written
+    document = json.loads(command(*asked, "--json").stdout)
+    assert {name: document[name] for name in told} == told
 
 
 def test_who_decides_is_for_an_entry_alone(tmp_path: Path, command: Command) -> None:

@@ -20,7 +20,7 @@ def test_an_error_is_one_line_and_exit_code_two(command: Command) -> None:
                    "--rounds", "5", "--dimension", "2", "--sampling", "pairs")  # fmt: skip
     assert done.returncode == 2
     assert done.stderr.strip() == (
-        "Error: --sampling-rate must be given where pairs are sampled, such as 0.01."
+        "Error: --sampling-rate is required if pairs are sampled, such as 0.01."
     )
     assert not done.stdout
 
@@ -68,7 +68,7 @@ def test_units_stand_side_by_side(command: Command) -> None:
     assert told.items() >= plan.to_dict().items()
     wrong = command(*asked, "--skew", "0.5")
     assert wrong.returncode == 2
-    assert wrong.stderr.strip() == "Error: --skew must lie between 1 and 1e6, not 0.5."
+    assert wrong.stderr.strip() == "Error: --skew must be between 1 and 1e6, not 0.5."
 
 
 @pytest.mark.slow
@@ -118,8 +118,8 @@ def test_a_loss_cannot_curve_more_than_its_slope(command: Command) -> None:
     done = command("plan", "sco", *PLANS["sco"], "--strength", "3")
     assert done.returncode == 2
     assert done.stderr.strip() == (
-        "Error: --strength must be at most 2·lipschitz/distance (2), not 3.0: no loss of that slope "
-        "curves more."
+        "Error: --strength must be at most 2·lipschitz/distance (2), not 3.0, because no loss with "
+        "that slope has a larger curvature."
     )
 
 

@@ -65,8 +65,8 @@ def test_a_command_speaks_of_its_options(tmp_path: Path, command: Command) -> No
         (("mean", tmp_path / "rows.txt", "--unit", "record", "--epsilon", "1", "--value", "x"),
          f"TABLE {str(tmp_path / 'rows.txt')!r} must end in .parquet, .csv or .csv.gz"),
         (("plan", "units", "--epsilon", "1", "--delta", "1e-6", "--n-users", "9", "--records", "9",
-          "--skew", "0.5"), "--skew must lie between 1 and 1e6, not 0.5."),
+          "--skew", "0.5"), "--skew must be between 1 and 1e6, not 0.5."),
         (("top", path, "--unit", "record", "--item", "who", "--epsilon", "1", "--delta", "1e-6",
-          "--method", "gumbel"), "--method gumbel needs a public domain; give --domain."),
+          "--method", "gumbel"), "--method gumbel requires a public domain; pass --domain."),
     ):  # fmt: skip
         assert command(*words).stderr.startswith(f"Error: {sentence}")

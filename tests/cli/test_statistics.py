@@ -107,7 +107,7 @@ WRONG = [
     (["--max-elements", "3"], 2, "--max-elements goes with --unit user."),
     (["--output", "/no/such/folder/x.csv"], 1, "cannot be written"),
     (["--memory", "lots"], 2, "memory must be such as"),
-    (["--noise", "laplace"], 2, "domain must be given under Laplace noise"),
+    (["--noise", "laplace"], 2, "domain is required with Laplace noise"),
 ]
 
 

@@ -67,7 +67,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ),
         (
             ("elements-per-user", *USERS, *EPSILON, *DELTA),
-            "--by must be given: the column whose values are the elements, such as --by page.",
+            "--by is required; pass the column of the elements, such as --by page.",
         ),
         (
             ("count", "--user", "who", "--element", "no.csv", *EPSILON),
@@ -271,7 +271,7 @@ def test_elements_are_counted_of_users(path: Path, command: Command) -> None:
     words = ("elements-per-user", path, "--element", "page", "--unit", "record", *EPSILON, *DELTA)
     done = command(*words)
     assert done.stderr == (
-        "Error: --user must be given, the column of whose a record is: elements are counted by it.\n"
+        "Error: --user is required, because elements are counted per user; pass the user id column.\n"
     )
 
 

@@ -13,10 +13,21 @@ ROOT = Path(__file__).parents[2]
 PAGES = [*sorted((ROOT / "docs").rglob("*.md")), *sorted(ROOT.glob("*.md"))]
 # What the documents refer to elsewhere; nothing is fetched, here or when the site is built.
 ELSEWHERE = {
+    "https://analytics.wikimedia.org/published/datasets/country_project_page/00_README.html",
+    "https://arxiv.org/abs/1709.02753",
+    "https://arxiv.org/abs/2002.05839",
+    "https://arxiv.org/abs/2004.04145",
+    "https://arxiv.org/abs/2204.08986",
     "https://arxiv.org/abs/2305.08846",
+    "https://arxiv.org/abs/2308.16298",
+    "https://doi.org/10.6028/NIST.SP.800-226",
     "https://keepachangelog.com",
+    "https://registry.opendp.org/",
+    "https://research.fb.com/blog/2020/06/protecting-privacy-in-facebook-mobility-data-during-the-covid-19-response/",
     "https://semver.org",
     "https://spark.apache.org",
+    "https://www.apple.com/privacy/docs/Differential_Privacy_Overview.pdf",
+    "https://www.microsoft.com/en-us/research/publication/collecting-telemetry-data-privately/",
 }
 
 _CODE = re.compile(r"^```(?!\{).*?^```$|(`+).+?\1", re.S | re.M)

@@ -29,6 +29,7 @@ PAGES = [
     DOCS / "how-to.md",
     DOCS / "faq.md",
     DOCS / "accounting.md",
+    DOCS / "deployments.md",
     DOCS / "fine-tuning.md",
     *sorted((DOCS / "tutorials").glob("*.md")),
 ]

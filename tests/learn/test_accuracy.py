@@ -179,7 +179,7 @@ def test_a_refused_release_has_read_nothing() -> None:
 
 def test_a_copy_is_to_the_same_unit() -> None:
     query: Any = accuracy.query(np.ones(4), np.ones(4), classes=[0, 1], epsilon=1.0)
-    with refuses("promise", "ask anew"):
+    with refuses("promise", "create a new query"):
         replace(query, promise=Promise(dg.User(), 1.0, 0.0, "zero_out"))
 
 
@@ -217,7 +217,7 @@ def test_it_says_what_it_is_of() -> None:
 @pytest.mark.parametrize(
     ("change", "name", "word"),
     [
-        ({"predicted": np.array(["a"])}, "predicted", "as many"),
+        ({"predicted": np.array(["a"])}, "predicted", "the same number"),
         ({"classes": ["a"]}, "classes", "two labels"),
         ({"classes": "ab"}, "classes", "list"),
         ({"unit": dg.User(max_elements=2), "elements": ["p"] * 4}, "unit", "without max_elements"),

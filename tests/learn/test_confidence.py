@@ -305,7 +305,7 @@ def test_a_fit_says_beforehand_where_intervals_hardly_have_ends(width: int) -> N
 
     said, resolved = fitted(60 if width > 2 else 25)
     assert not resolved.any()
-    needed = int(said[0].partition("takes about ")[2].partition(".")[0].replace(",", ""))
+    needed = int(said[0].partition("needs about ")[2].partition(" users")[0].replace(",", ""))
     said, resolved = fitted(max(4 * needed, 2000))
     assert not said
     assert resolved.all()

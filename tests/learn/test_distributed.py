@@ -292,7 +292,7 @@ def test_a_model_of_your_own_is_refused() -> None:
             return Targets(np.asarray(y, dtype=float))
 
     table = dg.read(ROWS, user="who", engine=Unread())
-    with pytest.raises(ParameterError, match="Mine is not fitted where rows lie on a cluster"):
+    with pytest.raises(ParameterError, match="Mine cannot be fitted to rows on a cluster"):
         fit_columns(Mine(**PROMISE), table, ENCODING, "y")
 
 
@@ -306,7 +306,7 @@ def test_a_model_of_your_own_is_refused() -> None:
         ({"loss": type("Odd", (Squared,), {"lock": threading.Lock()})()}, "loss must be picklable"),
         ({"sampling_rate": 0.1}, "sampling_rate must be 1"),
         ({"unit": dg.Element()}, "elements must be passed"),
-        ({"start": [0.0]}, "start must be"),
+        ({"start": [0.0]}, "start must have"),
     ],
 )
 def test_what_minimise_does_not_take_of_a_cluster(options: dict[str, Any], words: str) -> None:
@@ -472,9 +472,11 @@ def test_frames_and_arguments_that_do_not_fit_are_refused(spark: Any) -> None:
     model = learn.LinearRegression(**PROMISE)
     with pytest.raises(ParameterError, match=r"pass frame.localCheckpoint\(\)"):
         model.fit(frame.where(functions.rand() < 0.5), "y", users="who")
-    with pytest.raises(ParameterError, match="users must be the name of a column, as X is a frame"):
+    with pytest.raises(
+        ParameterError, match="users must be a column name if X is a Spark DataFrame"
+    ):
         model.fit(frame, "y", users=np.zeros(300))
-    with pytest.raises(ParameterError, match="y must be the name of a column"):
+    with pytest.raises(ParameterError, match="y must be a column name"):
         model.fit(frame, None, users="who")
     with pytest.raises(SchemaError, match="target 'z' is not a column"):
         model.fit(frame, "z", users="who")

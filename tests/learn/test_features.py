@@ -26,13 +26,13 @@ def test_the_encoding_is_kept(tmp_path: Path) -> None:
 
 def test_encodings_refuse_what_they_cannot_be() -> None:
     for columns, sentence in (
-        ((), "features must be given"),
-        ((Number("a"), Number("a")), "given twice"),
-        ((Number("a=x"), Category("a", ("x",))), "given twice"),
-        ((Number("a", (1.0, 1.0)),), "the lower one first"),
+        ((), "features must be one or more columns"),
+        ((Number("a"), Number("a")), "listed twice"),
+        ((Number("a=x"), Category("a", ("x",))), "listed twice"),
+        ((Number("a", (1.0, 1.0)),), "in increasing order"),
         ((Number("a", (0.0, float("inf"))),), "finite"),
         ((Category("a", ()),), "one or more names"),
-        ((Category("a", ("x", "")),), "none of them empty"),
+        ((Category("a", ("x", "")),), "without empty ones"),
     ):
         with pytest.raises(ParameterError, match=sentence):
             Encoding(columns)

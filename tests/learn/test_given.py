@@ -88,5 +88,5 @@ def test_rows_are_read_with_a_charge_that_is_open() -> None:
     charge = charge_of(Gaussian(1.0), SeededSource(1))
     with charge:
         assert given.read(charge).X is ROWS
-    with pytest.raises(RuntimeError, match="the release is made"):
+    with pytest.raises(RuntimeError, match="the release is complete"):
         given.read(charge)

@@ -197,7 +197,7 @@ def test_a_block_moves_a_round_by_the_clip_whatever_the_model() -> None:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"model": Linear(), "solver": CoinBetting()}, "solver must be Sgd with a model"),
+        ({"model": Linear(), "solver": CoinBetting()}, "solver must be Sgd if a model"),
         ({"X": np.ones(3)}, "X and y must be"),
         ({"rounds": 0}, "rounds must be"),
         ({"epsilon": 0.0}, "epsilon must be"),

@@ -134,7 +134,7 @@ def test_budget_is_charged_for_each_fit_of_a_search(n_jobs: int | None) -> None:
 def test_a_budget_holds_fits() -> None:
     with dg.budget(1.0, 1e-6) as budget:
         LogisticRegression(epsilon=0.9, delta=1e-7).fit(cases.X, cases.BINARY, users=cases.USERS)
-        with pytest.raises(ParameterError, match="does not hold this release"):
+        with pytest.raises(ParameterError, match="has no room for this release"):
             LogisticRegression(epsilon=0.9, delta=1e-7).fit(
                 cases.X, cases.BINARY, users=cases.USERS
             )

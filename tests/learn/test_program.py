@@ -54,7 +54,7 @@ def test_with_something_beside_it_there_is_less_left(name: str) -> None:
 
 @pytest.mark.parametrize("make", [papers.ShuffleSgd, papers.PanPrivateAgd, papers.Concentrated])
 def test_what_is_known_is_said_as_such(make: Any) -> None:
-    with refuses("known", "publicly"):
+    with refuses("known", "public bounds"):
         make(10)
 
 

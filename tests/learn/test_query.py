@@ -169,7 +169,7 @@ def test_a_setting_that_was_not_billed_is_not_fitted() -> None:
 
     wrong = Other(**{name: getattr(query, name) for name in query.__dataclass_fields__})
     wrong.__dict__["_noise"] = query._noise
-    with pytest.raises(RuntimeError, match="not among what was charged"):
+    with pytest.raises(RuntimeError, match="not part of the charge"):
         publish(wrong)
 
 
@@ -177,12 +177,12 @@ def test_a_model_that_is_changed_after_it_was_asked_is_asked_again() -> None:
     model = _model()
     query = model.query(X, BINARY, users=USERS)
     model.set_params(classes=None)
-    with refuses("classes", "stay"):
+    with refuses("classes", "change"):
         publish(query)
     model = _model(tune={"l2": [0.0, 0.1]})
     query = model.query(X, BINARY, users=USERS)
     model.set_params(rounds=5)
-    with refuses("rounds", "stay"):
+    with refuses("rounds", "change"):
         publish(query)
 
 
@@ -194,7 +194,7 @@ def test_a_list_that_is_changed_after_it_was_asked_is_asked_again() -> None:
     assert query.plan.guarantee.epsilon() <= model.epsilon
     model.set_params(classes=classes)
     classes.append(2)
-    with refuses("classes", "stay"):
+    with refuses("classes", "change"):
         publish(query)
 
 
@@ -214,7 +214,7 @@ def test_a_copy_promises_nothing_to_units_that_rows_were_not_asked_for(asked: st
     query: Any = ASKED[asked]((X, BINARY, USERS), epsilon=1.0)
     for unit in (dg.Record(), dg.User(max_elements=3)):
         other = Promise.of(unit, 1.0, 1e-6, "zero_out")
-        with refuses("promise", "ask anew"):
+        with refuses("promise", "create a new query"):
             replace(query, promise=other)
 
 

@@ -126,7 +126,7 @@ def test_fits_are_not_charged_one_by_one() -> None:
         fit_tuned(model, X, Y, users=USERS, grid=GRID)
         assert b.guarantee is not None
         assert b.guarantee.event == model.guarantee_.event
-        with pytest.raises(ParameterError, match="does not hold"):
+        with pytest.raises(ParameterError, match="has no room"):
             fit_tuned(model, X, Y, users=USERS, grid=GRID)
         assert not hasattr(model, "guarantee_")
 
@@ -280,11 +280,11 @@ def test_grids_are_products_and_lists() -> None:
         ([], "at least one setting"),
         (None, "must map parameters"),
         ("clip", "must map parameters"),
-        ({"clip": 1.0}, "list of values for clip"),
-        ({"algorithm": "auto"}, "list of values for algorithm"),
-        ({"epsilon": [1.0]}, "leave out epsilon"),
-        ({"unit": [User()]}, "leave out unit"),
-        ({"random_state": [1]}, "leave out random_state"),
+        ({"clip": 1.0}, "tune must map clip to a list"),
+        ({"algorithm": "auto"}, "tune must map algorithm to a list"),
+        ({"epsilon": [1.0]}, "must not contain epsilon"),
+        ({"unit": [User()]}, "must not contain unit"),
+        ({"random_state": [1]}, "must not contain random_state"),
         ({"colour": [1]}, "not 'colour'"),
         ({"clip": [1.0, -1.0]}, "clip must be finite and above 0"),
     ],

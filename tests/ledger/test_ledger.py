@@ -724,7 +724,7 @@ def test_spawned_workers_share_the_ledger(place: str, other: bool, tmp_path: Any
         words = [str(cases.made(tmp_path / "other").place)] if other else []
         said = spawned(*words)
         assert said.splitlines()[0] == "1"
-        assert ("DPGRAIN_LEDGER names another ledger" in said) == other
+        assert ("DPGRAIN_LEDGER points to another ledger" in said) == other
     assert made.verify().number == 2
     assert spawned().split() == ["0"]
     assert "DPGRAIN_LEDGER" not in os.environ

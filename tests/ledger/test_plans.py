@@ -96,8 +96,8 @@ def test_planned_fits_leave_more_than_their_prices() -> None:
     ("plan", "told"),
     [
         ([cases.of_users(2.0)], "plan less"),
-        ([3], "plan must hold queries, functions"),
-        ([cases.of_days(10.0, cases.on())], "nothing bounds"),
+        ([3], "plan must contain queries, functions"),
+        ([cases.of_days(10.0, cases.on())], "is unbounded"),
     ],
 )
 def test_what_cannot_be_planned_is_refused(plan: list[Any], told: str) -> None:

@@ -90,9 +90,9 @@ def test_a_release_reaches_the_units_that_its_region_meets(
 
 def test_a_unit_of_other_cells_that_nothing_bounds_is_refused() -> None:
     topics = LastingPromise.of(dg.Element("topic"), 1.0, 1e-6)
-    with refuses("nothing", "bounds"):
+    with refuses("contribution", "unbounded"):
         topics.price(cases.of_days(10.0, cases.on()))
-    with refuses("nothing", "bounds"):
+    with refuses("contribution", "unbounded"):
         cases.USERS.price(cases.of_days(10.0, cases.on()))
 
 

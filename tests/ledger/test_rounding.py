@@ -136,6 +136,6 @@ def test_a_budget_rounds_against_itself(effort: Effort) -> None:
             budget.charge(guarantee)
             spent.used(found(r"spent (\S+%)", repr(budget))[1])
         said = refused(budget.charge, budget.caps.price)
-        spent.left(found(r"of which (\S+%) is left", said)[1])
+        spent.left(found(r"and (\S+%) is left", said)[1])
         if share := re.search(r"share=([\d.e-]+)", said):
             assert Fraction(share[1]) <= 1 - spent.share + SLACK

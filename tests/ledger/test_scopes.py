@@ -178,7 +178,7 @@ def test_cells_of_days_of_two_zones_are_two_partitions() -> None:
         _ = made("UTC") + made("Pacific/Kiritimati")
     promised = LastingPromise.of(dg.Element(made("UTC").partition), 1.0, 1e-6)
     assert promised.price(made("UTC")).mu > 0
-    with refuses("nothing", "bounds"):
+    with refuses("contribution", "unbounded"):
         promised.price(made("Pacific/Kiritimati"))
 
 

@@ -181,7 +181,7 @@ def test_who_goes_on_has_no_more_turns_than_are_accounted_for() -> None:
 
 
 def test_owners_are_needed() -> None:
-    with refuses("owners", "say"):
+    with refuses("owners", "required"):
         ClippedMean(1.0, 1.0, 10, 6, 0.1, bands=3).start(SystemSource())
     with refuses("exact", "3"):
         ClippedMean(1.0, 1.0, 10, 6, 0.1, bands=3, exact=True)

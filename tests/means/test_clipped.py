@@ -164,7 +164,7 @@ def test_calibration_keeps_the_promise(unit: Unit, relation: Relation, rate: flo
         ({"n_users": 0}, "n_users must be a whole number"),
         ({"rounds": 0}, "rounds must be a whole number"),
         ({"sampling_rate": 0.0}, "sampling_rate must be above 0"),
-        ({"sampling_rate": 1.5}, "sampling_rate must lie in"),
+        ({"sampling_rate": 1.5}, "sampling_rate must "),
         ({"sampling": "shuffled"}, "only independent draws"),
         ({"blocks_per_user": 0}, "blocks_per_user must be finite and above 0"),
         ({"level": "row"}, "level must be one of"),
@@ -192,7 +192,7 @@ def test_the_error_of_a_mean_over_a_released_number_is_told() -> None:
 
 def test_users_cannot_be_drawn_without_owners() -> None:
     mean = ClippedMean(1.0, 1.0, 10, 2, sampling_rate=0.5, sampling="users")
-    with refuses("owners", "whose"):
+    with refuses("owners", "required"):
         mean.start(SeededSource(1))
 
 

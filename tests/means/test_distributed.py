@@ -217,11 +217,11 @@ OWN = Method("mine", CLIP.make)
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"method": "softcore", "n_users": 1300}, "rows on a cluster, not 'softcore', which takes"),
+        ({"method": "softcore", "n_users": 1300}, "rows on a cluster, not 'softcore', which needs"),
         ({"method": "winsorized", "n_users": 1300}, "not 'winsorized', .* frame.toPandas"),
         ({"method": OWN}, "method must be 'auto', 'clip' or 'recentred' .* not 'mine'"),
         ({"method": "median"}, "method must be"),
-        ({"dimension": 2}, "dimension = 2 must be the length of a record, which is 3"),
+        ({"dimension": 2}, "dimension must be the length of a record, 3, not 2"),
         ({"bound": -1.0}, "bound must be"),
     ],
 )
@@ -238,7 +238,7 @@ def test_a_column_that_does_not_suit_is_refused() -> None:
     table = dg.read(pa.table({"who": [1], "a": ["x"]}), user="who", engine=Unread())
     with refuses("columns", "'a'", kind=SchemaError):
         mean_of_columns(table, ["a"], **PROMISE)
-    with pytest.raises(ParameterError, match="given twice"):
+    with pytest.raises(ParameterError, match="listed twice"):
         mean_of_columns(dg.read(ROWS, user="who", engine=Unread()), ["a", "a"], **PROMISE)
 
 
@@ -325,8 +325,8 @@ def test_frames_and_arguments_that_do_not_fit_are_refused(spark: Any) -> None:
     with dg.budget(9.0, 1e-5) as budget:
         for X, users, words in (
             (frame.where(functions.rand() < 0.5), "who", r"pass frame.localCheckpoint\(\)"),
-            (frame, np.zeros(4000), "users must be the name of a column, as X is a frame"),
-            (frame.select("who"), "who", "X must have a column of numbers beside"),
+            (frame, np.zeros(4000), "users must be a column name if X is a Spark DataFrame"),
+            (frame.select("who"), "who", "X must have a numeric column in addition"),
         ):
             with pytest.raises(ParameterError, match=words):
                 dg.mean_of_users(X, users=users, **PROMISE)

@@ -249,7 +249,7 @@ def test_a_row_of_another_length_counts_as_zeros() -> None:
     assert cases.mean([[1.0, 2.0], None], dimension=3).value.shape == (3,)
     assert cases.mean([], dimension=3).value.shape == (3,)
     assert "vectors of 2 numbers" in str(cases.mean(rows, dimension=2).guarantee)
-    with refuses("dimension", "stated"):
+    with refuses("dimension", "required"):
         cases.mean(rows)
 
 
@@ -295,7 +295,9 @@ def test_a_roster_that_is_too_short() -> None:
         # Labels are read when the mean is paid for.
         asked = {"method": "softcore", "n_users": cases.N // 2, "radius": radius}
         with dg.budget(9.0, 1e-5) as budget:
-            with pytest.raises(ParameterError, match=f"n_users = {cases.N // 2} must be the size"):
+            with pytest.raises(
+                ParameterError, match=f"n_users must be the size .* not {cases.N // 2}"
+            ):
                 cases.mean(**asked)
             assert budget.left < 1.0
 
@@ -555,7 +557,7 @@ def test_a_budget_is_charged_and_refuses() -> None:
     with dg.budget(2.0, 1e-6) as budget:
         first = cases.mean(records, users, epsilon=None, share=0.5)
         assert budget.guarantee == replace(first.guarantee, delta=budget.delta)
-        with pytest.raises(ParameterError, match="does not hold this release"):
+        with pytest.raises(ParameterError, match="has no room for this release"):
             cases.mean(records, users, epsilon=2.0)
         cases.mean(records, users, method="clip", epsilon=None, share=0.5)
     assert budget.left < 0.02
@@ -604,14 +606,14 @@ def test_users_who_do_not_agree(radius: float | None) -> None:
     ("wrong", "message"),
     [
         ({"bound": 0.0}, "bound must be finite and above 0"),
-        ({"bound": 1e91}, "bound must lie between 1e-90 and 1e90, not 1e+91; rescale."),
+        ({"bound": 1e91}, "bound must be between 1e-90 and 1e90, not 1e+91; rescale."),
         (
             {"radius": 11.0},
-            "radius must be at most the bound 10, and no less than a millionth of it",
+            "radius must be between a millionth of the bound, 10, and the bound",
         ),
         (
             {"radius": 1e-9},
-            "radius must be at most the bound 10, and no less than a millionth of it",
+            "radius must be between a millionth of the bound, 10, and the bound",
         ),
         ({"radius": -1.0}, "radius must be finite and above 0"),
         ({"epsilon": 0.0}, "epsilon must be finite and above 0"),
@@ -623,20 +625,23 @@ def test_users_who_do_not_agree(radius: float | None) -> None:
         ({"records": np.zeros((2, 2, 2))}, "X must be numbers of shape (m, d), one row"),
         ({"records": np.zeros((3, 0))}, "X must be numbers of shape (m, d), one row"),
         ({"records": np.zeros((3, 1), dtype="M8[s]")}, "X must be numbers, not times"),
-        ({"records": [None]}, "dimension must be stated for a list of records"),
-        ({"records": np.ones((3, 2)), "dimension": 3}, "dimension = 3 must be the length"),
+        ({"records": [None]}, "dimension is required for a list of records"),
+        (
+            {"records": np.ones((3, 2)), "dimension": 3},
+            "dimension must be the length of a record, 2, not 3",
+        ),
         (
             {"records": np.ones((3, 2)), "users": [1, 2]},
             "users must have one label for each row",
         ),
         (
             {"records": np.ones((20, 100)), "method": "recentred", "epsilon": 1.0},
-            "n_users = 20 are too few for the method 'recentred' in 100 dimensions: about ",
+            "n_users = 20 is too small for the method 'recentred' in 100 dimensions; use about ",
         ),
         ({"records": np.ones((20, 9)), "method": "softcore"}, "n_users = 20 is too small"),
         (
             {"records": np.ones((20, 9)), "method": "winsorized", "radius": 1.0},
-            "n_users = 20 are too",
+            "n_users = 20 is too",
         ),
     ],
     ids=lambda v: str(v)[:30],

@@ -69,7 +69,7 @@ def test_nothing_tells_of_the_middle() -> None:
 def test_the_number_that_suffices_does() -> None:
     with pytest.raises(ParameterError) as caught:
         cases.mean(np.ones((20, 100)), method="recentred", epsilon=1.0)
-    (enough,) = re.findall(r"about ([\d,]+) suffice", str(caught.value))
+    (enough,) = re.findall(r"about ([\d,]+) users", str(caught.value))
     n = int(enough.replace(",", ""))
     promise = Promise(User(), 1.0, 1e-6, "zero_out")
     number = Roster.of(None, promise).event
@@ -77,5 +77,5 @@ def test_the_number_that_suffices_does() -> None:
     assert plan.method == "recentred"
     # So many are enough to look around, with few looks.
     assert plan.mean.rounds == 2
-    with pytest.raises(ParameterError, match="too few for the method 'recentred'"):
+    with pytest.raises(ParameterError, match="too small for the method 'recentred'"):
         method_of("recentred").make(Problem(n - 2, 100, promise, 10.0, None, number))

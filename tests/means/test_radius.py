@@ -232,7 +232,7 @@ def test_too_few_users_are_refused_with_a_number_that_suffices() -> None:
     given: dict[str, Any] = {"epsilon": 0.5, "smallest": 0.01, "largest": 10.0}
     with refuses("n_users", "100") as no:
         Radius.calibrate(n_users=100, **given)
-    suffice = int(str(no.value).split(": ")[1].split()[0])
+    suffice = int(str(no.value).split("; use ")[1].split()[0])
     assert Radius.calibrate(n_users=suffice + 10, **given).n_users < 1500
     with refuses("n_users", "small"):
         Radius.calibrate(n_users=int(0.9 * suffice), **given)
@@ -248,7 +248,7 @@ def test_facts_are_words() -> None:
         ({"smallest": 0.0}, "smallest must be finite and above 0"),
         ({"smallest": 20.0}, "at most largest"),
         ({"largest": 1e9}, "largest must be at most"),
-        ({"top": 21}, "top must be from 2"),
+        ({"top": 21}, "top must be between 2"),
         ({"top": 1}, "top must be"),
         ({"threshold": 400}, "threshold must be at most"),
         ({"query_scale": 0.0}, "query_scale must be"),

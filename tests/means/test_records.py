@@ -44,7 +44,7 @@ def test_records_are_not_read_before_they_are_charged_for() -> None:
         pass
     with charge_of(Gaussian(1.0), SystemSource()) as over:
         pass
-    with pytest.raises(RuntimeError, match="the release is made"), here.kept(over, 1.0):
+    with pytest.raises(RuntimeError, match="the release is complete"), here.kept(over, 1.0):
         pass
 
 

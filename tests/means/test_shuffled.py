@@ -208,7 +208,9 @@ def test_sizes_and_bounds_are_chosen_on_the_way() -> None:
     for protocol in run.protocols:
         assert protocol.event.epsilon(0.1) <= 1000.0
     for size in (7, 20):
-        with pytest.raises(ParameterError, match=f"size must be at most 6.*not {size}: nobody"):
+        with pytest.raises(
+            ParameterError, match=f"size must be at most 6.*not {size}, because each user"
+        ):
             run.next(users, size=size, clip=1.0)
     with refuses("size", "number"):
         run.next(users, size=0, clip=1.0)
@@ -265,17 +267,17 @@ def test_wrong_numbers_say_so() -> None:
         (lambda: quiet(0, 2, 3), "n_users must be a whole number"),
         (lambda: quiet(5, 0, 3), "rounds must be a whole number"),
         (lambda: quiet(5, 2, 0), "dim must be a whole number"),
-        (lambda: Shuffled(mean.protocol, 9, 2), "protocol must be made for 4 users"),
+        (lambda: Shuffled(mean.protocol, 9, 2), "protocol must be for 4 users"),
         (lambda: Shuffled(mean.protocol, 2, 2, "full"), "in 2 rounds each, not for 2 in 1"),
-        (lambda: mean.start(SystemSource()), "owners must be whole numbers.*not left out"),
-        (lambda: mean.start(SystemSource(), np.ones(5)), "owners must be whole numbers.*float64"),
+        (lambda: mean.start(SystemSource()), "owners must be integers.*not object"),
+        (lambda: mean.start(SystemSource(), np.ones(5)), "owners must be integers.*float64"),
         (
             lambda: mean.start(SystemSource(), np.arange(4)).estimate(users),
-            "owners must name a user for each of 5 blocks, not for 4",
+            "owners must have one user for each of 5 blocks, not for 4",
         ),
         (
             lambda: quiet(5, 1, 2, interaction="full").start(SystemSource()).estimate(users),
-            "2 coordinates, as the protocol has",
+            "2 coordinates as in the protocol",
         ),
         (
             lambda: (

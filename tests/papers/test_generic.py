@@ -121,10 +121,10 @@ def test_bad_values_count_zero() -> None:
         ({"delta": 0.0}, "noise='laplace'"),
         ({"noise": "cauchy"}, "noise must be one of"),
         ({"values": []}, "values must be"),
-        ({"dimension": None}, "dimension must be stated for a list of values"),
-        ({"values": [[1.0], [2.0]], "dimension": None}, "dimension must be stated for a list"),
+        ({"dimension": None}, "dimension is required for a list of values"),
+        ({"values": [[1.0], [2.0]], "dimension": None}, "dimension is required for a list"),
         ({"dimension": 0}, "dimension must be"),
-        ({"values": np.ones((3, 2))}, "dimension = 1 must be the length of a value, which is 2"),
+        ({"values": np.ones((3, 2))}, "dimension must be the length of a value, 2, not 1"),
     ],
 )
 def test_parameters(change: dict[str, object], sentence: str) -> None:

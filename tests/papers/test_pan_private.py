@@ -376,7 +376,7 @@ def test_wrong_parameters_say_so(wrong: dict[str, Any], message: str) -> None:
 @pytest.mark.parametrize("owners", [None, [0.0, 1.0], ["a"], [[0, 1]]])
 def test_owners_are_places_in_the_roster(owners: Any) -> None:
     mean = PanPrivate(1.0, 1.0, 10, 2)
-    with refuses("owners", "numbers"):
+    with refuses("owners", "integers"):
         mean.start(SystemSource(), owners)
     with refuses("owners", "2"):
         mean.start(SystemSource(), np.arange(3)).estimate(Vectors(np.zeros((2, 1))))

@@ -432,7 +432,7 @@ def test_calibrated_noise() -> None:
 def test_too_few_users_are_refused_with_a_number_that_suffices() -> None:
     with refuses("n_users", "200") as no:
         noise(200)
-    suffice = int(str(no.value).split(": ")[1].split()[0])
+    suffice = int(str(no.value).split("; use ")[1].split()[0])
     assert 300 < suffice <= 500
     assert noise(suffice) < 15_000
 
@@ -449,7 +449,7 @@ def test_a_promise_may_be_shared_with_something_else() -> None:
     assert 0.99 < (mean.event + beside).epsilon(1e-6, relation="replace") <= 1.0
     alone = SoftCore.calibrate(epsilon=1.0, delta=1e-6, n_users=2000, rounds=100, radius=1.0)
     assert mean.noise_multiplier > alone.noise_multiplier
-    with pytest.raises(ParameterError, match="beside what else is published"):
+    with pytest.raises(ParameterError, match="in addition to the other published results"):
         noise(2000, beside=Gaussian(1.0, USER))
 
 
@@ -469,7 +469,7 @@ def test_facts_are_words() -> None:
         ({"core": 8}, "core must be above"),
         ({"gap": 0}, "gap must be"),
         ({"gap": 1.5}, "gap must be"),
-        ({"query_scale": 1e12}, "query_scale must lie between"),
+        ({"query_scale": 1e12}, "query_scale must be between"),
         ({"rounds": 0}, "rounds must be a whole number"),
     ],
     ids=lambda value: str(value) if isinstance(value, dict) else "",

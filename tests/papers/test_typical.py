@@ -103,7 +103,7 @@ def test_a_typical_number_and_a_fit_share_a_promise() -> None:
     ("wrong", "message"),
     [
         ({"epsilon": 0.0}, "epsilon must be"),
-        ({"epsilon": 1e-9}, "epsilon must lie between"),
+        ({"epsilon": 1e-9}, "epsilon must be between"),
         ({"epsilon": math.inf}, "epsilon must be"),
         ({"largest": 0}, "largest must be"),
         ({"largest": 2**41}, "largest must be at most"),

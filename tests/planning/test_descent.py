@@ -41,13 +41,16 @@ def test_a_sampled_gradient_run_keeps_its_promise(sampling: str, relation: Relat
 
 
 GRADIENTS = [
-    ({"sampling": "pairs"}, "sampling_rate must be given where pairs are sampled"),
-    ({"sampling": "users", "sampling_rate": 0.1, "passes": 3}, "passes goes with"),
-    ({"sampling": "users", "sampling_rate": 1.5}, "must lie in (0, 1], not 1.5"),
-    ({"sampling_rate": 0.1}, "sampling_rate must be left out with sampling='full'"),
-    ({"passes": 3}, "passes goes with sampling='passes' only"),
-    ({"sampling": "passes"}, "passes must be given"),
-    ({"sampling": "passes", "passes": 11}, "passes must be at most the rounds (10), not 11"),
+    ({"sampling": "pairs"}, "sampling_rate is required if pairs are sampled"),
+    ({"sampling": "users", "sampling_rate": 0.1, "passes": 3}, "passes requires"),
+    ({"sampling": "users", "sampling_rate": 1.5}, "must be in (0, 1], not 1.5"),
+    ({"sampling_rate": 0.1}, "sampling_rate must be omitted with sampling='full'"),
+    ({"passes": 3}, "passes requires sampling='passes'"),
+    ({"sampling": "passes"}, "passes is required"),
+    (
+        {"sampling": "passes", "passes": 11},
+        "passes must be at most the number of rounds, 10, not 11",
+    ),
     ({"sampling": "fixed"}, "sampling must be one of 'full', 'pairs', 'users', 'passes'"),
 ]
 

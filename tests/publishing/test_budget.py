@@ -219,7 +219,7 @@ def test_no_share_is_named_where_nothing_is_left() -> None:
 def test_names_that_need_more_leak_are_told_so() -> None:
     with (
         dg.budget(1.0, 1e-6),
-        pytest.raises(dg.ParameterError, match=r"names below a threshold.*larger leak="),
+        pytest.raises(dg.ParameterError, match=r"selection by a threshold.*larger leak="),
     ):
         dg.count(cases.unread(), by="page", **cases.USER, epsilon=0.5, delta=5e-7)
     with dg.budget(1.0, 1e-6, leak=5e-7):
@@ -233,13 +233,13 @@ def test_noise_at_no_delta_is_told_of_noise_at_one_that_fits(spent: float) -> No
             dg.count(cases.table(), clip=5.0, **cases.USER, share=spent)
         with pytest.raises(dg.RefusedError) as told:
             dg.count(cases.unread(), clip=5.0, **cases.USER, epsilon=0.4)
-        named = re.search(r"state delta= as well, .* ε = ([\d.]+) at δ", str(told.value))
+        named = re.search(r"also pass delta=, .* ε = ([\d.]+) at δ", str(told.value))
         assert named is not None
         dg.count(cases.table(), clip=5.0, **cases.USER, epsilon=float(named[1]), delta=9.9e-8)
         # Where there is no room, none is named.
         with pytest.raises(dg.RefusedError) as told:
             dg.count(cases.unread(), clip=5.0, **cases.USER, epsilon=0.4)
-        assert "state delta=" not in str(told.value)
+        assert "pass delta=" not in str(told.value)
 
 
 def test_another_budget_inside_is_refused() -> None:

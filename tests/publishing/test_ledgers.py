@@ -66,5 +66,5 @@ def test_a_place_that_was_inherited_is_opened_and_kept(
     count()
     ledgers.leave(same)
     assert os.environ["DPGRAIN_LEDGER"] == "nowhere"
-    with pytest.raises(dg.ParameterError, match="DPGRAIN_LEDGER names another ledger"):
+    with pytest.raises(dg.ParameterError, match="DPGRAIN_LEDGER points to another ledger"):
         ledgers.enter(Listed())

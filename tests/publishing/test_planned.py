@@ -102,7 +102,7 @@ def test_a_plan_reads_nothing_and_leaves_room_for_what_is_not_planned() -> None:
         assert b.caps.delta(1.0) <= 1e-6
     with refuses("plan", "NoneType"):
         dg.budget(1.0, 1e-6, plan=[lambda: None])
-    with refuses("plan", "promise"):
+    with refuses("plan", "plan less"):
         dg.budget(
             1.0,
             1e-6,

@@ -129,5 +129,5 @@ def test_spawned_children_publish_nothing_of_their_own() -> None:
 def test_a_budget_is_not_copied() -> None:
     """A copy would not know what is charged to the other."""
     for copied in (copy.copy, copy.deepcopy, pickle.dumps):
-        with pytest.raises(dg.ParameterError, match="must not be copied"):
+        with pytest.raises(dg.ParameterError, match="cannot be copied"):
             copied(dg.budget(1.0, 1e-6))

@@ -58,9 +58,9 @@ def test_a_delta_of_zero_is_refused_with_the_callers_sentence() -> None:
 
 
 def test_epsilon_or_a_share_must_be_stated_and_not_both() -> None:
-    with refuses("epsilon", "given"):
+    with refuses("epsilon", "required"):
         Promise.of(dg.User(), None, 1e-6, "zero_out")
-    with refuses("epsilon", "left"):
+    with refuses("epsilon", "omitted"):
         Promise.of(dg.User(), 1.0, 1e-6, "zero_out", 0.5)
     with refuses("share", "budget"):
         Promise.of(dg.User(), None, 1e-6, "zero_out", 0.5)

@@ -187,16 +187,16 @@ def test_a_region_bounds_how_many_blocks_a_unit_meets() -> None:
 def test_a_unit_without_bound_is_refused_in_one_sentence(
     made: Guarantee, level: Level, cells: Partition | None
 ) -> None:
-    with refuses("nothing", "bounds") as caught:
+    with refuses("contribution", "unbounded") as caught:
         price_for(made, level, cells, "zero_out", CAPS)
-    assert "ask for the promised unit" in one_sentence(caught.value)
+    assert "use the promised unit" in one_sentence(caught.value)
 
 
 def test_a_partition_that_is_known_in_words_alone() -> None:
     fits = [release(None, elements=words) for words in ("'topic'", "the column 'topic'")]
     assert [square(made, TOPIC) for made in fits] == [1, 1]
     other = release(None, elements="the elements passed (#1234)")
-    with refuses("release", "nothing") as caught:
+    with refuses("release", "unknown") as caught:
         price_for(other, "element", TOPIC, "zero_out", CAPS)
     one_sentence(caught.value)
 

@@ -38,7 +38,7 @@ def test_they_are_charged_as_one_and_made_in_any_order() -> None:
         spent = whole.spent
         for epsilon in (0.3, 0.3, 0.4):
             held.publish(_count(cases.table(), epsilon))
-        with pytest.raises(dg.ParameterError, match="not among those"):
+        with pytest.raises(dg.ParameterError, match="not part of the reservation"):
             held.publish(_count(cases.unread(), 0.4))
         assert whole.spent == spent
         dg.publish(_count(cases.table(), 0.4))

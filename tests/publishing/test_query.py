@@ -94,7 +94,7 @@ def test_more_than_was_charged_is_not_drawn() -> None:
         charge.noisy(Laplace(event.noise_multiplier), sums, 2.0**20)
 
     for also in (twice, smaller, other):
-        with pytest.raises(RuntimeError, match="as often as it was charged"):
+        with pytest.raises(RuntimeError, match="no charged draws left"):
             publish(asked(also=also))
 
 
@@ -129,7 +129,7 @@ def test_a_copy_of_a_mean_of_users_promises_nothing_to_another_unit() -> None:
         np.ones((4, 2)), users=[1, 1, 2, 3], bound=2.0, epsilon=1.0, delta=1e-6, n_users=3
     )
     for unit in (dg.Record(), dg.User(5)):
-        with refuses("promise", "keeps the unit"):
+        with refuses("promise", "cannot change the unit"):
             replace(query, promise=replace(query.promise, unit=unit))
 
 

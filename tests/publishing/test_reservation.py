@@ -32,7 +32,7 @@ def test_each_release_is_taken_once() -> None:
     for promise in (_guarantee(), _guarantee(epsilon=0.2), _guarantee()):
         held.take(promise)
     for promise in (_guarantee(), _guarantee(epsilon=0.2)):
-        with pytest.raises(dg.ParameterError, match="not among those"):
+        with pytest.raises(dg.ParameterError, match="not part of the reservation"):
             held.take(promise)
 
 
@@ -47,7 +47,7 @@ def test_each_release_is_taken_once() -> None:
     ids=["noise", "relation", "users", "region"],
 )
 def test_what_differs_is_refused(other: Callable[[], dg.Guarantee]) -> None:
-    with pytest.raises(dg.ParameterError, match=r"not among those|do not compose"):
+    with pytest.raises(dg.ParameterError, match=r"not part of the reservation|do not compose"):
         _held(_guarantee()).take(other())
 
 
@@ -72,7 +72,7 @@ def test_a_release_is_made_once() -> None:
     query = dg.count.query(cases.table(), **asked)
     held = _held(query.plan.guarantee)
     assert held.publish(query).guarantee == query.plan.guarantee
-    with refuses("this", "made before"):
+    with refuses("this", "already published"):
         held.publish(dg.count.query(cases.unread(), **asked))
 
 

@@ -65,9 +65,9 @@ def test_a_share_lies_between_0_and_1(share: Any) -> None:
 def test_a_share_needs_a_budget_and_takes_the_place_of_epsilon() -> None:
     with refuses("share", "budget"):
         dg.count(cases.unread(), **cases.USER, share=0.5)
-    with refuses("epsilon", "given"):
+    with refuses("epsilon", "required"):
         dg.count(cases.unread(), **cases.USER, delta=1e-6)
-    with dg.budget(1.0, 1e-6), refuses("epsilon", "state"):
+    with dg.budget(1.0, 1e-6), refuses("epsilon", "omitted"):
         dg.count(cases.unread(), **cases.USER, share=0.5, epsilon=1.0)
 
 

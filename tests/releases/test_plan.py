@@ -92,7 +92,7 @@ def test_stated_ones_come_first_and_shares_are_of_the_rest(tmp_path: Path) -> No
     by_name = {each.entry.name: each for each in plan.releases}
     assert (by_name["sum"].epsilon, by_name["sum"].delta) == (1.0, 1e-8)
     assert 2.0 * 0.999 <= plan.guarantee.epsilon() <= 2.0
-    with pytest.raises(dg.ParameterError, match=r"\[budget\] the plan of the budget must keep"):
+    with pytest.raises(dg.ParameterError, match=r"\[budget\] the plan of the budget must satisfy"):
         _plan(tmp_path, text + fixed.replace("epsilon = 1.0", "epsilon = 2.5"))
 
 
@@ -113,7 +113,7 @@ def test_pure_privacy_is_shared_as_well(tmp_path: Path) -> None:
     plan = _plan(tmp_path, text + cases.releases(noise, ["count", "sum"]))
     assert plan.guarantee.epsilon() == pytest.approx(1.0, rel=0.01)
     assert plan.guarantee.epsilon() <= 1.0
-    with pytest.raises(dg.ParameterError, match="delta = 0"):
+    with pytest.raises(dg.ParameterError, match="delta must be above 0"):
         _plan(tmp_path, text + cases.releases("share = 0.5", ["histogram"]))
 
 

@@ -295,7 +295,7 @@ def test_an_output_beside_the_guarantee_of_another_is_refused_when_it_is_read(
     made.save(two)
     assert not guarantee_beside(two).exists()
     learn.load(two)
-    with pytest.raises(dg.DataError, match="has no guarantee beside it"):
+    with pytest.raises(dg.DataError, match="has no guarantee next to it"):
         dg.Guarantee.beside(two)
 
 

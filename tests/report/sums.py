@@ -55,4 +55,4 @@ class Written:
 
 
 def shown(epsilon: float) -> str:
-    return "∞ (no promise)" if math.isinf(epsilon) else rounded_up(epsilon)
+    return "∞ (no guarantee)" if math.isinf(epsilon) else rounded_up(epsilon)

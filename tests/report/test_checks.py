@@ -42,7 +42,7 @@ def _page(thing: Any, folder: Path) -> str:
 def test_a_release_and_its_promise_are_known_again(tmp_path: Path) -> None:
     release = cases.histogram(cases.NASTY)
     found = checks(_page(release, tmp_path))
-    assert list(found) == ["The release", "The promise"]
+    assert list(found) == ["Release", "Guarantee"]
     path, text = release.save(tmp_path / "r.parquet"), release.guarantee.to_json()
     for hash_, how in found.values():
         assert computed(how, path=path, text=text) == hash_

@@ -50,13 +50,13 @@ def test_an_event_is_told_in_sentences(name: str) -> None:
     ("name", "words"),
     [
         ("gaussian-twice", "each of 2 sums, with a standard deviation of 9 clipping bounds"),
-        ("gaussian-twice", "at most 3 elements counted"),
-        ("selection", "noisy count of holders was at least 45"),
-        ("truncated-geometric", "above 60, which noise alone cannot pass"),
-        ("users", "each user, with all data at once, was in it with probability 0.1"),
-        ("participation", "of which each user's data in one cell entered at most 3"),
-        ("approximate", "one element (replace) is known: ε = 0.3, δ = 10⁻¹²"),
-        ("best", "negative binomial law, 10 on average"),
+        ("gaussian-twice", "At most 3 elements per user counted"),
+        ("selection", "noisy user count of at least 45"),
+        ("truncated-geometric", "above 60, which noise alone cannot reach"),
+        ("users", "each user, with all data at once, was sampled with probability 0.1"),
+        ("participation", "each user's data in one cell entered at most 3"),
+        ("approximate", "is known: ε = 0.3, δ = 10⁻¹² per element (replace)"),
+        ("best", "negative binomial distribution, 10 on average"),
         ("close", "a statistical distance of 10⁻¹³"),
     ],
 )
@@ -75,7 +75,7 @@ def test_its_public_numbers_are_in_them(name: str, words: str) -> None:
         (Laplace(1234.96), "a scale of 1,234 clipping"),
         (ExponentialMechanism(9.99999, 0.10004), "of scale 9.999, where"),
         (SampledGaussian(1.99999, 0.100049, 3), "with probability 0.1001"),
-        (Binomial(10**6, 0.400049, 10, 3, 1e-12), "coins with the probability 0.4 to"),
+        (Binomial(10**6, 0.400049, 10, 3, 1e-12), "coins of probability 0.4 to"),
     ],
 )
 def test_no_number_looks_safer_than_it_is(event: Event, words: str) -> None:
@@ -85,7 +85,7 @@ def test_no_number_looks_safer_than_it_is(event: Event, words: str) -> None:
 def test_many_events_are_not_all_told() -> None:
     told = sentences(Compose(tuple(Gaussian(4.0 + k) for k in range(60))))
     assert len(told) == 51
-    assert told[-1] == "And 10 events more, which the JSON below lists."
+    assert told[-1] == "10 more events: see the JSON below."
 
 
 def test_an_event_of_another_package_tells_its_numbers(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -42,9 +42,7 @@ class TestLimitsOfAFit:
         model = self.fitted(**options)
         page = write_fit_report(model, tmp_path / "fit.html").read_text(encoding="utf-8")
         part = page[
-            page.index("<summary>Limits</summary>") : page.index(
-                "<summary>What was public</summary>"
-            )
+            page.index("<summary>Limits</summary>") : page.index("<summary>Public facts</summary>")
         ]
         # What sums were divided by: as stated, or as released.
         n = model.n_users_
@@ -101,11 +99,11 @@ class TestFits:
         told = dict(row for row in fit.rows("asked") if len(row) == 2)["Rounds"]
         assert "15 rounds, with all blocks" in str(model.guarantee_)
         if clip is None:
-            assert told == "15: 3 that look for the solution, and 12 after them"
-            assert "Of 15 rounds the first 3 looked for the neighbourhood" in fit.text
+            assert told == "15: 3 that search for the solution, and 12 after them"
+            assert "The first 3 of 15 rounds searched for the solution" in fit.text
         else:
             assert told == "15"
-            assert "The model was found in 15 rounds. In each" in fit.text
+            assert "The model was computed in 15 rounds. In each" in fit.text
 
     @pytest.mark.slow
     def test_a_shuffled_fit_tells_what_less_honest_devices_mean(self, tmp_path: Path) -> None:

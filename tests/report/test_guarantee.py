@@ -22,8 +22,8 @@ def test_it_tells_what_is_promised_and_what_is_not(tmp_path: Path) -> None:
     cases.check_safe(page)
     text = " ".join(cases.told(page).split())
     assert str(release.guarantee) in html.unescape(page)
-    assert "For whoever answers for people's privacy" in text
-    assert "That nothing can be learnt about a person" in text
+    assert "For your privacy officer" in text
+    assert "Facts about people in general" in text
     assert release.guarantee.hash in text
     assert f"By dpgrain {dg.__version__}" in text
     assert "bro" not in text
@@ -32,7 +32,7 @@ def test_it_tells_what_is_promised_and_what_is_not(tmp_path: Path) -> None:
 
 def test_seeded_noise_is_no_promise(tmp_path: Path) -> None:
     page = _page(replace(cases.histogram(["yo"]).guarantee, private=False), tmp_path)
-    assert "<title>NOT PRIVATE: What is promised to elements" in page
+    assert "<title>NOT PRIVATE: Guarantee per element" in page
     # Above, and on the sheet, which may be printed by itself.
     assert page.count("NOT PRIVATE. Do not publish.") == 2
 

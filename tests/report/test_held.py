@@ -40,8 +40,8 @@ class TestHoldings:
         assert list(shares) == ["5", "20"]
         share = shares["5"]
         assert float(share) == pytest.approx(100 * holdings.share_at_most(5), abs=0.5)
-        assert f"about {share}% hold at most 5 elements" in page
-        assert page.count("users with at most so many") == 2
+        assert f"about {share}% have at most 5 elements" in page
+        assert page.count("users with at most this number") == 2
         assert "from a second release (below)" in page
         both = release.guarantee + holdings.guarantee
         for promise in (release.guarantee, holdings.guarantee, both):
@@ -82,7 +82,7 @@ class TestHoldings:
         release = self._release(scores, domain=[2023, 2024], unit=dg.User())
         holdings = self._holdings(scores, dg.User())
         page = release.report(tmp_path / "r.html", holdings).read_text(encoding="utf-8")
-        assert "hold at most 5 records" in page
+        assert "have at most 5 records" in page
 
     @pytest.mark.slow
     @pytest.mark.parametrize("unit", [dg.Record(), dg.Element("year")])
@@ -91,12 +91,11 @@ class TestHoldings:
     ) -> None:
         holdings = dg.elements_per_user(scores, "year", unit=unit, epsilon=1, delta=1e-6)
         page = cases.page(holdings, tmp_path)
-        assert "as well, however many they are" in page
-        assert "the promise for all of them wears off" not in page
-        assert "the less is promised" not in page
+        assert "together are protected equally" in page
+        assert "the guarantee for all of them together" not in page
         page = cases.page(self._release(scores, unit=unit, domain=[2023, 2024]), tmp_path)
-        assert "as well, however many they are" not in page
-        assert "the promise for all of them wears off" in page or "the less is promised" in page
+        assert "together are protected equally" not in page
+        assert "the guarantee for all of them together" in page
 
     def test_too_few_users_have_no_shares(self, words: dg.UserTable, tmp_path: Path) -> None:
         release = dg.count(words, by="word", unit=dg.Element("word"), epsilon=1, delta=1e-6)
@@ -104,6 +103,6 @@ class TestHoldings:
         estimate = np.zeros(len(holdings))
         holdings = replace(holdings, estimate=estimate)
         page = release.report(tmp_path / "r.html", holdings).read_text(encoding="utf-8")
-        assert "too few to be told from the noise" in page
+        assert "no shares are visible above the noise" in page
         assert "of users (noisy)" not in page
-        assert "users with at most so many" not in page
+        assert "users with at most this number" not in page

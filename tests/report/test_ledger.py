@@ -39,9 +39,9 @@ def ledger(tmp_path: Path) -> dg.Ledger:
 
 def test_an_empty_ledger_has_a_page(tmp_path: Path) -> None:
     page = page_of(cases.made(tmp_path / "visits.ledger"), tmp_path)
-    assert "Nothing was released yet." in page
+    assert "There are no releases yet." in page
 
-    assert "Line 1: 100% left" in page
+    assert "Line 1: 100% remaining" in page
     assert str(cases.USERS)[1:] in page
 
 
@@ -49,15 +49,15 @@ def test_releases_of_no_window_are_by_no_column(tmp_path: Path) -> None:
     made = cases.made(tmp_path / "visits.ledger")
     made.charge(cases.of_users())
     page = page_of(made, tmp_path)
-    assert "No release was asked of a window, so each read all records." in page
+    assert "No release had a window, so each read all records." in page
     assert "''" not in page
 
 
 @pytest.mark.slow
 def test_each_promise_stands_with_what_is_left(ledger: dg.Ledger, tmp_path: Path) -> None:
     page = page_of(ledger, tmp_path)
-    assert "Line 1: 0% left in the fullest window" in page
-    left = re.search(r"Line 2: ([\d.]+)% left in the fullest window", page)
+    assert "Line 1: 0% remaining in the fullest window" in page
+    left = re.search(r"Line 2: ([\d.]+)% remaining in the fullest window", page)
     assert left is not None
     assert float(left[1]) == pytest.approx(100 * ledger.left(2), abs=0.1)
     assert page.count("Used so far: 100%") == 1
@@ -65,7 +65,7 @@ def test_each_promise_stands_with_what_is_left(ledger: dg.Ledger, tmp_path: Path
 
 @pytest.mark.slow
 def test_what_is_used_beyond_the_stated_windows_is_told(ledger: dg.Ledger, tmp_path: Path) -> None:
-    sentence = "Beyond what is drawn, at most 0% is used of what meets day to 2025-12-31"
+    sentence = "Used outside of the figure: at most 0% for day to 2025-12-31"
     assert page_of(ledger, tmp_path).count(sentence) == 2
     # A later release of all days from one on is used there, and not before.
     on = cases.on("2026-01-03")
@@ -73,9 +73,7 @@ def test_what_is_used_beyond_the_stated_windows_is_told(ledger: dg.Ledger, tmp_p
     later = Span("date", side.values.low)  # type: ignore[union-attr]
     ledger.charge(cases.of_days(100.0, Region((Side("day", later),))))
     page = page_of(ledger, tmp_path)
-    more = (
-        re.escape(sentence) + r" and at most 0\.18\d*% is used of what meets day from 2026-01-03\."
-    )
+    more = re.escape(sentence) + r" and at most 0\.18\d*% for day from 2026-01-03\."
     assert re.search(more, page)
 
 
@@ -88,7 +86,7 @@ def test_each_release_stands_with_its_sentence_and_its_window(
         assert str(entry.guarantees[0]) in page
         assert str(entry.guarantees[0].scope) in page
         # The release carries it, so that an officer finds its line.
-        assert entry.receipt.hash in page.split("Each release in a sentence")[1]
+        assert entry.receipt.hash in page.split("Guarantee of each release")[1]
     assert "<b>daily</b>" in page
     assert "<b>daily" not in (tmp_path / "page.html").read_text(encoding="utf-8")
 

@@ -64,8 +64,8 @@ def test_it_is_whole_without_scripts(tmp_path: Path) -> None:
     # All that the script moves over, sorts or finds stands on the page already.
     for place in range(40):
         assert f'<td class="name">w{place}</td>' in page
-    assert text.index("Estimates") < text.index("The promise in four sentences")
-    assert text.index("The promise in four sentences") < text.index("What is not promised")
+    assert text.index("Estimates") < text.index("Guarantee")
+    assert text.index("Guarantee") < text.index("What is not guaranteed")
     assert re.search(r'<tr data-units="100"><th scope="row">100</th>', page)
     # What only the script can do is not seen without it.
     assert re.search(r'<div class="ask"[^>]* hidden>', page)
@@ -77,7 +77,7 @@ def test_a_sheet_for_whoever_answers_for_privacy(tmp_path: Path) -> None:
     page = cases.page(release, tmp_path)
     sheet = page[page.index('<section class="sheet" id="sheet">') :]
     assert html.escape(str(release.guarantee), quote=False) in html.unescape(sheet)
-    assert "What is <em>not</em> promised" in sheet
+    assert "What is <em>not</em> guaranteed" in sheet
     assert f"dpgrain {dg.__version__}" in sheet
     assert re.search(r"Written on</th><td>\d{4}-\d\d-\d\d \(UTC\)", sheet)
     assert release.hash in sheet

@@ -32,7 +32,7 @@ def test_a_delta_is_told_as_one_in_so_many(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_promise_that_is_none_says_so(tmp_path: Path) -> None:
     page = cases.page(cases.histogram(["yo"]), tmp_path)
-    assert "∞ (no promise)" in page
+    assert "∞ (no guarantee)" in page
     lost = cases.histogram(["yo"], Gaussian(1.0, Contribution(block="record")))
     assert "At this δ nothing is promised." in cases.page(lost, tmp_path)
 

@@ -48,7 +48,7 @@ def test_every_kind_of_release_has_a_whole_report(words: dg.UserTable, tmp_path:
         assert page.rstrip().endswith("</html>")
         assert "ε = " + rounded_up(release.guarantee.epsilon()) in page
         assert "NOT PRIVATE" not in page
-        assert "What is <em>not</em> promised" in page
+        assert "What is <em>not</em> guaranteed" in page
         for fact in release.guarantee.public:
             assert fact.replace("'", "&#39;") in page
         assert "right granularity of privacy" in page
@@ -63,11 +63,11 @@ _KINDS: dict[str, tuple[Callable[[dg.UserTable], dg.Release], list[str]]] = {
             domain={"shop": cases.SHOPS, "year": [2023, 2024]},
             **cases.BUDGET,
         ),
-        ["A private count of", "Groups published", "Grouped by", "only lowers a sum"],
+        ["A private count of", ": 6 groups.", "Grouped by", "only lowers a sum"],
     ),
     "count": (
         lambda t: dg.count(t, **cases.BUDGET),
-        ["A private count of", "for the <em>sum of clipped contributions</em>", 'class="big"'],
+        ["A private count of", "contains the <em>sum of clipped contributions</em>", 'class="big"'],
     ),
     "sum": (
         lambda t: dg.sum(
@@ -81,27 +81,27 @@ _KINDS: dict[str, tuple[Callable[[dg.UserTable], dg.Release], list[str]]] = {
         ),
         [
             "A private mean of",
-            "cut off at the bounds (score between 0 and 100)",
+            "beyond the bounds (score between 0 and 100)",
             "split between two public corners",
             "divides by a noisy count",
             "the average record, not the average person",
-            "Records, capped (noisy)",
+            "Records, clipped (noisy)",
         ],
     ),
     "one mean": (
         lambda t: dg.mean(t, "score", **cases.BUDGET),
         [
-            "which were found privately",
+            "which were chosen privately",
             "The mean is computed",
             'class="big"',
-            "records (capped, noisy, standard error",
+            "records (clipped, noisy, standard error",
         ],
     ),
     "variance": (
         lambda t: dg.variance(
             t, "score", by="shop", domain=cases.SHOPS, bounds=(0, 100), **cases.BUDGET
         ),
-        ["A private variance of", "split between three public corners", "Records, capped (noisy)"],
+        ["A private variance of", "split between three public corners", "Records, clipped (noisy)"],
     ),
     "quantiles": (
         lambda t: dg.quantiles(
@@ -122,14 +122,14 @@ _KINDS: dict[str, tuple[Callable[[dg.UserTable], dg.Release], list[str]]] = {
         [
             "Private top items",
             "with a noisy count above",
-            "Items below that are not published",
+            "Only items with",
             "too high by selection",
             "partition selection",
         ],
     ),
     "top by name": (
         lambda t: dg.top(t, "shop", method="gaussian", counts=False, **cases.BUDGET),
-        ["no\nnumbers of people", "noisy weighted count of at least", "too high by selection"],
+        ["do not count people", "noisy weighted count of at least", "too high by selection"],
     ),
     "top of a list": (
         lambda t: dg.top(t, "shop", k=2, method="gumbel", domain=cases.SHOPS, **cases.BUDGET),
@@ -141,7 +141,7 @@ _KINDS: dict[str, tuple[Callable[[dg.UserTable], dg.Release], list[str]]] = {
     ),
     "post-processed": (
         lambda t: dg.count(t, by="shop", domain=cases.SHOPS, **cases.BUDGET).consistent(),
-        ["They were post-processed (consistent)", "approximate"],
+        ["Post-processed (consistent)", "approximate"],
     ),
 }
 
@@ -159,7 +159,7 @@ def test_the_words_fit_the_statistic(kind: str, scores: dg.UserTable, tmp_path: 
     assert "''" not in page.replace("&#39;", "'")
     text = cases.told(page)
     assert "nan" not in text.lower().split()
-    assert "None" not in text[: text.index("What happened")]
+    assert "None" not in text[: text.index("Mechanisms")]
     assert ("<summary>Clipping bounds</summary>" in page) == (
         type(release) is dg.Histogram and kind not in ("top by name and count", "top by name")
     )
@@ -167,7 +167,7 @@ def test_the_words_fit_the_statistic(kind: str, scores: dg.UserTable, tmp_path: 
         assert '<table class="estimates">' not in page
         assert 'aria-label="The estimates"' not in page
         assert not re.search(
-            r"\bgroups?\b", page[page.index("<h2>Estimate") : page.index('id="promise"')]
+            r"\bgroups?\b", page[page.index("<h2>Estimate") : page.index('id="guarantee"')]
         )
     else:
         rows = re.search(r'<table class="estimates">(.*?)</table>', page, re.DOTALL)
@@ -211,7 +211,7 @@ def test_a_million_quantiles_make_no_larger_a_file(tmp_path: Path) -> None:
     assert path.stat().st_size < 1_000_000
     page = path.read_text(encoding="utf-8")
     assert "999,000 more rows" in page
-    assert "first 30 of 500,000 groups" in page
+    assert "First 20 of 500,000 groups" in page
 
 
 @pytest.mark.slow

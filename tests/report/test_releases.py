@@ -36,8 +36,8 @@ def test_every_release_has_its_promise_and_its_numbers(made: dg.Releases, page: 
     headings = re.findall(r"<h3>(.*?)</h3>", page)
     assert headings.count("Estimates") + headings.count("Estimate") == len(made) - 2
     assert "Coefficients" in headings
-    assert "The mean of users" in headings
-    assert page.count("Read it with <code>dpgrain.Guarantee.from_json") == 1
+    assert "Per-user mean" in headings
+    assert page.count("<code>dpgrain.Guarantee.from_json") == 1
     assert made.plan.spending in page
     assert made.plan.file.mark in page
 
@@ -47,12 +47,12 @@ def test_each_release_is_known_again_by_its_hash(
     made: dg.Releases, page: str, tmp_path: Path
 ) -> None:
     found = checks(page)
-    assert list(found) == [*made, "The promise"]
+    assert list(found) == [*made, "Guarantee"]
     for name, (hash_, how) in found.items():
         if "load(path)" in how:
             saved = made[name].save(tmp_path / "saved.parquet")
             assert computed(how, path=saved) == hash_
-        elif name != "The promise":
+        elif name != "Guarantee":
             assert computed(how, model=made[name], mean=made[name]) == hash_
 
 

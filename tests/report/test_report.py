@@ -61,6 +61,12 @@ _ASK = """<!DOCTYPE html><body><iframe style="width:{width}px; height:9000px; bo
   told.letter = Math.min(...letters.map(e => e.getBoundingClientRect().height));
   told.names = [...page.querySelectorAll(".estimates .name")].map(e => e.textContent).join("|");
   told.images = page.images.length;
+  for (const one of page.querySelectorAll("details")) one.open = true;
+  told.unfolded = page.documentElement.scrollWidth - {width};
+  told.wide = [...page.querySelectorAll("main *:not(svg *)")].filter(e => !e.closest(".box, pre")
+    && e.getBoundingClientRect().right > {width}).length;
+  told.table_overflow = Math.max(...[...page.querySelectorAll("table.estimates")].map(
+    e => e.closest(".box").scrollWidth - e.closest(".box").clientWidth));
 }})</script></body>"""
 
 
@@ -80,6 +86,10 @@ def test_the_report_in_a_browser(width: int, kind: str, tmp_path: Path) -> None:
     # The frame's own text comes first; what was written down is on the body.
     told = dict(re.findall(r'data-(\w+)="([^"]*)"', dom[: dom.index("<iframe")]))
     assert float(told["overflow"]) <= 0
+    # Also with all details open, nothing is wider than the screen, and tables need no scrolling.
+    assert float(told["unfolded"]) <= 0
+    assert told["wide"] == "0"
+    assert float(told["table_overflow"]) <= 0
     assert float(told["table"]) > 300
     assert told["plots"] == ",".join([kind] * 3)
     assert float(told["letter"]) >= 9

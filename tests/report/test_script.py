@@ -93,15 +93,15 @@ def _release() -> dg.Histogram:
 def _answer(release: dg.Release, units: int, told: int, delta: float, words: str) -> str:
     """The sentence that a reader should see."""
     what = "one element" if units == 1 else f"{units} elements of one person"
-    rest = "" if units == told else f" (what holds for {told})"
+    rest = "" if units == told else f" (the value for {told})"
     promise = release.guarantee.epsilon(delta, units=told)
     odds = Odds(promise, delta)
     if odds.endless:
-        return f"To {what}, nothing is promised at δ = {words}{rest}."
+        return f"For {what}, nothing is guaranteed at δ = {words}{rest}."
     return (
-        f"To {what}: ε = {odds.shown} at δ = {words}{rest}. A guess from even odds is right "
-        f"in at most {odds.right} of cases: no outcome is more than {odds.factor} times as likely "
-        "either way, plus δ."
+        f"For {what}: ε = {odds.shown} at δ = {words}{rest}. Starting from even odds, an attacker "
+        f"guesses correctly at most {odds.right} of the time: no outcome is more than {odds.factor} "
+        "times as likely in either case, plus δ."
     )
 
 
@@ -126,7 +126,7 @@ def test_tables_sort_and_find_and_sliders_tell_the_guarantee_s_numbers(tmp_path:
         _answer(release, 100, 100, 1e-3, "0.001"),
         _answer(release, 100, 100, 1e-9, "10⁻⁹"),
     ]
-    assert "nothing is promised" in done["answers"][-1]
+    assert "nothing is guaranteed" in done["answers"][-1]
     assert "nothing" not in done["answers"][2]
     largest = np.argmax(release.estimate)
     assert done["pointed"].startswith(cases.NASTY[int(largest)][:9])

@@ -93,7 +93,7 @@ def test_every_share_of_honest_devices_is_what_the_protocol_says(
         share = float(row[1].removesuffix("%")) / 100
         # Written with four digits.
         assert abs(share * n - count) < 1 + 1e-4 * n
-    own = re.findall(r'class="own">([\d,]+)<small>promised', written[name].page)
+    own = re.findall(r'class="own">([\d,]+)<small>guaranteed', written[name].page)
     assert own == [f"{protocol.honest:,}"]
 
 
@@ -129,9 +129,9 @@ def test_noise_and_bytes(name: str, written: dict[str, sums.Written]) -> None:
 @pytest.mark.parametrize("name", sums.PROTOCOLS)
 def test_who_is_trusted(name: str, written: dict[str, sums.Written]) -> None:
     who = [row[0] for row in written[name].rows("trust")]
-    assert who == ["Devices", "The shuffler (trusted)", "The analyzer"]
+    assert who == ["Devices", "Shuffler (trusted)", "Analyzer"]
     beside = written[name].protocol.beside is not None
-    assert ("shares the asked ε = 1 with something else" in written[name].text) == beside
+    assert ("shares the requested ε = 1 with another publication" in written[name].text) == beside
 
 
 def test_a_page_states_where_nothing_is_promised(written: dict[str, sums.Written]) -> None:
@@ -139,8 +139,11 @@ def test_a_page_states_where_nothing_is_promised(written: dict[str, sums.Written
     endless = [line for line in honest_curve(protocol) if math.isinf(line.epsilon)]
     assert 0 < len(endless) < 10
     assert math.isinf(protocol.guarantee_with(endless[0].fraction).epsilon())
-    assert f"From a share of {endless[0].share} downwards nothing" in written["large epsilon"].text
-    assert "downwards nothing" not in written["vectors"].text
+    assert (
+        f"From a share of {endless[0].share} downwards there is no guarantee"
+        in written["large epsilon"].text
+    )
+    assert "downwards there is" not in written["vectors"].text
 
 
 @pytest.mark.parametrize("place", ["missing/page.html", "folder"])
@@ -231,7 +234,7 @@ class TestPlan:
             (("--honest", "0"), "honest must be above 0"),
             (("--honest", "1.5"), r"honest must lie in \[0, 1\], not 1.5"),
             (("--bound", "-1"), "bound must be finite and above 0, not -1.0"),
-            (("--delta", "0"), "delta = 0 needs pure privacy"),
+            (("--delta", "0"), "delta must be above 0"),
         ],
         ids=["nobody", "more than all", "bound", "pure"],
     )

@@ -31,12 +31,12 @@ def rows(text: str, heading: str) -> dict[str, str]:
 @pytest.mark.slow
 def test_a_page_tells_what_a_step_cost(tmp_path: Path) -> None:
     text = page(networks.trained(), tmp_path)
-    cost = rows(text, 'aria-label="A step"')
+    cost = rows(text, 'aria-label="Cost of a step"')
     # 2 · 0.5 of noise in each of 30 coordinates, against a bound of 0.5, for 0.1 · 1,000 blocks.
-    assert cost["Blocks that are drawn, as sums are divided by"] == "100"
+    assert cost["Expected number of sampled blocks, the divisor of sums"] == "100"
     assert cost["Noise multiplier ÷ blocks"] == "0.02"
-    assert cost["How often a block is drawn in all steps"] == "4"
-    assert float(cost["Length of the noise in a step, in clipping bounds"]) == 0.1
+    assert cost["Expected uses of a block in all steps"] == "4"
+    assert float(cost["Norm of the noise in a step, in clipping bounds"]) == 0.1
     assert float(cost["The same, averaged over 40 steps"]) == pytest.approx(0.1 / 40**0.5, rel=0.01)
 
 
@@ -74,8 +74,8 @@ def test_names_are_text(tmp_path: Path) -> None:
 def test_a_network_that_was_not_evaluated(tmp_path: Path) -> None:
     history = TrainingHistory(np.ones(40), 1.0)
     text = page(networks.trained(history=history), tmp_path)
-    assert "Nothing was evaluated while the network was trained." in text
-    assert "<dt>Steps</dt><dd>40</dd>" in text
+    assert "Nothing was evaluated during training." in text
+    assert "trained in 40 steps" in text
 
 
 @pytest.mark.slow

@@ -139,7 +139,10 @@ def test_an_event_without_a_mechanism_is_of_callers_or_says_so(tmp_path: Path) -
     [
         ((TESTS, '"search", "Noise"', '"search", "Nose"'), "No such event"),
         ((TESTS, '"search", "Noise"', '"look", "Noise"'), "not 'look'"),
-        ((TESTS, "def test_search", "@pytest.mark.slow(full=True)\ndef test_search"), "it is slow"),
+        (
+            (TESTS, "def test_search", "@pytest.mark.slow(full=True)\ndef test_search"),
+            "make test-all",
+        ),
     ],
     ids=["event", "kind", "slow"],
 )

@@ -31,9 +31,9 @@ def test_three_parties() -> None:
     assert np.abs(found.value - vectors.sum(axis=0)).max() < 6 * found.standard_error
     assert "30 devices; 1 dropped" in str(found)
     assert "30 of 30 reports" in repr(shuffler)
-    with refuses("batch", "handed"):
+    with refuses("batch", "already released"):
         shuffler.release()
-    with refuses("batch", "handed"):
+    with refuses("batch", "already released"):
         shuffler.receive(b"")
 
 
@@ -71,7 +71,7 @@ def test_nobody_takes_part_twice() -> None:
     assert not second.receive(reports[1], device="bob")
     assert second.dropped == Dropped(malformed=1, repeated=1)
     assert second.receive(protocol.randomizer(1).report([0.0], device="bob"), device="bob")
-    with refuses("device", "said"):
+    with refuses("device", "required"):
         second.receive(reports[1])
 
 

@@ -55,7 +55,7 @@ def test_a_protocol_that_does_not_keep_its_promise_is_not_believed() -> None:
         ({"noise": {"kind": "Coins", "count": 10**12, "probability": 0.5}}, "too large"),
         ({"noise": {"kind": "Coins", "count": 10**15, "probability": 1 - 2.0**-49}}, "2"),
         ({"noise": {"kind": "Coins", "count": -5, "probability": 0.5}}, "too large"),
-        ({"leak": 0.2}, "do not keep"),
+        ({"leak": 0.2}, "do not satisfy"),
         ({"leak": 0}, "leak"),
     ],
     ids=["one", "odd", "fine", "many", "counts", "negative", "leaky", "nothing"],

@@ -162,7 +162,7 @@ def test_a_late_report_is_refused(kind: str) -> None:
     for _ in range(3):
         shuffler.receive(protocol.randomizer().report(None))
     shuffler.release()
-    with refuses("batch", "handed"):
+    with refuses("batch", "already released"):
         shuffler.receive(protocol.randomizer().report([0.5]))
     late = protocol.shuffler(1)
     assert not late.receive(protocol.randomizer().report([0.5]))
@@ -180,7 +180,7 @@ def test_tags_are_needed(tag: bytes) -> None:
 def test_a_device_is_text_bytes_or_a_whole_number(kind: str, device: Any) -> None:
     protocol = protocol_of(kind)
     for call in (protocol.randomizer().report, protocol.shuffler().receive):
-        with refuses("device", "number"):
+        with refuses("device", "integer"):
             call([0.5], device=device)
     with refuses("device"):
         Enrolment().take(device)

@@ -336,7 +336,7 @@ def test_wrong_parameters_are_named(change: dict[str, Any], named: str) -> None:
         (lambda p: p.estimate([np.ones((2, 1))], 10, SystemSource()), "3 coordinates"),
         (
             lambda p: p.estimate([np.ones((2, 3))], 9, SystemSource()),
-            "enrolled must lie between 10",
+            "enrolled must be between 10",
         ),
         (lambda p: p.randomizer().report(np.ones((2, 3))), "3 coordinates"),
         (lambda p: p.simulate(np.ones((1, 3)), dropped=-1), "dropped"),

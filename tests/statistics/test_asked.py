@@ -42,7 +42,7 @@ def test_a_column_is_reported_by_its_full_name(bounds: Any, tmp_path: Path) -> N
     assert words_of(release).of == name
     page = release.report(tmp_path / "page.html").read_text(encoding="utf-8")
     assert f'mean of <span class="name">{name}</span>' in page
-    assert ("found privately: what lies beyond" in page) == (bounds is None)
+    assert ("chosen privately, count as the nearer bound" in page) == (bounds is None)
 
 
 @pytest.mark.slow

@@ -142,7 +142,7 @@ def test_edges_go_with_one_column_of_numbers() -> None:
         {"item": "n", "domain": [1]},
         {"item": "n", "weight": "n"},
     ):
-        with refuses("edges", "numbers"):
+        with refuses("edges", "numeric"):
             dg.histogram(visits([1]), **{"edges": [1, 2], **options, **PROMISE})
 
 

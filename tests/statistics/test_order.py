@@ -41,7 +41,7 @@ def test_misordered_pairs_are_those_of_the_definition(
     )  # fmt: skip
     assert release.order_loss(truth, gamma) == expected
     if len(pairs) > 1:
-        with refuses("truth", "hold"):
+        with refuses("truth", "shape"):
             release.order_loss(truth[1:], gamma)
         with refuses("gamma"):
             release.order_loss(truth, -0.1)

@@ -397,12 +397,12 @@ def test_a_file_of_0_1_with_former_columns_is_read(
 def test_the_page_and_the_plot_name_the_capped_sum(skewed: dg.Histogram, tmp_path: Path) -> None:
     page = skewed.report(tmp_path / "page.html").read_text(encoding="utf-8")
     assert '<th scope="col" class="number">At least (95%)</th>' in page
-    assert '<th scope="col" class="number">Capped 95% low</th>' in page
-    assert "no private release can say" in " ".join(page.split())
+    assert '<th scope="col" class="number">95% low</th>' in page
+    assert "No private release can give an upper bound" in " ".join(page.split())
     assert skewed.asked.left_out in page.replace("&#39;", "'")
     from matplotlib.figure import Figure
 
-    assert "(sum of paid above 0, capped)" in skewed.plot(Figure().subplots()).get_xlabel()
+    assert "(sum of paid above 0, clipped)" in skewed.plot(Figure().subplots()).get_xlabel()
 
 
 @pytest.mark.parametrize("form", ["2026-01-{:02}", "2026-{:02}"], ids=["days", "months"])

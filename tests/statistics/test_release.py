@@ -258,11 +258,11 @@ def test_a_pivot_has_a_row_and_a_column_for_values_of_two_keys() -> None:
     assert pivoted.loc["gp", "b"] == pytest.approx(2.0, abs=1e-3)
     assert means.pivot("kind", "count", "count").round().loc["er", "a"] == 2
     for rows_of, columns in (("kind", "kind"), ("kind", "month"), ("year", "who")):
-        with pytest.raises(dg.ParameterError, match="its keys are kind, year"):
+        with pytest.raises(dg.ParameterError, match="the keys are kind, year"):
             release.pivot(rows_of, columns)
     with refuses("value", "must be one of"):
         release.pivot("kind", "year", "kind")
-    with pytest.raises(dg.ParameterError, match="its keys are none"):
+    with pytest.raises(dg.ParameterError, match="the keys are none"):
         dg.count(table, **asked).pivot("kind", "year")
 
 

@@ -57,11 +57,11 @@ WRONG: list[Any] = [
     *[
         (QUANTILES, ("x", q), {"bounds": (0, 1)}, words)
         for q, words in [
-            ([1.5], r"q must hold ranks in \[0, 1\]"),
-            ([-0.1], "q must hold ranks"),
-            ([], "q must hold"),
-            ([math.nan], "q must hold"),
-            ([0.5, 0.5], "q must hold different ranks"),
+            ([1.5], r"q must contain ranks in \[0, 1\]"),
+            ([-0.1], "q must contain ranks"),
+            ([], "q must contain"),
+            ([math.nan], "q must contain"),
+            ([0.5, 0.5], "q must contain distinct ranks"),
             (0.5, "q must be a list"),
             (["x"], "q must be a list"),
         ]
@@ -82,8 +82,8 @@ WRONG: list[Any] = [
             ),
             ({"by": ["item", "cell"], "domain": [("a",)]}, "domain must hold 2 values in each row"),
             ({"domain": ["a"]}, "domain needs by="),
-            ({"by": "item", "noise": "laplace"}, "domain must be given under Laplace noise"),
-            ({"noise": "gaussian", "delta": 0.0}, "delta = 0"),
+            ({"by": "item", "noise": "laplace"}, "domain is required with Laplace noise"),
+            ({"noise": "gaussian", "delta": 0.0}, "delta must be above 0"),
             ({"noise": "uniform"}, "noise must be one of"),
             ({"unit": dg.Element(cases.MAPPING)}, "there is no item to apply it to"),
             ({"unit": dg.Element()}, "needs a partition"),
@@ -116,16 +116,16 @@ WRONG: list[Any] = [
     (TOP, ("item",), {"k": 0}, "k must be"),
     (TOP, ("item",), {"k": 1.5}, "k must be"),
     (TOP, ("item",), {"method": "best"}, "method must be one of"),
-    (TOP, ("item",), {"method": "laplace"}, "domain must be given"),
-    (TOP, ("item",), {"method": "gumbel", "k": 1}, "needs a public domain"),
-    (TOP, ("item",), {"method": "gumbel", "domain": cases.ITEMS}, "needs k"),
+    (TOP, ("item",), {"method": "laplace"}, "domain is required"),
+    (TOP, ("item",), {"method": "gumbel", "k": 1}, "requires a public domain"),
+    (TOP, ("item",), {"method": "gumbel", "domain": cases.ITEMS}, "requires k"),
     (TOP, ("item",), {"method": "truncated", "domain": cases.ITEMS}, "for unknown items"),
-    (TOP, ("item",), {"counts": False, "domain": cases.ITEMS}, "for unknown items"),
+    (TOP, ("item",), {"counts": False, "domain": cases.ITEMS}, "requires unknown items"),
     (
         TOP,
         (["item", "cell"],),
         {"counts": False, "domain": {"item": cases.ITEMS}},
-        "public for all columns, or for none",
+        "public for all columns or for none",
     ),
     (
         TOP,
@@ -133,18 +133,18 @@ WRONG: list[Any] = [
         {"method": "truncated", "domain": {"item": cases.ITEMS}},
         "public for all columns",
     ),
-    (TOP, ([],), {}, "item must name at least one column"),
+    (TOP, ([],), {}, "item must be at least one column"),
     (TOP, ("item",), {"delta": 0.0}, "delta"),
     (TOP, ("item",), {"delta": 0.0, "domain": cases.ITEMS, "method": "gaussian"}, "delta"),
-    (HELD, (), {}, "by must be (given: )?the column"),
+    (HELD, (), {}, "by (must be|is required; pass) the column"),
     (HELD, ("nothing",), {}, "'nothing' is not a column"),
     (
         HELD,
         (),
         {"unit": dg.Element(cases.MAPPING)},
-        "by must be (given: )?the column",
+        "by (must be|is required; pass) the column",
     ),
-    (HELD, (cases.MAPPING,), {}, "by must be (given: )?the column"),
+    (HELD, (cases.MAPPING,), {}, "by (must be|is required; pass) the column"),
     (HELD, ("item",), {"edges": [3, 2]}, "increasing"),
     (HELD, ("item",), {"edges": []}, "edges must be"),
     (HELD, ("item",), {"edges": [0]}, "edges must be"),
@@ -180,7 +180,9 @@ def test_a_wrong_question_gets_one_sentence_before_anything_is_read(number: int)
 )
 def test_a_table_without_users_has_records_only(ask: Any) -> None:
     for unit in (dg.User(), dg.Element("item")):
-        with pytest.raises(dg.ParameterError, match=r"give user= to dg\.read|user must be given"):
+        with pytest.raises(
+            dg.ParameterError, match=r"give user= to dg\.read|user (must be given|is required)"
+        ):
             ask(unread(user=None), **{**GOOD, "unit": unit})
     with refuses("table", "come"):
         ask({}, **GOOD)

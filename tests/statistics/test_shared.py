@@ -285,14 +285,16 @@ REFUSED: dict[str, tuple[Callable[[Any], Any], str]] = {
         "several owners",
     ),
     "record": (lambda t: dg.count(t, unit=dg.Record(), **ASKED), "Record"),
-    "domain": (lambda t: dg.count(t, by="channel", unit=ELEMENT, **ASKED), "domain must be"),
+    "domain": (lambda t: dg.count(t, by="channel", unit=ELEMENT, **ASKED), "domain is required"),
     "signed": (
-        lambda t: dg.sum(t, "amount", bounds=(-1, 1), unit=dg.User(), **ASKED), "below 0"
+        lambda t: dg.sum(t, "amount", bounds=(-1, 1), unit=dg.User(), **ASKED), "negative"
     ),
-    "no bounds": (lambda t: dg.sum(t, "amount", unit=dg.User(), **ASKED), "bounds must be stated"),
+    "no bounds": (
+        lambda t: dg.sum(t, "amount", unit=dg.User(), **ASKED), r"bounds must be \(low, high\)"
+    ),
     "owners": (
         lambda t: dg.count(t, by="sender", domain=["a"], unit=dg.User(), clip=1.0, **ASKED),
-        "names owners",
+        "a column of owners",
     ),
     "two keys": (
         lambda t: dg.count(
@@ -300,8 +302,8 @@ REFUSED: dict[str, tuple[Callable[[Any], Any], str]] = {
         ),
         "one column",
     ),
-    "found for users": (lambda t: _count(t, unit=dg.User(), **ASKED), "clip must be stated"),
-    "other cells": (lambda t: dg.count(t, unit=ELEMENT, **ASKED), "grouped by"),
+    "found for users": (lambda t: _count(t, unit=dg.User(), **ASKED), "clip is required"),
+    "other cells": (lambda t: dg.count(t, unit=ELEMENT, **ASKED), "column to group by"),
     "elements of users": (
         lambda t: _count(t, unit=dg.User(2, by="channel"), **ASKED), "max_elements"
     ),

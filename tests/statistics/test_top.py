@@ -418,7 +418,7 @@ def test_two_rounds_are_refused_where_a_block_is_not_a_whole_user(unit: Unit) ->
 
 
 def test_two_rounds_are_refused_where_items_are_known() -> None:
-    with refuses("method", "'adaptive'", "leave domain out"):
+    with refuses("method", "'adaptive'", "omit domain"):
         named_by("adaptive", domain=[1, 2])
 
 

@@ -188,7 +188,7 @@ def test_tensors_in_other_lists_are_looked_at() -> None:
         held[:] = [batch]
         return batch
 
-    with refuses("module", "holds"):
+    with refuses("module", "stored"):
         module = Between(lambda h: h + torch.stack(Own([held[0], held[0]])).mean())
         summed(module, torch.randn(ROWS, WIDTH), keep)
 
@@ -201,7 +201,7 @@ def test_the_length_of_a_held_batch_is_refused() -> None:
         held[:] = [batch]
         return batch
 
-    with refuses("module", "holds"):
+    with refuses("module", "stored"):
         summed(module, torch.randn(ROWS, WIDTH), prepare)
 
 
@@ -264,7 +264,7 @@ def test_gradients_are_not_changed_by_hooks_of_layers() -> None:
 def test_a_hook_before_a_layer_sees_one_record() -> None:
     module = Between(torch.tanh)
     module.two.register_forward_pre_hook(lambda _m, given: (given[0] - given[0].mean(0),))
-    with refuses("module", "mixes records"):
+    with refuses("module", "mix records"):
         summed(module, torch.randn(ROWS, WIDTH))
 
 
@@ -275,7 +275,7 @@ def test_a_batch_that_the_module_holds_is_refused() -> None:
         held[:] = [batch]
         return batch
 
-    with refuses("module", "holds"):
+    with refuses("module", "stored"):
         summed(Between(lambda x: x + held[0].mean(0)), torch.randn(ROWS, WIDTH), keep)
 
 
@@ -334,7 +334,7 @@ LOOPS: dict[str, Callable[[Any], Any]] = {
 
 @pytest.mark.parametrize("name", LOOPS)
 def test_a_batch_that_is_mixed_before_the_network_is_refused(name: str) -> None:
-    with refuses("module", "loader hands out"):
+    with refuses("module", "batch from the loader"):
         summed(nn.Linear(WIDTH, 2), torch.randn(ROWS, WIDTH), LOOPS[name])
 
 
@@ -360,7 +360,7 @@ def test_targets_of_a_loss_are_those_of_the_batch() -> None:
     )
     (x,) = next(iter(loader))
     places = torch.arange(1.0, len(x) + 1)[:, None]
-    with pytest.raises(ParameterError, match="no row for each record"):
+    with pytest.raises(ParameterError, match="one row per record"):
         (module(x) * places).mean().backward()
 
 

@@ -22,16 +22,16 @@ from dpgrain.units import Record, User
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "class": ({"mean": SoftCore}, "mean must be a private mean of dpgrain.means"),
     "number": ({"mean": 1.0}, "mean must be a private mean of dpgrain.means"),
-    "steps": ({"steps": 4}, "steps must be left out with mean="),
-    "noise": ({"noise": "banded"}, "noise must be left out with mean="),
-    "bands": ({"bands": 3}, "bands must be left out with mean="),
-    "norm": ({"max_grad_norm": 1.0}, "max_grad_norm must be left out with mean="),
-    "unit": ({"unit": Record()}, "mean must be one whose blocks are those of unit=Record"),
+    "steps": ({"steps": 4}, "steps must be omitted with mean="),
+    "noise": ({"noise": "banded"}, "noise must be omitted with mean="),
+    "bands": ({"bands": 3}, "bands must be omitted with mean="),
+    "norm": ({"max_grad_norm": 1.0}, "max_grad_norm must be omitted with mean="),
+    "unit": ({"unit": Record()}, "mean must have the blocks of unit=Record"),
     "kept": (
         {"unit": User(max_elements=2), "elements": np.zeros(len(PEOPLE))},
-        "mean must be one whose blocks",
+        "mean must have the blocks",
     ),
-    "bound": ({"mean": ClippedMean(1e-20, 1.0, 40, 1, level="user")}, "clip must lie between"),
+    "bound": ({"mean": ClippedMean(1e-20, 1.0, 40, 1, level="user")}, "clip must be between"),
     "roster": (
         {"mean": SoftCore.calibrate(epsilon=50.0, delta=1e-6, rounds=1, n_users=30, radius=1.0)},
         "n_users = 30 must be the size",
@@ -47,10 +47,10 @@ def test_what_does_not_go_with_a_mean_is_refused(wrong: dict[str, Any], words: s
 
 BANDED: dict[str, tuple[dict[str, Any], str]] = {
     "no noise": ({"noise": "pink"}, "noise must be one of 'independent', 'banded'"),
-    "alone": ({"bands": 3}, "bands = 3 must come with noise='banded'"),
+    "alone": ({"bands": 3}, "bands = 3 requires noise='banded'"),
     "unknown": (
         {"noise": "banded"},
-        "bands must be given with noise='banded' and noise_multiplier",
+        "bands is required with noise='banded' and noise_multiplier",
     ),
     "exact": ({"noise": "banded", "bands": 2, "exact": True}, "exact must be False with noise"),
     "many": ({"noise": "banded", "bands": 3}, "bands = 3 must be at most 1/sampling_rate = 2"),
@@ -65,7 +65,7 @@ def test_wrong_bands_are_refused(wrong: dict[str, Any], words: str) -> None:
 
 
 def test_a_budget_refuses_a_mean_before_anything_is_read() -> None:
-    with dg.budget(0.1, 1e-9), pytest.raises(ParameterError, match="does not hold"):
+    with dg.budget(0.1, 1e-9), pytest.raises(ParameterError, match="has no room"):
         engine_of(means()["winsorized"])
     with refuses("sampling_rate"):
         made(np.ones((RECORDS, WIDTH)), User(), users=USERS, sampling_rate=None)

@@ -84,17 +84,17 @@ def test_a_file_whose_bytes_were_changed_is_refused(
     path = tmp_path / "last.pt"
     saved(path)
     path.write_bytes(path.read_bytes().replace(held, changed))
-    with pytest.raises(DataError, match="is not a checkpoint"):
+    with pytest.raises(DataError, match="is not a readable checkpoint"):
         Checkpoint.read(path)
 
 
 @pytest.mark.parametrize("content", [b"", b"hello", b"\x80\x04]."])
 def test_other_files_are_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "last.pt"
-    with pytest.raises(DataError, match="is not a checkpoint"):
+    with pytest.raises(DataError, match="is not a readable checkpoint"):
         Checkpoint.read(path)
     path.write_bytes(content)
-    with pytest.raises(DataError, match="is not a checkpoint"):
+    with pytest.raises(DataError, match="is not a readable checkpoint"):
         Checkpoint.read(path)
 
 
@@ -102,7 +102,7 @@ def test_half_a_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "last.pt"
     saved(path)
     path.write_bytes(path.read_bytes()[:-100])
-    with pytest.raises(DataError, match="is not a checkpoint"):
+    with pytest.raises(DataError, match="is not a readable checkpoint"):
         Checkpoint.read(path)
 
 
@@ -110,7 +110,7 @@ def test_half_a_file_is_refused(tmp_path: Path) -> None:
 def test_files_of_others_are_refused(tmp_path: Path, values: Any) -> None:
     path = tmp_path / "last.pt"
     torch.save(values, path)
-    with pytest.raises(DataError, match="is not a checkpoint"):
+    with pytest.raises(DataError, match="is not a readable checkpoint"):
         Checkpoint.read(path)
 
 
@@ -129,6 +129,6 @@ def test_code_in_a_file_is_not_run(tmp_path: Path) -> None:
 
     path = tmp_path / "last.pt"
     torch.save({"format": 1, "plan": Bomb()}, path)
-    with pytest.raises(DataError, match="is not a checkpoint"):
+    with pytest.raises(DataError, match="is not a readable checkpoint"):
         Checkpoint.read(path)
     assert not (tmp_path / "ran").exists()

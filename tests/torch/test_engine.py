@@ -327,7 +327,7 @@ def test_budgets_hold_all_steps_before_the_first_batch() -> None:
         made(vectors, User(), users=USERS, target_epsilon=0.6, target_delta=5e-6, steps=3)
         spent = budget.left
         assert spent < 0.9
-        with pytest.raises(ParameterError, match="does not hold"):
+        with pytest.raises(ParameterError, match="has no room"):
             made(vectors, User(), users=USERS, target_epsilon=0.9, target_delta=5e-6)
         assert budget.left == spent
 
@@ -350,7 +350,7 @@ def test_a_share_of_a_budget() -> None:
 
 def test_a_refused_run_leaves_the_module_as_it_was() -> None:
     network = torch.nn.Linear(WIDTH, 1)
-    with dg.budget(0.1, 1e-9), pytest.raises(ParameterError, match="does not hold"):
+    with dg.budget(0.1, 1e-9), pytest.raises(ParameterError, match="has no room"):
         PrivacyEngine().make_private(
             module=network,
             optimizer=torch.optim.SGD(network.parameters()),
@@ -383,14 +383,14 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "loader": ({"dataset": torch.utils.data.DataLoader(DATA, sampler=SAMPLER)}, "WeightedRandom"),
     "shuffled": ({"dataset": torch.utils.data.DataLoader(DATA, shuffle=True)}, "RandomSampler"),
     "sampler": ({"dataset": SAMPLER}, "not a WeightedRandomSampler"),
-    "stream": ({"dataset": Stream()}, "by place"),
+    "stream": ({"dataset": Stream()}, "by index"),
     "nothing": ({"noise_multiplier": None}, "one of noise_multiplier, target_epsilon and share"),
     "both": ({"target_epsilon": 1.0, "noise_multiplier": 1.0}, "not 2 of them"),
     "roster": ({"n_users": None}, "n_users must be a whole number"),
     "steps": ({"steps": 0}, "steps must be"),
     "rate": ({"sampling_rate": 0}, "sampling_rate must be above 0"),
     "fixed": ({"sampling": "fixed"}, "sampling must be one of 'pairs', 'users'"),
-    "bound": ({"max_grad_norm": 1e-20}, "max_grad_norm must lie between"),
+    "bound": ({"max_grad_norm": 1e-20}, "max_grad_norm must be between"),
     "no bound": ({"max_grad_norm": math.inf}, "max_grad_norm must be finite"),
     "rows": ({"max_rows": 0}, "max_rows must be"),
     "reduction": ({"loss_reduction": "none"}, "loss_reduction must be one of"),
@@ -410,8 +410,8 @@ def test_wrong_parameters_are_refused(wrong: dict[str, Any], words: str) -> None
 def test_the_optimizer_must_hold_what_is_trained() -> None:
     network, other = torch.nn.Linear(WIDTH, 1), torch.nn.Linear(2, 2)
     for held, words in (
-        ([network.weight], "must hold 'bias', which is trained"),
-        ([*network.parameters(), *other.parameters()], "parameters of the module alone"),
+        ([network.weight], "must contain 'bias', which is trained"),
+        ([*network.parameters(), *other.parameters()], "only parameters of the module"),
     ):
         with pytest.raises(ParameterError, match=words):
             made(
@@ -427,7 +427,7 @@ def test_an_engine_has_one_run() -> None:
     with pytest.raises(ParameterError, match="call make_private first"):
         engine.get_epsilon(1e-6)
     engine, module, *_ = made(np.ones((3, WIDTH)), User())
-    with pytest.raises(ParameterError, match="an engine has one run"):
+    with pytest.raises(ParameterError, match="an engine has only one run"):
         engine.make_private(
             module=module,
             optimizer=torch.optim.SGD(module.parameters()),

@@ -343,7 +343,7 @@ class Centred(torch.nn.Module):
 
 def test_records_that_are_mixed_are_seen() -> None:
     module = nn.Sequential(Centred(), nn.Linear(4, 2)).to(GPU)
-    with pytest.raises(ParameterError, match="mixes records"):
+    with pytest.raises(ParameterError, match="must not mix records"):
         begun(None, module, example=torch.randn(4, 4, device=GPU))
 
 

@@ -29,7 +29,7 @@ def test_whoever_opens_it_counts_the_same_steps(tmp_path: Path) -> None:
 
 
 def test_nothing_is_made_that_is_missing(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="must lie beside the checkpoint"):
+    with pytest.raises(DataError, match="put the journal next to the checkpoint"):
         Journal(tmp_path / "7f3a.steps", "7f3a")
     assert not list(tmp_path.iterdir())
 
@@ -47,7 +47,7 @@ def test_the_journal_of_other_records_is_refused(tmp_path: Path) -> None:
     Journal.create(place, "7f3a", 3, "aa" * 32).note()
     assert Journal(place, "7f3a", "aa" * 32).begun == 4
     for other in ("", "aa" * 31, "ab" * 32):
-        with refuses("users", "those"):
+        with refuses("users", "the same"):
             Journal(place, "7f3a", other)
 
 
@@ -85,7 +85,7 @@ def test_a_disk_that_fails_is_told(
         raise OSError("no space")
 
     monkeypatch.setattr(os, broken, fail)
-    with pytest.raises(DataError, match="without which no step is made"):
+    with pytest.raises(DataError, match="every step requires it"):
         journal.note()
 
 
@@ -96,7 +96,7 @@ def test_a_disk_with_room_for_some_dots_is_told(
     real = os.write
     with monkeypatch.context() as patch:
         patch.setattr(os, "write", lambda file, dots: real(file, dots[:3]))
-        with pytest.raises(DataError, match="without which no step is made"):
+        with pytest.raises(DataError, match="every step requires it"):
             journal.note(8)
     # Whoever has tried it counts all of them.
     assert journal.begun == 8

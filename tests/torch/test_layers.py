@@ -21,7 +21,7 @@ MIXING = {
     "images": (nn.BatchNorm2d(3), "BatchNorm2d, which mixes"),
     "volumes": (nn.BatchNorm3d(3), "BatchNorm3d, which mixes"),
     "several processes": (nn.SyncBatchNorm(3), "SyncBatchNorm, which mixes"),
-    "lazy": (nn.LazyLinear(3), "no shape yet"),
+    "lazy": (nn.LazyLinear(3), "parameters with shapes"),
     "running": (nn.InstanceNorm1d(3, track_running_stats=True), "track_running_stats=False"),
     "plain running": (nn.BatchNorm1d(3, affine=False), "BatchNorm1d"),
     "shortened": (nn.Embedding(3, 2, max_norm=1.0), "max_norm=None"),

@@ -55,7 +55,7 @@ def test_state_is_that_of_the_caller_s_optimizer() -> None:
 
 def test_what_is_not_accounted_for_is_refused() -> None:
     _, _, optimizer, _ = made(VECTORS, User())
-    with refuses("closure", "left"):
+    with refuses("closure", "omitted"):
         optimizer.step(lambda: 0.0)
-    with refuses("param_group", "given"):
+    with refuses("param_group", "added"):
         optimizer.add_param_group({"params": [torch.zeros(1, requires_grad=True)]})

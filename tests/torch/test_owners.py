@@ -224,8 +224,8 @@ class Noting(Halved):
 @pytest.mark.parametrize(
     ("layer", "words"),
     [
-        (Halved(), ("mixes records",)),
-        (Centred(), ("mixes records",)),
+        (Halved(), ("mix records",)),
+        (Centred(), ("mix records",)),
         (Branching(), ("Branching", "vmap")),
         (Running(), ("buffer",)),
         (Keeping(), ("buffer",)),

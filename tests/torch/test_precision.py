@@ -25,7 +25,7 @@ from dpgrain.torch.recorder import Recorder
 from dpgrain.units import User
 
 KINDS = (torch.bfloat16, torch.float16)
-REFUSED = "loss_reduction must be 'sum' where gradients pass through half precision"
+REFUSED = "loss_reduction must be 'sum' if gradients pass through half precision"
 
 
 class Own(torch.nn.Module):
@@ -149,7 +149,7 @@ def test_settings_are_as_they_were() -> None:
 @pytest.mark.usefixtures("newer")
 def test_a_newer_way_is_refused_before_anything_is_charged() -> None:
     with dg.budget(epsilon=1.0, delta=1e-5) as budget:
-        with pytest.raises(ParameterError, match=r"fp32_precision.*must be left at 'none'"):
+        with pytest.raises(ParameterError, match=r"fp32_precision.*must be 'none'"):
             made(np.ones((6, WIDTH)), User(), target_epsilon=1.0, seed=None)
         assert budget.guarantee is None
 

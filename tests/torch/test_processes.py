@@ -102,14 +102,14 @@ def test_the_ledger_is_charged_once_and_each_budget_knows(saw: Any, folder: Path
     assert 0.4 < saw[0]["left"] == saw[1]["left"] < 0.6
     assert saw[0]["guarantee"].partition("passed")[0] == saw[1]["guarantee"].partition("passed")[0]
     for one in saw:
-        assert "does not hold this release" in one["refused"]
+        assert "has no room for this release" in one["refused"]
 
 
 def test_what_differs_is_refused_in_all_processes(saw: Any) -> None:
     for one in saw:
         assert one["labels"].startswith("users must be the same in all processes")
         assert one["noise"].startswith("noise_multiplier must be the same in all processes")
-        assert one["mean"].startswith("mean needs the vectors of all blocks in one process")
+        assert one["mean"].startswith("mean requires the vectors of all blocks in one process")
 
 
 @pytest.mark.parametrize("name", together.held(0))

@@ -102,7 +102,7 @@ def test_an_engine_has_one_run() -> None:
 
 def test_a_copy_is_to_the_same_unit() -> None:
     query = asked(PrivacyEngine())
-    with refuses("promise", "ask anew"):
+    with refuses("promise", "create a new query"):
         replace(query, promise=Promise(dg.Record(), 1.0, 1e-6, "zero_out"))
 
 

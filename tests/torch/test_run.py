@@ -45,6 +45,36 @@ def test_a_batch_of_another_size_is_not_the_one_that_was_drawn() -> None:
         module(torch.cat([x, x]))
 
 
+class Joined(torch.nn.Module):
+    """A network of one or two inputs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one = torch.nn.Linear(WIDTH, 1, dtype=torch.float64)
+
+    def forward(self, x: Any, more: Any = None) -> Any:
+        return self.one(x if more is None else torch.stack([x, more]).sum(0))
+
+
+def joined() -> tuple[Any, Any]:
+    network = Joined()
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
+    module, _, loader = run(module=network, optimizer=optimizer)
+    (x,) = next(iter(loader))
+    return module, x
+
+
+def test_errors_name_inputs_created_in_the_loop() -> None:
+    other = torch.ones(6, WIDTH, dtype=torch.float64)
+    module, x = joined()
+    with refuses("module", "created in the loop", "collate_fn"):
+        module(other, x)
+    module, x = joined()
+    loss = torch.nn.functional.mse_loss(module(other), x[:, :1])
+    with refuses("loss", "created in the loop", "collate_fn"):
+        loss.backward()
+
+
 def test_a_step_must_not_be_skipped() -> None:
     _module, _optimizer, loader = run()
     batches = iter(loader)
@@ -234,5 +264,5 @@ def test_a_gradient_of_a_frozen_parameter_is_refused() -> None:
     (x,) = next(iter(loader))
     network(x).mean().backward()
     network[0].weight.grad = torch.ones_like(network[0].weight)
-    with pytest.raises(ParameterError, match="did not come through its layer"):
+    with pytest.raises(ParameterError, match="did not pass through its layer"):
         optimizer.step()

@@ -419,7 +419,7 @@ def test_other_runs_are_refused(tmp_path: Path) -> None:
     theirs = trainer(tmp_path)
     for use, words in (
         (lambda: theirs.guarantee, "no run yet"),
-        (theirs.hyperparameter_search, "not billed"),
+        (theirs.hyperparameter_search, "without accounting"),
         (theirs.push_to_hub, "files of the run"),
     ):
         with pytest.raises(ParameterError, match=words):
@@ -640,7 +640,7 @@ def test_the_loss_on_private_records_is_a_release_of_its_own(tmp_path: Path) -> 
         assert 0.09 < budget.left < 0.11
         theirs.release_loss(data, largest=4.0, share=0.05, n_users=USERS)
         assert 0.04 < budget.left < 0.06
-        with pytest.raises(ParameterError, match="does not hold"):
+        with pytest.raises(ParameterError, match="has no room"):
             theirs.release_loss(data, largest=4.0, epsilon=3.0)
     found = theirs.release_loss(data, largest=4.0, epsilon=1e4, n_users=USERS, random_state=1)
     own = []

@@ -196,7 +196,7 @@ def test_no_record_is_read_before_the_charge(example: Any) -> None:
     with dg.budget(1e-3, 1e-9), pytest.raises(dg.RefusedError):
         trained(dataset=Watched(), example=example, **asked)
     if example is not None:
-        with pytest.raises(ParameterError, match="on zeros in the shape of one"):
+        with pytest.raises(ParameterError, match="zeros in the shape of one"):
             trained(dataset=Watched(), module=torch.nn.Linear(3, 2), example=example, **asked)
     assert not read
     trained(dataset=Watched(), example=example, steps=1, sampling_rate=1.0, **asked)
@@ -301,11 +301,11 @@ def test_the_search_finds_a_loss_that_mixes_records(monkeypatch: pytest.MonkeyPa
 DATA = torch.utils.data.TensorDataset(*records())
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "module": ({"module": 5}, "module must be a torch.nn.Module, not 5"),
-    "frozen": ({"module": network().requires_grad_(False)}, "no parameter that is trained"),
-    "no promise": ({"epsilon": None}, "one of epsilon, share and noise_multiplier must be given"),
+    "frozen": ({"module": network().requires_grad_(False)}, "no trained parameter"),
+    "no promise": ({"epsilon": None}, "one of epsilon, share and noise_multiplier must be passed"),
     "two": ({"noise_multiplier": 1.0}, "not epsilon and noise_multiplier"),
     "epsilon": ({"epsilon": -1.0}, "epsilon must be finite and above 0"),
-    "delta": ({"delta": 0.0}, "delta = 0 needs"),
+    "delta": ({"delta": 0.0}, "delta"),
     "roster": ({"n_users": 0}, "n_users must be a whole number"),
     "elements": ({"elements_per_user": 0.0}, "elements_per_user must be finite and above 0"),
     "steps": ({"steps": 0}, "steps must be a whole number of at least 1"),
@@ -314,11 +314,11 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "measure": ({"evaluate": lambda _: "good"}, "evaluate must return a number"),
     "loader": ({"dataset": torch.utils.data.DataLoader(DATA)}, "pass loader.dataset"),
     "norm": ({"module": torch.nn.Sequential(network(), torch.nn.BatchNorm1d(2))}, "BatchNorm"),
-    "shapes": ({"module": torch.nn.Linear(3, 2)}, "on zeros in the shape of one"),
-    "types": ({"module": network().double()}, "make the inputs .to.torch.float64"),
+    "shapes": ({"module": torch.nn.Linear(3, 2)}, "zeros in the shape of one"),
+    "types": ({"module": network().double()}, "convert the inputs by .to.torch.float64"),
     "a pair": ({"dataset": records()}, r"such as torch.utils.data.TensorDataset\(x, y\)"),
-    "option": ({"batch_size": 32}, "batch_size is no option of train"),
-    "rate": ({"learning_rate": 0.1}, "the learning rate is the optimizer's"),
+    "option": ({"batch_size": 32}, "batch_size is not an option of train"),
+    "rate": ({"learning_rate": 0.1}, "the optimizer the learning rate"),
     "several": ({"loss": lambda out, y: out[0]}, "one number for a batch of one record"),
     "branches": (
         {"loss": lambda out, y: out.sum() if out.sum() > 0 else -out.sum()},
@@ -350,7 +350,7 @@ def test_budgets_and_ledgers_are_charged(tmp_path: Path) -> None:
         trained(share=0.5, epsilon=None, steps=2, users=LABELS)
         assert 0.4 < budget.left < 0.55
         left = budget.left
-        with pytest.raises(ParameterError, match="does not hold"):
+        with pytest.raises(ParameterError, match="has no room"):
             trained(epsilon=9.0, steps=2, users=LABELS)
         assert budget.left == left
     promise = dg.LastingPromise.of(User(), epsilon=4.0, delta=1e-6)
@@ -485,13 +485,13 @@ def test_a_training_is_charged_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("other", "words"),
     [
-        ({"epsilon": 9.0}, "epsilon must be that of the training in checkpoint"),
-        ({"steps": 30}, "steps must be that"),
-        ({"sampling_rate": 0.5}, "sampling_rate must be that"),
-        ({"average": Last()}, "average must be that"),
-        ({"relation": "replace"}, "relation must be that"),
-        ({"unit": Record()}, "unit must be that"),
-        ({"noise_multiplier": 3.0, "epsilon": None}, "must be that of the training"),
+        ({"epsilon": 9.0}, "epsilon must be the same as in the training in checkpoint"),
+        ({"steps": 30}, "steps must be the same"),
+        ({"sampling_rate": 0.5}, "sampling_rate must be the same"),
+        ({"average": Last()}, "average must be the same"),
+        ({"relation": "replace"}, "relation must be the same"),
+        ({"unit": Record()}, "unit must be the same"),
+        ({"noise_multiplier": 3.0, "epsilon": None}, "must be the same as in the training"),
     ],
 )
 def test_another_training_does_not_go_on(other: dict[str, Any], words: str, tmp_path: Path) -> None:
@@ -540,7 +540,7 @@ def test_what_overflows_of_a_record_does_not_follow_from_how_many_there_are() ->
 
 @pytest.mark.parametrize("option", ["loss_reduction", "mean", "target_epsilon", "max_users"])
 def test_the_loss_is_a_sum_and_the_mean_is_clipped(option: str) -> None:
-    with pytest.raises(ParameterError, match=f"{option} is no option of train"):
+    with pytest.raises(ParameterError, match=f"{option} is not an option of train"):
         trained(**{option: "sum"})
 
 

@@ -149,14 +149,14 @@ def test_functions_that_mix_records_are_found_out(name: str, first: bool) -> Non
 @pytest.mark.slow
 def test_dropout_beside_does_not_hide_it() -> None:
     for name in ("centred", "by place", "as many as there are"):
-        with pytest.raises(ParameterError, match="module mixes records"):
+        with pytest.raises(ParameterError, match="module must not mix records"):
             tried(nn.Sequential(nn.Dropout(0.3), Between(MIXING[name])), torch.zeros(ROWS, WIDTH))
 
 
 @pytest.mark.parametrize(
     ("module", "x", "words"),
     [
-        (Between(Remembering()), torch.zeros(ROWS, WIDTH), "kept from an earlier call"),
+        (Between(Remembering()), torch.zeros(ROWS, WIDTH), "from an earlier call"),
         (Branching(), torch.zeros(ROWS, WIDTH), "Branching"),
         (Uncommon(), torch.zeros(ROWS, 8, dtype=torch.int64), "Uncommon"),
     ],
@@ -223,7 +223,7 @@ def test_a_module_that_needs_other_records_is_given_an_example() -> None:
 
 @pytest.mark.parametrize("example", [torch.zeros(1, 4), (), 3.0])
 def test_an_example_holds_two_records(example: Any) -> None:
-    with refuses("example", "hold"):
+    with refuses("example", "contain"):
         made(torch.ones(8, 4), Record(), example=example)
 
 
@@ -316,7 +316,7 @@ def test_mixing_in_large_batches_is_found_out_when_one_is_read() -> None:
         layout = Layout((1,) * rows)
         module(torch.randn(rows, WIDTH))
     layout = Layout((1,) * 8)
-    with refuses("module", "mixes records"):
+    with refuses("module", "mix records"):
         module(torch.randn(8, WIDTH))
     recorder.remove()
 
@@ -529,7 +529,7 @@ class Widened(torch.nn.Module):
 def test_a_table_of_one_row_does_not_make_all_records_alike() -> None:
     ids = torch.zeros(ROWS, 5, dtype=torch.int64)
     tried(Looked(mixes=False), ids)
-    with refuses("module", "mixes records"):
+    with refuses("module", "mix records"):
         tried(Looked(mixes=True), ids)
 
 

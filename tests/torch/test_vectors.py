@@ -89,7 +89,7 @@ def test_a_mean_that_ends_its_run_ends_the_loader() -> None:
     assert not any(stepped)
     assert len(stepped) == 300
     assert loader._run.ended
-    with pytest.raises(ParameterError, match="its mean has published that it stops"):
+    with pytest.raises(ParameterError, match="its mean published that it stops"):
         optimizer.step()
     # The network is an ordinary one again.
     module(torch.ones(2, WIDTH).double()).sum().backward()

@@ -1,4 +1,4 @@
-"""The accountant: events say what happened, losses what it costs, and calibration finds the noise."""
+"""Privacy accounting: events, their privacy losses, and calibration of noise."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The smallest noise for a promise, rounded towards privacy."""
+"""Smallest noise for a privacy guarantee, rounded towards privacy."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dpgrain.accounting.losses.rounding import product_up
 from dpgrain.errors import ParameterError
 from dpgrain.units import Level, Relation, Unit
 
-# The reported ε may stay below the target by this share of it.
+# Relative distance below the target ε at which the search stops.
 _RELATIVE_TOLERANCE = 1e-4
 
 Made = TypeVar("Made", bound=Event)
@@ -27,13 +27,13 @@ Made = TypeVar("Made", bound=Event)
 
 @dataclass(frozen=True)
 class Calibration(Generic[Made]):
-    """A calibrated parameter, with which an event keeps a promise.
+    """A calibrated parameter and its event, which satisfies the requested guarantee.
 
     Args:
-        event: the event that has this parameter.
+        event: the event with this parameter.
         parameter: the value of the parameter.
-        epsilon: the ε that the event reports at the δ asked for.
-        slack: how far this ε lies below the target.
+        epsilon: the ε that the event reports at the requested δ.
+        slack: the difference between the target and this ε.
 
     >>> found = calibrate(Gaussian, 1.0, 1e-6)
     >>> found.event == Gaussian(found.parameter), found.epsilon <= 1.0, found.slack < 1e-3
@@ -60,28 +60,29 @@ def calibrate(
     low: float | None = None,
     high: float | None = None,
 ) -> Calibration[Made]:
-    """Find the smallest noise, or the largest rate or number of rounds, for a promise.
+    """Find the smallest noise, or largest rate or number of rounds, for a guarantee.
 
     Args:
-        make_event: a function that makes the event from the parameter.
+        make_event: a function from the parameter to the event.
         epsilon: the promised ε, above 0.
         delta: the promised δ, in [0, 1).
-        units: how many units of one person the promise is for.
+        units: the number of units of one person that the promise covers.
         relation: the neighbouring relation.
-        unit: the unit that is protected; by default the event's own.
-        max_elements: a condition on how many elements people hold.
-        search: ``"smallest"`` where a larger parameter costs less (noise), ``"largest"`` where it
-            costs more (a sampling rate, rounds).
-        integer: the parameter is a whole number (rounds); ``make_event`` gets an int.
-        low: the smallest parameter to consider; by default 1e-6, or 1 for a whole number.
-        high: the largest parameter to consider; by default 1e9; give 1 for a sampling rate.
+        unit: the protected unit; by default the event's own.
+        max_elements: a condition: the guarantee is for people with at most this many elements.
+        search: ``"smallest"`` if a larger parameter costs less (noise), ``"largest"`` if it costs
+            more (a sampling rate, rounds).
+        integer: True if the parameter is an integer (rounds); ``make_event`` then gets an int.
+        low: the smallest parameter to consider; by default 1e-6, or 1 for integers.
+        high: the largest parameter to consider; by default 1e9; pass 1 for a sampling rate.
 
     Raises:
-        ParameterError: if no parameter between low and high keeps the promise, or if an argument is
-            out of range.
+        ParameterError: if no parameter between low and high is sufficient, or an argument is out of
+            range.
 
-    Formal guarantee: the returned event's ``epsilon(delta)`` is at most the target, in floating point.
-    It is within 1e-4 of it, relative, unless an end of the range or a whole number keeps it away.
+    Formal guarantee: the returned event's ``epsilon(delta)`` is at most the target, in floating
+    point. It is within 1e-4 of it, relative, unless the range or the restriction to integers
+    prevents it.
 
     >>> from dpgrain.accounting import SampledGaussian
     >>> found = calibrate(lambda noise: SampledGaussian(noise, 0.01, 1000), 2.0, 1e-6)
@@ -108,9 +109,8 @@ def calibrate(
     tried: dict[float, tuple[float, Made]] = {}
 
     def excess(parameter: float) -> float:
-        """Return ln(reported ε ÷ target), which is at most 0 where the promise is kept."""
         event = make_event(int(parameter) if integer else parameter)  # type: ignore[arg-type]
-        # A pure promise is asked for without δ.
+        # A pure guarantee is computed without δ.
         reported = event.epsilon(
             delta or None, units=units, relation=relation, unit=unit, max_elements=max_elements
         )
@@ -120,13 +120,14 @@ def calibrate(
     best = _boundary(excess, low, high, rising=search == "largest", integer=integer)
     if best is None and all(math.isinf(reported) for reported, _ in tried.values()):
         raise ParameterError(
-            f"epsilon = {epsilon!r} is not reached by any parameter: nothing bounds what the unit "
-            "adds (give User a max_elements), or the event has a part that costs more already."
+            f"epsilon = {epsilon!r} cannot be reached by any parameter, because the contribution "
+            "of a unit is unbounded (pass User a max_elements) or another part of the event "
+            "already costs more."
         )
     if best is None:
         end = "low" if search == "largest" else "high"
         raise ParameterError(
-            f"epsilon = {epsilon!r} is not reached by any parameter from {low!r} to {high!r}: "
+            f"epsilon = {epsilon!r} cannot be reached by any parameter from {low!r} to {high!r}; "
             f"change {end}, allow a larger epsilon, or spend less on other parts of the event."
         )
     reported, event = tried[best]
@@ -136,12 +137,9 @@ def calibrate(
 def _boundary(
     excess: Callable[[float], float], low: float, high: float, *, rising: bool, integer: bool
 ) -> float | None:
-    """Return the last parameter under the promise, coming from the side that keeps it.
-
-    None says that no parameter from ``low`` to ``high`` keeps it.
-    """
+    """Return the last parameter in the range that satisfies the promise, or None."""
     start = min(max(1.0, low), high)
-    # The promise is kept towards `far` and broken towards `near`.
+    # The promise is satisfied towards `far` and violated towards `near`.
     far, near = (low, high) if rising else (high, low)
     at = {start: excess(start)}
     step = 2.0
@@ -158,7 +156,7 @@ def _boundary(
         if edge == near and at[next_] < at[point] - 1e-3:
             words = ("falls", "smallest") if rising else ("grows", "largest")
             raise ParameterError(
-                f"epsilon {words[0]} with the parameter, from {point:g} to {next_:g}: use "
+                f"epsilon {words[0]} with the parameter, from {point:g} to {next_:g}; use "
                 f"search={words[1]!r}."
             )
         good, bad = (next_, bad) if at[next_] <= 0 else (good, next_)
@@ -166,8 +164,8 @@ def _boundary(
     for _ in range(200):
         if at[good] >= -_RELATIVE_TOLERANCE or (integer and abs(good - bad) <= 1):
             break
-        # ε is nearly a power of the parameter, so we take the false position in logarithms, and stay
-        # well inside the bracket.
+        # ε is nearly a power of the parameter, so use regula falsi in logarithms, well inside the
+        # bracket.
         share = 0.5
         if math.isfinite(at[good]) and math.isfinite(at[bad]):
             share = (-0.5 * _RELATIVE_TOLERANCE - at[good]) / (at[bad] - at[good])
@@ -192,21 +190,21 @@ def calibrate_gaussian(
     unit: Unit | None = None,
     count: int = 1,
 ) -> Gaussian:
-    """The Gaussian event with the least noise that is (ε, δ)-DP for one unit.
+    """Return the Gaussian event with the least noise that is (ε, δ)-DP for one unit.
 
     Args:
         epsilon: the promised ε, above 0.
         delta: the promised δ, in (0, 1).
-        contribution: how units enter the sum.
+        contribution: the effect of one person's units on the sum.
         relation: the neighbouring relation.
-        unit: the unit that is protected; by default the one whose data is a block.
-        count: how many such sums are released under the one promise.
+        unit: the protected unit; by default the unit of the contribution's blocks.
+        count: the number of such sums released under the same promise.
 
     Raises:
-        ParameterError: if ε or δ is out of range, or nothing bounds the contribution.
+        ParameterError: if ε or δ is out of range, or the contribution is unbounded.
 
-    The noise multiplier is rounded up, so that ``event.epsilon(delta) <= epsilon`` holds in
-    floating point; the gap is below 1e-9 relative.
+    Formal guarantee: the noise multiplier is rounded up, so ``event.epsilon(delta) <= epsilon``
+    holds in floating point; the gap is below 1e-9 relative.
 
     >>> round(calibrate_gaussian(1.0, 1e-5).noise_multiplier, 4)
     3.7306
@@ -225,27 +223,14 @@ def gaussian_multipliers(
     relation: Relation = "zero_out",
     unit: Unit | None = None,
 ) -> list[float]:
-    """Noise multipliers of several Gaussian releases, together (ε, δ)-DP for one unit.
+    """Return noise multipliers of Gaussian releases, together (ε, δ)-DP for one unit.
 
-    Args:
-        epsilon: the promised ε.
-        delta: the promised δ.
-        contributions: how units enter each release.
-        shares: the share of μ² that each release gets, in proportion.
-        relation: the neighbouring relation.
-        unit: the unit that is protected; by default the one whose data is a block.
-
-    Raises:
-        ParameterError: if a number is out of range, there are more shares than releases or fewer, or
-            nothing bounds what a unit adds to a release.
-
-    >>> [round(s, 3) for s in gaussian_multipliers(1, 1e-5, [Contribution()] * 2, [1, 3])]
-    [7.461, 4.308]
+    ``shares`` are the proportions of μ² for each release.
     """
     if len(shares) != len(contributions):
         raise ParameterError(
-            f"shares must be one for each of {counted(len(contributions), 'contribution')}, not "
-            f"{len(shares)}.",
+            "shares must have one value for each of "
+            f"{counted(len(contributions), 'contribution')}, not {len(shares)}.",
             name="shares",
         )
     total = sum(_validate.positive(share=share) for share in shares)
@@ -262,16 +247,16 @@ def _multipliers(
     unit: Unit | None,
     count: int = 1,
 ) -> list[float]:
-    """Return the noise multipliers of releases, all of which are made a number of times.
+    """Return the noise multipliers of releases that are each repeated ``count`` times.
 
-    The shares of μ² are those of each release made once.
+    The shares of μ² are for one repetition of each release.
     """
     epsilon = _validate.positive(epsilon=epsilon)
     delta = _validate.delta(allow_zero=False, delta=delta)
     for contribution in contributions:
         _validate.instance(Contribution, contribution=contribution)
     mu = gaussian_mu(epsilon, delta)
-    # The margin keeps rounding from pushing the sum of squares above μ², or ε above the target.
+    # The margin prevents rounding from raising the sum of squares above μ², or ε above the target.
     margin = 1e-12
     sensitivities = [
         _finite(contribution.sensitivity(1, relation, unit)) for contribution in contributions
@@ -281,7 +266,7 @@ def _multipliers(
         multipliers = [
             one / (mu * math.sqrt(share)) for one, share in zip(sensitivities, shares, strict=True)
         ]
-        # We ask what the accountant will ask, with its rounding.
+        # Compute the accountant's result, with its rounding.
         spent = math.sqrt(count) * math.hypot(
             *(one / noise for one, noise in zip(sensitivities, multipliers, strict=True))
         )
@@ -298,17 +283,17 @@ def calibrate_laplace(
     unit: Unit | None = None,
     count: int = 1,
 ) -> Laplace:
-    """The Laplace event with the least noise that is ε-DP for one unit.
+    """Return the Laplace event with the least noise that is ε-DP for one unit.
 
     Args:
         epsilon: the promised ε, above 0.
-        contribution: how units enter the sum, with ``norm="l1"``.
+        contribution: the effect of one person's units on the sum, with ``norm="l1"``.
         relation: the neighbouring relation.
-        unit: the unit that is protected; by default the one whose data is a block.
-        count: how many such sums are released under the one promise.
+        unit: the protected unit; by default the unit of the contribution's blocks.
+        count: the number of such sums released under the same promise.
 
     Raises:
-        ParameterError: if ε is out of range, or nothing bounds the contribution.
+        ParameterError: if ε is out of range, or the contribution is unbounded.
 
     >>> calibrate_laplace(0.5, relation="replace").noise_multiplier
     4.0
@@ -319,7 +304,7 @@ def calibrate_laplace(
     _validate.instance(Contribution, contribution=contribution)
     sensitivity = _finite(contribution.sensitivity(1, relation, unit))
     multiplier = count * sensitivity / epsilon
-    # We ask what the accountant will ask, with its rounding.
+    # Compute the accountant's result, with its rounding.
     while product_up(count, sensitivity, over=multiplier) > epsilon:
         multiplier = math.nextafter(multiplier, math.inf)
     return Laplace(multiplier, contribution, count)
@@ -334,23 +319,7 @@ def calibrate_additive(
     relation: Relation = "zero_out",
     unit: Unit | None = None,
 ) -> Additive:
-    """The event of a named law of noise with the least noise for a promise to one unit.
-
-    Args:
-        kind: the event of the law, from ``ADDITIVE``.
-        epsilon: the promised ε, above 0.
-        delta: the promised δ; 0 for a law that is pure.
-        contribution: how units enter the sum, with the norm of the law.
-        relation: the neighbouring relation.
-        unit: the unit that is protected; by default the one whose data is a block.
-
-    Raises:
-        ParameterError: if ε or δ is out of range, or nothing bounds the contribution.
-
-    >>> asked = {"contribution": Contribution(norm="l1")}
-    >>> calibrate_additive(Laplace, 0.5, 0.0, **asked).noise_multiplier
-    2.0
-    """
+    """Return the event of an additive noise with the least noise for a guarantee."""
     if kind is Laplace:
         return calibrate_laplace(epsilon, contribution=contribution, relation=relation, unit=unit)
     if kind is Gaussian:
@@ -373,22 +342,22 @@ def calibrate_truncated_geometric(
     relation: Relation = "zero_out",
     unit: Unit | None = None,
 ) -> TruncatedGeometric:
-    """The event that names items with their counts, (ε, δ)-DP for one unit, with the lowest cutoff.
+    """Return the event with the lowest cutoff that is (ε, δ)-DP for one unit.
 
     Args:
         epsilon: the promised ε, above 0.
         delta: the promised δ, in (0, 1).
-        contribution: how blocks enter the counts.
-        max_items: the most items that one block adds to.
+        contribution: the effect of one person's blocks on the counts.
+        max_items: the maximum number of items of one block.
         relation: the neighbouring relation.
-        unit: the unit that is protected; by default the one whose data is a block.
+        unit: the protected unit; by default the unit of the contribution's blocks.
 
     Raises:
-        ParameterError: if ε or δ is out of range, or nothing bounds the contribution.
+        ParameterError: if ε or δ is out of range, or the contribution is unbounded.
 
-    Formal guarantee: that of :class:`TruncatedGeometric`. Either all of δ is spent on what passes the
-    cutoff, or, where a unit makes many changes, one half of it is, and the other half pays for more ε
-    per change (zCDP).
+    Formal guarantee: that of :class:`TruncatedGeometric`. All of δ is spent on items that pass the
+    cutoff. If a unit makes many changes, only half of it is, and the other half allows more ε per
+    change (zCDP).
 
     >>> event = calibrate_truncated_geometric(1.0, 1e-5)
     >>> event.rate, event.cutoff
@@ -432,14 +401,14 @@ def calibrate_bounded_range(
     relation: Relation = "zero_out",
     level: Level = "user",
 ) -> BoundedRange:
-    """The choice of ``count`` items with the least noise that is (ε, δ)-DP for one unit.
+    """Return the (ε, δ)-DP choice of ``count`` items with the least noise.
 
     Args:
         epsilon: the promised ε, above 0.
         delta: the promised δ, in [0, 1).
-        count: how many items are chosen.
+        count: the number of items chosen.
         relation: the neighbouring relation.
-        level: the unit that is protected.
+        level: the protected unit.
 
     Raises:
         ParameterError: if ε or δ is out of range.
@@ -459,7 +428,7 @@ def calibrate_bounded_range(
 
 
 def _around(holds: Callable[[float], bool]) -> tuple[float, float]:
-    """Return a power of two at which a condition does not hold, and the next one, at which it does."""
+    """Return a power of two that fails a condition, where the next one satisfies it."""
     low = 1.0
     while holds(low):
         low /= 2
@@ -470,5 +439,5 @@ def _around(holds: Callable[[float], bool]) -> tuple[float, float]:
 
 def _finite(sensitivity: float) -> float:
     if math.isinf(sensitivity):
-        raise ParameterError("unit must have a bounded contribution: give User a max_elements.")
+        raise ParameterError("unit must have a bounded contribution; pass User a max_elements.")
     return sensitivity

@@ -1,15 +1,16 @@
-"""The sensitivity of a clipped sum, for every possible number of changed units of one person.
+"""Sensitivity of a clipped sum for any number of changed units of one person.
 
-A sum adds up *blocks*, each clipped to norm 1 (everything here is in units of the clipping bound).
-A block is the data of one privacy unit: one record, one element, or one whole user. How far the sum
-moves when k units of one person change depends on where the blocks sit:
+A sum adds *blocks*, each clipped to norm 1 (all numbers here are in units of the clipping bound). A
+block is the data of one privacy unit: one record, one element, or one whole user. The change of the
+sum when k units of one person change depends on the layout of the blocks:
 
-- ``disjoint``: blocks of one person lie on disjoint coordinates, because the cell is a public
-  function of the item. k blocks move the l2 norm by √k;
+- ``disjoint``: blocks of one person have disjoint coordinates, because the cell is a public function
+  of the item. k blocks change the l2 norm by √k;
 - ``shared``: blocks of one person may share coordinates (the cell is another column, or the sum is a
-  gradient). k blocks move it by k;
-- ``pooled``: each block adds at most 1 to one coordinate, which counts at most s blocks of one person
-  (cells share a histogram of norms). k ≤ s blocks move it by k, and k > s by at most √(s·k).
+  gradient). k blocks change it by k;
+- ``pooled``: each block adds at most 1 to one coordinate, and each coordinate counts at most s blocks
+  of one person (cells share a histogram of norms). k ≤ s blocks change it by k, and k > s by at most
+  √(s·k).
 
 Proofs: docs/theory, "Sums".
 """
@@ -42,20 +43,19 @@ class Contribution:
     """The effect of one person's units on a sum, in units of the clipping bound.
 
     Args:
-        block: the unit whose data makes one clipped block.
-        layout: whether blocks of one person lie on disjoint or on shared coordinates, or are pooled:
-            each on one of the coordinates, whichever it is.
+        block: the unit that contributes one clipped block.
+        layout: whether blocks of one person use disjoint or shared coordinates, or are pooled: each
+            on any one of the coordinates.
         coordinates: whether a block is one non-negative number, several of them, or signed numbers.
-            ``"one"`` of a record or a user, or in the shared layout, says that the whole sum is one
-            number. ``"stated"`` says that exchanging one block for another moves the sum by at most
-            1, and nothing else.
-        norm: the norm that is clipped.
-        max_elements: the number of elements a user keeps, where the release enforces it.
-        cells: the public number of cells, which bounds the elements a user can hold.
-        record_size: the largest norm of what one record adds to its block before clipping; infinite
-            if unbounded.
-        per_coordinate: the number of blocks of one person that one coordinate counts at most, in the
-            pooled layout and there alone.
+            ``"one"`` for records, users or the shared layout means that the whole sum is one
+            number. ``"stated"`` only states that replacing one block changes the sum by at most 1.
+        norm: the norm used for clipping.
+        max_elements: the maximum number of elements per user, if the release enforces one.
+        cells: the public number of cells, which bounds the elements of a user.
+        record_size: the largest norm of one record's contribution to its block before clipping;
+            infinite if unbounded.
+        per_coordinate: the maximum number of blocks of one person per coordinate; for the pooled
+            layout only.
 
     Raises:
         ParameterError: if a value is not one of these, or out of range.
@@ -84,7 +84,7 @@ class Contribution:
             if self.block == "record":
                 # An emptied element would admit another one with any number of records.
                 raise ParameterError(
-                    "max_elements cannot be kept where a block is a record; clip elements or users."
+                    "max_elements must be None if a block is a record; clip elements or users."
                 )
         if self.cells is not None:
             _validate.integer(minimum=1, cells=self.cells)
@@ -97,13 +97,13 @@ class Contribution:
             _validate.integer(minimum=1, per_coordinate=self.per_coordinate)
         if (self.layout == "pooled") != (self.per_coordinate is not None):
             raise ParameterError(
-                f"per_coordinate must be given with layout='pooled' and with no other layout, not "
-                f"{self.per_coordinate!r} with {self.layout!r}."
+                "per_coordinate must be passed with layout='pooled' and with no other layout, "
+                f"not {self.per_coordinate!r} with {self.layout!r}."
             )
         if self.layout == "pooled" and math.isfinite(self.record_size):
             raise ParameterError(
-                f"record_size must be left out with layout 'pooled', not {self.record_size!r}: a small "
-                "record may carry a block from one coordinate to another."
+                f"record_size must be omitted with layout 'pooled', not {self.record_size!r}, "
+                "because a small record can move a block from one coordinate to another."
             )
         if self.layout == "pooled" and (self.block, self.coordinates) != ("element", "nonnegative"):
             raise ParameterError(
@@ -112,16 +112,16 @@ class Contribution:
             )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields as plain values; ``per_coordinate`` only where there is one."""
+        """Return the fields as plain values; ``per_coordinate`` only if pooled."""
         values = asdict(self)
         if self.per_coordinate is None:
-            # Descriptions of other layouts are those that earlier versions wrote and read.
+            # Other layouts are written as in earlier versions, so that these can read them.
             del values["per_coordinate"]
         return values
 
     @property
     def replace_factor(self) -> float:
-        """The largest move of a block when it is exchanged for another: 1, √2 or 2."""
+        """The largest change of the sum when a block is replaced: 1, √2 or 2."""
         return _REPLACE_FACTORS[self.norm, self.coordinates]
 
     def _add(self, blocks: int) -> float:
@@ -130,13 +130,13 @@ class Contribution:
             return float(blocks)
         if self.per_coordinate is None:
             return math.sqrt(blocks)
-        # The squares are largest where blocks pile up on as few coordinates as they can.
+        # The squares are largest if blocks share as few coordinates as possible.
         full, rest = divmod(blocks, self.per_coordinate)
         return math.hypot(math.sqrt(full) * self.per_coordinate, rest)
 
     @property
     def _moved(self) -> float:
-        """The move of the sum when one block vanishes and another appears elsewhere."""
+        """The change of the sum when one block vanishes and another appears elsewhere."""
         if self.coordinates == "stated":
             return 2.0
         if self.layout == "shared":
@@ -146,18 +146,17 @@ class Contribution:
     def sensitivity(
         self, units: int = 1, relation: Relation = "zero_out", unit: Unit | None = None
     ) -> float:
-        """The largest move of the sum, in clipping bounds, when ``units`` of one person change.
+        """Return the largest change of the sum, in clipping bounds, per change of units.
 
         Args:
-            units: how many records or elements of one person; whole users for ``User``.
+            units: the number of records or elements of one person; of whole users for ``User``.
             relation: ``"zero_out"`` or ``"replace"``; a replaced record keeps its owner.
-            unit: the unit that changes; by default the one whose data is a block.
+            unit: the unit that changes; by default the unit of the blocks.
 
         Raises:
-            ParameterError: if ``units`` is not a whole number of at least 1, or another argument is
-                not one of these.
+            ParameterError: if ``units`` is not a positive integer, or another argument is invalid.
 
-        The answer is infinite where nothing bounds it (a user with any number of elements).
+        The result is infinite if unbounded (a user with any number of elements).
         """
         units = _validate.integer(minimum=1, units=units)
         _validate.one_of(RELATIONS, relation=relation)
@@ -165,7 +164,7 @@ class Contribution:
         condition = unit.max_elements if isinstance(unit, User) else None
         match self.block, level:
             case "record", "record":
-                # A replaced record may change its item: it leaves one coordinate and enters another.
+                # A replaced record may change its item: it moves from one coordinate to another.
                 return units * (1.0 if relation == "zero_out" else self.replace_factor)
             case "record", _:
                 return math.inf
@@ -185,16 +184,16 @@ class Contribution:
 
     @property
     def _stretch(self) -> float:
-        """The factor by which clipping can put two blocks farther apart than they were."""
-        # In l2 clipping is the projection to the ball, so the factor is 1. In l1 it is not: scaling
-        # (1, r) to norm 1 also moves the first coordinate, so r > 0 added to (1, 0) moves it by
-        # 2r/(1+r). It is never more than 2: with ‖x‖ ≥ max(‖y‖, 1) and y' the clipped y,
-        # ‖x/‖x‖ − y'‖ ≤ ‖x − y‖/‖x‖ + (min(‖y‖, 1) − ‖y‖/‖x‖) ≤ (‖x − y‖ + ‖x‖ − ‖y‖)/‖x‖.   (*)
+        """The largest factor by which clipping can increase the distance of two blocks."""
+        # In l2 clipping is a projection onto the ball, so the factor is 1. In l1 it is not: scaling
+        # (1, r) to norm 1 also changes the first coordinate, so r > 0 added to (1, 0) changes it by
+        # 2r/(1+r). The factor is at most 2: with ‖x‖ ≥ max(‖y‖, 1) and y' the clipped y, ‖x/‖x‖ −
+        # y'‖ ≤ ‖x − y‖/‖x‖ + (min(‖y‖, 1) − ‖y‖/‖x‖) ≤ (‖x − y‖ + ‖x‖ − ‖y‖)/‖x‖. (*)
         return 2.0 if self.norm == "l1" and self.coordinates != "one" else 1.0
 
     @property
     def _replaced_record(self) -> float:
-        """The distance, in record sizes, that a block moves when one of its records is exchanged."""
+        """The change of a block, in record sizes, when one of its records is replaced."""
         match self.norm, self.coordinates:
             case _, "one":
                 return 1.0
@@ -206,7 +205,7 @@ class Contribution:
         return 2.0 * self._stretch
 
     def _record_moves(self, records: int, relation: Relation) -> float:
-        """Return the joint move of some records of one block."""
+        """Return the joint effect of some changed records of one block."""
         if self.max_elements is not None:
             # A record that empties an element lets another element, of any size, be kept in its place.
             return math.inf
@@ -225,9 +224,10 @@ class Contribution:
             # Each change takes at most one block out of a coordinate and puts at most one into another.
             distance = self._moved * self._add(changes)
         else:
-            # Counted one by one, each record moves the sum by at most `within`; an exchanged one
-            # moves it by √2 times that when it goes to another cell, and by 2 times that when it
-            # turns round (signed) in its own. Counted block by block, Σ min(mᵢ·r, s)² ≤ s·r·Σmᵢ.
+            # Counted one by one, each record changes the sum by at most `within`; a replaced one
+            # changes it by √2 times that if it moves to another cell, and by 2 times that if it
+            # changes its sign (signed) in its own. Counted block by block, Σ min(mᵢ·r, s)² ≤
+            # s·r·Σmᵢ.
             exchanged = 2.0 if self.coordinates == "signed" else math.sqrt(2.0)
             one_by_one = records * within * (exchanged if relation == "replace" else 1.0)
             widest = max(within, self.replace_factor)
@@ -241,7 +241,8 @@ class Contribution:
         replaced = self.replace_factor * self._add(k)
         if self.max_elements is None:
             return self._add(k) if relation == "zero_out" else replaced
-        # M elements are kept in a public order, so that emptying k of them admits up to k others.
+        # The first M elements in a public order are used, so emptying k of them admits up to k
+        # others.
         changed = max(self._moved * self._add(k), replaced)
         return min(changed, self._user_of_elements("replace", None))
 
@@ -254,10 +255,10 @@ class Contribution:
             return self._add(m)
         distance = max(self._moved, self.replace_factor) * self._add(m)
         if self.cells is not None:
-            # There is a fixed number of cells, and no more than all of them can change.
+            # The number of cells is fixed, and at most all of them can change.
             distance = min(distance, self.replace_factor * self._add(self.cells))
         return distance
 
 
-#: The accountant sees a sum of one vector for each user in this way.
+#: A sum of one vector per user, for accounting.
 ONE_EACH = Contribution(block="user", layout="shared", coordinates="signed")

@@ -98,7 +98,9 @@ def audit(
     _validate.one_of(("made up", "curator"), rows=rows)
     asked = _validate.integers(minimum=1, units=units)
     if not asked:
-        raise ParameterError("units must name a number of units, such as (1, 2, 4).", name="units")
+        raise ParameterError(
+            "units must have at least one number of units, such as (1, 2, 4).", name="units"
+        )
     table = table_of(query)
     real = whole(replaced(table.source)) if rows == "curator" else None
     settled = query.settled()

@@ -266,7 +266,7 @@ class Public:
         named = ((n, _column([n], kind)[0].as_py()) for n in range(len(known) + _FIRST_OTHER))
         names = tuple(n for n, name in named if name is not None and name not in known)
         if len(names) < _FIRST_OTHER:
-            raise ParameterError("query must be of a table whose users have other names left.")
+            raise ParameterError("query must be of a table with enough unused user ids.")
         return replace(self, names=names)
 
     @property
@@ -333,8 +333,8 @@ def table_of(query: Query[Any]) -> UserTable:
     table = getattr(query, "table", None) or getattr(getattr(query, "request", None), "table", None)
     if not isinstance(table, UserTable):
         raise ParameterError(
-            f"query must be of a table that dg.read opened, whose schema neighbours are made from, not "
-            f"a {type(query).__name__} of other rows.",
+            "query must be of a table opened by dg.read, because neighbours are built from its "
+            f"schema, not a {type(query).__name__} of other rows.",
             name="query",
         )
     _ = replaced(table.source)
@@ -354,8 +354,8 @@ def replaced(source: Any) -> Source:
         return replaced(source.source)
     if hasattr(source, "others"):
         raise ParameterError(
-            "query must not be of rows that are joined from two tables of people: audit a query of "
-            "each of them.",
+            "query must not use rows joined from two tables of people; audit a query of each "
+            "table.",
             name="query",
         )
     if isinstance(rows := getattr(source, "rows", None), Rows):

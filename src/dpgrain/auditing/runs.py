@@ -106,7 +106,7 @@ class GivenRows(Charge):
         self._refuse("keeps the best of several runs")
 
     def _refuse(self, why: str) -> NoReturn:
-        raise ParameterError(f"query must be audited by hand, as it {why}.", name="query")
+        raise ParameterError(f"query must be audited manually, because it {why}.", name="query")
 
     # -- draws, each of which is kept --
 
@@ -227,7 +227,8 @@ def twins_of(query: Query[Any], guarantee: Guarantee, pair: Pair, engine: str = 
         query.run(other)
     if [each.part for each in one.drawn] != [each.part for each in other.drawn]:
         raise ParameterError(
-            "query must be audited by hand, as how often it draws depends on rows.", name="query"
+            "query must be audited manually, because its number of draws depends on rows.",
+            name="query",
         )
     draws = tuple(zip(one.drawn, other.drawn, strict=True))
     return Twins(pair, draws, one.lent or other.lent)

@@ -184,12 +184,14 @@ def _checked(answer: object, canaries: int) -> tuple[FloatArray, Guarantee]:
 def _check_unit(guarantee: Guarantee, records: int, elements: int) -> None:
     if guarantee.level == "user" and elements > 1:
         raise ParameterError(
-            f"elements must be 1 where users are protected, not {elements}: a canary is a whole user.",
+            f"elements must be 1 if users are protected, not {elements}, because a canary is a "
+            "whole user.",
             name="elements",
         )
     if guarantee.level == "record" and records > 1:
         raise ParameterError(
-            f"records must be 1 where records are protected, not {records}: a canary is a record.",
+            f"records must be 1 if records are protected, not {records}, because a canary is a "
+            "record.",
             name="records",
         )
 

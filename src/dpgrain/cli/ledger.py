@@ -271,38 +271,46 @@ def verify(
 
 @command(
     "dpgrain ledger export visits.ledger --output visits.json",
-    "dpgrain ledger export visits.ledger --registry --decided-by 'City health office'",
+    "dpgrain ledger export visits.ledger --registry --decided-by 'City health office' "
+    "--output visits.yaml",
     name="export",
 )
 def export(
     place: Place,
-    output: Annotated[Path | None, typer.Option(help="Write to this file (.json).")] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(help="Write to this file (.json; with --registry .yaml)."),
+    ] = None,
     registry: Annotated[
         bool,
-        typer.Option("--registry", help="What public registries of deployments ask, and no lines."),
+        typer.Option(
+            "--registry",
+            help="Write an entry for the public registry of deployments (YAML), without lines.",
+        ),
     ] = False,
     decided_by: Annotated[
-        str, typer.Option(help="With --registry: who decides on the promises.")
+        str, typer.Option(help="With --registry: name of the data curator.")
     ] = "",
     as_json: given.Json = False,
 ) -> None:
-    """Write the promises and all lines of a ledger as JSON, or an entry for a public registry."""
+    """Write the promises and all lines of a ledger as JSON, or an entry for the public registry."""
     if decided_by and not registry:
         raise ParameterError("--decided-by goes with --registry.")
     check_outputs([output])
     opened = ledgers.Ledger(place)
     if registry:
         told = registries.registry_entry(opened, decided_by=decided_by)
+        text = registries.registry_yaml(opened, decided_by=decided_by)
     else:
         told = {**_described(opened), "lines": [entry.to_dict() for entry in opened.entries]}
-    text = json.dumps(told, ensure_ascii=False, indent=1)
+        text = json.dumps(told, ensure_ascii=False, indent=1)
     if output is not None:
         with whole_file(output) as part:
             part.write_text(text, encoding="utf-8")
     if as_json:
         tell_json(told, output)
     elif output is None:
-        say(text)
+        say(text.removesuffix("\n"))
     else:
         written(output)
 

@@ -91,9 +91,7 @@ class Ask:
         return replace(self, promise=promise)
 
     def __post_init__(self) -> None:
-        self.promise.require_delta(
-            "delta = 0 needs pure privacy, which fits have not: use about 1e-6."
-        )
+        self.promise.require_delta("delta must be above 0 for fits, not 0; use about 1e-6.")
         self._check_numbers()
         _validate.one_of(("central", "shuffle", "pan"), trust=self.trust)
         known = hasattr(self.algorithm, "step") or isinstance(self.algorithm, Recipe)
@@ -137,8 +135,8 @@ class Ask:
         how = self.how
         if self.promise.unit != User():
             raise ParameterError(
-                f"unit must be User() with {how}, not {self.promise.unit!r}: recipes are for whole "
-                "users."
+                f"unit must be User() with {how}, not {self.promise.unit!r}, because recipes "
+                "protect whole users."
             )
         # The default recipes of `trust` use these.
         own = not isinstance(self.algorithm, Recipe)
@@ -153,8 +151,8 @@ class Ask:
         ):
             if getattr(self, name) not in allowed:
                 raise ParameterError(
-                    f"{name} must be left out with {how}, not {getattr(self, name)!r}: the recipe "
-                    "decides it."
+                    f"{name} must be omitted with {how}, not {getattr(self, name)!r}, because the "
+                    "recipe sets it."
                 )
 
     @property
@@ -258,5 +256,5 @@ def check_scale(**parameter: float) -> None:
     ((name, value),) = parameter.items()
     if not 1e-50 <= _validate.positive(**parameter) <= 1e50:
         raise ParameterError(
-            f"{name} must lie between 1e-50 and 1e50, not {_validate.said(value)}.", name=name
+            f"{name} must be between 1e-50 and 1e50, not {_validate.said(value)}.", name=name
         )

@@ -68,9 +68,7 @@ def plan(ask: Ask, form: Form, lot: int | None) -> Plan:
     """
     n = check_stated(ask.n_users, ask.how)
     if form.targets.labels is not None:
-        raise ParameterError(
-            f"classes must be stated with {ask.how}: name all labels with classes=[…]."
-        )
+        raise ParameterError(f"classes is required with {ask.how}; pass all labels as classes=[…].")
     loss = form.loss(form.targets.classes)
     recipe = ask.recipe_for(loss.lipschitz)
     assert recipe is not None  # noqa: S101 - for the type checker
@@ -94,9 +92,9 @@ def _cautions(ask: Ask, loss: MarginLoss) -> tuple[str, ...]:
     if not isinstance(clip, float | int) or math.isinf(half) or clip > half:
         return ()
     return (
-        f"clip = {clip:g} is at most half of the largest slope of the loss, {loss.lipschitz:g}: users "
-        "with few records count by the direction of their gradients only, which biases coefficients "
-        "for any number of users. Leave clip out, so that it is chosen inside the budget.",
+        f"clip = {clip:g} is at most half of the largest slope of the loss, {loss.lipschitz:g}: only "
+        "the direction of the gradients of users with few records matters, which biases coefficients "
+        "for any number of users. Omit clip to choose it privately.",
     )
 
 

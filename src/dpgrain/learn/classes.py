@@ -81,7 +81,7 @@ class Labels:
         classes = ordered("classes", stated)
         if len(classes) < 2:
             raise ParameterError(
-                f"classes must be at least two labels, not {len(classes)}: name all labels with "
+                f"classes must be at least two labels, not {len(classes)}; pass all labels as "
                 "classes=[…]."
             )
         return Labels(classes)
@@ -160,8 +160,8 @@ def selection(promise: Promise) -> Selection:
     noise = contribution.sensitivity(1, relation, unit) / mu
     if noise > MAX_SCALE / 4:
         raise ParameterError(
-            f"classes must be stated with epsilon = {promise.epsilon!r}: name all labels with "
-            "classes=[…].",
+            f"classes is required with epsilon = {promise.epsilon!r}, because the noise would be too "
+            "large for private selection; pass all labels as classes=[…].",
             name="classes",
         )
     return select_by_threshold(noise, LEAK * promise.delta, 1, contribution, relation, unit)
@@ -213,9 +213,9 @@ def selected(
     named = held[noisy >= math.ceil(event.threshold + 0.5)]
     if len(named) < 2:
         raise ParameterError(
-            "classes must be at least two, not 1 class or none: to select one privately takes about "
-            f"{math.ceil(event.threshold):,} {event.level}s, each of which counts for one label; name "
-            "all labels with classes=[…].",
+            "classes must be at least two labels, not one or none; private selection needs about "
+            f"{math.ceil(event.threshold):,} {event.level}s per label, and each counts for one "
+            "label, so pass all labels as classes=[…].",
             name="classes",
         )
     # The published labels follow from the keys alone: nobody's row says how its label is written.

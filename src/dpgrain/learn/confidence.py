@@ -443,9 +443,9 @@ def caution(event: Gaussian, width: int, n_users: int) -> str:
         return ""
     most = int((n_users / noise) ** (2 / 3))
     return (
-        f"intervals will probably have no ends: {n_users:,} users are few for the curvature of "
-        f"{width} coefficients, which takes about {needed:,.0f}. Give more ε, a larger share "
-        f"(intervals=), or at most {max(most, 1)} coefficients."
+        f"intervals will probably have no ends: the curvature of {width} coefficients needs about "
+        f"{needed:,.0f} users, not {n_users:,}. Use a larger epsilon, a larger share (intervals=), or "
+        f"at most {max(most, 1)} coefficients."
     )
 
 
@@ -458,11 +458,10 @@ def check_curvature(loss: MarginLoss, width: int) -> None:
     margin = np.zeros(1) if loss.outputs == 1 else np.zeros((1, loss.outputs))
     if not loss.curvature(margin, np.zeros(1)).any():
         raise ParameterError(
-            f"intervals need a loss with curvature, which {type(loss).__name__} has not; leave "
-            "intervals at 0."
+            f"intervals must be 0 for {type(loss).__name__}, because this loss has no curvature."
         )
     if width > _MOST:
         raise ParameterError(
-            f"intervals are for at most {_MOST} parameters, not {width}: {width}² numbers would have "
-            "to be published. Leave intervals at 0, or use fewer features."
+            f"intervals must be 0 for more than {_MOST} parameters, not for {width}, because "
+            f"{width}² numbers would have to be published; use fewer features or omit intervals."
         )

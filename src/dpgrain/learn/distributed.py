@@ -95,7 +95,7 @@ class RowsThere:
         for name, column in named.items():
             if (name == "y" or column is not None) and not isinstance(column, str):
                 raise ParameterError(
-                    f"{name} must be the name of a column, as X is a frame of Spark, not "
+                    f"{name} must be a column name if X is a Spark DataFrame, not "
                     f"{type(column).__name__}.",
                     name=name,
                 )
@@ -337,15 +337,14 @@ def ask_there(ask: Ask) -> Ask:
         name = "algorithm" if ask.trust == "central" else "trust"
         takes = "'auto' or a solver of dpgrain.optimize" if name == "algorithm" else "'central'"
         raise ParameterError(
-            f"{name} must be {takes} for rows on a cluster, not {getattr(ask, name)!r}, which asks "
-            f"users in turn; change it, {BRING_HERE}",
+            f"{name} must be {takes} for rows on a cluster, not {getattr(ask, name)!r}, which "
+            f"visits users in turn; change it, {BRING_HERE}",
             name=name,
         )
     if ask.intervals:
         raise ParameterError(
-            f"intervals must be 0 for rows on a cluster, "
-            f"not {_validate.said(ask.intervals)}; leave it out, "
-            f"{BRING_HERE}",
+            f"intervals must be 0 for rows on a cluster, not {_validate.said(ask.intervals)}; "
+            f"omit it, {BRING_HERE}",
             name="intervals",
         )
     require_all_blocks(ask.sampling, ask.sampling_rate)
@@ -364,15 +363,14 @@ def require_all_blocks(sampling: Sampling, rate: float | None) -> None:
     """
     if sampling == "users":
         raise ParameterError(
-            "sampling must be 'full' for rows on a cluster, not 'users', as all blocks are in every "
-            f"round; change it, {BRING_HERE}",
+            "sampling must be 'full' for rows on a cluster, not 'users', because every round "
+            f"uses all blocks; change it, {BRING_HERE}",
             name="sampling",
         )
     if rate not in (None, 1, 1.0):
         raise ParameterError(
-            f"sampling_rate must be 1 for rows on a cluster, "
-            f"not {_validate.said(rate)}: all blocks are in every "
-            f"round; leave it out, {BRING_HERE}",
+            f"sampling_rate must be 1 for rows on a cluster, not {_validate.said(rate)}, because "
+            f"every round uses all blocks; omit it, {BRING_HERE}",
             name="sampling_rate",
         )
 
@@ -389,8 +387,8 @@ def require_sendable(**sent: Any) -> None:
             dumps(value)
         except Exception as error:
             raise ParameterError(
-                f"{name} must be picklable for rows on a cluster, which {value!r} is not ({error}); "
-                "leave out what it holds of this process.",
+                f"{name} must be picklable for rows on a cluster, unlike {value!r} ({error}); "
+                "remove the objects that cannot be pickled.",
                 name=name,
             ) from None
 

@@ -81,7 +81,7 @@ class _Classifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
         No (ε, δ) covers it; :meth:`score_privately` publishes how often the model is right.
         """
         _warn_of_score()
-        with without_rows("y", "y and sample_weight must be one value for each row of X."):
+        with without_rows("y", "y and sample_weight must have one value per row of X."):
             return float(super().score(X, y, sample_weight))
 
     def score_privately(
@@ -122,7 +122,8 @@ class _Classifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
         probabilities = getattr(self, "predict_proba", None)
         if probabilities is None or len(self.classes_) != 2:
             raise ParameterError(
-                "measure must be 'accuracy' for this model: 'auc' is of probabilities of two classes."
+                "measure must be 'accuracy' for this model, because 'auc' requires probabilities "
+                "of two classes."
             )
         positive = Predictions(lambda rows: probabilities(rows)[:, 1], X, self.n_features_in_)
         return auc(y, positive, positive=self.classes_[1], **promised)
@@ -217,7 +218,7 @@ class LinearSVC(_Classifier):
         """
         if classes is not None and len(classes) != 2:
             raise ParameterError(
-                f"classes must be two for LinearSVC, not {len(classes)}. Only binary "
+                f"classes must be two labels for LinearSVC, not {len(classes)}. Only binary "
                 "classification is supported: use LogisticRegression for more labels."
             )
         return Hinge()
@@ -256,7 +257,7 @@ class _Regressor(RegressorMixin, LinearModel):  # type: ignore[misc]
         No (ε, δ) covers it; :meth:`score_privately` publishes R².
         """
         _warn_of_score()
-        with without_rows("y", "y and sample_weight must be one value for each row of X."):
+        with without_rows("y", "y and sample_weight must have one value per row of X."):
             return float(super().score(X, y, sample_weight))
 
     def score_privately(self, X: Any, y: Any, *, lower: float, upper: float, **promised: Any) -> R2:
@@ -462,8 +463,8 @@ def load(path: str | Path) -> LinearModel:
 def _warn_of_score() -> None:
     """Warn that no (ε, δ) covers an exact score."""
     warnings.warn(
-        "a score without noise is only for people who may see the rows: no (ε, δ) covers it; use "
-        "score_privately to publish a score with an interval.",
+        "a score without noise is not covered by any (ε, δ), so show it only to people with access to "
+        "the rows; use score_privately to publish a score.",
         ScoreWarning,
         stacklevel=3,
     )

@@ -119,23 +119,26 @@ class Encoding:
 
     def __post_init__(self) -> None:
         if not self.columns:
-            raise ParameterError("features must be given: the columns that the model may use.")
+            raise ParameterError(
+                "features must be one or more columns; list the columns that the model may use."
+            )
         for column in self.columns:
             if isinstance(column, Number) and column.bounds is not None:
                 low, high = column.bounds
                 if not (np.isfinite([low, high]).all() and low < high):
                     raise ParameterError(
-                        f"the range of {column.column!r} must be two finite numbers, the lower one "
-                        f"first, not {low:g} and {high:g}."
+                        f"the range of {column.column!r} must be two finite numbers in increasing "
+                        f"order, not {low:g} and {high:g}."
                     )
             elif isinstance(column, Category) and not all((column.levels, *column.levels)):
                 raise ParameterError(
-                    f"the levels of {column.column!r} must be one or more names, none of them empty."
+                    f"the levels of {column.column!r} must be one or more names, without empty "
+                    "ones."
                 )
         names = self.names
         twice = [name for place, name in enumerate(names) if name in names[:place]]
         if twice:
-            raise ParameterError(f"the feature {twice[0]!r} is given twice; leave one of them out.")
+            raise ParameterError(f"the feature {twice[0]!r} is listed twice; remove one of them.")
 
     @property
     def names(self) -> list[str]:

@@ -127,7 +127,7 @@ def read(path: str | Path) -> Described:
     if values.get("version") != VERSION:
         raise ParameterError(
             f"The model {str(path)!r} has format version {_validate.said(values.get('version'))}, "
-            "which this version of dpgrain does not know; read it with a newer one."
+            "which this version of dpgrain does not support; read it with a newer one."
         )
     try:
         return _restored(values)
@@ -138,13 +138,15 @@ def read(path: str | Path) -> Described:
 def damaged(path: str | Path) -> ParameterError:
     """Return the error for a damaged file of a model."""
     return ParameterError(
-        f"The model {str(path)!r} is damaged: a part of it is missing or wrong; save it again."
+        f"The model {str(path)!r} is damaged, because part of it is missing or invalid; save it "
+        "again."
     )
 
 
 def _foreign(path: str | Path) -> ParameterError:
     return ParameterError(
-        f"The file {str(path)!r} is not a model of dpgrain; give what `dpgrain fit` or save wrote."
+        f"The file {str(path)!r} is not a model of dpgrain; pass a file written by `dpgrain fit` "
+        "or save."
     )
 
 
@@ -242,8 +244,8 @@ def _plain(value: Any, name: str) -> Any:
             **{_written(field): _plain(getattr(value, field), name) for field in fields},
         }
     raise ParameterError(
-        f"{name} has the value {value!r}, which a model file cannot hold; only numbers, text, units, "
-        "and the solvers and recipes of dpgrain.optimize and dpgrain.papers can be written."
+        f"{name} has the value {value!r}, which a model file cannot store; use numbers, text, "
+        "units, or solvers and recipes of dpgrain.optimize and dpgrain.papers."
     )
 
 
@@ -273,7 +275,7 @@ def _labels(classes: NDArray[Any]) -> dict[str, Any]:
     kind = kinds.get(classes.dtype.kind, "object")
     labels = [label.item() if isinstance(label, np.generic) else label for label in classes]
     if not all(isinstance(label, bool | int | float | str) for label in labels):
-        raise ParameterError("classes must be numbers or text to be written to a model file.")
+        raise ParameterError("classes must be numbers or text to be stored in a model file.")
     return {"type": kind, "labels": labels}
 
 

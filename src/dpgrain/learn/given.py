@@ -17,7 +17,7 @@ from dpgrain.publishing import Charge
 from dpgrain.units import Unit
 
 #: The sentence that refuses targets of which there are not as many as rows.
-NOT_AS_MANY = "y must have one target for each row of X, no more and no fewer."
+NOT_AS_MANY = "y must have one target per row of X."
 
 
 def made(values: Any) -> Any:

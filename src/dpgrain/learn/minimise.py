@@ -416,7 +416,7 @@ def _check_there(
     if isinstance(solver, Recipe):
         raise ParameterError(
             "solver must be one of dpgrain.optimize for rows on a cluster, not the recipe "
-            f"{solver!r}, which asks users in turn; take Sgd, or bring the rows here "
+            f"{solver!r}, which visits users in turn; use Sgd, or bring the rows here "
             "(frame.toPandas()).",
             name="solver",
         )
@@ -447,17 +447,18 @@ def _check_kinds(loss: Loss, solver: Solver[Any] | Recipe, model: Model | None, 
         )
     if isinstance(solver, Recipe) and unit != User():
         raise ParameterError(
-            f"unit must be User() with a recipe, "
-            f"not {_validate.said(unit)}: recipes are for whole users."
+            f"unit must be User() with a recipe, not {_validate.said(unit)}, because recipes "
+            "protect whole users."
         )
     if isinstance(loss, type) or not hasattr(loss, "gradient"):
         raise ParameterError(
-            f"loss must have value and gradient, per record, not be {_validate.said(loss)}."
+            "loss must be an object with the methods value and gradient per record, not "
+            f"{_validate.said(loss)}."
         )
     if model is not None and not isinstance(solver, Sgd):
         raise ParameterError(
-            f"solver must be Sgd with a model of the loss, not {type(solver).__name__}: the model "
-            "takes its step sizes and its domain."
+            f"solver must be Sgd if a model of the loss is passed, not {type(solver).__name__}, "
+            "because the model uses its step sizes and domain."
         )
 
 
@@ -474,11 +475,11 @@ def _check_shapes(
                 model.step(loss, begin, *zeros, solver.schedule(1), solver.domain)
     except Exception as error:
         raise ParameterError(
-            f"start does not fit the loss and X, of which records of zeros were tried: {error}."
+            f"start must fit the loss and X, but a test on records of zeros failed: {error}."
         ) from None
     if begin.ndim != 1 or shape != (2, len(begin)):
         raise ParameterError(
-            "start must be (p,), and the gradients of m records (m, p), one row each, not "
+            "start must have shape (p,), and the gradients of m records shape (m, p), not "
             f"{begin.shape} and {shape} for two records."
         )
 

@@ -291,15 +291,15 @@ class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
         labels = hasattr(self, "classes")
         if self.tune is not None:
             raise ParameterError(
-                "tune must be None for rows on a cluster; state the parameters, or compare fits that "
-                "each have a share of a budget.",
+                "tune must be None for rows on a cluster; set the parameters, or compare fits "
+                "that each use a share of a budget.",
                 name="tune",
             )
         nobody = there.nobody(ask.promise.unit, labels=labels)
         _, targets = self.read(nobody.features, nobody.target)
         if targets.labels is not None:
             raise ParameterError(
-                "classes must be stated for rows on a cluster: name all labels with classes=[…].",
+                "classes is required for rows on a cluster; pass all labels as classes=[…].",
                 name="classes",
             )
         return distributed.DataThere(
@@ -355,8 +355,8 @@ class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         if self.evidence_ is None:
             raise ParameterError(
-                "intervals must be above 0 at the fit for confidence_intervals: intervals=0.2 keeps a "
-                "fifth of the budget for them."
+                "intervals must be above 0 at the fit for confidence_intervals; intervals=0.2 "
+                "reserves a fifth of the budget for them."
             )
         fitted, ask, shortened, blocks = self.fitted_, self.asked_, 0.0, 1.0
         if fitted.looks:
@@ -603,7 +603,7 @@ class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
     def _rule(self, classes: Classes) -> TargetRule:  # noqa: ARG002 - others have one
         """The rule for such targets of rows elsewhere, which a model of your own may not know."""
         raise ParameterError(
-            f"{type(self).__name__} is not fitted where rows lie on a cluster; use a model of "
+            f"{type(self).__name__} cannot be fitted to rows on a cluster; use a model of "
             "dpgrain.learn, or minimise with its loss."
         )
 

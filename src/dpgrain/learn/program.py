@@ -150,8 +150,8 @@ class Known:
             _validate.positive(radius=self.radius)
         if self.strength > self.smoothness:
             raise ParameterError(
-                f"strength must be at most smoothness, not {self.strength!r} above "
-                f"{self.smoothness!r}: no loss has a least curvature above its largest."
+                f"strength must be at most smoothness, {self.smoothness!r}, not "
+                f"{self.strength!r}, because they are the smallest and the largest curvature."
             )
 
     @property
@@ -183,8 +183,8 @@ def check_known(known: object) -> None:
     """Refuse a value that is not a :class:`Known`."""
     if not isinstance(known, Known):
         raise ParameterError(
-            f"known must be what is publicly known, such as Known(distance=10.0), "
-            f"not {_validate.said(known)}."
+            "known must be public bounds, such as Known(distance=10.0), not "
+            f"{_validate.said(known)}."
         )
 
 
@@ -318,5 +318,6 @@ def check_smooth(known: Known, name: str, other: str) -> None:
     """Refuse a problem with kinks, naming the recipe and another one that takes it."""
     if math.isinf(known.smoothness):
         raise ParameterError(
-            f"smoothness must be finite for {name}, not inf: smooth the loss (Moreau), or use {other}."
+            f"smoothness must be finite for {name}, not inf; smooth the loss (Moreau), or use "
+            f"{other}."
         )

@@ -199,7 +199,7 @@ def check_same(model: Model, stated: Mapping[str, Any]) -> None:
     for name, value in stated.items():
         if not _is_same(now[name], value):
             raise ParameterError(
-                f"{name} must stay as it was when the fit was asked for: ask for it again.",
+                f"{name} must not change after a fit was requested; request it again.",
                 name=name,
             )
 

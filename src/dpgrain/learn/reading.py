@@ -98,11 +98,12 @@ def table(X: Any, features: int | None) -> Any:
     if found.shape[1] == 0:
         # scikit-learn says the same, but for the number of rows.
         raise ParameterError(
-            "X must have a feature: it has 0 feature(s) (shape=(, 0)) while a minimum of 1 is required."
+            "X must have at least one feature: it has 0 feature(s) (shape=(, 0)) while a minimum "
+            "of 1 is required."
         )
     if features not in (None, found.shape[1]):
         raise ParameterError(
-            f"n_features = {features} must be the number of features, which is {found.shape[1]}."
+            f"n_features must be the number of features, {found.shape[1]}, not {features}."
         )
     return found
 
@@ -116,9 +117,9 @@ def _check_types(X: Any) -> None:
     text = [repr(name) for name, kind in named if is_text(kind)]
     if text:
         raise ParameterError(
-            f"X must be numbers, not text as in its column{'s' * (len(text) > 1)} {', '.join(text)}: "
-            "leave that out, or make a column of 0 and 1 for each of its values that you list, since "
-            "those in the data are not public."
+            f"X must be numbers, not text as in its column{'s' * (len(text) > 1)} "
+            f"{', '.join(text)}; omit such columns, or replace each with columns of 0 and 1 for a "
+            "public list of values."
         )
 
 
@@ -135,7 +136,7 @@ def vector(y: Any, rows: int) -> NDArray[Any]:
     if y is None:
         raise ParameterError("this estimator requires y to be passed, but the target y is None.")
     if sparse.issparse(y):
-        raise ParameterError("y must be an array of targets, not sparse: pass y.toarray().ravel().")
+        raise ParameterError("y must be an array of targets, not sparse; pass y.toarray().ravel().")
     result: Any = column(y)
     if not isinstance(result.dtype, np.dtype):
         # A type with nulls, which NumPy would turn into floats or text.
@@ -144,7 +145,9 @@ def vector(y: Any, rows: int) -> NDArray[Any]:
     if array.dtype.kind == "c":
         raise ParameterError("y must be real. Complex data not supported: pass y.real.")
     if array.ndim != 1 and not (array.ndim == 2 and array.shape[1] == 1):
-        raise ParameterError("y must be (m,), one target for each row, not of more dimensions.")
+        raise ParameterError(
+            "y must have shape (m,), with one target per row, not more dimensions."
+        )
     array = column_or_1d(array, warn=True)
     if len(array) != rows:
         raise ParameterError(NOT_AS_MANY)

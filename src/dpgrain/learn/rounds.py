@@ -134,8 +134,8 @@ def train(
     if history.ended:
         # The run has published that it ended, so that this shows nothing more.
         warnings.warn(
-            f"{history.ended}: its mean asks for users who agree. Take a larger radius, more users or "
-            "a larger ε, or another algorithm.",
+            f"{history.ended}, because its private mean requires users to agree; use a larger "
+            "radius, more users, a larger ε or another algorithm.",
             EndedWarning,
             stacklevel=2,
         )
@@ -301,8 +301,8 @@ def check_program(program: Program, users: Any, loss: Loss) -> None:
     for stage in program.stages:
         if isinstance(stage.smoothing, float) and not isinstance(loss, Proximable):
             raise ParameterError(
-                f"loss must have a method proximal(theta, X, y, step) for the Moreau envelope, not "
-                f"be {loss!r}."
+                "loss must have a method proximal(theta, X, y, step) for the Moreau envelope, "
+                f"unlike {loss!r}."
             )
     if program.by_place and users is None:
         places_of(users, np.zeros(0, dtype=np.intp), _BY_PLACE)

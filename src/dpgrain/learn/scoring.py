@@ -67,14 +67,16 @@ def scored_rows(
     y, predicted = listed(y), listed(predicted)
     if count_of(y) != count_of(predicted):
         raise ParameterError(
-            f"predicted must have as many values as y, {count_of(y):,}, not {count_of(predicted):,}."
+            f"predicted must have the same number of values as y, {count_of(y):,}, not "
+            f"{count_of(predicted):,}."
         )
     for form in (y, predicted):
         vector(none_of(form), 0)
     unit = promise.unit
     if isinstance(unit, User) and unit.max_elements is not None:
         raise ParameterError(
-            "unit must be User() without max_elements: a user's share of all rows is at most 1."
+            "unit must be User() without max_elements, because a user's share of all rows is at "
+            "most 1."
         )
     # Of a model's predictions these are the features.
     rows = {"X": predicted.X} if isinstance(predicted, Predictions) else {"predicted": predicted}
@@ -179,7 +181,7 @@ def require_numbers(name: str, form: Any) -> None:
         ParameterError: if they are text.
     """
     if vector(form, 0).dtype.kind in "USM":
-        raise ParameterError(f"{name} must be numbers, and they are text or times.", name=name)
+        raise ParameterError(f"{name} must be numbers, not text or times.", name=name)
 
 
 class Predictions:

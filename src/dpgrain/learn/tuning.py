@@ -78,7 +78,7 @@ def settings_of(grid: Any, known: Sequence[str]) -> list[Setting]:
         for name, values in grid.items():
             if isinstance(values, str | bytes) or not isinstance(values, Sequence | np.ndarray):
                 raise ParameterError(
-                    f"tune must give a list of values for {name}, not {_validate.said(values)}."
+                    f"tune must map {name} to a list of values, not {_validate.said(values)}."
                 )
         result = [
             dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())
@@ -91,14 +91,16 @@ def settings_of(grid: Any, known: Sequence[str]) -> list[Setting]:
             f"not {_validate.said(grid)}."
         )
     if not result or not any(result):
-        raise ParameterError("tune must hold at least one setting, not none.")
+        raise ParameterError("tune must have at least one setting, not none.")
     for name in dict.fromkeys(itertools.chain(*result)):
         if name in _FIXED:
-            raise ParameterError(f"tune must leave out {name}: it says what is promised or sought.")
+            raise ParameterError(
+                f"tune must not contain {name}, which cannot be tuned; pass it to the model."
+            )
         if name not in known:
             raise ParameterError(
-                f"tune must name parameters of the model, "
-                f"not {_validate.said(name)}: {', '.join(known)}."
+                f"tune must contain parameters of the model, not {_validate.said(name)}; the "
+                f"parameters are {', '.join(known)}."
             )
     return result
 
@@ -188,7 +190,7 @@ def tuned_query(
     rows = RowsHere.of(model, given, unit)
     targets = rows.form.targets
     if targets.labels is not None:
-        raise ParameterError("classes must be stated with tune: name all labels with classes=[…].")
+        raise ParameterError("classes is required with tune; pass all labels as classes=[…].")
     candidates = tuple(_candidate(model, setting, unit).asked() for setting in settings)
     loss = model.loss(targets.classes)
     if ask.intervals:
@@ -329,14 +331,13 @@ def _candidate(model: Model, setting: Setting, unit: Unit) -> Model:
     copy.asked()
     if copy.trust != "central":
         raise ParameterError(
-            f"trust must be 'central' with tune, "
-            f"not {_validate.said(copy.trust)}: recipes are not tuned."
+            f"trust must be 'central' with tune, not {_validate.said(copy.trust)}, because "
+            "recipes are not tuned."
         )
     if isinstance(copy.algorithm, Recipe):
         raise ParameterError(
-            f"algorithm must be 'auto' or a solver with tune, "
-            f"not {_validate.said(copy.algorithm)}: recipes are not "
-            "tuned."
+            "algorithm must be 'auto' or a solver with tune, not "
+            f"{_validate.said(copy.algorithm)}, because recipes are not tuned."
         )
     made: Model = copy
     return made

@@ -424,17 +424,29 @@ class Ledger(ShownLedger):
         Raises:
             ParameterError: if there is no such promise.
         """
-        chain = self._chain(number)
-        latest, *earlier = chain.values()
+        earlier = sorted(set(self._chain(number)) - {number})
         if not earlier:
             return ""
-        delta = sum(one.delta for one in (latest, *earlier))
-        epsilon = latest.together(*earlier).epsilon(delta)
-        lines = " and ".join(map(str, sorted(set(chain) - {number})))
+        epsilon, delta = self.promised(number)
         return (
-            f"renews line {lines}; together they promise ε = {rounded_up(epsilon)} at "
-            f"δ = {powers(delta)}."
+            f"renews line {' and '.join(map(str, earlier))}; together they promise "
+            f"ε = {rounded_up(epsilon)} at δ = {powers(delta)}."
         )
+
+    def promised(self, number: int) -> tuple[float, float]:
+        """Return ε and δ of a promise together with all promises that it renews.
+
+        Args:
+            number: the line of the promise.
+
+        Raises:
+            ParameterError: if there is no such promise.
+        """
+        latest, *earlier = self._chain(number).values()
+        if not earlier:
+            return latest.epsilon, latest.delta
+        delta = sum(one.delta for one in (latest, *earlier))
+        return latest.together(*earlier).epsilon(delta), delta
 
     def left(self, number: int, region: Region = EVERYTHING) -> float:
         """Return the share of a promise that is left; a note, not a promise.

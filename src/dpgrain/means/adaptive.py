@@ -189,8 +189,8 @@ class AdaptiveRounds:
             warn_of_care(
                 [
                     "more than half of the users were clipped in the last round, to "
-                    f"{self.radius:.3g}, which biases the result. Pass a larger clip, scale the data, "
-                    "or take more rounds."
+                    f"{self.radius:.3g}, which biases the result. Pass a larger clip, scale the "
+                    "data, or use more rounds."
                 ]
             )
         return vector

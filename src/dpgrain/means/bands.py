@@ -48,8 +48,8 @@ class Bands:
         norm = math.sqrt(math.fsum(entry * entry for entry in self.column))
         if not norm <= 1 or not self.column[0] > 0:
             raise ParameterError(
-                f"column must have norm 1 at most and begin above 0, not be {self.column!r}: longer "
-                "ones cost more than is accounted for."
+                f"column must have norm at most 1 and begin above 0, not {self.column!r}, because "
+                "a larger norm costs more than is accounted for."
             )
 
     @staticmethod

@@ -86,7 +86,8 @@ class ClippedMean(Central):
         _ = self.event
         if _validate.truth(exact=self.exact) and self.bands != 1:
             raise ParameterError(
-                f"exact must be False with bands = {self.bands}: banded noise is no whole number."
+                f"exact must be False with bands = {self.bands}, because banded noise is not an "
+                "integer."
             )
         _validate.scale(clip=self.clip)
         _validate.integer(minimum=1, n_users=self.n_users)
@@ -94,8 +95,8 @@ class ClippedMean(Central):
         _validate.noise(noise_multiplier=self.noise_multiplier)
         if not self.divisor >= 1e-100:
             raise ParameterError(
-                "sampling_rate, n_users and blocks_per_user must be larger: their product, by which "
-                f"sums are divided, is {self.divisor:g}."
+                "sampling_rate, n_users and blocks_per_user must be larger, because sums are "
+                f"divided by their product, {self.divisor:g}."
             )
 
     @staticmethod
@@ -233,7 +234,10 @@ class ClippedMean(Central):
         """
         drawn = self.sampling == "users" and self.sampling_rate < 1
         if (drawn or self.bands > 1) and owners is None:
-            raise ParameterError("owners must say whose data each block is where users are drawn.")
+            raise ParameterError(
+                "owners is required when rounds use only some of the users; pass the user of "
+                "each block."
+            )
         return ClippedRounds(self, source, owners)
 
 

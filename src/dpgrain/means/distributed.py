@@ -69,14 +69,14 @@ class RecordsThere(Records):
         """
         if users is not None and not isinstance(users, str):
             raise ParameterError(
-                "users must be the name of a column, as X is a frame of Spark, not "
+                "users must be a column name if X is a Spark DataFrame, not "
                 f"{type(users).__name__}.",
                 name="users",
             )
         table = read(X, user=users, rows="as given")
         columns = tuple(name for name in table.schema if name != users)
         if not columns:
-            raise ParameterError("X must have a column of numbers beside the one of users.")
+            raise ParameterError("X must have a numeric column in addition to the user column.")
         return RecordsThere(table, columns)
 
     @property
@@ -128,9 +128,9 @@ def require_sums(method: Method) -> None:
     """
     if not method.distributed:
         raise ParameterError(
-            f"method must be 'auto', 'clip' or 'recentred' for rows on a cluster, "
-            f"not {_validate.said(method.name)}, "
-            f"which takes users' vectors in one place; change it, {BRING_HERE}",
+            "method must be 'auto', 'clip' or 'recentred' for rows on a cluster, not "
+            f"{_validate.said(method.name)}, which needs all users' vectors in one place; change "
+            f"it, {BRING_HERE}",
             name="method",
         )
 

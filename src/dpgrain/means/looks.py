@@ -47,8 +47,8 @@ def shares(problem: Problem) -> tuple[float, ...]:
     if looks < 1:
         enough = math.ceil(problem.n * blurred / (_NOISE_PER_RADIUS * math.sqrt(_LOOKS_SHARE)))
         raise ParameterError(
-            f"n_users = {problem.n:,} are too few for the method 'recentred' in {problem.space}: "
-            f"about {enough:,} suffice; use 'clip', or 'softcore'.",
+            f"n_users = {problem.n:,} is too small for the method 'recentred' in {problem.space}; "
+            f"use about {enough:,} users, or the method 'clip' or 'softcore'.",
             name="n_users",
         )
     spent = [first * 2**look for look in range(looks)]

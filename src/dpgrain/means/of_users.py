@@ -267,7 +267,9 @@ def mean_of_users(
     promise = Promise.of(User(), epsilon, delta, relation, share)
     bound = _checked(bound, radius)
     asked = _asked(method, there=records.distributed)
-    promise.require_delta("delta must be above 0, such as 1e-6: means of users have normal noise.")
+    promise.require_delta(
+        "delta must be above 0, such as 1e-6, because means of users use Gaussian noise."
+    )
     if n_users is not None:
         n_users = _validate.integer(minimum=1, n_users=n_users)
     return MeanQuery(promise, records, bound, radius, asked, n_users, random_state)
@@ -365,8 +367,8 @@ class MeanQuery(Query[MeanOfUsers]):
 
 def _too_small(n_users: int, way: Candidate) -> ParameterError:
     return ParameterError(
-        f"n_users = {n_users} must be the size of a roster that holds every id that is passed, "
-        f"as the method {way.method!r} compares users: state its size, or leave it out.",
+        f"n_users must be the size of a roster that includes every id passed, not {n_users}, "
+        f"because the method {way.method!r} compares users; pass its size, or omit n_users.",
         name="n_users",
     )
 
@@ -425,8 +427,8 @@ def _before(method: Method, problem: Problem) -> Candidate:
     """
     if method.unstated is None:
         raise ParameterError(
-            f"n_users must be stated with the method {method.name!r}, whose cost follows from the size "
-            "of the roster: state it, or use 'recentred' or 'clip'.",
+            f"n_users is required with the method {method.name!r}, because its cost depends on "
+            "the size of the roster; pass n_users, or use 'recentred' or 'clip'.",
             name="n_users",
         )
     return method.unstated(problem)
@@ -435,12 +437,12 @@ def _before(method: Method, problem: Problem) -> Candidate:
 def _checked(bound: float, radius: float | None) -> float:
     if not 1e-90 <= _validate.positive(bound=bound) <= 1e90:
         raise ParameterError(
-            f"bound must lie between 1e-90 and 1e90, not {_validate.said(bound)}; rescale.",
+            f"bound must be between 1e-90 and 1e90, not {_validate.said(bound)}; rescale.",
             name="bound",
         )
     if radius is not None and not 2.0**-20 * bound <= _validate.positive(radius=radius) <= bound:
         raise ParameterError(
-            f"radius must be at most the bound {bound:g}, and no less than a millionth of it, not "
+            f"radius must be between a millionth of the bound, {bound:g}, and the bound, not "
             f"{radius!r}.",
             name="radius",
         )

@@ -166,8 +166,8 @@ class CountedRounds(ABC):
         """
         if self._done >= self._public.rounds:
             raise ParameterError(
-                f"rounds = {self._public.rounds} are over: another one was not accounted for. "
-                "Calibrate for more rounds."
+                f"rounds = {self._public.rounds} are over, because no further round was accounted "
+                "for; calibrate for more rounds."
             )
         self._done += 1
         return self._round(contributions)
@@ -277,8 +277,8 @@ class Vectors:
         if isinstance(vectors, list | tuple):
             if dimension is None:
                 raise ParameterError(
-                    "dimension must be stated for a list of vectors: of rows of several lengths one "
-                    "would decide. Or pass an array, which has a shape."
+                    "dimension is required for a list of vectors, because rows of different "
+                    "lengths would decide it; or pass an array, which has a shape."
                 )
             vectors = numbers.cells(vectors, dimension, name="vectors")
         array = np.asarray(vectors)

@@ -75,7 +75,7 @@ class Radius:
         _check_range(self.smallest, self.largest)
         _validate.integer(minimum=1, n_users=self.n_users)
         if not 2 <= _validate.integer(minimum=2, top=self.top) <= self.n_users:
-            raise ParameterError(f"top must be from 2 to n_users, not {self.top!r}.")
+            raise ParameterError(f"top must be between 2 and n_users, not {self.top!r}.")
         if not 1 <= _validate.integer(minimum=1, threshold=self.threshold) <= self.top**2:
             raise ParameterError(
                 f"threshold must be at most top² = {self.top**2}, not {self.threshold!r}."
@@ -124,8 +124,8 @@ class Radius:
             # Both gaps grow in proportion to m, and the scores with m².
             enough = math.ceil((below + above) / (0.25 * top * share))
             raise ParameterError(
-                f"n_users = {n_users} is too small to see at which radius users agree at epsilon = "
-                f"{epsilon!r}: {enough} users suffice, or allow a larger epsilon.",
+                f"n_users = {n_users} is too small to find the radius where users agree at "
+                f"epsilon = {epsilon!r}; use {enough} users, or a larger epsilon.",
                 name="n_users",
             )
         return Radius(smallest, largest, n_users, top, top**2 - below, scale, scale)
@@ -169,8 +169,8 @@ class Radius:
         given = Vectors(vectors) if isinstance(vectors, np.ndarray) else vectors
         if given.blocks > self.n_users:
             raise ParameterError(
-                f"n_users = {self.n_users} is less than the number of vectors: state the size of the "
-                "roster, and one vector for each user."
+                f"n_users = {self.n_users} is less than the number of vectors; pass the size of "
+                "the roster, and one vector per user."
             )
         lowered = _noisy(0, self.threshold_scale, source)
         step, first = self.smallest / 2**_STEP_BITS, 4 ** (_STEP_BITS + 1)
@@ -205,7 +205,7 @@ def _check_range(smallest: float, largest: float) -> None:
     if largest > smallest * 2.0 ** (_MOST_HALF_OCTAVES / 2):
         raise ParameterError(
             f"largest must be at most 2^{_MOST_HALF_OCTAVES / 2:g} times smallest, not "
-            f"{largest / smallest:.3g}: state a narrower range."
+            f"{largest / smallest:.3g} times; pass a narrower range."
         )
 
 

@@ -113,8 +113,8 @@ class Recentred(Central):
             _validate.scale(bound=self.bound)
         if _validate.non_negative(check=self.check) and self.bound is None:
             raise ParameterError(
-                f"bound must be stated, not None, if check = {self.check!r} is above 0; pass the "
-                "largest norm of a vector."
+                f"bound must be a number, not None, because check = {self.check!r} is above 0; "
+                "pass the largest norm of a vector."
             )
         if not 0 < _validate.positive(beyond=self.beyond) <= 0.5:
             raise ParameterError(f"beyond must be a share in (0, 0.5], not {self.beyond!r}.")
@@ -123,8 +123,7 @@ class Recentred(Central):
                 raise ParameterError(f"centre must be finite, not {_validate.said(self.centre)}.")
         if len(self._radii) not in (1, self.rounds):
             raise ParameterError(
-                f"radius must be one number, or one for each of {self.rounds} rounds, not "
-                f"{self.radius!r}."
+                f"radius must be one number, or one per round ({self.rounds}), not {self.radius!r}."
             )
         if self.shares is None:
             return
@@ -132,7 +131,7 @@ class Recentred(Central):
             _validate.positive(shares=share)
         if len(self.shares) != self.rounds or not math.isclose(sum(self.shares), 1):
             raise ParameterError(
-                f"shares must be {self.rounds}, one for each round, and add up to 1, not "
+                f"shares must be {self.rounds} numbers, one per round, with the sum 1, not "
                 f"{self.shares!r}."
             )
 

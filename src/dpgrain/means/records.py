@@ -118,14 +118,14 @@ class RecordsHere(Records):
             dimension = _validate.integer(minimum=1, dimension=dimension)
         elif isinstance(X, list | tuple):
             raise ParameterError(
-                "dimension must be stated for a list of records, such as dimension=2: of rows of "
-                "several lengths one would decide. Or pass an array, which has a shape."
+                "dimension is required for a list of records, such as dimension=2, because rows "
+                "of different lengths would decide it; or pass an array, which has a shape."
             )
         table, shape = unread(X, dimension)
         if len(shape) == 1:
             shape = (*shape, 1)
         if len(shape) != 2 or shape[1] == 0:
-            raise ParameterError("X must be numbers of shape (m, d), one row for each record.")
+            raise ParameterError("X must be numbers of shape (m, d), one row per record.")
         check_dimension(dimension, shape[1])
         return RecordsHere(
             table, shape[1], Unread.of(shape[0], labels, None, User(), others={"X": X})
@@ -173,9 +173,7 @@ def check_dimension(stated: int | None, found: int) -> None:
         ParameterError: if they differ.
     """
     if stated not in (None, found):
-        raise ParameterError(
-            f"dimension = {stated} must be the length of a record, which is {found}."
-        )
+        raise ParameterError(f"dimension must be the length of a record, {found}, not {stated}.")
 
 
 def user_means(records: FloatArray, codes: NDArray[Any], users: int, bound: float) -> FloatArray:

@@ -45,8 +45,8 @@ class Roster:
         places = np.asarray(owners)
         if places.ndim != 1 or (places.size and places.dtype.kind not in "iu"):
             raise ParameterError(
-                "owners must be whole numbers, the place in the roster of each block's user, not "
-                f"{'left out' if owners is None else places.dtype}."
+                "owners must be integers of shape (blocks,), the index of each block's user in the "
+                f"roster, not {places.dtype} of shape {places.shape}."
             )
         places = places.astype(np.int64)
         return Roster(places, np.argsort(places, kind="stable"))
@@ -67,7 +67,7 @@ class Roster:
         """
         if contributions.blocks != len(self.owners):
             raise ParameterError(
-                f"owners must name a user for each of {contributions.blocks} blocks, not for "
+                f"owners must have one user for each of {contributions.blocks} blocks, not for "
                 f"{len(self.owners)}."
             )
         held = np.searchsorted(self.owners, [first, end], sorter=self.order)

@@ -77,7 +77,7 @@ class Shuffled:
         asked = 1 if self.interaction == "sequential" else self.rounds
         if (self.protocol.n_users, self.protocol.rounds) != (self.batch, asked):
             raise ParameterError(
-                f"protocol must be made for {self.batch} users in {asked} rounds each, not for "
+                f"protocol must be for {self.batch} users in {asked} rounds each, not for "
                 f"{self.protocol.n_users} in {self.protocol.rounds}."
             )
 
@@ -290,7 +290,7 @@ class FreshBatches:
     def __post_init__(self) -> None:
         _validate.plain(self)
         Promise(User(), self.epsilon, self.delta, self.relation).require_delta(
-            "delta = 0 needs pure privacy, which shuffled sums have not: use about 1e-6."
+            "delta must be above 0 for shuffled sums, not 0; use about 1e-6."
         )
         _validate.integer(minimum=1, n_users=self.n_users)
         _validate.integer(minimum=1, dimension=self.dimension)
@@ -383,9 +383,8 @@ class FreshRun:
         """
         if _validate.integer(minimum=1, size=size) > self.left:
             raise ParameterError(
-                f"size must be at most {self.left}, the users whom nobody has asked yet, "
-                f"not {_validate.said(size)}: "
-                "nobody is asked twice."
+                f"size must be at most {self.left}, the number of users not yet queried, not "
+                f"{_validate.said(size)}, because each user is queried only once."
             )
         if contributions.dimension != self.batches.dimension:
             raise ParameterError(
@@ -405,8 +404,8 @@ def _check_roster(n_users: int, rounds: int, interaction: Interaction) -> None:
     _validate.integer(minimum=1, n_users=n_users)
     if _validate.integer(minimum=1, rounds=rounds) > n_users and interaction == "sequential":
         raise ParameterError(
-            f"rounds must be at most n_users = {n_users}, as each takes users of its own, not "
-            f"{rounds!r}."
+            f"rounds must be at most n_users = {n_users}, not {rounds!r}, because each round "
+            "queries different users."
         )
 
 

@@ -1,7 +1,7 @@
-"""The laws of additive noise, each with everything that follows from its name.
+"""The distributions of additive noise, with their quantiles, tails and densities.
 
-A law is drawn exactly, on integers (``add_noise``); what is read off noisy numbers afterwards takes it
-for the continuous law of the same name, in standard deviations.
+Noise is drawn exactly, on integers (``add_noise``). Later inferences from noisy numbers use the
+continuous distribution of the same name, in standard deviations.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from dpgrain.noise import sums as drawing
     from dpgrain.noise.sources import Source
 else:
-    # Accounting asks for the numbers of a law alone.
+    # Loaded on first draw, because accounting needs only the numbers of a distribution.
     drawing = later("dpgrain.noise.sums")
 
 Integrals = tuple[FloatArray, FloatArray, FloatArray]
@@ -31,21 +31,12 @@ Integrals = tuple[FloatArray, FloatArray, FloatArray]
 
 @dataclass(frozen=True)
 class AdditiveLaw:
-    """A symmetric law of noise.
+    """Symmetric noise distribution; quantiles and densities in standard deviations.
 
-    Args:
-        name: what ``noise=`` calls it.
-        norm: the norm by which its scale is fitted to what one unit moves.
-        pure: whether it keeps a promise with δ = 0.
-        sd: the standard deviation at scale 1.
-        add_noise: the function that adds its noise to sums of integers, as those of ``noise.sums``.
-        draw: the function that draws numbers of a shape at scale 1 in floating point, for simulation
-            alone.
-        quantile: the quantile of a level in (0, 1), in standard deviations.
-        tail: the probability that the sum of a number of draws passes a number of its standard
-            deviations.
-        density: the density, in standard deviations.
-        partial: the integrals of f, vf and v²f over v < u, for the density f.
+    ``sd`` is the standard deviation at scale 1, and ``norm`` the norm of the sensitivity that the
+    scale is fitted to. ``pure`` distributions give δ = 0. ``draw`` samples in floating point, for
+    simulation only. ``tail`` is for the sum of several draws, and ``partial`` integrates f, vf and
+    v²f over v < u.
     """
 
     name: str
@@ -61,17 +52,7 @@ class AdditiveLaw:
 
 
 def law_named(noise: str) -> AdditiveLaw:
-    """Return the law of a name.
-
-    Args:
-        noise: ``"gaussian"`` or ``"laplace"``.
-
-    Raises:
-        ParameterError: if there is no such law.
-
-    >>> law_named("laplace").norm
-    'l1'
-    """
+    """Return the distribution with a given name, ``"gaussian"`` or ``"laplace"``."""
     return LAWS[_validate.one_of(tuple(LAWS), noise=noise)]
 
 
@@ -106,8 +87,8 @@ def _laplace_quantile(level: float) -> float:
 
 
 def _laplace_tail(deviations: FloatArray, terms: int) -> FloatArray:
-    # The sum of w draws is the difference of two of Gamma's law of shape w; with u above 0, in scales,
-    # its density is a mixture of Gamma's densities of shapes 1 to w.
+    # The sum of w draws is the difference of two Gamma variables of shape w. For u > 0, in scales,
+    # its density is a mixture of Gamma densities of shapes 1 to w.
     u = np.abs(deviations) * math.sqrt(2 * terms)
     tail = np.zeros_like(u)
     for shape in range(1, terms + 1):
@@ -152,5 +133,5 @@ LAPLACE = AdditiveLaw(
     density=_laplace_density,
     partial=_laplace_partial,
 )
-#: The laws that releases can name.
+#: Distributions that releases can use.
 LAWS = {law.name: law for law in (GAUSSIAN, LAPLACE)}

@@ -1,9 +1,9 @@
-"""Exact choices among very many outcomes, in groups of the same score.
+"""Exact choices among very many outcomes, grouped by their scores.
 
-A choice with probability ∝ e^{−rate·score} then needs the sizes of the groups only. A uniform number
-U, of which 64 bits are drawn first, falls between two sums of weights. Floating point decides which
-they are, unless U lies within the rounding error of a sum: then integers of any length decide, with
-more bits of U.
+A choice with probability ∝ e^{−rate·score} only needs the sizes of the groups. A uniform number U,
+with 64 bits drawn at first, falls between two sums of weights. Floating point decides between which
+two, unless U is within the rounding error of a sum. Then integers of any length decide, with more
+bits of U.
 """
 
 from __future__ import annotations
@@ -22,34 +22,25 @@ from dpgrain.noise.sources import Source, given
 
 Words: TypeAlias = NDArray[np.uint64]
 
-# Total up to which sizes and their sums are exact as floats.
+# Largest total of sizes, so that sizes and their sums are exact as floats.
 _LARGEST_TOTAL = 2**52
-# Weights of a batch of rows (8 MB), at most, to bound the memory.
+# Max weights in a batch of rows; 8 MB of float64.
 _BATCH_WEIGHTS = 1 << 20
 
 
 def choose_scores(sizes: IntArray, rate: float, *, source: Source | None = None) -> IntArray:
-    """Draw a score for each row with probability ∝ sizes[row, score]·e^{−rate·score}, exactly.
+    """Draw a score per row exactly, with probability ∝ sizes[row, score]·e^{−rate·score}.
 
-    Args:
-        sizes: (rows, scores) the numbers of outcomes that have the scores 0, 1, 2, … in each row;
-            whole numbers, with a sum from 1 to 2^52 in each row.
-        rate: the rate of the weights, above 0.
-        source: random bits; by default the operating system's.
+    ``sizes`` has shape (rows, scores) and contains the numbers of outcomes with scores 0, 1, 2, …;
+    they are integers, and the sum of each row is in [1, 2^52].
 
-    Raises:
-        ParameterError: if a parameter is out of range.
-
-    Formal guarantee: the law is exact (total-variation distance 0), provided that NumPy's exp is within
-    2^-48 of itself; with a uniform choice among the outcomes of the score it is the exponential
-    mechanism. Source: docs/theory, "A range for each coordinate".
-
-    >>> choose_scores(np.array([[0, 1, 10**15], [0, 0, 5]]), 90.0).tolist()
-    [1, 2]
+    Formal guarantee: the distribution is exact (total-variation distance 0), provided that NumPy's
+    exp is within 2^-48 of its value. With a uniform choice among the outcomes of the score it is
+    the exponential mechanism. Source: docs/theory, "A range for each coordinate".
     """
     sizes = np.asarray(sizes)
     if sizes.ndim != 2 or sizes.dtype.kind not in "iu":
-        raise ParameterError("sizes must be whole numbers of shape (rows, scores).")
+        raise ParameterError("sizes must be integers of shape (rows, scores).")
     rate = _validate.positive(rate=rate)
     source = given(source)
     words = source.words(len(sizes))
@@ -76,10 +67,7 @@ def _chosen(sizes: IntArray, rate: float, words: Words, source: Source) -> IntAr
 
 
 def _sums(sizes: IntArray, rate: float) -> tuple[FloatArray, FloatArray]:
-    """Return each row's cumulative weights, and bounds on their errors.
-
-    The weights of a row are relative to that of its best score.
-    """
+    """Return each row's cumulative weights, relative to its best score, and error bounds."""
     some = sizes > 0
     total = sizes.sum(axis=1)
     if not (some.any(axis=1).all() and (sizes >= 0).all() and (total <= _LARGEST_TOTAL).all()):
@@ -87,21 +75,21 @@ def _sums(sizes: IntArray, rate: float) -> tuple[FloatArray, FloatArray]:
     first, columns = int(some.argmax(axis=1).min()), sizes.shape[1]
     best = some.argmax(axis=1)
     sums = np.zeros(sizes.shape)
-    # Each row has its own weights, so that a row whose best score is far off loses none to underflow.
+    # Each row has its own weights, so that a row with a distant best score does not underflow.
     exponents = np.arange(first, columns)[None, :] - best[:, None]
     weights = np.exp(-rate * np.maximum(exponents, 0))
     np.cumsum(weights * sizes[:, first:], axis=1, out=sums[:, first:])
-    # A weight w with exponent x has the error w·x·2^-53. The mean of x is at most ln 2^52, because at
+    # A weight w with exponent x has error w·x·2^-53. The mean of x is at most ln 2^52, because at
     # most 2^52 outcomes share the weights. Each sum adds one rounding for each score.
     return sums, sums[:, -1] * (RELATIVE_ERROR + columns * 2.0**-51)
 
 
 def _decide(sizes: IntArray, rate: float, bits: int, source: Source) -> int:
-    """Return the score that U chooses, given its first 64 bits, by comparing integers."""
+    """Return the score selected by U, given its first 64 bits, by comparing integers."""
     known_bits = 64
     scores = np.flatnonzero(sizes)
-    # There are at most as many products as scores, and each adds at most two units in the last place
-    # to the error: one for the rounding of the ratio, and one for its own.
+    # There is at most one product per score, and each adds at most two units in the last place to
+    # the error: one for the rounding of the ratio, and one for its own.
     slack = 2 * int(sizes.sum()) * (len(sizes) + 2)
     while True:
         precision = 2 * known_bits + 192
@@ -114,7 +102,7 @@ def _decide(sizes: IntArray, rate: float, bits: int, source: Source) -> int:
             at = int(score)
             total += int(sizes[score]) * power
             sums.append(total)
-        # U·total lies between low and high, which already allow for the slack.
+        # U·total is between low and high, which already allow for the slack.
         low, high = bits * total - (slack << known_bits), (bits + 1) * total + (slack << known_bits)
         index = next(
             (i for i, s in enumerate(sums) if (s + slack) << known_bits > low), len(sums) - 1
@@ -125,31 +113,21 @@ def _decide(sizes: IntArray, rate: float, bits: int, source: Source) -> int:
 
 
 def uniform_below(bounds: IntArray, *, source: Source | None = None) -> IntArray:
-    """Draw a whole number for each bound, uniform on {0, …, bound − 1}, exactly.
-
-    Args:
-        bounds: (n,) whole numbers from 1 to 2^62.
-        source: random bits; by default the operating system's.
-
-    Raises:
-        ParameterError: if a bound is out of range.
-
-    >>> uniform_below(np.array([1, 1])).tolist()
-    [0, 0]
-    """
+    """Draw exact uniform integers below each of (n,) bounds, which are at most 2^62."""
     bounds = np.asarray(bounds)
     if bounds.ndim != 1 or bounds.dtype.kind not in "iu":
-        raise ParameterError("bounds must be a list of whole numbers.")
+        raise ParameterError("bounds must be a list of integers.")
     if len(bounds) and not 1 <= int(bounds.min()) <= int(bounds.max()) <= 2**62:
-        raise ParameterError("bounds must lie between 1 and 2^62.")
+        raise ParameterError("bounds must be between 1 and 2^62.")
     source = given(source)
     out, left = np.empty(len(bounds), dtype=np.int64), np.arange(len(bounds))
     while len(left):
         limits = bounds[left].astype(np.uint64)
         words = source.words(len(left))
         rest = words % limits
-        # Words come in runs of as many as the bound, and a run begins at words − rest. Words of a last
-        # run that does not fit below 2^64 are drawn again, since they would favour small remainders.
+        # Words form runs as long as the bound, and the current run begins at words − rest. A last
+        # run that does not fit below 2^64 would favour small remainders, so its words are drawn
+        # again.
         whole = words - rest <= np.uint64(2**64 - 1) - (limits - np.uint64(1))
         out[left[whole]] = rest[whole].astype(np.int64)
         left = left[~whole]

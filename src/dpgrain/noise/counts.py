@@ -1,9 +1,9 @@
-"""Binomial and Poisson counts: their laws, and exact samplers from any source of bits.
+"""Binomial and Poisson distributions, with exact samplers from random bits.
 
 A count is sampled by inversion: it is the k with F(k − 1) ≤ U < F(k), for a uniform U of infinitely
-many bits, of which 64 are drawn first. A table of F in floating point decides all draws but the few
-that lie within its error of a jump. Those are decided by F in 256-bit integers, with more bits of U
-if even these cannot decide. The law is the stated one: no tail is cut.
+many bits. The first 64 bits and a table of F in floating point decide all draws except the few
+within the table's error of a jump. F in 256-bit integers decides those, with more bits of U if
+needed. The distribution is exact: no tail is truncated.
 """
 
 from __future__ import annotations
@@ -23,58 +23,49 @@ from dpgrain.noise.precision import arithmetic
 from dpgrain.noise.sources import Source, given
 from dpgrain.noise.special import gammaln
 
-#: The largest count at which floating point still distinguishes neighbouring counts.
+#: Largest count at which floating point still distinguishes neighbouring counts.
 LARGEST_COUNT = 1 << 52
-# Count from which on the remainder of Stirling's formula is computed by its series.
+# Counts from here use the series for the remainder of Stirling's formula.
 _SERIES_FROM_COUNT = 16
-# Nats of the mass that the table leaves out on each side, less than e^-45; draws from there are
-# decided exactly.
+# Probability outside the table on each side, in nats: less than e^-45. Draws from there are decided
+# exactly.
 _TAIL_NATS = 45.0
-# Entries of a block in which masses are added, and of a table, at most: 2^22 take 32 MB, and eight
-# tables are kept.
+# Entries summed as one block, and max entries of a table: 2^22 take 32 MB, and eight tables are
+# cached.
 _BLOCK_ENTRIES, _MOST_ENTRIES = 1 << 11, 1 << 22
-# Error of the table, at most, for each addition, and as much again for each unit of the standard
-# deviation, by which the error of ln P grows.
+# Max error of the table per addition, and again per unit of the standard deviation, because the
+# error of ln P grows with it.
 _ABSOLUTE_ERROR = 2.0**-50
-# Entries above which a table has exact sums at the ends of blocks, and bits of such a sum.
+# Tables above this many entries have exact sums at the ends of blocks, with this many bits.
 _ANCHORED_ENTRIES, _ANCHOR_BITS = 1 << 14, 320
-# Bits of exact sums beyond those that are known of U.
+# Bits of exact sums beyond the known bits of U.
 _GUARD_BITS = 192
 
 
 @dataclass(frozen=True)
 class BinomialLaw:
-    """The law Bin(trials, probability), whose ln of probabilities is concave.
-
-    Args:
-        trials: the number of coins, at least 1.
-        probability: the chance of heads of one coin, strictly between 0 and 1.
-
-    >>> law = BinomialLaw(4, 0.5)
-    >>> law.mean, law.variance, np.exp(law.log_mass(np.arange(5.0))).round(4).tolist()
-    (2.0, 1.0, [0.0625, 0.25, 0.375, 0.25, 0.0625])
-    """
+    """The distribution Bin(trials, probability), with log-concave probabilities."""
 
     trials: int
     probability: float
 
     @property
     def mean(self) -> float:
-        """The mean."""
+        """Expected count."""
         return self.trials * self.probability
 
     @property
     def variance(self) -> float:
-        """The variance."""
+        """Variance of the count."""
         return self.mean * (1 - self.probability)
 
     @property
     def last(self) -> float:
-        """The largest count."""
+        """Largest possible count."""
         return self.trials
 
     def log_mass(self, x: FloatArray) -> FloatArray:
-        """Return (n,) ln P(x), to a few units in the last place of 1 + |x − mean|."""
+        """Return (n,) ln P(x), accurate to a few units in the last place of 1 + |x − mean|."""
         n, p = self.trials, self.probability
         rest = n - x
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -85,54 +76,46 @@ class BinomialLaw:
         return np.where((x == 0) | (rest == 0), ends, inside)
 
     def exact_mass(self, k: int, mp: Any) -> Any:
-        """Return P(k), in the arithmetic ``mp``."""
+        """Return P(k) in the mpmath context ``mp``."""
         p = mp.mpf(self.probability)
         ways = mp.binomial(self.trials, k)
         return ways * p**k * (1 - p) ** (self.trials - k)
 
     def odds(self, k: int) -> tuple[int, int]:
-        """Return P(k + 1)/P(k), as a numerator and a denominator."""
+        """Return the numerator and the denominator of P(k + 1)/P(k)."""
         heads, of = self.probability.as_integer_ratio()
         return (self.trials - k) * heads, (k + 1) * (of - heads)
 
 
 @dataclass(frozen=True)
 class PoissonLaw:
-    """The Poisson law with a given mean, whose ln of probabilities is concave.
-
-    Args:
-        mean: the mean, above 0.
-
-    >>> law = PoissonLaw(2.0)
-    >>> law.variance, np.exp(law.log_mass(np.arange(4.0))).round(4).tolist()
-    (2.0, [0.1353, 0.2707, 0.2707, 0.1804])
-    """
+    """The Poisson distribution with a given mean, with log-concave probabilities."""
 
     mean: float
 
     @property
     def variance(self) -> float:
-        """The variance."""
+        """Variance of the count."""
         return self.mean
 
     @property
     def last(self) -> float:
-        """Infinity, because no count is the largest."""
+        """Largest possible count, infinity."""
         return math.inf
 
     def log_mass(self, x: FloatArray) -> FloatArray:
-        """Return (n,) ln P(x), to a few units in the last place of 1 + |x − mean|."""
+        """Return (n,) ln P(x), accurate to a few units in the last place of 1 + |x − mean|."""
         with np.errstate(divide="ignore", invalid="ignore"):
             inside = -_remainder(x) - _deviance(x, self.mean) - 0.5 * np.log(2 * math.pi * x)
         return np.where(x == 0, -self.mean, inside)
 
     def exact_mass(self, k: int, mp: Any) -> Any:
-        """Return P(k), in the arithmetic ``mp``."""
+        """Return P(k) in the mpmath context ``mp``."""
         mean = mp.mpf(self.mean)
         return mp.exp(k * mp.log(mean) - mean - mp.loggamma(k + 1))
 
     def odds(self, k: int) -> tuple[int, int]:
-        """Return P(k + 1)/P(k), as a numerator and a denominator."""
+        """Return the numerator and the denominator of P(k + 1)/P(k)."""
         mean, of = self.mean.as_integer_ratio()
         return mean, of * (k + 1)
 
@@ -146,16 +129,18 @@ def binomial(
     """Draw from Bin(trials, probability), exactly.
 
     Args:
-        trials: the number of coins, at least 1.
-        probability: the chance of heads of one coin, strictly between 0 and 1.
+        trials: the number of trials, at least 1.
+        probability: the success probability of one trial, strictly between 0 and 1.
         size: the number of samples.
         source: random bits; by default the operating system's.
 
     Raises:
-        ParameterError: if a parameter is out of range, or the law is wider than 4 million counts.
+        ParameterError: if a parameter is out of range, or the distribution spans more than 4
+            million counts.
 
-    Formal guarantee: the law is exact (total-variation distance 0), provided that floating point is
-    within the bound on its error, which the tests check against 256-bit integers with a wide margin.
+    Formal guarantee: the distribution is exact (total-variation distance 0), provided that floating
+    point stays within its error bound. The tests check this bound against 256-bit integers with a
+    wide margin.
 
     >>> bool((abs(binomial(10**6, 0.5, 100) - 500_000) < 20_000).all())
     True
@@ -174,9 +159,10 @@ def poisson(mean: float, size: int, *, source: Source | None = None) -> IntArray
         source: random bits; by default the operating system's.
 
     Raises:
-        ParameterError: if a parameter is out of range, or the law is wider than 4 million counts.
+        ParameterError: if a parameter is out of range, or the distribution spans more than 4
+            million counts.
 
-    Formal guarantee: the law is exact, under the condition of :func:`binomial`.
+    Formal guarantee: the distribution is exact, under the condition of :func:`binomial`.
 
     >>> bool((abs(poisson(10.0**6, 100) - 10**6) < 40_000).all())
     True
@@ -187,7 +173,7 @@ def poisson(mean: float, size: int, *, source: Source | None = None) -> IntArray
 def rounded(
     values: FloatArray, largest: int, source: Source
 ) -> NDArray[np.int32] | NDArray[np.int64]:
-    """Round each number up with the chance of its fraction, and down otherwise, without bias.
+    """Round each number up or down at random, without bias.
 
     Args:
         values: numbers from 0 to ``largest``, of any shape.
@@ -195,16 +181,16 @@ def rounded(
         source: random bits.
 
     Raises:
-        ParameterError: if values are no array of numbers, or ``largest`` is no whole number.
+        ParameterError: if values are not an array of numbers, or ``largest`` is not an integer.
 
-    Every number y has its own uniform U of 72 bits and becomes ⌊y⌋ + [U < y − ⌊y⌋]. With U fixed this
-    rises with y, and changes by at most ⌈s⌉ when y changes by s.
+    Every number y has its own uniform U of 72 bits and becomes ⌊y⌋ + [U < y − ⌊y⌋]. For fixed U the
+    result increases with y, and changes by at most ⌈s⌉ when y changes by s.
 
     >>> from dpgrain.noise import SeededSource
     >>> rounded(np.array([2.0, 2.5, 2.5, 2.5, 2.5]), 3, SeededSource(1)).tolist()
     [2, 2, 3, 3, 2]
     """
-    # Values are cut into steps of 1/256, so that 8 bits of U decide all but one number in 256.
+    # Values are split into steps of 1/256, so that 8 bits of U decide all but one number in 256.
     if not isinstance(values, np.ndarray) or values.dtype.kind not in "fiu":
         raise ParameterError("values must be an array of numbers.", name="values")
     largest, source = _validate.integer(minimum=0, largest=largest), given(source)
@@ -225,13 +211,13 @@ def rounded(
 
 
 def counts_of(law: CountLaw, size: int, source: Source | None = None) -> IntArray:
-    """Draw ``size`` counts from a binomial or Poisson law, exactly, as :func:`binomial` does."""
+    """Draw ``size`` counts from a binomial or Poisson distribution, exactly."""
     source = given(source)
     first, table = _table(law)
     words = source.words(_validate.integer(minimum=0, size=size))
     uniform = words * 2.0**-64
     places = np.searchsorted(table, uniform, side="right")
-    # Below the table F is taken as 0, and beyond it as 1: the slack covers what is left out.
+    # F is treated as 0 below the table and as 1 beyond it; the slack covers the difference.
     below = np.where(places > 0, table[np.maximum(places - 1, 0)], 0.0)
     above = np.where(places < len(table), table[np.minimum(places, len(table) - 1)], 1.0)
     slack = _slack(law)
@@ -244,8 +230,8 @@ def counts_of(law: CountLaw, size: int, source: Source | None = None) -> IntArra
 
 @lru_cache(maxsize=8)
 def _table(law: CountLaw) -> tuple[int, FloatArray]:
-    """Return the first count of a law's table, and F at that count and those that follow."""
-    # By Bernstein's inequality less mass than e^-45 lies further from the mean.
+    """Return the first count of a distribution's table, and F from that count onwards."""
+    # By Bernstein's inequality the mass further from the mean is less than e^-45.
     if not law.mean <= 2 * LARGEST_COUNT:
         raise ParameterError(f"counts must be at most 2^52, not about {law.mean:.3g}.")
     width = math.sqrt(2 * law.variance * _TAIL_NATS) + _TAIL_NATS
@@ -255,13 +241,13 @@ def _table(law: CountLaw) -> tuple[int, FloatArray]:
         raise ParameterError(f"counts must be at most 2^52, not about {law.mean:.3g}.")
     if last - first >= _MOST_ENTRIES:
         raise ParameterError(
-            f"the noise must have a standard deviation below 200,000 counts, not "
-            f"{math.sqrt(law.variance):,.0f}: use a coarser grid."
+            "the noise must have a standard deviation below 200,000 counts, not "
+            f"{math.sqrt(law.variance):,.0f}; use a coarser grid."
         )
     mass = np.exp(law.log_mass(np.arange(first, last + 1, dtype=np.float64)))
     blocks = np.zeros((-(-mass.size // _BLOCK_ENTRIES), _BLOCK_ENTRIES))
     blocks.ravel()[: mass.size] = mass
-    # Each entry is the sum of two short sums instead of one long one, which would round more often.
+    # Each entry is the sum of two short sums, because one long sum would round more often.
     within = np.cumsum(blocks, axis=1)
     before = np.concatenate([[0.0], np.cumsum(within[:, -1])[:-1]])
     table = (within + before[:, None]).ravel()[: mass.size]
@@ -270,18 +256,18 @@ def _table(law: CountLaw) -> tuple[int, FloatArray]:
 
 
 def _slack(law: CountLaw) -> float:
-    """Return a bound on the error of the table."""
+    """Bound the error of the table."""
     return _ABSOLUTE_ERROR * (2 * _BLOCK_ENTRIES + math.sqrt(law.variance))
 
 
 def _decide(law: CountLaw, bits: int, near: int, source: Source) -> int:
-    """Return the k of U, given its first 64 bits, by exact comparison with F."""
+    """Return the k selected by U, given its first 64 bits, by exact comparison with F."""
     known_bits = 64
     while True:
         scale = _GUARD_BITS + known_bits
         low, high = bits << _GUARD_BITS, (bits + 1) << _GUARD_BITS
         k = _smallest_above(law, low, scale, near)
-        # U lies in [low, high), so that k is settled if no jump of F lies there.
+        # U is in [low, high), so k is settled if no jump of F is there.
         if high <= _below(law, k, scale):
             return k
         near, known_bits = k, known_bits + 64
@@ -289,7 +275,7 @@ def _decide(law: CountLaw, bits: int, near: int, source: Source) -> int:
 
 
 def _smallest_above(law: CountLaw, level: int, scale: int, near: int) -> int:
-    """Return the smallest k ≥ 0 with 2^scale·F(k) > level, searching outwards from ``near``."""
+    """Return the smallest k ≥ 0 with 2^scale·F(k) > level, searching from ``near``."""
 
     def holds(k: int) -> bool:
         return k >= law.last or (k >= 0 and _below(law, k, scale) > level)
@@ -312,7 +298,7 @@ def _smallest_above(law: CountLaw, level: int, scale: int, near: int) -> int:
 
 
 def _below(law: CountLaw, k: int, scale: int) -> int:
-    """Return 2^scale·P(X ≤ k), up to some units."""
+    """Return 2^scale·P(X ≤ k), accurate to a few units."""
     if k < 0:
         return 0
     if k >= law.last:
@@ -324,7 +310,7 @@ def _below(law: CountLaw, k: int, scale: int) -> int:
 
 
 def _from_anchor(law: CountLaw, k: int) -> int:
-    """Return 2^_ANCHOR_BITS·P(X ≤ k), by adding to the exact sum at the start of k's block."""
+    """Return 2^_ANCHOR_BITS·P(X ≤ k) from the exact sum at the start of k's block."""
     first, sums, terms = _anchors(law)
     block = (k - first) // _BLOCK_ENTRIES
     total, term = sums[block], terms[block]
@@ -337,9 +323,9 @@ def _from_anchor(law: CountLaw, k: int) -> int:
 
 @lru_cache(maxsize=8)
 def _anchors(law: CountLaw) -> tuple[int, list[int], list[int]]:
-    """Return a table's first count, and P(X ≤ k) and P(k) at the first count of each block.
+    """Return a table's first count, and P(X ≤ k) and P(k) at the start of each block.
 
-    The probabilities are whole multiples of 2^-_ANCHOR_BITS.
+    The probabilities are integer multiples of 2^-_ANCHOR_BITS.
     """
     first, table = _table(law)
     total = _directly(law, first, _ANCHOR_BITS)
@@ -357,10 +343,7 @@ def _anchors(law: CountLaw) -> tuple[int, list[int], list[int]]:
 
 
 def _directly(law: CountLaw, k: int, scale: int) -> int:
-    """Return 2^scale·P(X ≤ k), up to some units.
-
-    The smaller of the two tails is added up outwards, until its terms vanish.
-    """
+    """Return 2^scale·P(X ≤ k), accurate to a few units, by summing the smaller tail."""
     down = k <= law.mean
     at = k if down else k + 1
     mp = arithmetic(scale + 64)
@@ -378,7 +361,7 @@ def _deviance(x: FloatArray, mean: float) -> FloatArray:
     with np.errstate(over="ignore", invalid="ignore"):
         u = (x - mean) / mean
         result: FloatArray = mean * ((1 + u) * np.log1p(u) - u)
-    # Of a mean near 0 the quotient overflows, and its logarithm does not.
+    # The quotient overflows for a mean near 0, but its logarithm does not.
     far = np.isinf(u)
     result[far] = x[far] * (np.log(x[far]) - math.log(mean)) + mean - x[far]
     return result

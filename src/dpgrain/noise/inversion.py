@@ -1,14 +1,14 @@
 """Exact samplers on the integers, by inversion with lazily drawn bits.
 
-A symmetric integer law is sampled as ±M, where M is the largest k ≥ 0 with P(X ≥ k) ≥ U and U is
-uniform on (0, ½) (the two signs share the mass at 0 equally). U has infinitely many bits, of which
-63 are drawn first. Floating point then computes a candidate from the law's inverse, which is taken
-only if it lies farther from every jump than the floating-point error and the unread bits of U could
-carry it. The few others are decided by comparing U with the exact tail at the nearest jump in 160-bit
-arithmetic, with more bits drawn if even that cannot decide. There is no table and no truncated tail:
-the output has exactly the stated law (total-variation distance 0), provided that the floating-point
-inverse is within `RELATIVE_ERROR`, which the tests check against 160-bit arithmetic with a wide
-margin.
+A symmetric integer distribution is sampled as ±M, where M is the largest k ≥ 0 with P(X ≥ k) ≥ U
+and U is uniform on (0, ½) (the two signs share the mass at 0 equally). U has infinitely many bits,
+and 63 are drawn at first. Floating point then computes a candidate from the inverse of the tail. It
+is accepted only if its distance from every jump exceeds the floating-point error plus the effect of
+the unread bits of U. The few others are decided by comparing U with the exact tail at the nearest
+jump in 160-bit arithmetic, with more bits if needed. There is no table and no truncated tail: the
+output has exactly the stated distribution (total-variation distance 0), provided that the
+floating-point inverse is within `RELATIVE_ERROR`. The tests check this against 160-bit arithmetic
+with a wide margin.
 """
 
 from __future__ import annotations
@@ -23,32 +23,26 @@ from dpgrain.noise.sources import Source
 
 # Bound on the error of the floating-point inverse, relative to its size plus the scale.
 RELATIVE_ERROR = 2.0**-47
-# Steps of U from 0 below which the inverse changes too much over one step for its derivative to bound
-# the change: such draws are decided exactly.
+# Steps of U from 0. Closer to 0, the inverse changes too much over one step for its derivative to
+# bound the change, so such draws are decided exactly.
 _RARE_STEPS = 1 << 12
-# Samples of a chunk, whose work space stays in the cache.
+# Samples per chunk; their work space fits in the cache.
 _CHUNK_SAMPLES = 1 << 15
 _PRECISION_BITS = 160
 
 
 class Law(Protocol):
-    """A symmetric law on the integers, given by its upper tail."""
+    """A symmetric distribution on the integers, defined by its upper tail."""
 
     def jump_position(self, tail: FloatArray, scale: FloatArray) -> FloatArray:
         """Return the real y ≥ 0 with M = ⌊y⌋ for U = tail in (0, ½], to RELATIVE_ERROR."""
 
     def tail(self, k: int, scale: float, mp: Any) -> Any:
-        """Return P(X ≥ k) for k ≥ 1 in the arithmetic ``mp``."""
+        """Return P(X ≥ k) for k ≥ 1 in the mpmath context ``mp``."""
 
 
 def sample(law: Law, scale: FloatArray, source: Source) -> IntArray:
-    """Draw independent samples, one for each scale.
-
-    Args:
-        law: the law on the integers.
-        scale: (n,) scales, in grid steps.
-        source: the random bits.
-    """
+    """Draw independent samples, one for each of (n,) scales in grid steps."""
     out = np.empty(scale.shape, dtype=np.int64)
     for start in range(0, scale.size, _CHUNK_SAMPLES):
         part = slice(start, start + _CHUNK_SAMPLES)
@@ -59,12 +53,13 @@ def sample(law: Law, scale: FloatArray, source: Source) -> IntArray:
 def _sample_chunk(law: Law, scale: FloatArray, source: Source) -> IntArray:
     words = source.words(scale.size)
     bits = words >> np.uint64(1)
-    # The 63 bits place U in an interval of width 2^-64 inside (0, ½), whose middle is used.
+    # The 63 bits determine an interval of width 2^-64 inside (0, ½) for U; use its midpoint.
     uniform = (bits.astype(np.float64) + 0.5) * 2.0**-64
     position = law.jump_position(uniform, scale)
     magnitude = np.floor(position)
-    # |dy/dU| ≤ 1.26·scale/U for both laws and U is known to within 2^-65, so the unread bits move y
-    # by less than scale·2^-64/U (doubled here); floating point moves it by the relative error.
+    # |dy/dU| ≤ 1.26·scale/U for both distributions and U is known to within 2^-65, so the unread
+    # bits change y by less than scale·2^-64/U (doubled here); floating point adds the relative
+    # error.
     slack = scale * (2.0**-63 / uniform) + (position + scale + 1.0) * RELATIVE_ERROR
     near = (np.abs(position - np.rint(position)) <= slack) | (bits < _RARE_STEPS)
     result = magnitude.astype(np.int64)
@@ -74,7 +69,7 @@ def _sample_chunk(law: Law, scale: FloatArray, source: Source) -> IntArray:
 
 
 def _decide(law: Law, bits: int, position: float, scale: float, source: Source) -> int:
-    """Return M for the U that begins with these 63 bits, by exact comparison with the tail."""
+    """Return M for the U with these first 63 bits, by exact comparison with the tail."""
     known_bits = 64
     near = max(round(position), 0)
     while True:
@@ -82,7 +77,7 @@ def _decide(law: Law, bits: int, position: float, scale: float, source: Source) 
         low = mp.ldexp(mp.mpf(bits), -known_bits)
         high = mp.ldexp(mp.mpf(bits + 1), -known_bits)
         if low > 0:
-            # U lies in [low, high), so that k is settled if no jump of the law lies there.
+            # U is in [low, high), so k is settled if no jump of the tail is there.
             k = _largest(law, scale, high, near, mp)
             if _largest(law, scale, low, k, mp) == k:
                 return k
@@ -91,7 +86,7 @@ def _decide(law: Law, bits: int, position: float, scale: float, source: Source) 
 
 
 def _largest(law: Law, scale: float, level: Any, near: int, mp: Any) -> int:
-    """Return the largest k ≥ 0 with P(X ≥ k) ≥ level, or 0, searching outwards from ``near``."""
+    """Return the largest k ≥ 0 with P(X ≥ k) ≥ level, or 0, searching from ``near``."""
 
     def holds(k: int) -> bool:
         return k <= 0 or bool(law.tail(k, scale, mp) >= level)

@@ -1,8 +1,8 @@
 """Arithmetic in many digits, safe from changes by other threads.
 
-mpmath keeps its working precision in one object for the whole process: any thread and any library
-that sets it sets it for all. Exact computations therefore run in a context that belongs to one thread
-and has one precision.
+mpmath stores its working precision in one object per process, so any thread or library that sets it
+changes it for all. Exact computations therefore use a context with a fixed precision that belongs
+to one thread.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from dpgrain._later import later
 
 mpmath = later("mpmath")
 
-# Bits to which the constants behind the functions are kept, far more than anything asks for.
+# Bits of the stored constants ln 2 and π, far more than any computation requests.
 _CONSTANT_BITS = 1 << 12
 
 _preparing = threading.Lock()
 
 
 class _Contexts(threading.local):
-    """The contexts of one thread, by their precision in bits."""
+    """The contexts of one thread, by precision in bits."""
 
     def __init__(self) -> None:
         self.of: dict[int, Any] = {}
@@ -32,16 +32,7 @@ _contexts = _Contexts()
 
 
 def arithmetic(bits: int) -> Any:
-    """Return mpmath's numbers and functions at a precision, for the calling thread alone.
-
-    Args:
-        bits: the working precision in bits; callers must not change that of the returned context.
-
-    >>> str(arithmetic(200).exp(1))[:12]
-    '2.7182818284'
-    >>> arithmetic(200) is arithmetic(200), arithmetic(200).prec, arithmetic(64).prec
-    (True, 200, 64)
-    """
+    """Return the calling thread's mpmath context with a fixed precision in bits."""
     context = _contexts.of.get(bits)
     if context is None:
         with _preparing:
@@ -56,9 +47,8 @@ def arithmetic(bits: int) -> Any:
 def _prepared_constants(bits: int) -> None:
     """Compute ln 2 and π once to the given number of bits.
 
-    mpmath stores a constant and its number of bits one after the other, and a thread that reads in
-    between gets a constant with the wrong number of bits. Once a constant is stored to more bits than
-    are ever asked for, it is only read.
+    mpmath stores a constant and its number of bits in two steps, and a thread that reads between
+    them gets a wrong pair. A constant stored with more bits than any request is only read.
     """
     mpmath.libmp.ln2_fixed(bits)
     mpmath.libmp.pi_fixed(bits)

@@ -16,7 +16,7 @@ from dpgrain.errors import ParameterError
 
 RandomState: TypeAlias = int | np.random.Generator | None
 
-# The generators of NumPy, by the name that their states have.
+# NumPy's generators by the name in their states.
 _GENERATORS: dict[str, Any] = {
     kind.__name__: kind
     for kind in (
@@ -30,11 +30,11 @@ _GENERATORS: dict[str, Any] = {
 
 
 class Source(Protocol):
-    """A stream of independent uniform bits."""
+    """Protocol of a stream of independent uniform bits."""
 
     @property
     def private(self) -> bool:
-        """True if nobody can predict the bits, so that a release made from them is private."""
+        """True if the bits are unpredictable, so that releases with them are private."""
 
     def words(self, size: int) -> NDArray[np.uint64]:
         """Draw ``size`` independent uniform 64-bit words."""
@@ -55,13 +55,13 @@ class SystemSource:
 
 
 class SeededSource:
-    """A reproducible generator for tests and research; releases made with it are not private.
+    """Reproducible generator for tests and research, without privacy.
 
     Args:
-        seed: a whole number of at least 0, or a NumPy generator, which is advanced.
+        seed: an integer of at least 0, or a NumPy generator, which is advanced.
 
     Raises:
-        ParameterError: if it is neither.
+        ParameterError: if the seed is neither.
 
     >>> bool((SeededSource(7).words(4) == SeededSource(7).words(4)).all())
     True
@@ -72,9 +72,9 @@ class SeededSource:
     def __init__(self, seed: int | np.random.Generator) -> None:
         is_seed = not isinstance(seed, bool) and isinstance(seed, Integral | np.random.Generator)
         if not is_seed or (isinstance(seed, Integral) and int(seed) < 0):
-            # NumPy takes lists as well, and one that holds itself ends the process.
+            # NumPy also accepts lists, and a list that contains itself crashes the process.
             raise ParameterError(
-                f"seed must be a whole number of at least 0 or a NumPy Generator, not "
+                "seed must be an integer of at least 0 or a NumPy Generator, not "
                 f"{_validate.said(seed)}.",
                 name="seed",
             )
@@ -85,7 +85,7 @@ class SeededSource:
         return self._generator.integers(0, 2**64, size=size, dtype=np.uint64)
 
     def state(self) -> str:
-        """Return where the generator stands, as JSON, from which :meth:`at` makes it again.
+        """Return the state of the generator as JSON, for :meth:`at`.
 
         >>> source = SeededSource(7)
         >>> again = SeededSource.at(source.state())
@@ -96,13 +96,13 @@ class SeededSource:
 
     @staticmethod
     def at(state: str) -> SeededSource:
-        """Return a source that goes on where another one stood.
+        """Return a source that resumes from the state of another one.
 
         Args:
-            state: what :meth:`state` has returned.
+            state: a result of :meth:`state`.
 
         Raises:
-            ParameterError: if the state is not one of NumPy's generators.
+            ParameterError: if the state is not a state of one of NumPy's generators.
         """
         try:
             values = json.loads(state)
@@ -110,12 +110,12 @@ class SeededSource:
             bits.state = values
             _check_place(bits.state)
         except _fields.MISFITS as error:
-            raise ParameterError("state must be what SeededSource.state has returned.") from error
+            raise ParameterError("state must be a state returned by SeededSource.state.") from error
         return SeededSource(np.random.Generator(bits))
 
 
 def _check_place(state: Mapping[str, Any]) -> None:
-    """Raise unless a generator stands inside what it has drawn ahead, as NumPy reads beyond its end."""
+    """Raise if a state points outside its buffer, where NumPy would read out of bounds."""
     drawn = {
         "MT19937": (state["state"].get("pos", 0), 624),
         "Philox": (state.get("buffer_pos", 0), 4),
@@ -126,11 +126,7 @@ def _check_place(state: Mapping[str, Any]) -> None:
 
 
 def given(source: Source | None) -> Source:
-    """Return the source of random bits that is passed; the operating system's for None.
-
-    Raises:
-        ParameterError: if it is no source.
-    """
+    """Return the given source of random bits, or the operating system's for None."""
     if source is None:
         return SystemSource()
     if not callable(getattr(source, "words", None)):
@@ -142,27 +138,15 @@ def given(source: Source | None) -> Source:
 
 
 def source_of(random_state: RandomState) -> Source:
-    """Return the operating system's source for None, and a seeded one otherwise.
-
-    Args:
-        random_state: None, a whole number ≥ 0, or a NumPy generator, which is advanced.
-
-    Raises:
-        ParameterError: if ``random_state`` is neither None, a whole number ≥ 0 nor a generator.
-
-    >>> source_of(None).private, source_of(7).private
-    (True, False)
-    >>> bool((source_of(7).words(4) == source_of(7).words(4)).all())
-    True
-    """
+    """Return the operating system's source for None, else a source with the seed."""
     if random_state is None:
         return SystemSource()
     if isinstance(random_state, np.random.Generator):
         return SeededSource(random_state)
     if isinstance(random_state, bool) or not isinstance(random_state, int | np.integer):
         raise ParameterError(
-            f"random_state must be None, a whole number or a NumPy Generator, "
-            f"not {_validate.said(random_state)}.",
+            "random_state must be None, an integer or a NumPy Generator, not "
+            f"{_validate.said(random_state)}.",
             name="random_state",
         )
     if random_state < 0:

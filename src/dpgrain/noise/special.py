@@ -1,7 +1,8 @@
-"""SciPy's special functions, loaded without the parts of NumPy that they do not use.
+"""SciPy's special functions, loaded without unused parts of NumPy.
 
-Loading `scipy.special` copies all public names of NumPy, which makes NumPy load its tools for tests,
-Fortran and polynomials: half of the time. Lazy modules replace these tools during the import.
+Loading `scipy.special` copies all public names of NumPy. This makes NumPy load its tools for tests,
+Fortran and polynomials, which takes half of the time. Lazy modules replace these tools during the
+import.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ def _tools_later() -> Iterator[None]:
         yield
     finally:
         for name in absent:
-            # What was loaded in the meantime is NumPy's own again.
+            # A module loaded in the meantime is NumPy's own again.
             if f"numpy.{name}" not in sys.modules:
                 delattr(np, name)
 

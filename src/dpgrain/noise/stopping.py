@@ -1,4 +1,4 @@
-"""Exact laws of the number of runs of a private candidate."""
+"""Exact distributions of the number of runs of a private candidate."""
 
 from __future__ import annotations
 
@@ -10,26 +10,15 @@ from dpgrain.errors import ParameterError
 from dpgrain.noise.precision import arithmetic
 from dpgrain.noise.sources import Source, given
 
-# Bits of the working precision beyond those of the uniform number.
+# Bits of the working precision in addition to the known bits of the uniform number.
 _GUARD_BITS = 96
 
 
 def negative_binomial(eta: float, gamma: float, *, source: Source | None = None) -> int:
     """Draw from P(k) ∝ (1−γ)^k·η(η+1)…(η+k−1)/k! on 1, 2, …, exactly; at η = 0 ∝ (1−γ)^k/k.
 
-    Args:
-        eta: the shape η, above −1; at 1 the law is geometric.
-        gamma: the parameter γ, in (0, 1).
-        source: random bits; by default the operating system's.
-
-    Raises:
-        ParameterError: if a parameter is out of range.
-
-    The law is exact for the given floating-point numbers: total-variation distance 0. Source:
-    Papernot & Steinke 2022, Definition 1.
-
-    >>> negative_binomial(1.0, 0.999999) >= 1
-    True
+    The distribution is exact for the given floating-point numbers: total-variation distance 0.
+    Source: Papernot & Steinke 2022, Definition 1.
     """
     gamma = _validate.fraction(gamma=gamma)
     if not -1 < eta < float("inf"):
@@ -38,16 +27,16 @@ def negative_binomial(eta: float, gamma: float, *, source: Source | None = None)
 
 
 def poisson(mean: float, *, source: Source | None = None) -> int:
-    """Draw one number from the Poisson law, exactly.
+    """Draw one number from the Poisson distribution, exactly.
 
     Args:
-        mean: the mean of the law, above 0.
+        mean: the mean of the distribution, above 0.
         source: random bits; by default the operating system's.
 
     Raises:
         ParameterError: if the mean is out of range.
 
-    The law is exact: total-variation distance 0.
+    The distribution is exact: total-variation distance 0.
 
     >>> poisson(3.0) >= 0
     True
@@ -57,7 +46,7 @@ def poisson(mean: float, *, source: Source | None = None) -> int:
 
 
 def _negative_binomial(eta: float, gamma: float, mp: Any) -> Iterator[Any]:
-    """Yield P(1), P(2), … in the arithmetic ``mp``."""
+    """Yield P(1), P(2), … in the mpmath context ``mp``."""
     shape, stop = mp.mpf(eta), mp.mpf(gamma)
     log = -mp.log(stop)
     # The share is η/(γ^{−η} − 1), and its limit 1/ln(1/γ) at η = 0.
@@ -79,7 +68,7 @@ def _poisson(mean: float, mp: Any) -> Iterator[Any]:
 
 
 def _inverted(law: Any, first: int, source: Source) -> int:
-    """Return the number at which the law's mass passes a uniform number with lazily drawn bits."""
+    """Invert the cumulative distribution at a uniform number with lazily drawn bits."""
     bits, known_bits = int(source.words(1)[0]), 64
     while True:
         mp = arithmetic(known_bits + _GUARD_BITS)
@@ -90,9 +79,10 @@ def _inverted(law: Any, first: int, source: Source) -> int:
 
 
 def _place(chances: Iterator[Any], first: int, bits: int, known_bits: int, mp: Any) -> int | None:
-    """Return the number that the known bits decide, or None where they leave more than one."""
+    """Return the number determined by the known bits, or None if they allow several."""
     low, high = (mp.ldexp(mp.mpf(v), -known_bits) for v in (bits, bits + 1))
-    # A term rounds by 2^-(known_bits + _GUARD_BITS) of itself: a million add far less than this.
+    # A term has a relative rounding error of 2^-(known_bits + _GUARD_BITS): a million add far less
+    # than this.
     slack = mp.ldexp(1, -known_bits - 32)
     mass = mp.mpf(0)
     for number, chance in enumerate(chances, first):
@@ -102,6 +92,6 @@ def _place(chances: Iterator[Any], first: int, bits: int, known_bits: int, mp: A
         if mass > low - slack:
             return None
         if chance < slack * slack and 2 * mass > 1:
-            # The uniform number lies in a tail that is too thin for its bits to decide.
+            # The uniform number is in a tail that is too thin for its known bits.
             return None
     return None

@@ -1,7 +1,7 @@
-"""Sums with noise: the one place where noise of a law is added to what it hides.
+"""Noisy sums: the only place where noise is added to the sums it protects.
 
-A release asks here for its noisy sums and never holds the noise itself, so that whoever watches these
-functions sees all noise that is added, each draw with its scale and the sums beneath it.
+Releases get their noisy sums here and never have access to the noise itself. Observing these
+functions therefore shows all added noise, each draw with its scale and its sums.
 """
 
 from __future__ import annotations
@@ -16,42 +16,26 @@ from dpgrain._types import FloatArray
 from dpgrain.noise.laws import discrete_laplace, raised, rounded_gaussian, truncated_geometric
 from dpgrain.noise.sources import Source
 
-# Steps of the grid to one standard deviation of the noise.
+# Grid steps per standard deviation of the noise.
 _STEPS_PER_SD = 2.0**30
-# Steps of the grid at which integers saturate: public, and far above what any roster adds up to.
+# Grid steps where integers saturate: public, and far above the sum of any known population.
 _LARGEST = 2.0**62
 
 
 def with_gaussian(sums: NDArray[Any], scale: ArrayLike, *, source: Source) -> NDArray[Any]:
-    """Add normal noise, rounded to integers, to sums of integers.
+    """Add rounded normal noise to sums of int64 or of Python integers.
 
-    Args:
-        sums: the sums, of any shape: int64, added modulo 2^64, or Python's integers as objects.
-        scale: the standard deviation, one number or one per sum.
-        source: where noise comes from.
+    Sums in int64 are added modulo 2^64.
 
     Formal guarantee: that of :func:`dpgrain.noise.laws.rounded_gaussian`.
-
-    >>> from dpgrain.noise import SeededSource
-    >>> with_gaussian(np.zeros((2, 3), dtype=np.int64), 9.0, source=SeededSource(1)).shape
-    (2, 3)
     """
     return _added(sums, rounded_gaussian(np.ravel(scale), sums.size, source=source))
 
 
 def with_laplace(sums: NDArray[Any], scale: ArrayLike, *, source: Source) -> NDArray[Any]:
-    """Add discrete Laplace noise to sums of integers.
-
-    Args:
-        sums: the sums, as in :func:`with_gaussian`.
-        scale: the scale of the law, one number or one per sum.
-        source: where noise comes from.
+    """Add discrete Laplace noise to sums of integers, as in :func:`with_gaussian`.
 
     Formal guarantee: that of :func:`dpgrain.noise.discrete_laplace`.
-
-    >>> from dpgrain.noise import SeededSource
-    >>> with_laplace(np.array([2**70], dtype=object), 0.01, source=SeededSource(1))[0] == 2**70
-    True
     """
     return _added(sums, discrete_laplace(np.ravel(scale), sums.size, source=source))
 
@@ -59,19 +43,9 @@ def with_laplace(sums: NDArray[Any], scale: ArrayLike, *, source: Source) -> NDA
 def with_truncated_geometric(
     counts: NDArray[Any], epsilon: float, cutoff: int, *, source: Source
 ) -> NDArray[Any]:
-    """Add noise of the truncated geometric law to counts.
-
-    Args:
-        counts: (V,) the counts.
-        epsilon: the rate of the law.
-        cutoff: the largest noise.
-        source: where noise comes from.
+    """Add truncated geometric noise of rate ``epsilon`` to (V,) counts.
 
     Formal guarantee: that of :func:`dpgrain.noise.truncated_geometric`.
-
-    >>> from dpgrain.noise import SeededSource
-    >>> bool(with_truncated_geometric(np.zeros(9), 0.5, 4, source=SeededSource(1)).max() <= 4)
-    True
     """
     return _added(counts, truncated_geometric(epsilon, cutoff, counts.size, source=source))
 
@@ -79,20 +53,13 @@ def with_truncated_geometric(
 def noised(
     total: FloatArray, sensitivity: float, noise_multiplier: float, source: Source
 ) -> FloatArray:
-    """Release a sum that was made in floating point, with Gaussian noise on a grid.
+    """Release a floating-point sum of shape (d,) with Gaussian noise on a grid.
 
-    Args:
-        total: (d,) the sum; what is not finite counts 0.
-        sensitivity: the largest l2 distance by which one unit moves it.
-        noise_multiplier: noise sd ÷ sensitivity.
-        source: where noise comes from.
+    Non-finite sums are treated as 0, and ``noise_multiplier`` is the noise sd ÷ l2 sensitivity.
 
-    Formal guarantee: a Gaussian mechanism with the stated multiplier, for a sum that moves by at most
-    the sensitivity: rounding to the grid moves it by √d steps at most, and the noise is larger for it.
-
-    >>> from dpgrain.noise import SeededSource
-    >>> bool(abs(noised(np.ones(1), 1.0, 0.01, SeededSource(1)) - 1) < 0.1)
-    True
+    Formal guarantee: a Gaussian mechanism with the given multiplier, for a sum with at most the
+    given sensitivity. Rounding to the grid adds at most √d steps to it, and the noise is increased
+    accordingly.
     """
     step = 2.0 ** math.floor(math.log2(noise_multiplier * sensitivity / _STEPS_PER_SD))
     finite = np.nan_to_num(total, nan=0.0, posinf=0.0, neginf=0.0)

@@ -1,4 +1,4 @@
-"""Losses, domains, smoothing, solvers and localisation: optimisation over any gradient oracle."""
+"""Convex optimisation over any gradient oracle: losses, domains, solvers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Averages: the solution as a mean of the visited points."""
+"""Averages: rules that combine iterates into the solution."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dpgrain import _validate
 
 
 class Average(Protocol):
-    """A rule for the weight of each iterate against all before it."""
+    """Protocol of the weight of each iterate relative to all before it."""
 
     def weight(self, k: int) -> float:
         """Return the share of iterate k = 1, 2, … in the average of the first k."""
@@ -32,11 +32,11 @@ class Uniform:
 
 @dataclass(frozen=True)
 class Weighted:
-    """The mean with weights that grow like k^power.
+    """Weighted mean with weights that grow like k^power.
 
     Args:
-        power: the power, at least 0; 0 is :class:`Uniform`, and 1 forgets the start as fast as steps
-            2/(μk) need it.
+        power: the power, at least 0; 0 is :class:`Uniform`, and 1 forgets the start fast enough for
+            steps 2/(μk).
 
     Raises:
         ParameterError: if the power is below 0.
@@ -51,7 +51,7 @@ class Weighted:
         _validate.non_negative(power=self.power)
 
     def weight(self, k: int) -> float:
-        """Return (power + 1)/(power + k), which gives weights in proportion to k(k+1)…(k+power−1)."""
+        """Return (power + 1)/(power + k), for weights ∝ k(k+1)…(k+power−1)."""
         return (self.power + 1) / (self.power + k)
 
 
@@ -72,13 +72,13 @@ class Last:
 
 @dataclass(frozen=True)
 class Tail:
-    """The mean of the iterates after the first ones.
+    """Mean of the iterates after the first ones.
 
     Args:
-        begin: the number of iterates that are left out, at least 0.
+        begin: the number of excluded iterates, at least 0.
 
     Raises:
-        ParameterError: if ``begin`` is not a whole number of at least 0.
+        ParameterError: if ``begin`` is not an integer of at least 0.
 
     >>> [Tail(2).weight(k) for k in (1, 2, 3, 4)]
     [1.0, 1.0, 1.0, 0.5]
@@ -90,7 +90,7 @@ class Tail:
         _validate.integer(minimum=0, begin=self.begin)
 
     def weight(self, k: int) -> float:
-        """Return 1 up to the first iterate that counts, then the share in a mean of those that do."""
+        """Return 1 up to the first included iterate, then the share in their mean."""
         return 1 / max(k - self.begin, 1)
 
 
@@ -99,10 +99,10 @@ class RandomIterate:
     """One iterate, chosen uniformly at random.
 
     Args:
-        chosen: the number of the iterate, from 1, drawn beforehand, such as by :meth:`draw`.
+        chosen: the number of the iterate, from 1, drawn in advance, for example by :meth:`draw`.
 
     Raises:
-        ParameterError: if ``chosen`` is not a whole number of at least 1.
+        ParameterError: if ``chosen`` is not a positive integer.
 
     >>> [RandomIterate(2).weight(k) for k in (1, 2, 3)]
     [1.0, 1.0, 0.0]
@@ -120,7 +120,7 @@ class RandomIterate:
         """Draw one of ``rounds`` iterates.
 
         Raises:
-            ParameterError: if ``rounds`` is not a whole number of at least 1.
+            ParameterError: if ``rounds`` is not a positive integer.
         """
         rounds = _validate.integer(minimum=1, rounds=rounds)
         return RandomIterate(int(generator.integers(1, rounds + 1)))

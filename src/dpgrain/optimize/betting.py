@@ -1,4 +1,4 @@
-"""A solver with bets on the next gradient as steps, so that no length need be chosen."""
+"""Coin-betting solver, which needs no step size."""
 
 from __future__ import annotations
 
@@ -10,23 +10,16 @@ from dpgrain import _validate
 from dpgrain._types import FloatArray
 from dpgrain.optimize.averages import Average, Weighted
 
-# Average in which later points, which are better, count for more.
+# Average that favours later points, because they are better.
 _LATE_MORE = Weighted(3.0)
 
 
 @dataclass(frozen=True)
 class Bets:
-    """The state of a run of :class:`CoinBetting`.
+    """State of a run of :class:`CoinBetting`; all arrays have shape (p,).
 
-    Args:
-        theta: the iterate, (p,).
-        average: the average of the iterates at which gradients were asked for, (p,).
-        done: the number of gradients so far.
-        largest: the largest absolute gradient so far, (p,).
-        sum: the sum of gradients, (p,).
-        absolute: the sum of absolute gradients, (p,).
-        reward: the winnings so far, (p,).
-        start: the point at which the run began, (p,).
+    ``largest``, ``sum`` and ``absolute`` are the largest absolute gradient, the sum of gradients
+    and the sum of absolute gradients so far; ``reward`` are the winnings so far.
     """
 
     theta: FloatArray
@@ -41,14 +34,14 @@ class Bets:
 
 @dataclass(frozen=True)
 class CoinBetting:
-    """Steps without a step size, as each coordinate bets a share of its wealth on the gradient's sign.
+    """Steps without a step size: each coordinate bets wealth on the gradient's sign.
 
-    The scale of gradients does not matter: θ stays the same if all are multiplied by a number.
+    The scale of gradients is irrelevant: θ does not change if all are multiplied by a number.
 
     Args:
-        wealth: the wealth of each coordinate at the start, above 0; it is about the distance that the
-            first steps cover.
-        average: the rule that makes the solution from the iterates.
+        wealth: the initial wealth of each coordinate, above 0; approximately the distance covered
+            by the first steps.
+        average: the rule that combines the iterates into the solution.
 
     Raises:
         ParameterError: if a value is out of range.
@@ -78,7 +71,7 @@ class CoinBetting:
         return state.theta
 
     def step(self, state: Bets, gradient: FloatArray) -> Bets:
-        """Settle the last bet by the gradient, and make a new one."""
+        """Settle the last bet with the gradient, and place a new one."""
         start = state.start
         largest = np.maximum(state.largest, np.abs(gradient))
         absolute = state.absolute + np.abs(gradient)

@@ -1,4 +1,4 @@
-"""Solvers with steps against the gradient, of a public length or of one set by gradients."""
+"""Solvers with steps against the gradient, of a public or an adaptive length."""
 
 from __future__ import annotations
 
@@ -14,19 +14,16 @@ from dpgrain.optimize.domains import EVERYWHERE, Domain
 from dpgrain.optimize.schedules import Schedule
 
 _ALL_ALIKE = Uniform()
-# Average in which later points, which are better, count for more.
+# Average that favours later points, because they are better.
 _LATE_MORE = Weighted(3.0)
 
 
 @dataclass(frozen=True)
 class Steps:
-    """The state of a run of steps.
+    """State of a run of steps; arrays have shape (p,).
 
-    Args:
-        theta: the iterate, (p,).
-        average: the average of the iterates after each step so far, (p,).
-        done: the number of steps so far.
-        squares: the sum of squared gradients, (p,), where steps need it.
+    ``average`` is the average of the iterates after each step so far. ``squares`` is the sum of
+    squared gradients, for adaptive steps only.
     """
 
     theta: FloatArray
@@ -46,9 +43,9 @@ class Sgd:
     """Projected (stochastic) gradient descent.
 
     Args:
-        schedule: the lengths of steps.
-        domain: the set that iterates are projected to.
-        average: the rule that makes the solution from the iterates.
+        schedule: the step sizes.
+        domain: the set onto which iterates are projected.
+        average: the rule that combines the iterates into the solution.
 
     Source: element-level paper, (14) and Theorem 1; user-level papers, with their averages.
 
@@ -72,7 +69,7 @@ class Sgd:
         return state.theta
 
     def step(self, state: Steps, gradient: FloatArray) -> Steps:
-        """Make one projected step."""
+        """Take one projected step."""
         target = state.theta - self.schedule(state.done + 1) * gradient
         return state.moved(self.domain.project(target), self.average)
 
@@ -83,16 +80,17 @@ class Sgd:
 
 @dataclass(frozen=True)
 class Adagrad:
-    """Steps of length scale/√(sum of squared gradients), for each coordinate by itself.
+    """Steps of size scale/√(sum of squared gradients), separately by coordinate.
 
-    Noisy gradients are public already, so adaptive steps cost no privacy, and they need not know the
-    scale of any feature.
+    Noisy gradients are already public, so adaptive steps cost no privacy. They do not depend on the
+    scales of features.
 
     Args:
-        scale: about the distance of the solution from the start in each coordinate, above 0.
-        domain: the set that iterates are projected to (in the l2 norm).
-        average: the rule that makes the solution from the iterates.
-        floor: the least sum of squares, such as that of the noise alone after one round.
+        scale: the approximate distance of the solution from the start in each coordinate, above 0.
+        domain: the set onto which iterates are projected (in the l2 norm).
+        average: the rule that combines the iterates into the solution.
+        floor: a lower bound on the sum of squares, for example the expected one of pure noise after
+            one round.
 
     Raises:
         ParameterError: if a value is out of range.
@@ -124,7 +122,7 @@ class Adagrad:
         return state.theta
 
     def step(self, state: Steps, gradient: FloatArray) -> Steps:
-        """Make one step, which is shorter where gradients were larger."""
+        """Take one step, shorter after larger gradients."""
         squares = state.squares + gradient**2
         target = state.theta - self.scale * gradient / np.sqrt(squares)
         return state.moved(self.domain.project(target), self.average, squares=squares)

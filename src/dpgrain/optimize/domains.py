@@ -15,7 +15,7 @@ from dpgrain.errors import ParameterError
 
 
 class Domain(Protocol):
-    """A closed convex set."""
+    """Protocol of a closed convex set."""
 
     def project(self, theta: FloatArray) -> FloatArray:
         """Return the nearest point of the set in l2, for (p,) or for each row of (m, p)."""
@@ -30,7 +30,7 @@ class Everywhere:
     """
 
     def project(self, theta: FloatArray) -> FloatArray:
-        """Return θ itself."""
+        """Return θ unchanged."""
         return theta
 
 
@@ -42,7 +42,7 @@ class Ball:
     """All points within a distance of a centre.
 
     Args:
-        radius: the distance, l2, above 0.
+        radius: the l2 distance, above 0.
         centre: the centre, (p,) or one number for all coordinates.
 
     Raises:
@@ -78,7 +78,7 @@ class Box:
         high: the upper corner, (p,) or one number.
 
     Raises:
-        ParameterError: if a lower bound is above the upper one.
+        ParameterError: if a lower bound exceeds the upper one.
 
     >>> Box(-1.0, 1.0).project(np.array([3.0, 0.5])).tolist()
     [1.0, 0.5]
@@ -91,11 +91,13 @@ class Box:
         low, high = _fields.numbers(low=self.low), _fields.numbers(high=self.high)
         shapes = {side.shape for side in (low, high)} - {()}
         if len(shapes) > 1 or any(len(shape) > 1 for shape in shapes):
-            raise ParameterError(f"low and high must be as long, not {low.shape} and {high.shape}.")
+            raise ParameterError(
+                f"low and high must have the same length, not {low.shape} and {high.shape}."
+            )
         if not np.all(low <= high):
             raise ParameterError(
-                f"low must not be above high, not {_validate.said(self.low)} "
-                f"and {_validate.said(self.high)}."
+                f"low must be at most high, not {_validate.said(self.low)} and "
+                f"{_validate.said(self.high)}."
             )
 
     def project(self, theta: FloatArray) -> FloatArray:
@@ -105,7 +107,7 @@ class Box:
 
 @dataclass(frozen=True)
 class Simplex:
-    """All points with coordinates of at least 0 that add up to a total.
+    """All points with non-negative coordinates and a given sum.
 
     Args:
         total: the sum of the coordinates, above 0.
@@ -123,7 +125,7 @@ class Simplex:
         _validate.positive(total=self.total)
 
     def project(self, theta: FloatArray) -> FloatArray:
-        """Return the nearest point: all coordinates are lowered by one number, and cut at 0."""
+        """Return the nearest point: all coordinates minus one number, clipped at 0."""
         falling = -np.sort(-theta, axis=-1)
         excess = (np.cumsum(falling, axis=-1) - self.total) / np.arange(1, theta.shape[-1] + 1)
         last = (falling > excess).sum(axis=-1, keepdims=True) - 1
@@ -148,14 +150,16 @@ class Affine:
         matrix, right = np.atleast_2d(_fields.numbers(A=A)), np.atleast_1d(_fields.numbers(b=b))
         sizes = np.abs(np.append(matrix.ravel(), right.ravel()))
         if not ((sizes == 0) | ((sizes >= 1e-100) & (sizes <= 1e100))).all():
-            raise ParameterError("A and b must be 0, or between 1e-100 and 1e100 in size; rescale.")
+            raise ParameterError(
+                "A and b must be 0, or between 1e-100 and 1e100 in absolute value; rescale."
+            )
         if matrix.ndim != 2 or right.shape != (len(matrix),):
             raise ParameterError(
                 f"A and b must be (c, p) and (c,), not {np.shape(A)} and {np.shape(b)}."
             )
         inverse = np.linalg.pinv(matrix)
         if not np.allclose(matrix @ (inverse @ right), right):
-            raise ParameterError("A·θ = b has no solution; drop equations that contradict others.")
+            raise ParameterError("A·θ = b must have a solution; remove contradictory equations.")
         self._onto: NDArray[Any] = inverse @ matrix
         self._nearest: NDArray[Any] = inverse @ right
 

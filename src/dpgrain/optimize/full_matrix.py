@@ -1,4 +1,4 @@
-"""A solver with steps along the axes of a problem, learnt from its gradients."""
+"""Solver with steps along the principal axes of its gradients."""
 
 from __future__ import annotations
 
@@ -11,28 +11,22 @@ from dpgrain import _validate
 from dpgrain._types import FloatArray
 from dpgrain.optimize.averages import Average, Weighted
 
-# Average in which later points, which are better, count for more.
+# Average that favours later points, because they are better.
 _LATE_MORE = Weighted(2.0)
-# Ratio of gradients along an axis to those along the longest, below which the axis is rounding.
+# Smallest ratio of gradients along an axis to the largest axis; axes below are rounding errors.
 _ROUNDING = 1e-9
-# Factor on the variance of the noise of all gradients, so that the first steps along an axis that is
-# noise are short.
+# Factor on the variance of the noise of all gradients, so that first steps along noisy axes are
+# short.
 _CAUTION = 3.0
 
 
 @dataclass(frozen=True)
 class Axes:
-    """The state of a run of :class:`FullMatrixAdagrad`.
+    """State of a run of :class:`FullMatrixAdagrad`; vectors have shape (p,).
 
-    Args:
-        theta: the iterate, (p,).
-        average: the average of the iterates that steps have led to, (p,).
-        done: the number of gradients so far.
-        start: the point at which the run began, (p,).
-        axes: the principal axes of all gradients so far, (r, p) with orthonormal rows.
-        lengths: the norm of all gradients along each axis, (r,).
-        sum: the sum of gradients, (p,).
-        won: the sum of gradient ⊗ (start − iterate) in these axes, (r, r).
+    ``axes`` are the principal axes of all gradients so far, (r, p) with orthonormal rows;
+    ``lengths`` (r,) are the norms of all gradients along each axis; ``won`` is the sum of gradient
+    ⊗ (start − iterate) in these axes, (r, r).
     """
 
     theta: FloatArray
@@ -50,7 +44,7 @@ class Axes:
         Source: Brand, *Fast low-rank modifications of the thin singular value decomposition*, 2006.
         """
         along, rest = self.axes @ gradient, gradient
-        # The second time takes off what rounding left of the axes.
+        # The second pass removes the rounding error of the first one.
         for _ in range(2):
             rest = rest - (self.axes @ rest) @ self.axes
         beyond = float(np.linalg.norm(rest))
@@ -69,25 +63,26 @@ class Axes:
 
 @dataclass(frozen=True)
 class FullMatrixAdagrad:
-    """Points at −reach·(sum of gradients)/√(sum of squares) along each principal axis of gradients.
+    """Points at −reach·(sum of gradients)/√(sum of squares) along each principal axis.
 
-    The axes are those of the sum of g ⊗ g, so that correlated features, which make a problem long and
-    narrow, need no more rounds than others. The reach is the wealth and what points have won by lying
-    against the gradients that followed, along the axis or along all together, whichever is more:
-    it grows until the solution is reached. The scale of gradients does not matter.
+    The axes are the principal axes of the sum of g ⊗ g, so correlated features, which make a
+    problem long and narrow, need no additional rounds. The reach is the wealth plus the winnings of
+    points by being opposite to the gradients that followed, along the axis or along all axes
+    together, whichever is more. It grows until the solution is reached. The scale of gradients is
+    irrelevant.
 
     Args:
-        wealth: the reach at the start, above 0: about the distance of the solution, of which too little
-            costs a few rounds, and far too much many.
-        noise: the standard deviation of the noise of a coordinate of the sum of all gradients, such as
-            σ√T where each of T has noise σ; 0 where they are exact.
-        average: the rule that makes the solution from the iterates.
+        wealth: the initial reach, above 0: approximately the distance of the solution. Too small a
+            value costs a few rounds, and far too large a value many.
+        noise: the standard deviation of the noise of a coordinate of the sum of all gradients, such
+            as σ√T if each of T has noise σ; 0 for exact gradients.
+        average: the rule that combines the iterates into the solution.
 
     Raises:
-        ParameterError: if wealth is not above 0, or noise is below 0.
+        ParameterError: if wealth is not above 0, or noise is negative.
 
-    Source: Duchi, Hazan, Singer, *Adaptive subgradient methods*, JMLR 2011, (3), with full matrices;
-    the reach grows by the reward of Orabona, Tommasi, NeurIPS 2017, Algorithm 1.
+    Source: Duchi, Hazan, Singer, *Adaptive subgradient methods*, JMLR 2011, (3), with full
+    matrices; the reach grows by the reward of Orabona, Tommasi, NeurIPS 2017, Algorithm 1.
 
     >>> from dpgrain.optimize import run
     >>> valley = np.array([[1.0, 0.99], [0.99, 1.0]])
@@ -116,7 +111,7 @@ class FullMatrixAdagrad:
         return state.theta
 
     def step(self, state: Axes, gradient: FloatArray) -> Axes:
-        """Turn the axes to the gradient, and go against the sum of all."""
+        """Rotate the axes to include the gradient, and move against all gradients."""
         axes, lengths, won = state.turned(gradient)
         total = state.sum + gradient
         floor = math.sqrt(_CAUTION) * self.noise

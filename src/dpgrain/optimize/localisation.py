@@ -1,7 +1,7 @@
-"""Localisation: one solver run after another, each on users of its own and nearer to the solution.
+"""Localisation: successive solver runs on disjoint users, nearer and nearer.
 
-The roster index alone decides a user's phase, before anything is read, so that phases compose in
-parallel. If the order of the roster says something about people, shuffle it first, blindly.
+Only the index in the population decides a user's phase, before any data are read, so that phases
+compose in parallel. If the order of the population depends on people's data, shuffle it first.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Phase:
 
     Args:
         number: the number of the phase, from 1.
-        users: the roster indices of the users who take part.
+        users: the population indices of the participating users.
         strength: λ; the term λ/2·‖θ − centre‖² is added to the loss, with the last solution as the
             centre.
 
@@ -41,24 +41,24 @@ class Phase:
 
 
 class Localisation(Protocol):
-    """A plan of phases; public numbers only."""
+    """Protocol of a plan of phases; public numbers only."""
 
     def phases(self) -> tuple[Phase, ...]:
-        """Return all phases from first to last, with disjoint users."""
+        """Return all phases in order, with disjoint users."""
 
 
 @dataclass(frozen=True)
 class Phases:
-    """Phases whose shares of users halve from one to the next, or double.
+    """Phases with shares of users that halve from one to the next, or double.
 
     Args:
-        users: n, the size of the roster.
+        users: n, the number of users.
         count: k, the number of phases.
         growing: True if shares double, n/2^(k+1−t), False if they halve, n/2^t; the largest share
-            also has the users that are left over.
+            also includes the remaining users.
 
     Raises:
-        ParameterError: if a phase would have no user.
+        ParameterError: if a phase would have no users.
 
     Source: Asi & Liu, Algorithm 3 (growing); Feldman et al. 2020.
 
@@ -81,17 +81,17 @@ class Phases:
 
 @dataclass(frozen=True)
 class Restarts:
-    """Phases with equal shares of users, in each of which a solver begins where the last one ended.
+    """Phases with equal shares of users; each solver starts where the last one ended.
 
-    They suit losses that are strongly convex: each run needs to search a smaller region, so that about
-    log log n runs reach the best rate.
+    They are suited to strongly convex losses: each run searches a smaller region, so about log log
+    n runs reach the best rate.
 
     Args:
-        users: n, the size of the roster.
+        users: n, the number of users.
         count: the number of phases.
 
     Raises:
-        ParameterError: if a phase would have no user.
+        ParameterError: if a phase would have no users.
 
     Source: shuffle paper, Theorem 4.8.
 
@@ -114,15 +114,15 @@ class Restarts:
 
 @dataclass(frozen=True)
 class RegularisedPhases:
-    """Phases with halving shares of users and a growing pull λ·4^t to the last solution.
+    """Phases with halving shares of users and a growing pull λ·4^t to the solution.
 
     Args:
-        users: n, the size of the roster.
+        users: n, the number of users.
         count: the number of phases.
         strength: λ, above 0.
 
     Raises:
-        ParameterError: if a phase would have no user, or λ is not above 0.
+        ParameterError: if a phase would have no users, or λ is not above 0.
 
     Source: Levy et al., Algorithm 4.
 
@@ -151,18 +151,19 @@ def localise(
     theta: FloatArray,
     callback: Callable[[Phase, FloatArray], None] | None = None,
 ) -> FloatArray:
-    """Run a solver phase by phase, each from where the last one ended.
+    """Run a solver phase by phase, each from the previous solution.
 
     Args:
         plan: the phases.
-        oracles: returns a phase's oracle of gradients over its users, (p,) to (p,), without the pull.
+        oracles: returns a phase's oracle of gradients over its users, (p,) to (p,), without the
+            regularisation.
         solvers: returns a phase's solver and its number of rounds.
         theta: (p,) the start.
-        callback: a function that is called with each phase and its solution.
+        callback: a function to call with each phase and its solution.
 
     Raises:
-        ParameterError: if a number of rounds is not a whole number of at least 1, or a plan or a
-            function is none.
+        ParameterError: if a number of rounds is not a positive integer, or a plan or a function is
+            invalid.
 
     >>> from dpgrain.optimize import Constant, Last, Sgd
     >>> numbers = np.arange(8.0)
@@ -180,7 +181,10 @@ def localise(
     if callback is not None:
         _validate.function(callback=callback)
     if not callable(getattr(plan, "phases", None)) or isinstance(plan, type):
-        raise ParameterError(f"plan must have phases, not be {_validate.said(plan)}.", name="plan")
+        raise ParameterError(
+            f"plan must be an object with the method phases, not {_validate.said(plan)}.",
+            name="plan",
+        )
     solution = _fields.numbers(theta=theta)
     for phase in plan.phases():
         answer: Any = solvers(phase)
@@ -198,7 +202,7 @@ def localise(
 
 
 def _pulled(oracle: Oracle, strength: float, centre: FloatArray) -> Oracle:
-    """Make an oracle of the loss plus strength/2·‖θ − centre‖², whose second term is public."""
+    """Add the gradient of strength/2·‖θ − centre‖², which is public, to an oracle."""
     if strength == 0:
         return oracle
     return lambda theta: oracle(theta) + strength * (theta - centre)
@@ -210,8 +214,8 @@ def _check(users: int, count: int, *, halving: bool) -> None:
     most = users.bit_length() - 1 if halving else users
     if count > most:
         raise ParameterError(
-            f"count must leave at least one user in each phase, not be {count} for {users} users; "
-            f"use at most {most}."
+            f"count must be at most {most} for {users} users, not {count}, because each phase "
+            "needs at least one user."
         )
 
 
@@ -222,7 +226,7 @@ def _halving(users: int, count: int) -> list[int]:
 
 
 def _planned(sizes: list[int], strengths: list[float]) -> tuple[Phase, ...]:
-    """Make phases whose users follow each other in the roster."""
+    """Return phases of consecutive users."""
     ends = np.cumsum(sizes).tolist()
     return tuple(
         Phase(t + 1, range(end - size, end), strength)

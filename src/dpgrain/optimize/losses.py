@@ -1,9 +1,9 @@
 """Losses of a parameter on records, with vectorised gradients and proximal steps.
 
-A loss is any object with two methods, ``value(theta, X, y)`` and ``gradient(theta, X, y)``, per record.
-The losses here are *margin* losses: functions of z = ⟨x, θ⟩, so that a gradient is slope(z, y)·x, and
-a proximal step moves along x. ``theta`` is flat: (d,), or (C·d,) for C outputs, row by row of (C, d).
-An intercept is a last column of ones of X.
+A loss is any object with two methods, ``value(theta, X, y)`` and ``gradient(theta, X, y)``, per
+record. The losses here are *margin* losses: functions of z = ⟨x, θ⟩, so that a gradient is slope(z,
+y)·x, and a proximal step moves along x. ``theta`` is flat: (d,), or (C·d,) for C outputs, row by
+row of (C, d). For an intercept, append a column of ones to X.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from dpgrain import _validate
 from dpgrain._rows import products, squares
 from dpgrain._types import Array, RealArray
 
-# Margin at which Poisson losses saturate: e^30 is about 10^13, so that nothing overflows.
+# Margin where Poisson losses saturate, to avoid overflow: e^30 is about 10^13.
 _SATURATED_MARGIN = 30.0
-# Newton steps in which proximal slopes are solved, at most.
+# Max Newton steps to solve for proximal slopes.
 _MOST_NEWTON_STEPS = 60
 
 
 class Loss(Protocol):
-    """A loss of a parameter on records; a loss of your own needs these two methods."""
+    """Protocol of a loss on records; custom losses need these two methods."""
 
     def value(self, theta: RealArray, X: Array, y: Array) -> RealArray:
         """Return (m,) the loss of each record, for θ (p,), X (m, d) and y (m,)."""
@@ -48,11 +48,11 @@ class MarginLoss(ABC):
     """
 
     outputs: int = 1
-    #: The largest curvature in z; infinite where curvatures are unbounded.
+    #: Largest curvature in z; infinite if unbounded.
     smoothness: float = np.inf
-    #: The largest norm of a slope; infinite where slopes are unbounded.
+    #: Largest norm of a slope; infinite if unbounded.
     lipschitz: float = np.inf
-    #: True if there are margins at which the slope jumps.
+    #: True if the slope jumps at some margins.
     kinks: bool = False
 
     @abstractmethod
@@ -69,7 +69,7 @@ class MarginLoss(ABC):
 
     @abstractmethod
     def proximal_slope(self, z: RealArray, y: Array, t: RealArray) -> RealArray:
-        """Return the slope s with s = slope(z − t·s, y), that of a proximal step of length t from z.
+        """Return the slope s = slope(z − t·s, y) of a proximal step of length t from z.
 
         Args:
             z: (m,) or (m, C) the margins.
@@ -80,8 +80,8 @@ class MarginLoss(ABC):
     def margins(self, theta: RealArray, X: Array) -> RealArray:
         """Return the margins of records, (m,) or (m, C)."""
         weights = theta.reshape(self.outputs, -1)
-        # Margins are computed row by row. A matrix product adds in an order that depends on the number
-        # of rows, so that one person's records would move the margins of others.
+        # Margins are computed row by row. The order of additions in a matrix product depends on the
+        # number of rows, so one person's records would change the margins of others.
         z: RealArray = products(X, weights) if isinstance(X, np.ndarray) else X @ weights.T
         return z[:, 0] if self.outputs == 1 else z
 
@@ -97,7 +97,7 @@ class MarginLoss(ABC):
         """Return (m, p) argmin_v loss(v; x, y) + ‖v − θ‖²/(2·step) for each record.
 
         Args:
-            theta: (p,) the parameter from which the step starts.
+            theta: (p,) the start of the step.
             X: (m, d) the features.
             y: (m,) the targets.
             step: the length of the step, above 0.
@@ -129,12 +129,12 @@ class Logistic(MarginLoss):
     lipschitz = 1.0
 
     def at(self, z: RealArray, y: Array) -> RealArray:
-        """The loss at margins z, (m,)."""
+        """Return (m,) the loss at margins z."""
         return np.logaddexp(0, z) - y * z
 
     def slope(self, z: RealArray, y: Array) -> RealArray:
         """Return P(1) − y."""
-        # Working in place takes half the time of expit. Where e^{−z} overflows, P(1) becomes 0.
+        # In-place operations take half the time of expit. If e^{−z} overflows, P(1) becomes 0.
         out = np.negative(z)
         with np.errstate(over="ignore"):
             np.exp(out, out=out)
@@ -147,8 +147,8 @@ class Logistic(MarginLoss):
         return expit(z) * expit(-z)  # type: ignore[no-any-return]
 
     def proximal_slope(self, z: RealArray, y: Array, t: RealArray) -> RealArray:
-        """Return the root s of s − slope(z − t·s), found by Newton's method between bounds."""
-        # The root lies between 0 and the slope at z, since a step never changes the slope's sign.
+        """Return the root s of s − slope(z − t·s), by Newton's method between bounds."""
+        # The root is between 0 and the slope at z, because a step never changes the slope's sign.
         low, high = np.minimum(self.slope(z, y), 0), np.maximum(self.slope(z, y), 0)
         s = (low + high) / 2
         for _ in range(_MOST_NEWTON_STEPS):
@@ -156,7 +156,7 @@ class Logistic(MarginLoss):
             low, high = np.where(excess < 0, s, low), np.where(excess < 0, high, s)
             steep = 1 + t * self.curvature(z - t * s, y)
             newton = s - excess / steep
-            # A record that has converged keeps its Newton step: halving would lead away again.
+            # A converged record keeps its Newton step, because halving would move it away again.
             there = np.abs(newton - s) <= 1e-15 * (np.abs(s) + 1 / steep)
             inside = there | ((newton > low) & (newton < high))
             next_s = np.where(inside, newton, (low + high) / 2)
@@ -175,7 +175,7 @@ class Poisson(MarginLoss):
     """
 
     def at(self, z: RealArray, y: Array) -> RealArray:
-        """Return (m,) the loss at margins z, which beyond 30 is a straight line."""
+        """Return (m,) the loss at margins z, which is linear beyond 30."""
         saturated = np.minimum(z, _SATURATED_MARGIN)
         return np.exp(saturated) * (1 + (z - saturated)) - y * z
 
@@ -188,11 +188,11 @@ class Poisson(MarginLoss):
         return np.where(z < _SATURATED_MARGIN, np.exp(np.minimum(z, _SATURATED_MARGIN)), 0.0)
 
     def proximal_slope(self, z: RealArray, y: Array, t: RealArray) -> RealArray:
-        """Return ω(z + t·y + ln t)/t − y, where Wright's function ω(x) solves ω + ln ω = x."""
+        """Return ω(z + t·y + ln t)/t − y, with Wright's function ω(x): ω + ln ω = x."""
         margins, lengths = np.asarray(z, dtype=np.float64), np.asarray(t, dtype=np.float64)
         some = np.where(lengths > 0, lengths, 1.0)
         count = wrightomega(margins + some * y + np.log(some)) / some
-        # A step that ends where z saturates has been on the straight line only.
+        # A step that ends in the saturated region has only been on the linear part.
         straight = margins - some * (np.exp(_SATURATED_MARGIN) - y) > _SATURATED_MARGIN
         count = np.where(straight, np.exp(_SATURATED_MARGIN), count)
         return np.where(lengths > 0, count - y, self.slope(z, y)).astype(z.dtype, copy=False)
@@ -209,7 +209,7 @@ class Squared(MarginLoss):
     smoothness = 1.0
 
     def at(self, z: RealArray, y: Array) -> RealArray:
-        """The loss at margins z, (m,)."""
+        """Return (m,) the loss at margins z."""
         return (z - y) ** 2 / 2
 
     def slope(self, z: RealArray, y: Array) -> RealArray:
@@ -233,26 +233,22 @@ class _Kinked(MarginLoss):
     @property
     @abstractmethod
     def _ends(self) -> tuple[float, float]:
-        """The slopes below and above the kink."""
+        """Slopes below and above the kink."""
 
     def at(self, z: RealArray, y: Array) -> RealArray:
-        """The loss at margins z, (m,)."""
         low, high = self._ends
         return np.maximum(low * (z - y), high * (z - y))  # type: ignore[no-any-return]
 
     def slope(self, z: RealArray, y: Array) -> RealArray:
-        """Return the slope below or above y, and 0 at y itself."""
         low, high = self._ends
         above = np.sign(z - y)
         slopes = np.where(above > 0, high, np.where(above < 0, low, 0.0))
         return np.where(np.isnan(above), above, slopes).astype(z.dtype, copy=False)
 
     def curvature(self, z: RealArray, y: Array) -> RealArray:
-        """Return 0."""
         return np.zeros_like(z)
 
     def proximal_slope(self, z: RealArray, y: Array, t: RealArray) -> RealArray:
-        """Return the slope with which the step ends at y, limited to the slopes of the loss."""
         low, high = self._ends
         with np.errstate(divide="ignore", invalid="ignore"):
             to_kink = np.where(t > 0, (z - y) / np.where(t > 0, t, 1), self.slope(z, y))
@@ -305,7 +301,7 @@ class Quantile(_Kinked):
 
 @dataclass(frozen=True)
 class Hinge(MarginLoss):
-    """The hinge loss max(0, 1 − ỹz) of support vector machines, ỹ = 2y − 1, for y in {0, 1}.
+    """The hinge loss max(0, 1 − ỹz), ỹ = 2y − 1, for y in {0, 1}.
 
     >>> Hinge().at(np.array([-1.0, 0.5, 2.0]), np.array([1, 1, 1])).tolist()
     [2.0, 0.5, 0.0]
@@ -315,11 +311,11 @@ class Hinge(MarginLoss):
     kinks = True
 
     def at(self, z: RealArray, y: Array) -> RealArray:
-        """The loss at margins z, (m,)."""
+        """Return (m,) the loss at margins z."""
         return np.maximum(0, 1 - (2 * y - 1) * z)
 
     def slope(self, z: RealArray, y: Array) -> RealArray:
-        """Return −ỹ where ỹz is below 1, and 0 elsewhere."""
+        """Return −ỹ if ỹz is below 1, else 0."""
         side = 2 * y - 1
         return np.where(np.isnan(z * side), np.nan, -side * (side * z < 1)).astype(
             z.dtype, copy=False
@@ -330,7 +326,7 @@ class Hinge(MarginLoss):
         return np.zeros_like(z)
 
     def proximal_slope(self, z: RealArray, y: Array, t: RealArray) -> RealArray:
-        """Return −ỹ, or the smaller slope with which the step ends at ỹz = 1."""
+        """Return −ỹ, or the smaller slope of the step that ends at ỹz = 1."""
         side = 2 * y - 1
         missing = np.maximum(1 - side * z, 0)
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -340,10 +336,10 @@ class Hinge(MarginLoss):
 
 @dataclass(frozen=True)
 class Huber(MarginLoss):
-    """The Huber loss: ½(z − y)² within the threshold of y, and a straight line beyond it.
+    """The Huber loss: ½(z − y)² within the threshold of y, and linear beyond it.
 
     Args:
-        threshold: the distance from y at which the line begins, above 0.
+        threshold: the distance from y where the linear part begins, above 0.
 
     Raises:
         ParameterError: if the threshold is not above 0.
@@ -364,7 +360,7 @@ class Huber(MarginLoss):
         return self.threshold
 
     def at(self, z: RealArray, y: Array) -> RealArray:
-        """The loss at margins z, (m,)."""
+        """Return (m,) the loss at margins z."""
         far = np.abs(z - y)
         near = np.minimum(far, self.threshold)
         return near * (far - near / 2)
@@ -385,13 +381,13 @@ class Huber(MarginLoss):
 
 @dataclass(frozen=True)
 class Softmax(MarginLoss):
-    """The loss ln Σ_c e^{z_c} − z_y of multinomial logistic regression, for y in 0, …, C−1.
+    """The multinomial logistic loss ln Σ_c e^{z_c} − z_y, for y in 0, …, C−1.
 
     Args:
         outputs: the number C of classes, at least 2.
 
     Raises:
-        ParameterError: if ``outputs`` is not a whole number of at least 2.
+        ParameterError: if ``outputs`` is not an integer of at least 2.
 
     >>> Softmax(2).at(np.array([[0.0, 0.0]]), np.array([1])).round(4).tolist()
     [0.6931]
@@ -406,7 +402,7 @@ class Softmax(MarginLoss):
         _validate.integer(minimum=2, outputs=self.outputs)
 
     def at(self, z: RealArray, y: Array) -> RealArray:
-        """The loss at margins z, (m,)."""
+        """Return (m,) the loss at margins z."""
         return logsumexp(z, axis=1) - np.take_along_axis(z, _column(y), axis=1)[:, 0]  # type: ignore[no-any-return]
 
     def slope(self, z: RealArray, y: Array) -> RealArray:
@@ -422,18 +418,18 @@ class Softmax(MarginLoss):
         return p[:, :, None] * np.eye(self.outputs) - p[:, :, None] * p[:, None, :]  # type: ignore[no-any-return]
 
     def proximal_slope(self, z: RealArray, y: Array, t: RealArray) -> RealArray:
-        """Return the slope at the end v of the step, found by Newton's method on one number per record.
+        """Return the slope at the end v of the step, by Newton's method.
 
-        The number is the logarithm l of Σ_c e^{v_c}. At v, t·p_c = ω(a_c − l + ln t), where
-        a = z + t·e_y and ω is Wright's function, and the p_c add up to 1. Their sum is convex and
-        falls with l, so that steps from below stay below.
+        The number is the logarithm l of Σ_c e^{v_c}. At v, t·p_c = ω(a_c − l + ln t), where a = z +
+        t·e_y and ω is Wright's function, and the p_c have sum 1. Their sum is convex and decreases
+        with l, so that steps from below stay below.
         """
         margins, lengths = np.asarray(z, dtype=np.float64), np.asarray(t, dtype=np.float64)
         some = np.where(lengths > 0, lengths, 1.0)[:, None]
         own = np.zeros(margins.shape, dtype=bool)
         np.put_along_axis(own, _column(y), True, axis=1)
         aim = margins + some * own
-        # The search starts where the largest p_c is 1, so that all add up to at least 1.
+        # The search starts with the largest p_c at 1, so that the sum of all is at least 1.
         fits = aim - aim.max(axis=1, keepdims=True) + some + np.log(some)
         level = np.zeros_like(some)
         for _ in range(_MOST_NEWTON_STEPS):
@@ -444,7 +440,7 @@ class Softmax(MarginLoss):
             if np.all(np.abs(step) <= 1e-15 * (1 + np.abs(level))):
                 break
         p = wrightomega(fits - level) / some
-        # p_y − 1 is computed from the other p_c, without cancellation where p_y is nearly 1.
+        # p_y − 1 is computed from the other p_c, to avoid cancellation if p_y is nearly 1.
         s = np.where(own, -np.where(own, 0.0, p).sum(axis=1, keepdims=True), p)
         return np.where(lengths[:, None] > 0, s, self.slope(z, y)).astype(z.dtype, copy=False)
 
@@ -475,9 +471,9 @@ class Regularised:
         _validate.non_negative(strength=self.strength)
 
     def value(self, theta: RealArray, X: Array, y: Array) -> RealArray:
-        """The loss of each record, (m,)."""
+        """Return (m,) the loss of each record."""
         return self.loss.value(theta, X, y) + self.strength / 2 * float(theta @ theta)
 
     def gradient(self, theta: RealArray, X: Array, y: Array) -> RealArray:
-        """The gradient of each record's loss, (m, p)."""
+        """Return (m, p) the gradient of each record's loss."""
         return self.loss.gradient(theta, X, y) + self.strength * theta

@@ -1,12 +1,12 @@
-"""Models of a block's loss for one step: linear, truncated, and the loss itself (APROX).
+"""Models of a block's loss for one step: linear, truncated, and exact (APROX).
 
-Each takes the step θ⁺ = argmin over the domain of model(v) + ‖v − θ‖²/(2·size). The model stands for
-the mean loss of the records of a block: it is convex, equals the loss at θ, and is nowhere above it.
-The better the model, the less the length of the step matters. No step raises because of what records
-hold: a block with values that are not finite ends at NaN.
+Each takes the step θ⁺ = argmin over the domain of model(v) + ‖v − θ‖²/(2·size). The model
+approximates the mean loss of the records of a block: it is convex, equals the loss at θ, and is
+nowhere above it. A better model is less sensitive to the step size. No step raises because of the
+values of records: a block with non-finite values ends at NaN.
 
-Source: element-level paper, Appendix D, (C.i)–(C.iii); Asi, Duchi, *Stochastic (approximate) proximal
-point methods*, SIAM J. Optim. 2019.
+Source: element-level paper, Appendix D, (C.i)–(C.iii); Asi, Duchi, *Stochastic (approximate)
+proximal point methods*, SIAM J. Optim. 2019.
 """
 
 from __future__ import annotations
@@ -24,19 +24,18 @@ from dpgrain.errors import ParameterError
 from dpgrain.optimize.domains import EVERYWHERE, Domain, Everywhere
 from dpgrain.optimize.losses import Loss, MarginLoss, Regularised
 
-# Halvings of a share of a step, which find it up to rounding.
+# Halvings of a step's share, until rounding.
 _HALVINGS = 60
-# Rounds after which splitting ends at the latest, and rounds from one change of the penalties to
-# the next.
+# Max rounds of splitting, and rounds between changes of the penalties.
 _MOST_ROUNDS, _ADAPTING_PERIOD_ROUNDS = 2000, 20
-# Miss at which splitting ends, as a multiple of 1 + the size that it belongs to.
+# Residual where splitting stops, as a multiple of 1 + the size of its quantity.
 _RELATIVE_TOLERANCE = 1e-9
-# Ratio of a round's way to that of plain splitting (over-relaxation).
+# Over-relaxation: the ratio of a round's move to plain splitting.
 _OVER_RELAXATION = 1.6
 
 
 class Model(Protocol):
-    """A convex model of a block's loss at a point."""
+    """Protocol of a convex model of a block's loss at a point."""
 
     def step(
         self,
@@ -61,7 +60,7 @@ class Model(Protocol):
 
 @dataclass(frozen=True)
 class Linear:
-    """The tangent of the loss, whose step is a projected gradient step.
+    """The tangent of the loss: its step is a projected gradient step.
 
     >>> from dpgrain.optimize import Squared
     >>> Linear().step(Squared(), np.zeros(1), np.ones((1, 1)), np.array([3.0]), 10.0).tolist()
@@ -89,10 +88,11 @@ class Linear:
 
 @dataclass(frozen=True)
 class Truncated:
-    """The tangent of the loss, cut off at a lower bound on losses, where long steps end.
+    """The tangent of the loss, truncated at a lower bound on losses.
 
     Args:
-        lower: a number that no record's loss is below; 0 fits all losses here but ``Poisson``.
+        lower: a lower bound on the loss of every record; 0 is valid for all losses here except
+            ``Poisson``.
 
     Raises:
         ParameterError: if the lower bound is not finite.
@@ -118,7 +118,7 @@ class Truncated:
         size: float,
         domain: Domain = EVERYWHERE,
     ) -> FloatArray:
-        """Return the projection of θ − share·size·gradient, for the share in [0, 1] of this model.
+        """Return the projection of θ − share·size·gradient, with the best share in [0, 1].
 
         Raises:
             ParameterError: if the size is not above 0.
@@ -137,7 +137,7 @@ class Truncated:
             return ends(1.0)
         if not room > 0:
             return domain.project(theta)
-        # The step ends where the tangent reaches the bound, if that is in the domain.
+        # The step ends where the tangent reaches the bound, if that point is in the domain.
         share = room / (size * (gradient @ gradient))
         aimed: FloatArray = theta - share * size * gradient
         if np.array_equal(domain.project(aimed), aimed):
@@ -151,11 +151,11 @@ class Truncated:
 
 @dataclass(frozen=True)
 class Proximal:
-    """The loss itself, if it is a margin loss, also with a ridge; no step is then too long.
+    """The loss itself, if it is a margin loss, also with a ridge; no step is too long.
 
     One record has a closed form, or one equation to solve. Several are solved by splitting (ADMM):
-    margins by the loss's own proximal slopes, the domain by its projection, and what joins the two by
-    least squares. Splitting stops when all misses are below 1e-9, or after 2,000 rounds.
+    margins by the loss's own proximal slopes, the domain by its projection, and their coupling by
+    least squares. Splitting stops when all residuals are below 1e-9, or after 2,000 rounds.
 
     >>> from dpgrain.optimize import Squared
     >>> X, y = np.ones((2, 1)), np.array([2.0, 4.0])
@@ -175,7 +175,7 @@ class Proximal:
         """Return (p,) the argmin over the domain of mean loss(v) + ‖v − θ‖²/(2·size).
 
         Raises:
-            ParameterError: if the loss is neither a :class:`MarginLoss`, nor one with a ridge.
+            ParameterError: if the loss is not a :class:`MarginLoss`, with or without a ridge.
         """
         size = _validate.positive(size=size)
         while isinstance(loss, Regularised):
@@ -184,12 +184,12 @@ class Proximal:
             loss, theta, size = loss.loss, theta / shrunk, size / shrunk
         if not isinstance(loss, MarginLoss):
             raise ParameterError(
-                f"Proximal() needs a MarginLoss, not {type(loss).__name__}; "
-                "use Linear() or Truncated()."
+                f"Proximal() requires a MarginLoss, not {type(loss).__name__}; use Linear() or "
+                "Truncated()."
             )
         start, features = np.asarray(theta, dtype=np.float64), np.asarray(X, dtype=np.float64)
         targets = np.asarray(y)
-        # A value that overflows is somebody's, and no warning or error may reveal it.
+        # Overflows depend on the records, so no warning or error may reveal them.
         with np.errstate(all="ignore"):
             if len(features) == 1:
                 alone = np.asarray(loss.proximal(start, features, targets, size)[0])
@@ -212,13 +212,13 @@ def _split(
     size: float,
     domain: Domain,
 ) -> FloatArray:
-    """Return (p,) the end of the proximal step of a block, found by splitting.
+    """Return (p,) the end of the proximal step of a block, by splitting.
 
     It minimises mean loss(r) + ‖v − θ‖²/(2·size) + [w in the domain] over r = X·v, w = v.
     """
     rows, outputs = len(X), loss.outputs
     _, scales, across = np.linalg.svd(X, full_matrices=False)
-    # This must be NumPy's number, since one of Python's raises where a power overflows.
+    # This must be a NumPy scalar, because Python numbers raise if a power overflows.
     largest = scales.max(initial=0.0) or np.float64(1.0)
     start = theta.reshape(outputs, -1)
 
@@ -229,7 +229,7 @@ def _split(
     def project(v: FloatArray) -> FloatArray:
         return domain.project(v.ravel()).reshape(v.shape)
 
-    # These are the penalties of r ≠ X·v and of w ≠ v; without a domain there is no w.
+    # Penalties of r ≠ X·v and of w ≠ v; without a domain there is no w.
     bounded = not isinstance(domain, Everywhere)
     stiff, hold = 1 / (size * largest**2), bounded / size
     w = project(start)
@@ -253,7 +253,7 @@ def _split(
             apart, change = float(np.linalg.norm(v - w)), hold * float(np.linalg.norm(w - old_w))
         far, high = 1 + float(np.linalg.norm(v - start)), 1 + float(np.linalg.norm(z))
         misses = (off / high, size * turn / far, apart / far, size * change / far)
-        # The comparison is written so that a NaN ends the rounds.
+        # Written so that a NaN ends the rounds.
         if not np.max(misses) > _RELATIVE_TOLERANCE:
             break
         if i % _ADAPTING_PERIOD_ROUNDS == 0:
@@ -267,7 +267,7 @@ def _split(
 
 
 def _balance(off: float, change: float) -> float:
-    """Return the factor by which to raise a penalty so that both residuals fall alike."""
+    """Return the factor of a penalty that balances the two residuals."""
     return float(np.sqrt(np.clip((off + 1e-300) / (change + 1e-300), 1e-2, 1e2)))
 
 
@@ -280,23 +280,10 @@ def update(
     size: float,
     domain: Domain = EVERYWHERE,
 ) -> FloatArray:
-    """Return (p,) the direction (θ⁺ − θ)/size of one step of a model, or 0 where it is not finite.
+    """Return (p,) the direction (θ⁺ − θ)/size of a model's step, or 0 if not finite.
 
-    Args:
-        model: the model of the loss.
-        loss: the loss of a record.
-        theta: (p,) the start of the step, in the domain.
-        X: (m, d) the features of the records of one block, at least one.
-        y: (m,) the targets.
-        size: α, the length of the step, above 0.
-        domain: the set in which the step stays.
-
-    Its norm is at most that of the gradient at θ, since all models have the loss's slope there.
-
-    >>> from dpgrain.optimize import Absolute
-    >>> record, target = np.ones((1, 1)), np.array([0.5])
-    >>> update(Proximal(), Absolute(), np.zeros(1), record, target, 2.0).tolist()
-    [0.25]
+    ``theta`` is (p,), ``X`` (m, d) and ``y`` (m,). The norm is at most the norm of the gradient at
+    θ, because all models have the loss's slope there.
     """
     with np.errstate(all="ignore"):
         direction = (model.step(loss, theta, X, y, size, domain) - theta) / size
@@ -306,18 +293,6 @@ def update(
 def contribution(
     model: Model, loss: Loss, size: float, domain: Domain = EVERYWHERE
 ) -> Callable[[FloatArray, Any, Any], FloatArray]:
-    """Make the step of a model that blocks of records call: from (θ, X, y) of one block to θ⁺.
-
-    Args:
-        model: the model of the loss.
-        loss: the loss of a record.
-        size: α, the length of the step, above 0.
-        domain: the set in which the step stays.
-
-    >>> from dpgrain.optimize import Absolute
-    >>> step = contribution(Proximal(), Absolute(), 2.0)
-    >>> step(np.zeros(1), np.ones((1, 1)), np.array([0.5])).tolist()
-    [0.5]
-    """
+    """Return the step of a model as a function of (θ, X, y) of one block."""
     size = _validate.positive(size=size)
     return lambda theta, X, y: model.step(loss, theta, X, y, size, domain)

@@ -1,4 +1,4 @@
-"""Schedules: the length of each step."""
+"""Schedules: rules for the step sizes."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from dpgrain.errors import ParameterError
 
 
 class Schedule(Protocol):
-    """A function from steps to their lengths."""
+    """Protocol of a function from steps to their sizes."""
 
     def __call__(self, k: int) -> float:
-        """Return the length of step k = 1, 2, …"""
+        """Return the size of step k = 1, 2, …"""
 
 
 @dataclass(frozen=True)
 class Constant:
-    """Steps of one length.
+    """Steps of constant size.
 
     Args:
-        size: the length α, above 0.
+        size: the step size α, above 0.
 
     Raises:
         ParameterError: if the size is not above 0.
@@ -36,16 +36,16 @@ class Constant:
         _validate.positive(size=self.size)
 
     def __call__(self, k: int) -> float:
-        """Return the length of step k."""
+        """Return the size of step k."""
         return self.size
 
 
 @dataclass(frozen=True)
 class Power:
-    """Steps of length α₀·k^(−β).
+    """Steps of size α₀·k^(−β).
 
     Args:
-        first: the length α₀ of the first step, above 0.
+        first: the size α₀ of the first step, above 0.
         power: the power β, in [0, 1]. Source: element-level paper, Theorem 1, with β in (½, 1).
 
     Raises:
@@ -63,17 +63,17 @@ class Power:
         _validate.probability(power=self.power)
 
     def __call__(self, k: int) -> float:
-        """Return the length of step k."""
+        """Return the size of step k."""
         return float(self.first * k**-self.power)
 
 
 @dataclass(frozen=True)
 class StronglyConvex:
-    """Steps of length 2/(μ(k + 1 + shift)), for μ-strongly convex losses.
+    """Steps of size 2/(μ(k + 1 + shift)), for μ-strongly convex losses.
 
     Args:
-        strength: the least curvature μ, above 0.
-        shift: a delay of the decrease, so that the first steps are no longer than 2/(μ·shift).
+        strength: the smallest curvature μ, above 0.
+        shift: a delay of the decrease, so that the first steps are at most 2/(μ·shift).
 
     Raises:
         ParameterError: if a value is out of range.
@@ -90,24 +90,24 @@ class StronglyConvex:
         _validate.non_negative(shift=self.shift)
 
     def __call__(self, k: int) -> float:
-        """Return the length of step k."""
+        """Return the size of step k."""
         return 2 / (self.strength * (k + 1 + self.shift))
 
 
 @dataclass(frozen=True)
 class DecreasingRestart:
-    """Lengths and weights of one restart with falling steps, for smooth, strongly convex losses.
+    """Sizes and weights of a restart with decreasing steps; strongly convex losses.
 
-    The first steps have the length 1/(2·smoothness); they forget the start exponentially fast, and
-    their iterates count for nothing. From the middle of the run on, steps have the length 2/(μ·(κ +
-    j)), j = 0, 1, …, and weights (κ + j)², where κ = 4·smoothness/μ. Runs of at most 2·smoothness/μ
-    rounds have the first kind of steps only, with growing weights. It is both a schedule and an
-    average: ``Sgd(restart, domain, restart)``.
+    The first steps have size 1/(2·smoothness); they forget the start exponentially fast, and their
+    iterates have weight 0. From the middle of the run, steps have size 2/(μ·(κ + j)), j = 0, 1, …,
+    and weights (κ + j)², where κ = 4·smoothness/μ. Runs of at most 2·smoothness/μ rounds only have
+    steps of the first type, with growing weights. The object is both a schedule and an average:
+    ``Sgd(restart, domain, restart)``.
 
     Args:
         smoothness: H, the largest curvature.
-        strength: μ, the least curvature, above 0 and at most H.
-        rounds: T, the number of steps that there will be.
+        strength: μ, the smallest curvature, above 0 and at most H.
+        rounds: T, the total number of steps.
 
     Raises:
         ParameterError: if a value is out of range.
@@ -130,18 +130,18 @@ class DecreasingRestart:
         _validate.integer(minimum=1, rounds=self.rounds)
         if self.strength > self.smoothness:
             raise ParameterError(
-                f"strength must be at most smoothness, not {self.strength!r} above "
-                f"{self.smoothness!r}: no loss has a least curvature above its largest."
+                f"strength must be at most smoothness, {self.smoothness!r}, not "
+                f"{self.strength!r}, because they are the smallest and the largest curvature."
             )
 
     @property
     def _first(self) -> int:
-        """The number of steps before the restart."""
+        """Number of steps before the restart."""
         short = self.rounds <= 2 * self.smoothness / self.strength
         return self.rounds if short else self.rounds // 2
 
     def __call__(self, k: int) -> float:
-        """Return the length of step k."""
+        """Return the size of step k."""
         if k <= self._first:
             return 1 / (2 * self.smoothness)
         return 2 / (4 * self.smoothness + self.strength * (k - self._first - 1))

@@ -1,4 +1,4 @@
-"""Smoothing of losses with kinks, by the Moreau envelope or by an average over random points."""
+"""Smoothing of losses with kinks, by Moreau envelopes or random averages."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _Oracle: TypeAlias = Callable[[NDArray[np.float64]], NDArray[np.float64]]
 
 @runtime_checkable
 class Proximable(Protocol):
-    """A loss with a proximal step, as every :class:`MarginLoss` has."""
+    """Protocol of a loss with a proximal step, such as :class:`MarginLoss`."""
 
     def value(self, theta: RealArray, X: Array, y: Array) -> RealArray:
         """Return (m,) the loss of each record."""
@@ -34,18 +34,18 @@ class Proximable(Protocol):
 
 @dataclass(frozen=True)
 class Moreau:
-    """The Moreau envelope of a loss: min over v of loss(v) + smoothness/2·‖v − θ‖², record by record.
+    """Moreau envelope of each record's loss: min_v loss(v) + smoothness/2·‖v − θ‖².
 
     Args:
-        loss: the loss of a record, which has a proximal step.
+        loss: the loss of a record, with a proximal step.
         smoothness: β, above 0, the largest curvature of the envelope.
 
     Raises:
         ParameterError: if the smoothness is not above 0, or the loss has no proximal step.
 
-    For an L-Lipschitz loss the envelope is L-Lipschitz too, has the same minima, and lies below the
-    loss by at most L²/(2β). Here v may be anywhere, which is why L is not doubled.
-    Source: shuffle paper, Definition 4.5 and Lemma 4.6: the gradient is β·(θ − prox(θ)).
+    For an L-Lipschitz loss the envelope is also L-Lipschitz, has the same minima, and is below the
+    loss by at most L²/(2β). Here v is unconstrained, so L is not doubled. Source: shuffle paper,
+    Definition 4.5 and Lemma 4.6: the gradient is β·(θ − prox(θ)).
 
     >>> from dpgrain.optimize import Absolute
     >>> smooth, X = Moreau(Absolute(), 2.0), np.ones((3, 1))
@@ -60,8 +60,8 @@ class Moreau:
         _validate.positive(smoothness=self.smoothness)
         if not isinstance(self.loss, Proximable):
             raise ParameterError(
-                "loss must have a method proximal(theta, X, y, step), which "
-                f"{type(self.loss).__name__} has not; RandomizedBall smooths any loss."
+                "loss must have a method proximal(theta, X, y, step), unlike "
+                f"{type(self.loss).__name__}; RandomizedBall smooths any loss."
             )
 
     def value(self, theta: RealArray, X: Array, y: Array) -> RealArray:
@@ -83,7 +83,7 @@ class Moreau:
 
 @dataclass(frozen=True)
 class RandomizedBall:
-    """The average of a loss over a ball around θ, estimated by its gradient at a random point.
+    """The average of a loss over a ball around θ, estimated at a random point.
 
     Args:
         radius: r, the radius of the ball, above 0.
@@ -92,8 +92,8 @@ class RandomizedBall:
         ParameterError: if the radius is not above 0.
 
     For an L-Lipschitz loss in p dimensions the average is L√p/r-smooth, and exceeds the loss by at
-    most L·r. Gradients are asked for up to r outside the domain.
-    Source: Asi & Liu, Lemma 2.5 and (3); Yousefian et al. 2012.
+    most L·r. Gradients are evaluated up to r outside the domain. Source: Asi & Liu, Lemma 2.5 and
+    (3); Yousefian et al. 2012.
 
     >>> ball = RandomizedBall(0.5)
     >>> points = ball.draw(3, np.random.default_rng(0), 1000)
@@ -113,7 +113,9 @@ class RandomizedBall:
         return self._shadows(dimension, dimension, generator, count)
 
     def around(self, oracle: _Oracle, generator: np.random.Generator) -> _Oracle:
-        """Make an oracle that asks another one at a random point of the ball, the same for all records.
+        """Return an oracle that evaluates another one at a random point of the ball.
+
+        The point is the same for all records.
 
         Args:
             oracle: returns an estimate of the gradient at θ, (p,) to (p,).
@@ -138,7 +140,7 @@ class RandomizedBall:
         y: Array,
         generator: np.random.Generator,
     ) -> RealArray:
-        """Return (m, p) the gradient of each record's loss at a random point of its own.
+        """Return (m, p) the gradient of each record's loss at its own random point.
 
         Args:
             loss: the loss of a record.
@@ -148,11 +150,11 @@ class RandomizedBall:
             generator: draws the points.
         """
         if isinstance(loss, Regularised):
-            # The average of a ridge over a ball has the gradient that the ridge has at the centre.
+            # The average gradient of a ridge over a ball is its gradient at the centre.
             return self.gradient(loss.loss, theta, X, y, generator) + loss.strength * theta
         if isinstance(loss, MarginLoss):
-            # A point u of the ball moves a margin by u·x, which has the law of ‖x‖ times a coordinate
-            # of u, so that C coordinates are enough.
+            # A point u of the ball changes a margin by u·x, distributed like ‖x‖ times a coordinate
+            # of u, so C coordinates are sufficient.
             shadows = self._shadows(loss.outputs, theta.size, generator, len(X))
             shifts = shadows * np.linalg.norm(X, axis=1)[:, None]
             z = loss.margins(theta, X)
@@ -165,7 +167,7 @@ class RandomizedBall:
     def _shadows(
         self, kept: int, dimension: int, generator: np.random.Generator, count: int
     ) -> NDArray[np.float64]:
-        """Draw (count, kept) the first coordinates of points of the ball, without the others."""
+        """Draw (count, kept) first coordinates of points of the ball, without the others."""
         some = generator.standard_normal((count, kept))
         squares = (some**2).sum(axis=1)
         if dimension > kept:
@@ -181,8 +183,8 @@ class Around:
 
     Args:
         loss: the loss of a record.
-        ball: the ball from which the points are drawn.
-        generator: draws the points, which show nothing of the records.
+        ball: the ball of the random points.
+        generator: draws the points, independently of the records.
 
     Source: Asi & Liu, (3).
 
@@ -202,5 +204,5 @@ class Around:
         return self.loss.value(theta, X, y)
 
     def gradient(self, theta: RealArray, X: Array, y: Array) -> RealArray:
-        """Return (m, p) the gradient of each record's loss at a random point of its own."""
+        """Return (m, p) the gradient of each record's loss at its own random point."""
         return self.ball.gradient(self.loss, theta, X, y, self.generator)

@@ -1,7 +1,8 @@
-"""Solvers, as init, point, step and finish over any gradient oracle.
+"""Solvers with init, point, step and finish over any gradient oracle.
 
-A solver is frozen and holds public numbers only; what changes is its state. An oracle is any function
-from θ to an estimate of the gradient there: exact, of a sample, or private. :func:`run` drives them.
+A solver is frozen and contains public numbers only; its state changes. An oracle is any function
+from θ to an estimate of the gradient there: exact, of a sample, or private. :func:`run` connects
+them.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ State = TypeVar("State")
 
 
 class Solver(Protocol[State]):
-    """A rule for steps against gradients, one at a time."""
+    """Protocol of a rule for steps against gradients, one at a time."""
 
     def init(self, theta: FloatArray) -> State:
         """Return the state before the first step, at θ, (p,)."""
@@ -42,22 +43,22 @@ def run(
     rounds: int,
     callback: Callable[[State], None] | None = None,
 ) -> FloatArray:
-    """Let a solver take a number of steps.
+    """Run a solver for a number of steps.
 
     Args:
         solver: the solver.
         oracle: a function from θ, (p,), to an estimate of the gradient there, (p,).
-        theta: the point at which the solver begins, (p,).
-        rounds: the number of gradients that are asked for.
-        callback: a function that is called with the state after each step.
+        theta: the starting point, (p,).
+        rounds: the number of gradient evaluations.
+        callback: a function to call with the state after each step.
 
     Returns:
-        the solution after all rounds, or after those before the one in which the oracle raised
+        the solution after all rounds, or after the completed ones if the oracle raised
         :class:`~dpgrain.errors.RunEnded`.
 
     Raises:
-        ParameterError: if rounds is not a whole number of at least 1, theta is no point, or the solver
-            or a function is none.
+        ParameterError: if rounds is not a positive integer, theta is not a point, or the solver or
+            a function is invalid.
 
     >>> from dpgrain.optimize import Constant, Last, Sgd
     >>> solver = Sgd(Constant(0.5), average=Last())
@@ -74,7 +75,7 @@ def run(
         _validate.function(callback=callback)
     begin = _fields.numbers(theta=theta)
     if not np.isfinite(begin).all():
-        raise ParameterError("theta must hold finite numbers.", name="theta")
+        raise ParameterError("theta must contain finite numbers.", name="theta")
     state = solver.init(begin)
     for _ in range(rounds):
         try:

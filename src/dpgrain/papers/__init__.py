@@ -1,14 +1,15 @@
-"""Algorithms of the papers: private means, recipes, solvers, lower bounds and mechanisms of their own.
+"""Algorithms of the papers: means, recipes, solvers, lower bounds, mechanisms.
 
-They are plugged into the rest of the library: a mean is a :class:`~dpgrain.means.Mean`, named in
-``method=`` of :func:`dpgrain.mean_of_users`; a recipe or a solver is the ``algorithm=`` of an estimator
-or of :func:`dpgrain.learn.minimise`; a lower bound stands in a plan beside the error to expect.
+They plug into the rest of the library. A mean is a :class:`~dpgrain.means.Mean`, selected by
+``method=`` of :func:`dpgrain.mean_of_users`. A recipe or a solver is the ``algorithm=`` of an
+estimator or of :func:`dpgrain.learn.minimise`. A lower bound appears in a plan next to the expected
+error.
 
-A *recipe* holds what is publicly known of a problem; its ``plan(task)`` makes a program of rounds,
-radii, step sizes and noise, from public numbers only. What a theorem leaves as O(…) is replaced by the
-noise that exact accounting asks for. Recipes differ in whom they trust: a curator
-(``recipes/curator.py``), a shuffler of messages that are noisy already (``recipes/shuffled.py``), or
-whoever runs a stream whose state may be seen once (``recipes/pan_private.py``).
+A *recipe* contains the public facts of a problem; its ``plan(task)`` computes a program of rounds,
+radii, step sizes and noise, from public numbers only. The O(…) of a theorem is replaced by the
+noise from exact accounting. Recipes differ in the trusted party: a curator
+(``recipes/curator.py``), a shuffler of already noisy messages (``recipes/shuffled.py``), or the
+operator of a stream with a state that may be seen once (``recipes/pan_private.py``).
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ if TYPE_CHECKING:
     from dpgrain.papers.typical import TypicalRecords, middle_scores, typical_records
     from dpgrain.papers.winsorized.winsorized import Winsorized
 
-#: The recipes of this library, by name.
+#: Recipes of this library, by name.
 RECIPES = (
     "Concentrated",
     "PanPrivateAgd",
@@ -79,7 +80,7 @@ RECIPES = (
     "UserLevelSgdStronglyConvex",
     "WinsorizedErm",
 )
-#: The papers' solvers that ``algorithm=`` takes, and their step sizes, by name.
+#: Solvers of the papers for ``algorithm=``, and their step sizes, by name.
 SOLVERS = ("AcSa", "DecreasingRestart", "GradientMapping", "StronglyConvexAcSa")
 __all__ = [
     "RECIPES",

@@ -16,13 +16,7 @@ from dpgrain.errors import ParameterError
 
 @dataclass(frozen=True, eq=False)
 class Cover(Sequence[FloatArray]):
-    """Finitely many points of a ball, with one near every point of the ball.
-
-    Args:
-        points: (n, dimension) the points.
-        radius: the covering radius: the largest distance of a point of the ball from the nearest of
-            these points, in the norm of the ball.
-    """
+    """Finitely many points (n, dimension) that cover a ball within a covering radius."""
 
     points: FloatArray
     radius: float
@@ -56,15 +50,18 @@ def ball_cover(
     Args:
         dimension: the dimension d of the ball.
         radius: the radius R of the ball.
-        spacing: the distance h of neighbouring points of the lattice.
+        spacing: the distance h of neighbouring lattice points.
         norm: the norm of the ball, ``"l2"`` or ``"linf"``.
-        most: the largest number of points that may be made.
+        most: the maximum number of points.
 
     Returns:
-        the points of hℤᵈ whose cell (the cube of side h around it) meets the ball, projected to the
-        ball. A point of the ball lies in the cell of one of them, so at most h/2 from it in l∞ and
-        h√d/2 in l2; and projecting takes no point farther from one that is in the ball. The covering
-        radius is therefore h/2 or h√d/2.
+        the points of hℤᵈ for all cells (cubes of side h around them) that meet the ball, projected
+            to the
+        ball. A point of the ball is in one of the cells, so at most h/2 from its centre in l∞ and
+            h√d/2
+        in l2. Projecting does not increase the distance from a point in the ball. The covering
+            radius is
+        therefore h/2 or h√d/2.
 
     Raises:
         ParameterError: if a parameter is out of range, or there are more points than ``most``.
@@ -79,18 +76,18 @@ def ball_cover(
     size, step = _validate.positive(radius=radius), _validate.positive(spacing=spacing)
     _validate.one_of(("l2", "linf"), norm=norm)
     most = _validate.integer(minimum=1, most=most)
-    # A cell that only touches the ball must not be lost to rounding.
+    # Include cells that only touch the ball despite rounding.
     reach = size / step * (1 + 1e-9)
     points = np.zeros((1, 0))
     left = np.array([reach**2])
     for _ in range(d):
-        # Number of steps of the coordinate to either side: |z| − ½ is the distance from the cell.
+        # Steps of the coordinate to either side: |z| − ½ is the distance from the cell.
         sides = np.floor(np.sqrt(left) + 0.5)
-        # Every point goes on by at least the coordinate 0, so that the number never falls again.
+        # Every point has at least one extension, the coordinate 0, so the number never decreases.
         if not (count := float((2 * sides + 1).sum())) <= most:
             raise ParameterError(
-                f"spacing = {spacing!r} needs at least {count:.3g} points in {d} dimensions, more than "
-                f"most = {most:,}: choose a larger spacing."
+                f"spacing = {spacing!r} needs at least {count:.3g} points in {d} dimensions, more "
+                f"than most = {most:,}; choose a larger spacing."
             )
         repeats = (2 * sides + 1).astype(np.int64)
         origin = np.repeat(np.arange(len(points)), repeats)

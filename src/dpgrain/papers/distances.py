@@ -1,4 +1,4 @@
-"""The distances between samples in the definition of neighbours."""
+"""Distances between samples in the definition of neighbours."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Cell: TypeAlias = Callable[[Any], Hashable] | Mapping[Any, Hashable] | None
 
 @dataclass(frozen=True)
 class _Own:
-    """The cell of an item that a mapping lacks, which differs from every cell that it names."""
+    """Cell of an item missing from a mapping, different from all of its cells."""
 
     item: Any
 
@@ -28,7 +28,7 @@ def _itself(item: Any) -> Hashable:
 
 
 def _cells(records: Iterable[Hashable], cell: Cell) -> dict[Hashable, Counter[Hashable]]:
-    """Return the multiset of records in each cell that has any."""
+    """Return the multiset of records in each non-empty cell."""
     cell_of: Callable[[Any], Hashable]
     if isinstance(records, str | bytes) or not isinstance(records, Iterable) or _is_point(records):
         raise ParameterError(
@@ -37,7 +37,7 @@ def _cells(records: Iterable[Hashable], cell: Cell) -> dict[Hashable, Counter[Ha
     if cell is None:
         cell_of = _itself
     elif isinstance(cell, Mapping):
-        # An item without a cell is its own, apart from every named cell.
+        # An item without a cell is its own cell, different from every named cell.
         names = cell
 
         def cell_of(item: Any) -> Hashable:
@@ -59,12 +59,12 @@ def _cells(records: Iterable[Hashable], cell: Cell) -> dict[Hashable, Counter[Ha
 
 
 def _is_point(records: Any) -> bool:
-    """Whether an array has no axis, so that it cannot be iterated over."""
+    """Check if an array has no axis, so that it cannot be iterated over."""
     return getattr(records, "shape", None) == ()
 
 
 def _is_hashable(value: Any) -> bool:
-    """Whether a value can be counted."""
+    """Check if a value can be counted."""
     try:
         hash(value)
     except TypeError:
@@ -73,16 +73,17 @@ def _is_hashable(value: Any) -> bool:
 
 
 def d_user(x: Iterable[Hashable], y: Iterable[Hashable], cell: Cell = None) -> int:
-    """Count the cells in which two users' multisets of records differ.
+    """Count the cells where two users' multisets of records differ.
 
     Args:
         x: the records of one user.
         y: the records of the other.
-        cell: item → cell, a function or a mapping (an item that it lacks is its own cell); by
-            default each item is its own cell.
+        cell: item → cell, a function or a mapping (missing items are their own cells); by default
+            each item is its own cell.
 
     Raises:
-        ParameterError: if records are no list of hashable values, or cell is something else.
+        ParameterError: if records are not a list of hashable values, or cell is not a function or a
+            mapping.
 
     Two users are element neighbours if this is at most 1. Source: element-level paper, eq. (2).
 
@@ -103,12 +104,12 @@ def d_element(
     Args:
         sample: one sequence of records per user.
         other: the same number of users.
-        cell: item → cell, a function or a mapping (an item that it lacks is its own cell); by
-            default each item is its own cell.
+        cell: item → cell, a function or a mapping (missing items are their own cells); by default
+            each item is its own cell.
 
     Raises:
-        ParameterError: if the samples hold different numbers of users: neighbours have the same
-            roster, and a user without records is an empty sequence.
+        ParameterError: if the samples contain different numbers of users: neighbours have the same
+            population, and a user without records is an empty sequence.
 
     Source: element-level paper, eq. (3); the minimum is an assignment problem.
 
@@ -119,8 +120,8 @@ def d_element(
     others: list[Any] = _validate.sequence(other=other)
     if len(ones) != len(others):
         raise ParameterError(
-            f"other must hold as many users as sample ({len(ones)}), not {len(others)}; "
-            "a user without records is an empty sequence."
+            f"other must have the same number of users as sample, {len(ones)}, not {len(others)}; "
+            "pass an empty sequence for a user without records."
         )
     costs = np.array([[d_user(x, y, cell) for y in others] for x in ones], dtype=np.int64)
     if costs.size == 0:

@@ -1,4 +1,4 @@
-"""The generic mechanisms: a mean over users of any function, with noise at its element sensitivity."""
+"""Generic mechanisms: means of any function, with noise by element sensitivity."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from dpgrain.units import Element, Law, Relation
 
 Norm: TypeAlias = Literal["l2", "l1"]
 
-# Steps of the grid in the stated sensitivity.
+# Grid steps in the stated sensitivity.
 _STEPS = 2.0**28
 # Grid steps at which per-user values saturate; sums wrap modulo 2^64, which is post-processing.
 _LARGEST = 2.0**62
@@ -41,15 +41,16 @@ def element_sensitivity(
     *,
     norm: Norm = "l2",
 ) -> float:
-    """The element sensitivity of a function of finitely many blocks, by exhaustion.
+    """Return the element sensitivity of a function of finite blocks, by exhaustion.
 
     Args:
         function: from a user's data, one block per cell, to a number or vector.
-        blocks: for each cell, all the values that a user's block may take (the empty one too).
+        blocks: for each cell, all possible values of a user's block (including the empty one).
         norm: the norm of the difference; ``"l1"`` for Laplace noise.
 
     Returns:
-        sup ‖f(x) − f(x')‖ over x, x' that differ in one block. Source: element-level paper, eq. (5).
+        sup ‖f(x) − f(x')‖ over x, x' that differ in one block. Source: element-level paper, eq.
+            (5).
         For sums of clipped blocks it is :meth:`dpgrain.accounting.Contribution.sensitivity`.
 
     Raises:
@@ -66,7 +67,7 @@ def element_sensitivity(
         raise ParameterError(f"blocks must be a list of values for each cell, not {told}.")
     listed = [_validate.sequence(blocks=values) for values in cells]
     if not listed or any(len(values) == 0 for values in listed):
-        raise ParameterError("blocks must name at least one cell and one value for each.")
+        raise ParameterError("blocks must have at least one cell, and one value per cell.")
     order = 1 if norm == "l1" else 2
     largest = 0.0
     for user in itertools.product(*listed):
@@ -80,7 +81,7 @@ def element_sensitivity(
 
 
 def _finite(value: ArrayLike) -> FloatArray:
-    """A value as the mean counts it: what is not finite counts 0."""
+    """Return the value with non-finite numbers replaced by 0."""
     try:
         array = np.atleast_1d(np.asarray(value, dtype=np.float64))
     except (TypeError, ValueError, OverflowError):
@@ -94,9 +95,9 @@ class MeanRelease:
     """A private mean over users.
 
     Args:
-        value: the noisy mean, of the shape of one user's value.
-        std_error: standard error of the noise, per coordinate.
-        guarantee: what is promised.
+        value: the noisy mean, in the shape of one user's value.
+        std_error: the standard error of the noise, per coordinate.
+        guarantee: the guarantee of the release.
 
     >>> asked = {"sensitivity": 1.0, "epsilon": 1.0, "noise": "laplace", "random_state": 1}
     >>> mean = release_mean(np.tile([0.2, 0.4], 500), **asked)
@@ -126,23 +127,23 @@ def release_mean(
     """Publish the mean over users of a function with known element sensitivity.
 
     Args:
-        values: (n,) or (n, d): f(x) of each user of the public roster; a user without data has a row.
-            An array, a series, a frame or an Arrow table has a shape; or a list. What is not a finite
-            number counts 0, as all of a list's value does that has not d cells.
+        values: (n,) or (n, d): f(x) of each user of the known population; a user without data has a
+            row. An array, a series, a frame, an Arrow table or a list. Non-finite and non-numeric
+            values are treated as 0, and so is a list's value with a number of cells other than d.
         sensitivity: the element sensitivity of f under the relation: l2, or l1 for Laplace noise.
-        dimension: the public d, which must be stated for a list: to take it from the values would let
-            one of them decide the shape of what is published.
-        relation: the relation that the sensitivity was computed for.
+        dimension: the public d, required for a list, because otherwise a single value could decide
+            the shape of the output.
+        relation: the relation of the sensitivity.
         noise: ``"gaussian"`` or ``"laplace"``.
-        elements: the partition in words.
+        elements: a description of the partition.
 
     Raises:
         ParameterError: if a parameter is out of range.
 
-    Formal guarantee: (ε, δ)-DP for one element, provided that the stated sensitivity is right
-    (non-finite values count 0, and f must keep its sensitivity with that rule). Values are truncated
-    to a grid, whose effect on the sensitivity is added. Source: element-level paper, eq. (6); the
-    Gaussian with its exact curve, since the printed variance is loose.
+    Formal guarantee: (ε, δ)-DP for one element, provided that the stated sensitivity is correct,
+    also with non-finite values treated as 0. Values are truncated to a grid, and the effect on the
+    sensitivity is added. Source: element-level paper, eq. (6); the Gaussian with its exact curve,
+    since the printed variance is loose.
 
     >>> mean = release_mean([1.0, 3.0], dimension=1, sensitivity=2.0, epsilon=1.0, noise="laplace")
     >>> mean.std_error > 1, round(mean.guarantee.epsilon(), 6)
@@ -151,16 +152,16 @@ def release_mean(
     sensitivity = _validate.positive(sensitivity=sensitivity)
     if not 1e-100 <= sensitivity <= 1e100:
         raise ParameterError(
-            f"sensitivity must lie between 1e-100 and 1e100, "
-            f"not {_validate.said(sensitivity)}; rescale f."
+            f"sensitivity must be between 1e-100 and 1e100, not {_validate.said(sensitivity)}; "
+            "rescale f."
         )
     promise = Promise.of(Element(), epsilon, delta, relation, share).under(noise)
     if dimension is not None:
         dimension = _validate.integer(minimum=1, dimension=dimension)
     elif isinstance(values, list | tuple):
         raise ParameterError(
-            "dimension must be stated for a list of values, 1 for numbers: of values of several "
-            "lengths one would decide. Or pass an array, which has a shape.",
+            "dimension is required for a list of values, such as 1 for numbers, because values "
+            "of different lengths would decide it; or pass an array, which has a shape.",
             name="dimension",
         )
     values, shape = unread(values, dimension, name="values")
@@ -170,7 +171,7 @@ def release_mean(
         raise ParameterError(f"values must be (n,) or (n, d) with n ≥ 1, not {shape}.")
     if dimension not in (None, *shape[1:]):
         raise ParameterError(
-            f"dimension = {dimension} must be the length of a value, which is {shape[1]}.",
+            f"dimension must be the length of a value, {shape[1]}, not {dimension}.",
             name="dimension",
         )
     return ReleaseQuery(promise, values, shape, sensitivity, noise, elements, random_state)
@@ -178,17 +179,7 @@ def release_mean(
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ReleaseQuery(Query[MeanRelease]):
-    """A query for a mean of users' values.
-
-    Args:
-        promise: what is promised.
-        values: the value of each user, as it was passed.
-        shape: (n,) or (n, d), the shape of the values.
-        sensitivity: the element sensitivity.
-        noise: the law of the noise.
-        elements: the partition in words.
-        random_state: a seed, for tests and research.
-    """
+    """A query for a mean of users' values, of shape (n,) or (n, d)."""
 
     promise: Promise
     values: Any
@@ -200,10 +191,10 @@ class ReleaseQuery(Query[MeanRelease]):
 
     @property
     def event(self) -> Gaussian | Laplace:
-        """The noise of the sum.
+        """The noise of the sum, relative to the largest change by one element.
 
-        In units of what a change of one element moves, it is at most 1, under the stated relation.
-        Elements of one person may add up; an exchange is two removals where only those are bounded.
+        Elements of one person may add up. A replacement counts as two removals if only those are
+        bounded.
         """
         promise, relation = self.promise, self.promise.relation
         norm: Norm = "l1" if self.noise == "laplace" else "l2"
@@ -217,7 +208,7 @@ class ReleaseQuery(Query[MeanRelease]):
 
     @property
     def plan(self) -> Planned:
-        """The noise of the sum."""
+        """The guarantee and the noise of the release."""
         return Planned(
             Guarantee(
                 self.promise.level,
@@ -234,15 +225,15 @@ class ReleaseQuery(Query[MeanRelease]):
         )
 
     def run(self, charge: Charge) -> MeanRelease:
-        """Add the values up on a grid, with noise, and divide by the number of users."""
+        """Return the mean of sums on a grid, with noise."""
         event, n = self.event, self.shape[0]
         rows = charge.read(self._rows)
         step = 2.0 ** math.floor(math.log2(self.sensitivity / _STEPS))
-        # Saturate before dividing: an overflow warning would reveal somebody's value.
+        # Saturate before dividing, because an overflow warning would reveal a user's value.
         saturated = np.clip(rows, -_LARGEST * step, _LARGEST * step)
         total = (saturated / step).astype(np.int64).sum(axis=0)
         d, laplace = rows.shape[1], self.noise == "laplace"
-        # Truncation moves each coordinate by less than one step.
+        # Truncation changes each coordinate by less than one step.
         moved = self.sensitivity / step + (d if laplace else math.sqrt(d))
         noisy = charge.noisy(event, total, moved)
         spread = math.sqrt(2.0) if laplace else 1.0
@@ -253,7 +244,7 @@ class ReleaseQuery(Query[MeanRelease]):
         )
 
     def _rows(self) -> FloatArray:
-        """Read the users' values as numbers, each by itself: what is none counts 0."""
+        """Return the users' values as numbers, converted independently; invalid are 0."""
         width = self.shape[1] if len(self.shape) > 1 else None
         array = numbers(cells(self.values, width, name="values"))
         return _finite(array.reshape(self.shape[0], -1))

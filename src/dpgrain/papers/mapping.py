@@ -1,4 +1,4 @@
-"""A solver for a small gradient mapping, for losses that need not be convex."""
+"""Solver for a small gradient mapping, for non-convex losses."""
 
 from __future__ import annotations
 
@@ -15,18 +15,19 @@ from dpgrain.optimize.domains import EVERYWHERE, Domain
 def gradient_mapping(
     theta: FloatArray, gradient: FloatArray, size: float, domain: Domain = EVERYWHERE
 ) -> FloatArray:
-    """The gradient mapping (θ − Π(θ − size·gradient))/size, which is 0 at stationary points.
+    """Return the gradient mapping (θ − Π(θ − size·gradient))/size, 0 if stationary.
 
     Without a domain it is the gradient.
 
     Args:
         theta: the point θ, (p,), in the domain.
         gradient: the gradient at θ, (p,).
-        size: the length of a step, above 0.
-        domain: the set that Π projects to.
+        size: the step size, above 0.
+        domain: the set for the projection Π.
 
     Raises:
-        ParameterError: if size is not above 0, theta and gradient are not as long, or domain is none.
+        ParameterError: if size is not above 0, theta and gradient differ in length, or domain is
+            invalid.
 
     Source: Levy et al., Theorem 4 (iii).
 
@@ -37,23 +38,21 @@ def gradient_mapping(
     size = _validate.scale(size=size)
     theta, gradient = _fields.numbers(theta=theta), _fields.numbers(gradient=gradient)
     if not all((np.abs(part) <= 1e100).all() for part in (theta, gradient)):
-        raise ParameterError("theta and gradient must lie between -1e100 and 1e100.")
+        raise ParameterError("theta and gradient must be between -1e100 and 1e100.")
     if theta.shape != gradient.shape or not callable(getattr(domain, "project", None)):
         raise ParameterError(
-            "theta and gradient must be as long, and domain one of dpgrain.optimize."
+            "theta and gradient must have the same shape, and domain must be one of "
+            "dpgrain.optimize."
         )
     return (theta - domain.project(theta - size * gradient)) / size
 
 
 @dataclass(frozen=True)
 class Mapped:
-    """The state of a search for a stationary point.
+    """State of a search for a stationary point.
 
-    Args:
-        theta: the iterate, (p,).
-        kept: the chosen iterate, or the last one before it, (p,).
-        norm: the l2 norm of the last gradient mapping, which is as noisy as the gradient.
-        done: the number of steps so far.
+    ``kept`` (p,) is the chosen iterate, or the last one before it; ``norm`` is the l2 norm of the
+    last gradient mapping, which is as noisy as the gradient.
     """
 
     theta: FloatArray
@@ -64,15 +63,15 @@ class Mapped:
 
 @dataclass(frozen=True)
 class GradientMapping:
-    """Projected steps of one length towards a small gradient mapping; losses need not be convex.
+    """Projected steps of constant size towards a small gradient mapping.
 
-    The solution is one of the points at which gradients were asked for, uniformly at random: the
-    squared mapping is bounded on average over them, but need not be at the last one.
+    The solution is one of the iterates, chosen uniformly at random: the squared mapping is bounded
+    on average over them, but not necessarily at the last one.
 
     Args:
-        size: the length of steps, 1/smoothness for the source's bound, above 0.
-        chosen: the number, from 1, of the point that will be the solution; :meth:`draw` draws it.
-        domain: the set that iterates are projected to.
+        size: the step size, 1/smoothness for the source's bound, above 0.
+        chosen: the number, from 1, of the iterate to return; :meth:`draw` draws it.
+        domain: the set onto which iterates are projected.
 
     Raises:
         ParameterError: if a value is out of range.
@@ -97,10 +96,10 @@ class GradientMapping:
     def draw(
         size: float, rounds: int, generator: np.random.Generator, domain: Domain = EVERYWHERE
     ) -> GradientMapping:
-        """Make a solver for a number of rounds, with the solution chosen beforehand.
+        """Return a solver for some rounds, with the solution's index drawn in advance.
 
         Raises:
-            ParameterError: if ``rounds`` is not a whole number of at least 1.
+            ParameterError: if ``rounds`` is not a positive integer.
         """
         rounds = _validate.integer(minimum=1, rounds=rounds)
         return GradientMapping(size, int(generator.integers(1, rounds + 1)), domain)
@@ -115,11 +114,10 @@ class GradientMapping:
         return state.theta
 
     def step(self, state: Mapped, gradient: FloatArray) -> Mapped:
-        """Make one projected step along the gradient mapping."""
+        """Take one projected step along the gradient mapping."""
         mapping = gradient_mapping(state.theta, gradient, self.size, self.domain)
         done = state.done + 1
-        # We project again, because a difference of close numbers, divided and multiplied, may leave the
-        # domain.
+        # Project again, because rounding in a difference of close numbers may leave the domain.
         target = self.domain.project(state.theta - self.size * mapping)
         solution = state.theta if done <= self.chosen else state.kept
         return Mapped(target, solution, float(np.linalg.norm(mapping)), done)

@@ -1,4 +1,4 @@
-"""Pan-private means take users in a stream; the state kept between two of them may be seen once."""
+"""Pan-private means of a stream of users with a state that may be seen once."""
 
 from __future__ import annotations
 
@@ -29,35 +29,35 @@ from dpgrain.units import Level, Relation, Trust
 
 FORMAT, VERSION = "dpgrain pan-private stream", 1
 
-# Steps of the grid in the clipping bound, unless the noise would then have more steps than the
-# second number.
+# Grid steps per clipping bound, and max grid steps per noise standard deviation.
 _STEPS_PER_CLIP, _STEPS_PER_NOISE = 2.0**24, 2.0**38
-# Largest integer of a state, which is far above what any roster adds up to.
+# Largest integer of a state, far above the sum of any known population.
 _LARGEST_INTEGER = 2**62
 
 
 @dataclass(frozen=True)
 class PanPrivate:
-    """The means of batches of users, with noise before the first user of a batch and after the last.
+    """The means of batches of users, with noise before and after each batch.
 
-    Batch t of T holds the users at places ⌊tn/T⌋ to ⌊(t+1)n/T⌋ − 1 of the roster: each user is in one
-    batch, whose public size its mean is divided by. Users without data count as zero.
+    Batch t of T contains the users at positions ⌊tn/T⌋ to ⌊(t+1)n/T⌋ − 1 of the known population.
+    Each user is in one batch, and the mean is divided by the public size of the batch. Users
+    without data count as zero.
 
     Args:
         clip: the clipping bound, l2 norm of one user's vector.
         noise_multiplier: sd ÷ clip of each of the two noises of a batch.
-        n_users: n, the public size of the roster.
-        rounds: T, the number of means that are published, each of one batch.
+        n_users: n, the public size of the known population.
+        rounds: T, the number of published means, each of one batch.
 
     Raises:
         ParameterError: if a value is out of range, or there are more rounds than users.
 
-    Formal guarantee: all means, and what a :class:`PanPrivateStream` keeps at one time between two
-    users, cost :attr:`event`: one Gaussian of the noise multiplier, for any data and however many
-    rounds. A user moves either what was seen, under the first noise, or what was added later, under the
-    second. The time may be chosen by what was published before. Seen twice, a user may be found out.
-    Sums are made of integers. Source: Cheu, Joseph, Mao and Peng 2022, Algorithm 6, with the exact
-    curve instead of 8·log(2/δ)/ε²; docs/theory, "Pan privacy".
+    Formal guarantee: all means, and the state of a :class:`PanPrivateStream` at one time between
+    two users, cost :attr:`event`: one Gaussian of the noise multiplier, for any data and any number
+    of rounds. A user changes either the observed state, protected by the first noise, or a later
+    addition, protected by the second. The time may depend on earlier outputs. If the state is seen
+    twice, a user may be identified. Sums are sums of integers. Source: Cheu, Joseph, Mao and Peng
+    2022, Algorithm 6, with the exact curve instead of 8·log(2/δ)/ε²; docs/theory, "Pan privacy".
 
     >>> from dpgrain.means import Vectors
     >>> from dpgrain.noise import SystemSource
@@ -81,8 +81,8 @@ class PanPrivate:
         _validate.integer(minimum=1, n_users=self.n_users)
         if _validate.integer(minimum=1, rounds=self.rounds) > self.n_users:
             raise ParameterError(
-                f"rounds must be at most n_users = {self.n_users}, as each takes users of its own, "
-                f"not {self.rounds!r}."
+                f"rounds must be at most n_users = {self.n_users}, not {self.rounds!r}, because "
+                "each round uses different users."
             )
 
     @staticmethod
@@ -96,19 +96,19 @@ class PanPrivate:
         relation: Relation = "zero_out",
         beside: Event | None = None,
     ) -> PanPrivate:
-        """Calibrate the pan-private mean with the least noise that keeps a promise.
+        """Calibrate the pan-private mean with the least noise for a guarantee.
 
         Args:
             epsilon: the promised ε.
             delta: the promised δ.
-            n_users: the public size of the roster.
-            rounds: how many means are published.
+            n_users: the public size of the known population.
+            rounds: the number of published means.
             clip: the clipping bound.
             relation: the neighbouring relation.
-            beside: the event of what else is published under the same promise; nothing by default.
+            beside: the event of other releases under the same promise; nothing by default.
 
         Raises:
-            ParameterError: if a value is out of range, or no noise keeps the promise.
+            ParameterError: if a value is out of range, or no noise satisfies the promise.
 
         >>> few, many = (
         ...     PanPrivate.calibrate(epsilon=1.0, delta=1e-6, n_users=1000, rounds=rounds)
@@ -131,38 +131,38 @@ class PanPrivate:
 
     @property
     def event(self) -> Gaussian:
-        """The accountant's event for all means and one look at the state."""
-        # It counts once, not once a round, as a user is in one batch.
+        """The accountant's event for all means and one observation of the state."""
+        # It counts once, not once per round, because a user is in one batch.
         return Gaussian(self.noise_multiplier, ONE_EACH)
 
     @property
     def noise_sd(self) -> float:
-        """The standard deviation of the noise of each coordinate of the smallest batch's mean."""
+        """Standard deviation of the noise of each coordinate of the smallest batch's mean."""
         return math.sqrt(2) * self.noise_multiplier * self.clip / (self.n_users // self.rounds)
 
     @property
     def reach(self) -> float:
-        """The clipping bound of a user's vector."""
+        """Clipping bound of a user's vector."""
         return self.clip
 
     @property
     def trust(self) -> Trust:
-        """The party that sees data: who runs the stream, whose state may be seen once."""
+        """The party with access to data: the operator of the stream."""
         return "pan"
 
     @property
     def fresh(self) -> bool:
-        """True where each round asks users of its own: a batch each."""
+        """True if each round has its own users, which is the case for batches."""
         return True
 
     @property
     def compares(self) -> bool:
-        """False, as no user is compared with another."""
+        """False, because no user is compared with another."""
         return False
 
     @property
     def facts(self) -> tuple[str, ...]:
-        """The public facts behind the mean, in words."""
+        """Public facts behind the mean, as text."""
         smallest, largest = self.n_users // self.rounds, -(-self.n_users // self.rounds)
         sizes = f"{smallest:,}" + (f" or {largest:,}" if largest > smallest else "")
         return (
@@ -173,12 +173,12 @@ class PanPrivate:
 
     @property
     def step(self) -> float:
-        """The step of the grid on which vectors are added, a power of two."""
+        """Grid step for adding vectors, a power of two."""
         finest = max(1 / _STEPS_PER_CLIP, self.noise_multiplier / _STEPS_PER_NOISE)
         return 2.0 ** math.floor(math.log2(self.clip * finest))
 
     def first(self, batch: int) -> int:
-        """Return the place of a batch's first user in the roster, from 0; n after the last batch.
+        """Return the position of a batch's first user, from 0; n after the last batch.
 
         >>> [PanPrivate(1.0, 1.0, n_users=8, rounds=3).first(batch) for batch in range(4)]
         [0, 2, 5, 8]
@@ -186,7 +186,7 @@ class PanPrivate:
         return batch * self.n_users // self.rounds
 
     def batch_of(self, place: int) -> int:
-        """Return the batch of the user at a place of the roster.
+        """Return the batch of the user at a position of the known population.
 
         >>> [PanPrivate(1.0, 1.0, n_users=8, rounds=3).batch_of(place) for place in range(8)]
         [0, 0, 1, 1, 1, 2, 2, 2]
@@ -194,36 +194,36 @@ class PanPrivate:
         return ((place + 1) * self.rounds - 1) // self.n_users
 
     def start(self, source: Source, owners: NDArray[Any] | None = None) -> PanPrivateRounds:
-        """Begin a run.
+        """Start a run.
 
         Args:
-            source: where noise comes from.
-            owners: (blocks,): the place in the roster, 0 to n−1, of the user whose data each block is.
-                It must not depend on who else has data. Whoever has another place is in no batch, and
-                what several blocks of a user hold is added up.
+            source: the source of noise.
+            owners: (blocks,): the position in the known population, 0 to n−1, of the user of each
+                block. It must not depend on which other users have data. Users at other positions
+                are in no batch, and several blocks of a user are added up.
 
         Raises:
-            ParameterError: if there are no owners, or they are no whole numbers.
+            ParameterError: if owners are missing, or not integers.
         """
         return PanPrivateRounds(self, source, Roster.of(owners))
 
 
 class PanPrivateStream:
-    """A stream of users' vectors, taken one at a time on arrival, with one noisy sum as its state.
+    """A stream of users' vectors, received one by one, with a noisy sum as its state.
 
     Args:
-        mean: its public numbers.
+        mean: the public numbers of the mean.
         dimension: the length of the vectors.
-        source: where noise comes from; by default the operating system. Only that is private, as
-            whoever sees the state must not see that of a generator.
+        source: the source of noise; by default the operating system. Only that one is private,
+            because an observer of the state must not see the state of a generator.
 
     Raises:
-        ParameterError: if the dimension is not a whole number of at least 1.
+        ParameterError: if the dimension is not a positive integer.
 
-    Formal guarantee: that of :class:`PanPrivate`, for one look at what :meth:`to_json` writes, which is
-    all that is kept. Every copy that is left behind is another look, so write over the last one, and
-    never go on from an older one. What a computer still holds of a vector that it has just added is
-    not covered.
+    Formal guarantee: that of :class:`PanPrivate`, for one observation of the output of
+    :meth:`to_json`, which is the complete state. Every remaining copy is another observation, so
+    overwrite the last one, and never continue from an older one. Traces of recently added vectors
+    in a computer's memory are not covered.
 
     >>> mean = PanPrivate.calibrate(epsilon=1.0, delta=1e-6, n_users=2000, rounds=2)
     >>> stream, published = PanPrivateStream(mean, dimension=2), []
@@ -243,40 +243,41 @@ class PanPrivateStream:
 
     @property
     def received(self) -> int:
-        """The number of users taken, with data or without, which is the place of the next one."""
+        """Number of users received, with or without data; also the next position."""
         return self._received
 
     @property
     def state(self) -> NDArray[np.int64]:
-        """The noisy sum of the batch so far, (dimension,), in steps of the grid."""
+        """The noisy sum of the current batch, (dimension,), in grid steps."""
         return self._state.copy()
 
     def receive(self, vector: ArrayLike | None) -> FloatArray | None:
-        """Take the next user of the roster.
+        """Add the next user of the known population.
 
         Args:
-            vector: (dimension,) the user's vector; None for a user without data. A vector that is not
-                finite counts as zero, as does, if it is no array, one of another length.
+            vector: (dimension,) the user's vector; None for a user without data. A non-finite
+                vector counts as zero, and so does a list of another length.
 
         Returns:
-            (dimension,) the noisy mean of the batch, if this user is its last; otherwise nothing.
+            (dimension,) the noisy mean of the batch, if this user is its last; otherwise None.
 
         Raises:
-            ParameterError: if the roster is over, or the vector is an array of another type or shape.
+            ParameterError: if all users have been received, or the vector is an array of another
+                type or shape.
         """
         if self._received >= self.mean.n_users:
             raise ParameterError(
-                f"n_users = {self.mean.n_users} have been received: another one was not accounted "
-                "for. State the size of the roster."
+                f"n_users = {self.mean.n_users} users have been received, and no further one was "
+                "accounted for; pass the size of the roster."
             )
         return self._add(self._row(vector), users=1)
 
     def _add(self, vectors: FloatArray, users: int) -> FloatArray | None:
-        """Take vectors of one batch and count users' turns, with the integers of one at a time."""
+        """Add vectors of one batch and count users, as integers of one batch at a time."""
         mean = self.mean
         if vectors.shape[1] != len(self._state):
             raise ParameterError(
-                f"vectors must have {len(self._state)} coordinates, as those before, not "
+                f"vectors must have {len(self._state)} coordinates like the previous ones, not "
                 f"{vectors.shape[1]}."
             )
         batch = mean.batch_of(self._received)
@@ -292,7 +293,7 @@ class PanPrivateStream:
         return result
 
     def to_json(self) -> str:
-        """Write the whole state: public numbers, how many users have come, and the noisy sum."""
+        """Return the complete state as JSON: public numbers, received users, noisy sum."""
         return json.dumps(
             {
                 "format": FORMAT,
@@ -305,14 +306,14 @@ class PanPrivateStream:
 
     @staticmethod
     def from_json(text: str, source: Source | None = None) -> PanPrivateStream:
-        """Read a stream from :meth:`to_json`, to go on with it in another process for example.
+        """Read a stream from :meth:`to_json`, for example to continue in another process.
 
         Args:
             text: the JSON.
-            source: where further noise comes from; by default the operating system.
+            source: the source of further noise; by default the operating system.
 
         Raises:
-            ParameterError: if the text is something else, or damaged.
+            ParameterError: if the text is not such a state, or damaged.
 
         >>> stream = PanPrivateStream(PanPrivate(1.0, 5.0, n_users=10, rounds=1), dimension=3)
         >>> _ = stream.receive([1.0, 0.0, 0.0])
@@ -327,8 +328,8 @@ class PanPrivateStream:
             raise _foreign()
         if values.get("version") != VERSION:
             raise ParameterError(
-                f"The stream has format version {_validate.said(values.get('version'))}, "
-                "which this version of dpgrain does not know; read it with a newer one."
+                f"The stream has format version {_validate.said(values.get('version'))}, which "
+                "this version of dpgrain does not support; read it with a newer one."
             )
         try:
             mean, received, state = (values[name] for name in ("mean", "received", "state"))
@@ -355,14 +356,14 @@ class PanPrivateStream:
             return finite(cells([given], d, name="vector"))
         if given.shape != (d,) or given.dtype.kind not in "fiub":
             raise ParameterError(
-                f"vector must be {d} numbers, or None, not {given.shape} of {given.dtype}."
+                f"vector must be {d} numbers or None, not {given.shape} of {given.dtype}."
             )
         with np.errstate(over="ignore"):
-            # A value that overflows is somebody's: no warning may reveal it.
+            # Overflows depend on a user's value, so no warning may reveal them.
             return finite(given.astype(np.float64)[None])
 
     def _noisy(self, state: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Add Gaussian noise, in steps of the grid."""
+        """Add Gaussian noise, in grid steps."""
         mean = self.mean
         scale = raised(raised(mean.noise_multiplier * (mean.clip / mean.step)))
         return with_gaussian(state, scale, source=self._source)
@@ -372,9 +373,9 @@ class PanPrivateRounds(CountedRounds):
     """One run of a :class:`PanPrivate` mean on an array of data.
 
     Args:
-        mean: its public numbers.
-        source: where noise comes from.
-        roster: the places of the blocks' users.
+        mean: the public numbers of the mean.
+        source: the source of noise.
+        roster: the positions of the blocks' users.
 
     >>> from dpgrain.means import Vectors
     >>> from dpgrain.noise import SeededSource
@@ -398,17 +399,18 @@ class PanPrivateRounds(CountedRounds):
             self._stream = PanPrivateStream(self.mean, contributions.dimension, self.source)
         for vectors in held:
             self._stream._add(vectors, users=0)
-        # Users without data have had their turn, too.
+        # Users without data count as received.
         result = self._stream._add(np.zeros((0, contributions.dimension)), users=end - first)
         assert result is not None  # noqa: S101 - the batch is complete
         return result
 
 
 def _foreign() -> ParameterError:
-    return ParameterError("The text is not a stream of dpgrain; give what to_json wrote.")
+    return ParameterError("The text is not a stream of dpgrain; pass the output of to_json.")
 
 
 def _damaged() -> ParameterError:
     return ParameterError(
-        "The stream is damaged: a part of it is missing or wrong; write it again with to_json."
+        "The stream is damaged, because part of it is missing or invalid; write it again with "
+        "to_json."
     )

@@ -1,4 +1,4 @@
-"""The soft core: a mean of the users who are close to most others, while there are many of them."""
+"""The soft core: a private mean of the users who are close to most others."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from dpgrain.noise.laws import raised
 from dpgrain.noise.sums import with_gaussian, with_laplace
 from dpgrain.units import Level, Relation, User
 
-# The radius is 2 to this power steps of the grid; users are close if they are within 2^17 steps.
+# The radius is 2 to this power grid steps; users are close if they are within 2^17 steps.
 _STEP_BITS = 16
 _CLOSE_SQUARE = 4 ** (_STEP_BITS + 1)
 # The noise has at least 2 to this power steps of its own, finer grid.
 _NOISE_BITS = 30
-# Noise, as a multiple of the radius, beyond which it leaves nothing of the mean.
+# Multiple of the radius that limits the noise; larger noise makes the mean useless.
 _LARGEST_NOISE_PER_RADIUS = 2.0**20
-# Points of an interval that the search for a test tries, in half widths from its middle, and the
-# number of times that it halves the interval.
+# Points tried in an interval of the search for a test, in half widths from its midpoint, and number
+# of halvings of the interval.
 _CUTS, _SEARCHES = (-1.0, -0.5, 0.0, 0.5, 1.0), 7
 
 _Point: TypeAlias = tuple[float, float, float]
@@ -42,30 +42,30 @@ _Point: TypeAlias = tuple[float, float, float]
 
 @dataclass(frozen=True)
 class SoftCore(Central):
-    """The mean over users of one vector each, of those within 2·radius of most others.
+    """The mean of one vector per user, over users within 2·radius of most others.
 
     Args:
-        radius: the concentration radius τ. Vectors that all lie within it of some point are averaged
-            without bias; whoever lies farther off counts less, or not at all.
+        radius: the concentration radius τ. If all vectors are within it of some point, their mean
+            is unbiased; more distant users have less weight, or none.
         noise_multiplier: noise sd of the mean ÷ radius.
-        n_users: the public size of the roster, users without a vector included.
-        core: H; a mean is safe where at least H users are close to at least H users.
+        n_users: the public size of the known population, including users without a vector.
+        core: H; a mean is safe if at least H users are close to at least H users.
         gap: the distance from H − 1 up to the threshold.
         threshold_scale: scale of the geometric noise on the threshold, drawn once.
         query_scale: scale of the geometric noise on the count of a round.
-        rounds: how many means are published at most.
+        rounds: the maximum number of published means.
 
     Raises:
         ParameterError: if a value is out of range.
 
-    Every block is the vector of one user. A user without data is no block, and removed data are a block
-    less. A vector that is not finite counts as the zero vector, which is there like any other.
+    Every block is the vector of one user. A user without data has no block, and removing data
+    removes a block. A non-finite vector is treated as the zero vector, which counts like any other.
 
-    Formal guarantee: :attr:`event`, made of the numbers that the sampler uses, for any vectors. They
-    are rounded to a grid of radius/65536, each by itself; all that follows, up to and with the noise,
-    is in whole numbers. The run publishes the rounds' means until one fails, and which. Source: Asi &
-    Liu 2024, Algorithm 1, with another score, other weights and constants, as the printed ones are
-    not private; docs/theory, "Choosing by a threshold".
+    Formal guarantee: :attr:`event`, with the numbers that the sampler uses, for any vectors. They
+    are rounded independently to a grid of radius/65536; all later steps, including the noise, use
+    integers. The run publishes the rounds' means until one round fails, and which one. Source: Asi
+    & Liu 2024, Algorithm 1, with another score, other weights and other constants, because the
+    printed ones are not private; docs/theory, "Choosing by a threshold".
 
     >>> from dpgrain.means import Vectors
     >>> from dpgrain.noise import SystemSource
@@ -90,15 +90,15 @@ class SoftCore(Central):
         _validate.plain(self)
         _validate.scale(radius=self.radius)
         _validate.noise(low=-20, high=20, noise_multiplier=self.noise_multiplier)
-        # The weights are whole numbers, and so are their sums with vectors.
+        # The weights are integers, and so are their sums with vectors.
         if _validate.integer(minimum=1, n_users=self.n_users) > 10**6:
             raise ParameterError(f"n_users must be at most 10^6, not {self.n_users!r}.")
         for name in ("threshold_scale", "query_scale"):
             if not 2.0**-20 <= _validate.positive(**{name: getattr(self, name)}) <= 2.0**30:
                 raise ParameterError(
-                    f"{name} must lie between 2^-20 and 2^30, not {getattr(self, name)!r}."
+                    f"{name} must be between 2^-20 and 2^30, not {getattr(self, name)!r}."
                 )
-        # Making the event checks the rest.
+        # The event validates the other fields.
         _ = self.event
 
     @staticmethod
@@ -113,18 +113,18 @@ class SoftCore(Central):
         failure: float = 0.01,
         beside: Event | None = None,
     ) -> SoftCore:
-        """Calibrate the soft core with the least noise that keeps a promise over all rounds.
+        """Calibrate the soft core with the least noise for a guarantee over all rounds.
 
         Args:
             epsilon: the promised ε.
             delta: the promised δ.
-            n_users: the public size of the roster.
-            rounds: how many means are published at most.
+            n_users: the public size of the known population.
+            rounds: the maximum number of published means.
             radius: the concentration radius τ.
             relation: the neighbouring relation.
-            failure: the probability, at most, that the run ends early although in every round all
-                n_users vectors lie within the radius of some point.
-            beside: the event of what else is published under the same promise; nothing by default.
+            failure: the maximum probability that the run ends early although in every round all
+                n_users vectors are within the radius of some point.
+            beside: the event of other releases under the same promise; nothing by default.
 
         Raises:
             ParameterError: if a value is out of range, or there are too few users.
@@ -159,7 +159,7 @@ class SoftCore(Central):
                     low=1 / _LARGEST_NOISE_PER_RADIUS,
                 )
             except ParameterError:
-                # Without anything beside, the search has found noise that suffices.
+                # Without other releases, the search has found sufficient noise.
                 if beside is None:
                     raise
                 continue
@@ -183,27 +183,27 @@ class SoftCore(Central):
 
     @property
     def level(self) -> Level:
-        """The level of the unit whose data a block is."""
+        """The unit of a block."""
         return "user"
 
     @property
     def noise_sd(self) -> float:
-        """The standard deviation of the noise of each coordinate of a mean."""
+        """Standard deviation of the noise of each coordinate of a mean."""
         return self.noise_multiplier * self.radius
 
     @property
     def reach(self) -> float:
-        """The concentration radius."""
+        """Concentration radius."""
         return self.radius
 
     @property
     def compares(self) -> bool:
-        """True, as every user is compared with every other."""
+        """True, because every user is compared with every other."""
         return True
 
     @property
     def facts(self) -> tuple[str, ...]:
-        """The public facts of the run, in words."""
+        """Public facts of the run, as text."""
         return (
             f"at most {self.rounds:,} rounds with all of {self.n_users:,} users",
             f"a concentration radius of {self.radius:g}",
@@ -212,39 +212,28 @@ class SoftCore(Central):
         )
 
     def start(self, source: Source, owners: NDArray[Any] | None = None) -> SoftCoreRounds:  # noqa: ARG002
-        """Begin a run.
+        """Start a run.
 
         Args:
-            source: where noise comes from.
-            owners: not needed, as each block is a user's.
+            source: the source of noise.
+            owners: unused, because each block belongs to one user.
         """
         return SoftCoreRounds(self, source)
 
 
 class SoftCoreRounds(CountedRounds):
-    """One run of a :class:`SoftCore`; it ends for good in the first round that fails.
-
-    Args:
-        mean: its public numbers.
-        source: where noise comes from.
-    """
+    """One run of a :class:`SoftCore`; it ends for good in the first round that fails."""
 
     def __init__(self, mean: SoftCore, source: Source) -> None:
         super().__init__(mean)
         self.mean, self.source = mean, source
         self._event, self._ended = mean.event, ""
-        # This noise is drawn once for all rounds: drawn anew, it would let each round reveal
+        # This noise is drawn once for all rounds: fresh noise would let each round reveal
         # something.
         self._lowered = self._tested(0, mean.threshold_scale)
 
     def estimate(self, contributions: Contributions) -> FloatArray:
-        """Return the noisy mean of one round, (dimension,).
-
-        Raises:
-            ParameterError: if all rounds that were accounted for are over, or there are more vectors
-                than users.
-            RunEnded: if this round fails, or one before it has.
-        """
+        """Return the noisy mean of one round, (dimension,)."""
         if self._ended:
             raise RunEnded(self._ended)
         return super().estimate(contributions)
@@ -253,8 +242,8 @@ class SoftCoreRounds(CountedRounds):
         mean = self.mean
         if contributions.blocks > mean.n_users:
             raise ParameterError(
-                f"n_users = {mean.n_users} is less than the number of vectors: state the size of the "
-                "roster, and one vector for each user."
+                f"n_users = {mean.n_users} is less than the number of vectors; pass the size of "
+                "the roster, and one vector per user."
             )
         vectors, step = contributions.vectors(), mean.radius / 2**_STEP_BITS
         (counts,) = close(vectors, step, [_CLOSE_SQUARE])
@@ -263,8 +252,8 @@ class SoftCoreRounds(CountedRounds):
         weights = whole_weights(counts, mean.n_users, mean.core)
         if noisy < self._event.threshold or not weights.any():
             self._ended = (
-                f"The run ended in round {self._done}: too few users lie within 2·radius of most "
-                "others. Take a larger radius, or more users."
+                f"The run ended in round {self._done}: too few users are within 2·radius of most "
+                "others. Use a larger radius, or more users."
             )
             raise RunEnded(self._ended)
         kept = np.flatnonzero(weights)
@@ -275,13 +264,13 @@ class SoftCoreRounds(CountedRounds):
         return int(with_laplace(np.array([agreeing]), raised(scale), source=self.source)[0])
 
     def _noised(self, steps: IntArray, weights: IntArray) -> FloatArray:
-        """Add noise to the weighted mean of vectors on the grid, in whole steps of a finer grid."""
+        """Add noise to the weighted mean of vectors on the grid, in steps of a finer grid."""
         mean, d = self.mean, steps.shape[1]
         shift = max(0, math.ceil(_NOISE_BITS - _STEP_BITS - math.log2(mean.noise_multiplier)))
         total = sum_of(steps, weights)
         divisor = 2 * int(weights.sum())
         nearest = [((part << shift + 1) + divisor // 2) // divisor for part in total]
-        # Rounding moves each coordinate by half a step, in both of two neighbours.
+        # Rounding changes each coordinate by half a step, in both of two neighbours.
         moved = self._event.sensitivity
         scale = mean.noise_multiplier * (2.0 ** (_STEP_BITS + shift) + math.sqrt(d) / moved)
         steps_of_mean = np.array(nearest, dtype=object)
@@ -290,21 +279,13 @@ class SoftCoreRounds(CountedRounds):
 
 
 def in_agreement(counts: IntArray) -> int:
-    """Return h, the largest number such that h users are close to at least h users each.
-
-    >>> in_agreement(np.array([3, 3, 1, 3, 2]))
-    3
-    """
+    """Return h, the largest h such that h users are close to at least h users each."""
     ordered = np.sort(counts)[::-1]
     return int((ordered >= np.arange(1, ordered.size + 1)).sum())
 
 
 def whole_weights(counts: IntArray, users: int, core: int) -> IntArray:
-    """Return the weights w times 2·core − users − 4, which makes them whole numbers.
-
-    >>> whole_weights(np.array([7, 8, 9, 12]), 12, 10).tolist()
-    [0, 2, 4, 4]
-    """
+    """Return the weights w times 2·core − users − 4, which are integers."""
     weights: IntArray = np.clip(2 * counts - users - 2, 0, 2 * core - users - 4)
     return weights
 
@@ -312,10 +293,7 @@ def whole_weights(counts: IntArray, users: int, core: int) -> IntArray:
 def sum_of(steps: IntArray, weights: IntArray) -> list[int]:
     """Return Σ w·x exactly, for vectors within 2^18 steps of each other.
 
-    Vectors that count lie that near, as any two of them share a close one.
-
-    >>> sum_of(np.array([[2**60, 1], [2**60 - 1, -1]]), np.array([5, 4])) == [9 * 2**60 - 4, 1]
-    True
+    Vectors with positive weight are that close, because any two of them share a close one.
     """
     # 2^18 steps, 10^6 users and weights below 10^6 stay below 2^63.
     first = steps[0]
@@ -326,7 +304,7 @@ def sum_of(steps: IntArray, weights: IntArray) -> list[int]:
 
 @dataclass(frozen=True)
 class _Test:
-    """A test of concentration, with its scales and the place of its threshold."""
+    """A test of concentration, with its scales and its threshold."""
 
     threshold_scale: float
     query_scale: float
@@ -353,7 +331,7 @@ class _Search:
     failure: float
 
     def best(self, epsilon: float) -> _Test | None:
-        """Find the test that leaves the least noise, by a grid that closes in; None if none exists."""
+        """Return the test with the least noise, by a shrinking grid; None if none exists."""
         best: tuple[float, _Test] | None = None
         centre, width = (0.5, 0.5, 0.5), 0.5
         for _ in range(_SEARCHES):
@@ -365,9 +343,10 @@ class _Search:
         return None if best is None else best[1]
 
     def enough(self, epsilon: float) -> int:
-        """Return a number of users that is enough for a mean under the promise."""
+        """Return a sufficient number of users for a mean under the promise."""
         needs = [self._needs(epsilon, point) for point in _around((0.5, 0.5, 0.5), 0.5)]
-        # The core is then three quarters of all users; with half of them no noise would suffice.
+        # The core is then three quarters of all users; with half of them no noise would be
+        # sufficient.
         return min(4 * (gap + spare) for _, _, gap, spare in needs)
 
     def _at(self, epsilon: float, point: _Point) -> tuple[float, _Test] | None:
@@ -381,9 +360,9 @@ class _Search:
         return test.event(1.0, self.users, self.rounds).sensitivity / mu, test
 
     def _needs(self, epsilon: float, point: _Point) -> tuple[float, float, int, int]:
-        """Return the two scales, the gap below the threshold, and n + 1 less the threshold."""
+        """Return both scales, the gap below the threshold, and n + 1 minus the threshold."""
         spent, once, leaks = point
-        # Where a person's vector is removed, counts only fall, which halves what rounds cost.
+        # Removing a person's vector only decreases counts, which halves the cost of rounds.
         turns = 1 if self.relation == "zero_out" else 2
         one = 1 / (epsilon * spent * once)
         two = turns / (epsilon * spent * (1 - once))
@@ -392,15 +371,15 @@ class _Search:
         return one, two, gap, least_gap(self.failure / self.rounds, one, two)
 
 
-# Many points have the same two parts of the promise, so results are kept.
+# Many points have the same two parts of the promise, so results are cached.
 _mu = functools.lru_cache(maxsize=4096)(gaussian_mu)
 
 
 def _around(centre: _Point, width: float) -> Iterator[_Point]:
-    """Yield points of the open unit cube about one of them.
+    """Yield points of the open unit cube around one of them.
 
-    A point is the share of ε for the test, the share of that for the threshold, and the share of δ
-    for the tail.
+    A point contains the share of ε for the test, the share of that for the threshold, and the share
+    of δ for the tail.
     """
     steps = [sorted({min(max(x + width * s, 0.01), 0.99) for s in _CUTS}) for x in centre]
     yield from itertools.product(*steps)
@@ -409,18 +388,18 @@ def _around(centre: _Point, width: float) -> Iterator[_Point]:
 def _too_few(search: _Search, epsilon: float, beside: Event | None) -> str:
     if beside is not None:
         return (
-            f"n_users = {search.users} is too small for epsilon = {epsilon!r} beside what else is "
-            "published: more users, a larger epsilon, or less beside it."
+            f"n_users = {search.users} is too small for epsilon = {epsilon!r} in addition to the "
+            "other published results; use more users, a larger epsilon, or fewer other results."
         )
     return (
-        f"n_users = {search.users} is too small to see that users agree at epsilon = {epsilon!r}, "
-        f"delta = {search.delta!r} and rounds = {search.rounds}: {search.enough(epsilon)} users "
-        "suffice, or allow a larger epsilon or delta."
+        f"n_users = {search.users} is too small to detect that users agree at epsilon = "
+        f"{epsilon!r}, delta = {search.delta!r} and rounds = {search.rounds}; use "
+        f"{search.enough(epsilon)} users, or a larger epsilon or delta."
     )
 
 
 def _for_users(problem: Problem) -> Candidate:
-    """The soft core for a mean of users."""
+    """Return the soft core as a candidate for a mean of users."""
     finder, calibration = problem.finder()
     mean = SoftCore.calibrate(**calibration, rounds=1, radius=problem.radius or problem.bound)
     facts = (

@@ -1,4 +1,4 @@
-"""A typical number of records of a user, published for the recipes."""
+"""A private typical number of records of a user, for the recipes."""
 
 from __future__ import annotations
 
@@ -26,8 +26,9 @@ class TypicalRecords:
     """A typical number of records of a user, published with noise.
 
     Args:
-        records: about the median number of records, over users with records.
-        guarantee: the guarantee, which composes with that of a fit on the same users: ``a + b``.
+        records: approximately the median number of records, over users with records.
+        guarantee: the guarantee, which composes with the guarantee of a fit on the same users: ``a
+            + b``.
 
     >>> from dpgrain.papers import Known
     >>> found = typical_records(np.repeat(np.arange(2000), 16), epsilon=0.5, random_state=1)
@@ -50,26 +51,27 @@ def typical_records(
     random_state: RandomState = None,
     largest: int = 2**20,
 ) -> Query[TypicalRecords]:
-    """Publish about the median number of records of a user, for ``Known(records=…)``.
+    """Publish an approximate median number of records, for ``Known(records=…)``.
 
-    Each user's number is rounded to the nearest of the whole numbers next to 1, 2^(1/4), 2^(1/2), …;
-    the exponential mechanism chooses one of them. But for a probability of p, at most the share 1/2 +
-    ln(80/p)/(nε) of the n users with records lies below it, and at most that share above it (under
-    ``replace`` the part beyond 1/2 is twice as large).
+    Each user's number is rounded to the nearest of the integers next to 1, 2^(1/4), 2^(1/2), …; the
+    exponential mechanism chooses one of them. With probability 1 − p, at most the share 1/2 +
+    ln(80/p)/(nε) of the n users with records is below it, and at most that share above it (under
+    ``replace`` the excess over 1/2 is twice as large).
 
     Args:
-        users: (m,) the user of each record; a record without a user is left out.
+        users: (m,) the user of each record; records without a user are ignored.
         epsilon: the promised ε; there is no δ.
-        n_users: the public size of the roster, if it is known; nothing depends on it.
+        n_users: the public size of the known population, if known; the result does not depend on
+            it.
         largest: the largest number of records that may be published.
 
     Raises:
         ParameterError: if a parameter is out of range.
 
-    Formal guarantee: ε-DP for users. The score of a candidate is minus the larger of two numbers, those
-    of users below and above it. A removed user lowers the larger number by 0 or 1 for each candidate,
-    and an exchanged one changes it by at most 1. Source: McSherry & Talwar 2007; docs/theory,
-    "User-level recipes".
+    Formal guarantee: ε-DP for users. The score of a candidate is minus the larger of two numbers,
+    of users below and above it. Removing a user lowers the larger number by 0 or 1 for each
+    candidate, and replacing one changes it by at most 1. Source: McSherry & Talwar 2007;
+    docs/theory, "User-level recipes".
 
     >>> found = typical_records(np.repeat(np.arange(2000), 16), epsilon=0.5)
     >>> found.records, found.guarantee.epsilon()
@@ -78,9 +80,7 @@ def typical_records(
     promise = Promise.of(User(), epsilon, 0.0, relation, share).pure()
     if not 2.0**-20 <= promise.epsilon <= 2.0**10:
         raise ParameterError(
-            f"epsilon must lie between 2^-20 and 2^10, "
-            f"not {_validate.said(epsilon)}: beyond that nothing is left, "
-            "or nothing is private."
+            f"epsilon must be between 2^-20 and 2^10, not {_validate.said(epsilon)}."
         )
     if (largest := _validate.integer(minimum=1, largest=largest)) > 2**40:
         raise ParameterError(f"largest must be at most 2^40, not {_validate.said(largest)}.")
@@ -91,15 +91,7 @@ def typical_records(
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TypicalQuery(Query[TypicalRecords]):
-    """A query for a typical number of records.
-
-    Args:
-        promise: what is promised.
-        whose: whose each record is.
-        largest: the largest number of records that may be published.
-        n_users: the public size of the roster; None where it is not stated.
-        random_state: a seed, for tests and research.
-    """
+    """A query for a typical number of records."""
 
     promise: Promise
     whose: Unread
@@ -114,7 +106,7 @@ class TypicalQuery(Query[TypicalRecords]):
 
     @property
     def plan(self) -> Planned:
-        """The noise of the choice."""
+        """The guarantee and the noise of the release."""
         enrolled = () if self.n_users is None else Roster(self.n_users).facts
         guarantee = guarantee_of(
             self.promise,
@@ -127,7 +119,7 @@ class TypicalQuery(Query[TypicalRecords]):
         return Planned(guarantee)
 
     def run(self, charge: Charge) -> TypicalRecords:
-        """Count how many records users have, and choose about the middle."""
+        """Count the records of each user, and choose an approximate median."""
         rows, candidates = charge.read(self.whose.arranged), _grid(self.largest)
         held = np.bincount(rows.blocks, minlength=len(rows.owners))
         best = int(charge.order(self.event, middle_scores(held, candidates))[0])
@@ -135,14 +127,14 @@ class TypicalQuery(Query[TypicalRecords]):
 
 
 def middle_scores(held: NDArray[Any], candidates: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Score each candidate by how near it is to the middle: minus the users on its larger side.
+    """Return each candidate's score: minus the number of users on its larger side.
 
     Args:
         held: (users,) the number of records of each user; users with 0 records do not count.
         candidates: (c,) increasing numbers of records.
 
     Raises:
-        ParameterError: if one of them is no array of numbers.
+        ParameterError: if one of them is not an array of numbers.
 
     >>> middle_scores(np.array([1, 4, 5]), np.array([1, 2, 4])).tolist()
     [-2, -2, -1]
@@ -158,15 +150,15 @@ def middle_scores(held: NDArray[Any], candidates: NDArray[np.int64]) -> NDArray[
 
 
 def _grid(largest: int) -> NDArray[np.int64]:
-    """Return whole numbers from 1 to the largest, about a quarter of an octave apart."""
+    """Return integers from 1 to the largest, about a quarter of an octave apart."""
     steps = 2.0 ** (np.arange(4 * largest.bit_length() + 1) / 4)
     numbers = np.unique(np.round(steps).astype(np.int64))
     return numbers[numbers <= largest]
 
 
 def _choice(promise: Promise) -> ExponentialMechanism:
-    """Return the choice with the least noise that keeps the promise."""
-    # A removed user moves all scores the same way; an exchanged one is removed and added.
+    """Return the choice with the least noise for the promise."""
+    # A removed user changes all scores in the same direction; a replaced one is removed and added.
     epsilon, relation = promise.epsilon, promise.relation
     event = ExponentialMechanism((1 if relation == "zero_out" else 2) / epsilon, one_way=True)
     while event.epsilon(0.0, relation=relation) > epsilon:

@@ -1,4 +1,4 @@
-"""Plans of the error to expect before data are read, beside the least of any mechanism."""
+"""Plans of the expected error before data are read, with limits of any mechanism."""
 
 from __future__ import annotations
 

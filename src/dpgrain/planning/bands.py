@@ -1,4 +1,4 @@
-"""The choice between kinds of noise of gradient rounds: independent, or cancelling in bands."""
+"""Choice of the noise of gradient rounds: independent, or correlated in bands."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def plan_bands(
     sampling: Literal["pairs", "users"] = "pairs",
     most: int = MOST_BANDS,
 ) -> ErrorPlan:
-    """Compare the noise of sums of gradients over rounds, for each number of bands, and choose one.
+    """Compare the noise of summed gradients for each number of bands, and choose one.
 
     Args:
         epsilon: the promised ε for the whole run.
@@ -30,17 +30,17 @@ def plan_bands(
         rounds: the number of rounds.
         sampling_rate: the public probability q of a block, or a user, to be in a round.
         unit: the protected unit, an element by default; for ``User()`` whole users are clipped, for
-            ``User(max_elements=M)`` pairs of which a user has M at most.
+            ``User(max_elements=M)`` at most M pairs per user.
         relation: ``"zero_out"`` or ``"replace"``.
         sampling: ``"pairs"`` or ``"users"``.
-        most: the most bands that are tried, of which as many vectors of noise are kept.
+        most: the maximum number of bands to try, which is also the number of stored noise vectors.
 
     Raises:
         ParameterError: if a parameter is out of range.
 
-    What is compared is the rms noise of the sum of the first t gradients, over all t: what descent with
-    steps of one length adds up. The row ``"bands"`` has the number of bands with the least, or the
-    smallest number that is within 1% of it; 1 stands for independent noise.
+    The comparison uses the rms noise of the sum of the first t gradients, over all t: the sums of
+    descent with constant step size. The row ``"bands"`` is the smallest number of bands within 1%
+    of the minimum; 1 means independent noise.
 
     Formal guarantee: that of :attr:`ErrorPlan.event`, calibrated to (ε, δ).
 
@@ -54,7 +54,9 @@ def plan_bands(
     rounds = _validate.integer(minimum=1, rounds=rounds)
     rate = _validate.probability(sampling_rate=sampling_rate)
     if rate == 0:
-        raise ParameterError("sampling_rate must be above 0, not 0: nothing would be drawn.")
+        raise ParameterError(
+            "sampling_rate must be above 0, not 0, because nothing would be sampled."
+        )
     unit = Element() if unit is None else unit
     unit_level(unit, "element")
     means = in_bands(

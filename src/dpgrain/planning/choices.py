@@ -1,4 +1,4 @@
-"""The error to expect of a choice among candidates."""
+"""Expected error of a choice among candidates."""
 
 from __future__ import annotations
 
@@ -29,23 +29,24 @@ def plan_select(
     bound: float = 1.0,
     relation: Relation = "zero_out",
 ) -> ErrorPlan:
-    """The excess risk to expect of a private choice among hypotheses, beside the least there can be.
+    """Return the expected excess risk of a private choice, with the minimum possible.
 
     Args:
         epsilon: the promised ε for a user.
         delta: the promised δ; 0 for a pure promise.
         n_users: the public number of users.
-        hypotheses: K, the number of hypotheses to choose from, 2 or more.
-        records: the number of independent records of one law that each user has.
-        bound: B, the largest loss; losses lie in [0, B].
+        hypotheses: K, the number of hypotheses, 2 or more.
+        records: the number of independent records per user, from one distribution.
+        bound: B, the largest loss; losses are in [0, B].
         relation: ``"zero_out"`` or ``"replace"``.
 
     Raises:
         ParameterError: if a parameter is out of range.
 
-    A user's score of a hypothesis is the mean loss over the records. The exponential mechanism chooses
-    by Gumbel noise on the sums of scores; its expected excess is B·ln K/(rate·n) at most. For δ = 0
-    permute-and-flip is private at the same rate and never worse. Every hypothesis is evaluated once.
+    A user's score of a hypothesis is the mean loss over the records. The exponential mechanism
+    chooses by Gumbel noise on the sums of scores; its expected excess is at most B·ln K/(rate·n).
+    For δ = 0 permute-and-flip is private at the same rate and never worse. Every hypothesis is
+    evaluated once.
 
     Formal guarantee: that of :attr:`ErrorPlan.event`, calibrated to (ε, δ).
 
@@ -63,7 +64,7 @@ def plan_select(
     bound = _validate.positive(bound=bound)
     event = calibrate_bounded_range(epsilon, delta, relation=relation)
     scale = bound / (event.rate * n)
-    # No choice can be worse than by the whole range.
+    # No choice is worse than the whole range.
     private = min(scale * math.log(hypotheses), bound)
     tied, flipped = (min(scale * worst, bound) for worst in _ties(hypotheses))
     sampled = min(bound * math.sqrt(2 * math.log(2 * hypotheses) / (n * records)), bound)
@@ -112,11 +113,11 @@ def plan_select(
 
 
 def _ties(hypotheses: int) -> tuple[float, float]:
-    """Return the worst expected excess of both mechanisms where all but the best tie, in scales."""
+    """Return both mechanisms' worst expected excess, in scales, for ties below the best."""
     gaps = np.linspace(0, math.log(hypotheses) + 8, 2001)[1:]
     others = (hypotheses - 1) * np.exp(-gaps)
     tied = gaps * others / (1 + others)
-    # The best one wins unless another that comes before it, in a random order, is taken.
+    # The best one wins unless an earlier one, in random order, is chosen.
     chances = np.exp(-gaps)
     flipped = gaps * (1 + np.expm1(hypotheses * np.log1p(-chances)) / (hypotheses * chances))
     return float(tied.max()), float(flipped.max())

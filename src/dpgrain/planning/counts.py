@@ -1,4 +1,4 @@
-"""The error to expect of counts, and of the names of previously unknown items."""
+"""Expected error of counts, and of the selection of unknown items."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from dpgrain.statistics.intervals import half_width
 from dpgrain.statistics.plan import noise_sd
 from dpgrain.units import OWN_UNIT, Relation, Unit
 
-# Standard deviations of the normal law's 95% quantile.
+# 95% quantile of the normal distribution, in standard deviations.
 _MOSTLY_DEVIATIONS = 1.6448536269514722
 
 
@@ -40,21 +40,21 @@ def plan_counts(
     relation: Relation = "zero_out",
     unit: Unit | None = None,
 ) -> ErrorPlan:
-    """The error to expect of a histogram with known noise.
+    """Return the expected error of a histogram with known noise.
 
     Args:
         sums: the noisy sums; :func:`dpgrain.plan_histogram` calibrates them.
-        select: the event that selects unknown items; None where the list of items is public.
-        epsilon: the ε promised for all parts of the release.
-        delta: the δ promised for all parts of the release.
+        select: the event that selects unknown items; None for a public list of items.
+        epsilon: the promised ε for all parts of the release.
+        delta: the promised δ for all parts of the release.
         relation: the neighbouring relation.
-        unit: the protected unit; by default the one whose data is a block.
+        unit: the protected unit; by default the unit of a block.
 
     Raises:
         ParameterError: if a parameter is out of range.
 
-    Numbers of holders are for people who hold one item each; a holder of t items adds 1/√t to each of
-    them. The fewest holders "by any rule" are for one item, with all of ε and δ.
+    Numbers of users are for people with one item each; a person with t items adds 1/√t to each of
+    them. The fewest users "by any rule" are for one item, with all of ε and δ.
 
     >>> from dpgrain.accounting import calibrate_gaussian
     >>> plan = plan_counts(calibrate_gaussian(1.0, 1e-6), epsilon=1.0, delta=1e-6)
@@ -71,7 +71,7 @@ def plan_counts(
     unit = OWN_UNIT[sums.level] if unit is None else checked_unit(unit)
     noise = noise_sd(sums)
     within = half_width(sums.law.name) * noise
-    # One unit moves one coordinate by at least its bound, whichever of its blocks that is in.
+    # One unit changes one coordinate by at least its bound, in any of its blocks.
     floor = least_error(epsilon, delta, MANY_UNITS, relation=relation, signed=False)
     rows = [
         Row("noise sd of a count", noise, "clipping bounds"),
@@ -91,7 +91,7 @@ def plan_counts(
 def _naming(
     select: Selection, epsilon: float, delta: float, relation: Relation, unit: Unit
 ) -> list[Row]:
-    """Return the numbers of holders from which an item of an unknown domain is named."""
+    """Return the numbers of users that lead to the selection of an unknown item."""
     half, mostly = select.threshold, select.threshold + _MOSTLY_DEVIATIONS * select.noise_multiplier
     rows = [
         Row("item is named half the time from", math.ceil(half), "holders of one item"),

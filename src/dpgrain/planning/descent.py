@@ -1,4 +1,4 @@
-"""The error to expect of gradients, and of losses minimised by private descent."""
+"""Expected error of gradients, and of losses minimised by private descent."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from dpgrain.units import Element, Relation, Unit, User, unit_level
 if TYPE_CHECKING:
     from dpgrain.accounting.events import sampled
 else:
-    # It is loaded only when a sampled run is planned, because it brings the numerical composition.
+    # Loaded only for sampled runs, because it imports the numerical composition.
     sampled = later("dpgrain.accounting.events.sampled")
 
 Sampling: TypeAlias = Literal["full", "pairs", "users", "passes"]
@@ -55,37 +55,36 @@ def plan_gradient(
     max_elements: int | None = None,
     records: int = 1,
 ) -> ErrorPlan:
-    """The error to expect of noisy gradient descent, beside the least there can be.
+    """Return the expected error of noisy gradient descent, with the minimum possible.
 
     Args:
         epsilon: the promised ε for the whole run.
         delta: the promised δ, in (0, 1).
-        n: the public number of clipped gradients: one for each (user, element) pair, or one for each
-            user where whole users are clipped.
+        n: the public number of clipped gradients: one for each (user, element) pair, or one for
+            each user if whole users are clipped.
         rounds: the number of rounds.
         dimension: the number of coordinates of a gradient.
-        sampling: with ``"full"`` all take part in every round; with ``"pairs"`` or ``"users"`` each
-            takes part by a coin of its own; with ``"passes"`` each person takes part in a known
-            number of rounds.
-        sampling_rate: the public probability to take part in a round, for pairs and users.
-        passes: the number of rounds in which one person takes part, for passes.
+        sampling: with ``"full"`` all participate in every round; with ``"pairs"`` or ``"users"``
+            each participates independently at random; with ``"passes"`` each person participates in
+            a known number of rounds.
+        sampling_rate: the public probability of participation in a round, for pairs and users.
+        passes: the number of rounds of one person, for passes.
         unit: the protected unit, an element by default; for ``User()`` whole users are clipped, for
-            ``User(max_elements=M)`` pairs of which a user has M at most.
+            ``User(max_elements=M)`` at most M pairs per user.
         relation: ``"zero_out"`` or ``"replace"``.
-        max_elements: the most elements of one user; needed by the tighter bounds where users are
-            sampled.
-        records: the number of independent records that each gradient is the mean of; used only in the
-            lower bound of the papers.
+        max_elements: the maximum number of elements of one user; required for the tighter bounds of
+            sampled users.
+        records: the number of independent records that each gradient is the mean of; used only in
+            the lower bound of the papers.
 
     Raises:
-        ParameterError: if a parameter is out of range, or does not go with the way of sampling.
+        ParameterError: if a parameter is out of range, or incompatible with the sampling method.
 
-    Gradients are clipped to norm G (nothing is taken off where losses are G-Lipschitz); their sum gets
-    noise of sd σG and is divided by the public q·n, where q is the sampling rate. For convex
-    losses, on a set whose points are at most R from the first one, the mean of the iterates of
-    projected descent with the best step has excess risk R·√(E‖g̃‖²/T) or less on the data at hand,
-    where E‖g̃‖² ≤ G²(1 + (1−q)/(q·n) + d·s²) and s·G is the sd of a coordinate. The noise's part of
-    it is R·G·√d·s/√T or less.
+    Gradients are clipped to norm G (without effect if losses are G-Lipschitz); their sum gets noise
+    of sd σG and is divided by the public q·n, where q is the sampling rate. For convex losses, on a
+    set within distance R of the first point, the mean of the iterates of projected descent with the
+    best step has excess risk at most R·√(E‖g̃‖²/T) on the data, where E‖g̃‖² ≤ G²(1 + (1−q)/(q·n) +
+    d·s²) and s·G is the sd of a coordinate. The noise adds at most R·G·√d·s/√T to it.
 
     Formal guarantee: that of :attr:`ErrorPlan.event`, calibrated to (ε, δ).
 
@@ -157,32 +156,31 @@ def plan_sco(
     strength: float | None = None,
     relation: Relation = "zero_out",
 ) -> ErrorPlan:
-    """The excess risk to expect of convex losses of users' records, beside the least there can be.
+    """Return the expected excess risk of convex losses, with the minimum possible.
 
     Args:
         epsilon: the promised ε for a user.
         delta: the promised δ, in (0, 1).
         n_users: the public number of users.
         dimension: the number of coordinates of the parameter.
-        records: the number of independent records of one law that each user has.
+        records: the number of independent records per user, from one distribution.
         distance: R, the largest distance of the first point from the best one.
-        lipschitz: G, the most that a loss grows per distance; users' gradients are clipped to it.
-        strength: μ, where losses are μ-strongly convex; None where they are only convex.
+        lipschitz: G, the Lipschitz constant of losses; users' gradients are clipped to it.
+        strength: μ, if losses are μ-strongly convex; None if they are only convex.
         relation: ``"zero_out"`` or ``"replace"``.
 
     Raises:
         ParameterError: if a parameter is out of range, or no such loss can be μ-strongly convex.
 
-    The noise's part is that of projected descent over all users: R·G·√d·σ/n, and 2·d·(σG/n)²/μ where
-    losses are strongly convex, for any number of rounds; the error that the rounds leave without noise
-    comes on top. The
-    sampling's part is of order R·G/√(nm), or G²/(μ·n·m).
+    The noise's part is that of projected descent over all users: R·G·√d·σ/n, and 2·d·(σG/n)²/μ for
+    strongly convex losses, for any number of rounds. The remaining error of the rounds without
+    noise is additional. The sampling's part is of order R·G/√(nm), or G²/(μ·n·m).
 
     Formal guarantee: that of :attr:`ErrorPlan.event`, calibrated to (ε, δ) for all rounds together.
 
     Source: user-level learning paper, Thm. 6; user-level SCO paper, Thm. 4.11, for strongly convex
-    losses, and Prop. 4.10 for the upper bound; Lacoste-Julien, Schmidt & Bach 2012 for weighted means
-    of the rounds.
+    losses, and Prop. 4.10 for the upper bound; Lacoste-Julien, Schmidt & Bach 2012 for weighted
+    means of the rounds.
 
     >>> plan = plan_sco(1.0, 1e-6, n_users=10_000, dimension=100, records=50)
     >>> round(plan["excess risk, the noise's part"], 5)
@@ -200,7 +198,7 @@ def plan_sco(
     )
 
     def risk(error: float) -> float:
-        """Return the most that noise of this rms error, in G, may add to the risk."""
+        """Return the largest effect on the risk of noise with this rms error, in G."""
         if strength is None:
             return reach * error
         return min(reach * error, 2 * (lipschitz * error) ** 2 / strength)
@@ -257,9 +255,8 @@ def _strength(strength: float, distance: float, lipschitz: float) -> float:
     most = 2 * lipschitz / distance
     if strength > most:
         raise ParameterError(
-            f"strength must be at most 2·lipschitz/distance ({most:g}), "
-            f"not {_validate.said(strength)}: no loss of "
-            "that slope curves more.",
+            f"strength must be at most 2·lipschitz/distance ({most:g}), not "
+            f"{_validate.said(strength)}, because no loss with that slope has a larger curvature.",
             name="strength",
         )
     return strength
@@ -276,9 +273,9 @@ def _least_risk(
     lipschitz: float,
     strength: float | None,
 ) -> float:
-    """Return a floor under the excess risk, by linear losses or, if strongly convex, by squares.
+    """Return a floor under the excess risk, by linear or squared losses.
 
-    It holds for any number of records where ``records`` is None.
+    It is valid for any number of records if ``records`` is None.
     """
     if strength is None:
         if records is None:
@@ -308,44 +305,40 @@ def _least_risk(
 
 
 def _rate(sampling: Sampling, rate: float | None, passes: int | None, rounds: int) -> float:
-    """Check the way of sampling, and return the share of the gradients expected in a round."""
+    """Validate the sampling method, and return a round's expected share of gradients."""
     if sampling in ("pairs", "users"):
         if rate is None:
             raise ParameterError(
-                f"sampling_rate must be given where {sampling} are sampled, such as 0.01.",
+                f"sampling_rate is required if {sampling} are sampled, such as 0.01.",
                 name="sampling_rate",
             )
         if passes is not None:
-            raise ParameterError(
-                "passes goes with sampling='passes' only; leave it out.", name="passes"
-            )
+            raise ParameterError("passes requires sampling='passes'; omit it.", name="passes")
         rate = _validate.positive(sampling_rate=rate)
         if rate > 1:
             raise ParameterError(
-                f"sampling_rate must lie in (0, 1], not {_validate.said(rate)}.",
+                f"sampling_rate must be in (0, 1], not {_validate.said(rate)}.",
                 name="sampling_rate",
             )
         return rate
     if rate is not None:
         raise ParameterError(
-            f"sampling_rate must be left out with sampling={sampling!r}; it goes with 'pairs' and "
-            "'users'.",
+            f"sampling_rate must be omitted with sampling={sampling!r}, because only 'pairs' and "
+            "'users' use it.",
             name="sampling_rate",
         )
     if sampling == "full":
         if passes is not None:
-            raise ParameterError(
-                "passes goes with sampling='passes' only; leave it out.", name="passes"
-            )
+            raise ParameterError("passes requires sampling='passes'; omit it.", name="passes")
         return 1.0
     if passes is None:
         raise ParameterError(
-            "passes must be given with sampling='passes', such as passes=1.", name="passes"
+            "passes is required with sampling='passes', such as passes=1.", name="passes"
         )
     passes = _validate.integer(minimum=1, passes=passes)
     if passes > rounds:
         raise ParameterError(
-            f"passes must be at most the rounds ({rounds}), not {passes}.", name="passes"
+            f"passes must be at most the number of rounds, {rounds}, not {passes}.", name="passes"
         )
     return passes / rounds
 
@@ -361,7 +354,7 @@ def _calibrated(
     relation: Relation,
     max_elements: int | None,
 ) -> Any:
-    """Return the event with the least noise that keeps the promise."""
+    """Return the event with the least noise for the promise."""
     blocks = blocks_of(unit, "signed")
     if sampling in ("pairs", "users"):
         drawn: Literal["pairs", "users"] = "pairs" if sampling == "pairs" else "users"

@@ -1,4 +1,4 @@
-"""The error to expect of means of users' vectors."""
+"""Expected error of means of users' vectors."""
 
 from __future__ import annotations
 
@@ -41,32 +41,34 @@ def plan_mean(
     records: int = 1,
     error: float | None = None,
 ) -> ErrorPlan:
-    """The error to expect of a private mean of n clipped vectors, beside the least there can be.
+    """Return the expected error of a private mean, with limits of any mechanism.
 
     Args:
         epsilon: the promised ε.
         delta: the promised δ, in (0, 1).
-        n: the public number of vectors, by which the sum is divided: one for each unit, or one for each
-            element where the unit is ``User(max_elements=M)``.
+        n: the public number of vectors, used as divisor of the sum: one for each unit, or one for
+            each element if the unit is ``User(max_elements=M)``.
         dimension: the number of coordinates of a vector.
-        unit: the protected unit, a user by default; a ``User(max_elements=M)`` adds M vectors at most.
+        unit: the protected unit, a user by default; a ``User(max_elements=M)`` adds at most M
+            vectors.
         relation: ``"zero_out"`` or ``"replace"``.
-        records: the number of independent records of one law that each vector is the mean of; used only
-            in the lower bound of the papers; 1 assumes nothing.
-        error: a wanted rms error in clipping bounds; the plan then says how many vectors it takes.
+        records: the number of independent records of one distribution that each vector is the mean
+            of; used only in the lower bound of the papers; 1 assumes nothing.
+        error: a desired rms error in clipping bounds; the plan then includes the necessary number
+            of vectors.
 
     Raises:
-        ParameterError: if a parameter is out of range, or nothing bounds the contribution of a unit.
+        ParameterError: if a parameter is out of range, or the contribution of a unit is unbounded.
 
-    All errors are rms l2 errors in units of the l2 clipping bound C. The mechanism adds Gaussian noise
-    of standard deviation σC/n to each coordinate, which is √d·σ·C/n in all. The papers' lower bound
+    All errors are rms l2 errors in units of the l2 clipping bound C. The mechanism adds Gaussian
+    noise of standard deviation σC/n to each coordinate, in total √d·σ·C/n. The papers' lower bound
     for n users with m records each is of order √d·C/(n·ε·√m), up to logarithms.
 
     Formal guarantee: that of :attr:`ErrorPlan.event`, calibrated to (ε, δ).
 
-    Source: user-level learning paper, Cor. 1 (its tightness, App. C.4, goes through Prop. 6 there). Its
-    Lemma 3 needs a bound on the largest coordinate of the mean, not on its l2 norm alone; the prior of
-    Prop. 6, uniform on a box, has one, so that the order stands.
+    Source: user-level learning paper, Cor. 1 (its tightness, App. C.4, uses Prop. 6 there). Its
+    Lemma 3 needs a bound on the largest coordinate of the mean, not only on its l2 norm. The prior
+    of Prop. 6, uniform on a box, has one, so the order is valid.
 
     >>> plan = plan_mean(1.0, 1e-6, n=10_000, dimension=100)
     >>> round(plan["rms privacy error"], 5)
@@ -157,11 +159,13 @@ def _mean_notes(records: int, relation: Relation) -> tuple[str, ...]:
 def _needed(
     error: float, total: float, order: float, floor: Callable[[int], float], reach: int
 ) -> list[Row]:
-    """Return the number of vectors that a wanted error takes, with this mechanism and at least."""
+    """Return the number of vectors for an error, with this mechanism and at least."""
     if not math.isfinite(max(floor(MANY_UNITS), total, order) / error):
-        raise ParameterError(f"error must be larger: no number of vectors is enough for {error:g}.")
-    # From some number of units on the floor of the sum no longer grows, and that of the mean is 1/n
-    # of it.
+        raise ParameterError(
+            f"error must be larger, because no number of vectors is enough for {error:g}."
+        )
+    # From some number of units, the floor of the sum no longer grows, and the floor of the mean is
+    # 1/n of it.
     least = math.ceil(floor(MANY_UNITS) / error)
     stands = floor(max(least // reach, 1)) >= 0.999 * floor(MANY_UNITS)
     rows = [

@@ -1,7 +1,7 @@
-"""Plans of the noise for a promise and of the error to expect, from public numbers alone.
+"""Plans of the noise for a promise and of the expected error, from public numbers.
 
-Each plan also shows limits that no mechanism can pass: the lower bounds of the papers, which are orders
-(without constants and logarithms), and floors with numbers, which are proved in
+Each plan also shows limits of all mechanisms: the lower bounds of the papers, which are orders
+(without constants and logarithms), and numerical floors, which are proved in
 :mod:`dpgrain.papers.floors`.
 """
 
@@ -31,9 +31,9 @@ class Row:
         name: the name of the number.
         value: the number.
         unit: the unit of measurement; empty for a plain number.
-        source: the equation of a paper that the number comes from, or empty.
-        kind: a ``"number"``, a ``"floor"`` under what any mechanism can do, or an ``"order"``, a floor
-            of which constants and logarithms are not known.
+        source: the source equation in a paper, or empty.
+        kind: a ``"number"``, a ``"floor"`` under any mechanism, or an ``"order"``, a floor with
+            unknown constants and logarithms.
 
     >>> Row("rms error", 0.123456, "bounds").text, Row("least error", 0.123456, kind="floor").text
     ('0.1235', '0.1234')
@@ -51,7 +51,7 @@ class Row:
     def text(self) -> str:
         """The number as text: errors are rounded up, floors down, and orders to one digit."""
         if self.kind == "floor" and self.value == 0:
-            # Nothing larger is proved, or what is proved is less than a floating point number can be.
+            # Nothing larger is proved, or the proved floor is below the smallest float.
             return "no floor above 1e-300"
         if self.kind == "order":
             return f"order of {_digits(self.value, 1, ROUND_HALF_EVEN)}"
@@ -60,15 +60,15 @@ class Row:
 
 @dataclass(frozen=True)
 class ErrorPlan:
-    """The cost of a mechanism and the accuracy to expect, before anything is spent.
+    """The cost of a mechanism and its expected accuracy, before anything is spent.
 
     Args:
-        title: the mechanism and the promise, in words.
+        title: a description of the mechanism and the promise.
         epsilon: the promised ε.
         delta: the promised δ.
-        event: the event that will happen.
+        event: the planned event.
         lines: the numbers.
-        notes: sentences on what the numbers rest on.
+        notes: sentences on the assumptions of the numbers.
 
     >>> from dpgrain.planning import plan_mean
     >>> plan = plan_mean(1.0, 1e-6, n=10_000)
@@ -89,7 +89,7 @@ class ErrorPlan:
     notes: tuple[str, ...] = ()
 
     def rows(self) -> list[Row]:
-        """Return the numbers, one in each row."""
+        """Return the numbers, one per row."""
         return list(self.lines)
 
     def __getitem__(self, name: str) -> float:
@@ -102,10 +102,12 @@ class ErrorPlan:
             if isinstance(name, str) and row.name == name:
                 return row.value
         names = ", ".join(repr(row.name) for row in self.lines)
-        raise ParameterError(f"row {_validate.said(name)} is not in this plan; it has {names}.")
+        raise ParameterError(
+            f"row {_validate.said(name)} is not in this plan; choose from {names}."
+        )
 
     def to_dict(self) -> dict[str, Any]:
-        """The plan as plain JSON values."""
+        """Return the plan as plain JSON values."""
         return {
             "plan": self.title,
             "epsilon": self.epsilon,
@@ -125,7 +127,7 @@ class ErrorPlan:
         }
 
     def to_json(self) -> str:
-        """The plan as JSON text."""
+        """Return the plan as JSON text."""
         return json.dumps(self.to_dict(), ensure_ascii=False)
 
     def __str__(self) -> str:
@@ -138,26 +140,25 @@ class ErrorPlan:
         return "\n".join([f"{self.title}:", *listed, *(f"  {note}" for note in self.notes)])
 
 
-# Units with which every floor is at its largest.
+# A number of units where every floor has reached its maximum.
 MANY_UNITS = 1_000_000
 
 
 def checked_promise(
     epsilon: float, delta: float, relation: Relation, *, allow_zero: bool = False
 ) -> tuple[float, float]:
-    """Check a promise, and return its ε and δ."""
+    """Validate a promise, and return its ε and δ."""
     _validate.one_of(RELATIONS, relation=relation)
     if not 1e-6 <= _validate.positive(epsilon=epsilon) <= 1e6:
         raise _validate.wrong(
             "epsilon",
-            f"must lie between 1e-6 and 1e6, not {_validate.said(epsilon)}: beyond that nothing is "
-            "left, or nothing is private.",
+            f"must be between 1e-6 and 1e6, not {_validate.said(epsilon)}.",
         )
     return float(epsilon), _validate.delta(allow_zero=allow_zero, delta=delta)
 
 
 def blocks_of(unit: Unit, coordinates: Literal["signed", "nonnegative"]) -> Contribution:
-    """Return how clipped vectors of the unit enter a sum in which they share coordinates."""
+    """Return the effect of a unit's clipped vectors on a sum with shared coordinates."""
     bounded = isinstance(unit, User) and unit.max_elements is not None
     block: Level = "element" if bounded else unit.level
     most = unit.max_elements if isinstance(unit, User) else None
@@ -165,11 +166,7 @@ def blocks_of(unit: Unit, coordinates: Literal["signed", "nonnegative"]) -> Cont
 
 
 def checked_unit(unit: Unit) -> Unit:
-    """Return the unit.
-
-    Raises:
-        ParameterError: if it is none.
-    """
+    """Return the unit, or raise if it is not one."""
     if not isinstance(unit, Record | Element | User):
         raise ParameterError(
             f"unit must be Record(), Element() or User(), not {_validate.said(unit)}.", name="unit"
@@ -178,12 +175,12 @@ def checked_unit(unit: Unit) -> Unit:
 
 
 def reach_of(unit: Unit) -> int:
-    """Return the most clipped vectors that one unit adds."""
+    """Return the maximum number of clipped vectors of one unit."""
     return (unit.max_elements or 1) if isinstance(unit, User) else 1
 
 
 def promise_words(epsilon: float, delta: float, relation: Relation, unit: Unit) -> str:
-    """Return the promise in the words of a plan's title."""
+    """Return the description of the promise for a plan's title."""
     most = f" of at most {reach_of(unit)} elements" if reach_of(unit) > 1 else ""
     return f"{unit.level}-level{most}, {relation}, ε = {epsilon:g}, δ = {powers(delta)}"
 

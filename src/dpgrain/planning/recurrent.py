@@ -1,8 +1,8 @@
-"""Daily releases: their cost to a person who returns, and their errors.
+"""Recurrent releases: their cost to a returning person, and their errors.
 
-A table grows by one period (a day, say) at a time, and counts of it are published again and again.
-How often, and about which periods, decides what a person who returns k times pays; this plan sets the
-schedules side by side before the first day.
+A table grows by one period (a day, for example) at a time, and counts of it are published
+repeatedly. The schedule of releases decides the cost to a person who returns k times; this plan
+compares schedules before the first day.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from dpgrain.accounting.losses.gaussian import gaussian_mu
 from dpgrain.errors import ParameterError
 from dpgrain.planning.plan import checked_promise
 
-#: Who is counted: each person once a release, or once for each period in which they come.
+#: How people are counted: once per release, or once for each period with a visit.
 Counting: TypeAlias = Literal["people", "visits"]
-#: Data that the promise is for: one period of a person, any number of periods in a row, or all.
+#: Protected data of a person: one period, a given number of consecutive periods, or all.
 Promised: TypeAlias = Literal["period", "within", "person"]
 
 _COLUMNS = ("", "releases", "noise sd", "of total", "ε, period", "ε, person")
@@ -36,15 +36,15 @@ class Schedule:
     """The cost and the error of one schedule of releases.
 
     Args:
-        every: the periods of a window, each of which is released once, with noise of its own.
-        running: True where every release is of all periods so far, counted anew.
-        promised: the data of one person that the promise is for.
-        releases: how many releases there are in the end.
+        every: the number of periods of a window; each window is released once, with its own noise.
+        running: True if every release covers all periods so far, counted again.
+        promised: the protected data of one person.
+        releases: the total number of releases.
         noise: the standard deviation of the noise of one release.
-        total: the standard deviation of the noise of all windows added up; of the last release where
-            each is of all periods so far.
+        total: the standard deviation of the summed noise of all windows; of the last release if
+            each covers all periods so far.
         epsilon_of_period: ε for one person's data of one period.
-        epsilon_of_person: ε for all data of a person who returns as often as stated.
+        epsilon_of_person: ε for all data of a person with the stated number of returns.
 
     >>> plan = plan_recurrent(1.0, 1e-6, periods=28, returns=5, every=[1, 7])
     >>> daily, weekly = plan.schedules[:2]
@@ -63,7 +63,7 @@ class Schedule:
 
     @property
     def name(self) -> str:
-        """The schedule in words."""
+        """Description of the schedule."""
         if self.running:
             return f"running total, every {self.every:,}" if self.every > 1 else "running total"
         if self.releases == 1:
@@ -73,17 +73,17 @@ class Schedule:
 
 @dataclass(frozen=True)
 class RecurrentPlan:
-    """Costs and errors of schedules of releases, for each possible promised unit.
+    """Costs and errors of schedules of releases, for each possible protected unit.
 
     Args:
-        title: the releases, the promise and the person, in words.
+        title: a description of the releases, the promise and the person.
         epsilon: the promised ε.
         delta: the promised δ.
-        returns: the number of periods in which a person comes.
+        returns: the number of periods with a visit of a person.
         periods: the number of periods.
-        within: the number of periods in a row of the promise that slides; None without one.
-        schedules: the schedules, for one promise after the other.
-        notes: sentences on what the numbers rest on.
+        within: the number of consecutive periods of the sliding promise; None without one.
+        schedules: the schedules, ordered by promise.
+        notes: sentences on the assumptions of the numbers.
 
     >>> plan = plan_recurrent(1.0, 1e-6, periods=28, returns=5, every=[7])
     >>> plan.columns[1:]
@@ -107,10 +107,10 @@ class RecurrentPlan:
     notes: tuple[str, ...] = ()
 
     def heading(self, promised: Promised) -> str:
-        """Return what is promised, in words for above its schedules.
+        """Return the heading of a promise's table of schedules.
 
         Args:
-            promised: the data of one person that the promise is for.
+            promised: the protected data of one person.
         """
         match promised:
             case "period":
@@ -122,18 +122,18 @@ class RecurrentPlan:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The names of the columns of the tables."""
+        """Column names of the tables."""
         return _COLUMNS
 
     def tables(self) -> list[tuple[str, list[tuple[str, ...]]]]:
-        """Return a table for each promise, under its heading: a row of text for each schedule."""
+        """Return a table for each promise, with its heading: a row of text per schedule."""
         return [
             (self.heading(promised), [_row(each) for each in schedules])
             for promised, schedules in groupby(self.schedules, lambda each: each.promised)
         ]
 
     def to_dict(self) -> dict[str, Any]:
-        """The plan as plain JSON values."""
+        """Return the plan as plain JSON values."""
         return {
             "plan": self.title,
             "epsilon": self.epsilon,
@@ -146,7 +146,7 @@ class RecurrentPlan:
         }
 
     def to_json(self) -> str:
-        """The plan as JSON text."""
+        """Return the plan as JSON text."""
         return json.dumps(self.to_dict(), ensure_ascii=False)
 
     def __str__(self) -> str:
@@ -175,26 +175,27 @@ def plan_recurrent(
     counting: Counting = "people",
     within: int | None = None,
 ) -> RecurrentPlan:
-    """Return what releases of windows, and of running totals, cost a person who returns k times.
+    """Return the costs of releasing windows, or running totals, to a returning person.
 
     Args:
         epsilon: the promised ε.
         delta: the promised δ, in (0, 1).
         periods: the public number of periods, such as 365 days.
-        returns: the number of periods in which a person comes, at most ``periods``.
+        returns: the number of periods with a visit of a person, at most ``periods``.
         every: the periods of a window, one schedule each; by default 1, 7 and all.
-        counting: whether each person counts once a release, or once for each period in it.
-        within: also plan a promise for a person's data in any such number of periods in a row.
+        counting: count each person once per release (``"people"``), or once for each period in it
+            (``"visits"``).
+        within: also plan a promise for a person's data in any such number of consecutive periods.
 
     Raises:
         ParameterError: if a number is out of range.
 
-    A window that is released once has noise of its own; a running total is counted anew over all
-    periods so far, so that each period is paid for in every later release. Nothing is clipped: a person
-    counts at most once in a period. The noise is Gaussian, and the neighbour has the data removed.
+    A window has its own noise and is released once; a running total is recounted over all periods
+    so far, so each period is charged in every later release. Nothing is clipped: a person counts at
+    most once per period. The noise is Gaussian, and the neighbour has the data removed.
 
-    Formal guarantee: with noise of these sizes, releases of which nobody's data of the promised kind
-    move more than once a period are (ε, δ)-DP for them, however the periods lie. Source:
+    Formal guarantee: with noise of these sizes, releases are (ε, δ)-DP for a person's data of the
+    promised type, if each person counts at most once per period, wherever the periods are. Source:
     docs/theory, "Releases that come back".
 
     >>> plan = plan_recurrent(1.0, 1e-6, periods=365, returns=30)
@@ -236,7 +237,7 @@ def plan_recurrent(
 
 @dataclass(frozen=True)
 class _Whose:
-    """The data of one person that a promise is for: visits within a number of periods in a row."""
+    """The protected data of one person: visits within a number of consecutive periods."""
 
     promised: Promised
     span: int
@@ -244,7 +245,7 @@ class _Whose:
 
 
 def _promises(periods: int, returns: int, within: int | None) -> tuple[_Whose, ...]:
-    """Return the promises in a plan, from the least data of a person to the most."""
+    """Return the promises of a plan, from the least data of a person to the most."""
     slides = () if within is None else (_Whose("within", within, min(within, returns)),)
     return (_Whose("period", 1, 1), *slides, _Whose("person", periods, returns))
 
@@ -252,7 +253,7 @@ def _promises(periods: int, returns: int, within: int | None) -> tuple[_Whose, .
 def _schedule(
     person: _Person, every: int, running: bool, whose: _Whose, mu: float, delta: float
 ) -> Schedule:
-    """Return what one schedule costs and errs, if data that are promised for move it by at most μ."""
+    """Return a schedule with its cost and error; protected data cost at most μ."""
     norm = person.moved(every, running, whose.span, whose.visits)
     period = person.moved(every, running, 1, 1)
     whole = person.moved(every, running, person.periods, person.returns)
@@ -270,7 +271,7 @@ def _schedule(
 
 
 def _savings(person: _Person, lengths: Sequence[int], within: int | None) -> str:
-    """State from which number of returns windows have less noise than releases of single periods."""
+    """Return a note on the number of returns from which windows need less noise."""
     result = []
     for length in lengths:
         if person.counting == "visits" or length in (1, person.periods):
@@ -305,31 +306,31 @@ def _notes(counting: Counting) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class _Person:
-    """The largest move of the released counts by one person's data, in the l2 norm."""
+    """Largest l2 change of the released counts by one person's data."""
 
     counting: Counting
     periods: int
     returns: int
 
     def moved(self, every: int, running: bool, span: int, visits: int) -> float:
-        """Return the norm for data of ``visits`` periods that lie within ``span`` periods in a row."""
+        """Return the norm for ``visits`` periods within a span of consecutive periods."""
         if running:
             return self._running(visits)
         if self.counting == "visits":
             return self._visits(every, visits)
-        # A span that starts on the last period of a window meets the most of them.
+        # A span that starts on the last period of a window overlaps the most windows.
         met = (span + every - 2) // every + 1
         return math.sqrt(min(visits, met, -(-self.periods // every)))
 
     def _visits(self, every: int, visits: int) -> float:
-        """Return the norm where visits crowd into as few windows as they can."""
+        """Return the norm if visits are in as few windows as possible."""
         full = visits // every
         rest = visits - full * every
-        # What is left fits into another whole window, or else into the last one, which is shorter.
+        # The rest is in another whole window, or else in the last one, which is shorter.
         return math.sqrt(full * every**2 + rest**2)
 
     def _running(self, visits: int) -> float:
-        """Return the norm where the data come first, so that all later releases hold them."""
+        """Return the norm if the data come first, so that all later releases include them."""
         if self.counting == "people":
             return math.sqrt(self.periods)
         growing = (visits - 1) * visits * (2 * visits - 1) // 6
@@ -350,5 +351,5 @@ def _at_most(most: int, **values: int) -> int:
 
 
 def _short(value: float) -> str:
-    """Write an error with three digits, thousands apart."""
+    """Return an error as text, with three digits and thousands separators."""
     return f"{float(f'{value:.3g}'):,.10g}"

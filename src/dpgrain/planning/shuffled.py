@@ -1,4 +1,4 @@
-"""Plans of deployments of shuffled sums: their traffic, noise and promises, in public numbers."""
+"""Plans of deployments of shuffled sums: traffic, noise and guarantees."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dpgrain.shuffle.device_noise import Arrivals, Coins, DeviceNoise
 from dpgrain.shuffle.protocol import ShuffledSum
 from dpgrain.units import RELATIONS, Relation
 
-# Shares of users that are asked about; only these, since one ε takes up to a second to compute.
+# Shares of users to evaluate; few, because one ε takes up to a second.
 _FRACTIONS = (1.0, 0.9, 0.75, 0.5, 1 / 3, 0.2, 0.1, 0.05, 0.02, 0.01)
 _FEW_FRACTIONS = (1.0, 0.9, 0.75, 0.5, 0.2, 0.1)
 _USERS = (1, 2, 5, 10)
@@ -28,13 +28,10 @@ _KINDS: dict[Kind, type[VectorSum]] = {"binomial": VectorSum, "poisson": Poisson
 
 @dataclass(frozen=True)
 class Honest:
-    """The promise if only a share of the devices of a batch reports and follows the protocol.
+    """The guarantee if only a share of the devices follows the protocol.
 
-    Args:
-        fraction: γ, the share of honest devices.
-        devices: ⌈γn⌉, the number of honest devices, at least 1.
-        epsilon: the ε at the promised δ; infinite where nothing is promised.
-        promised: whether the protocol is made for this share.
+    ``promised`` is True for the share that the protocol is designed for; ``epsilon`` is at the
+    promised δ, and infinite without a guarantee.
     """
 
     fraction: float
@@ -48,23 +45,16 @@ class Honest:
         return f"{100 * self.fraction:.4g}%"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the line as plain JSON values, without an ε where nothing is promised."""
+        """Return the line as plain JSON values, with ε None if infinite."""
         epsilon = self.epsilon if math.isfinite(self.epsilon) else None
         return {**asdict(self), "epsilon": epsilon}
 
 
 def honest_curve(protocol: ShuffledSum) -> tuple[Honest, ...]:
-    """Return ε as a function of the share of honest devices, from all to one in a hundred.
+    """Return ε for shares of honest devices, from all to one in a hundred.
 
-    Args:
-        protocol: a shuffled sum.
-
-    Shares that mean the same number of devices are one line; the share that the protocol is made for
-    is among them. Formal guarantee: each line is that of ``protocol.guarantee_with``.
-
-    >>> protocol = VectorSum(n_users=1000, dim=3, l2_bound=1.0, epsilon=1.0, delta=1e-6)
-    >>> [(line.devices, round(line.epsilon, 2)) for line in honest_curve(protocol)[:3]]
-    [(1000, 1.0), (900, 1.06), (750, 1.17)]
+    Shares with the same number of devices are one line; the share of the protocol's design is
+    included. Formal guarantee: each line is that of ``protocol.guarantee_with``.
     """
     shares = {protocol.devices_of(fraction): fraction for fraction in reversed(_FRACTIONS)}
     shares[protocol.honest] = protocol.honest_fraction
@@ -78,14 +68,7 @@ def honest_curve(protocol: ShuffledSum) -> tuple[Honest, ...]:
 
 
 def curve_of_users(guarantee: Guarantee) -> tuple[tuple[int, ...], dict[Relation, list[float]]]:
-    """Return the promise to 1, 2, 5 and 10 users together, under both relations.
-
-    Args:
-        guarantee: a guarantee for users.
-
-    Returns:
-        the numbers of users, and for each relation the ε of each number.
-    """
+    """Return the ε of 1, 2, 5 and 10 users together, under both relations."""
     with Progress(len(RELATIONS) * len(_USERS)) as progress:
 
         def asked(users: int, relation: Relation) -> float:
@@ -96,15 +79,10 @@ def curve_of_users(guarantee: Guarantee) -> tuple[tuple[int, ...], dict[Relation
 
 
 def shares_of_honest(guarantee: Guarantee) -> tuple[tuple[float, float], ...]:
-    """Return the ε of a guarantee if only a share of the devices that it counts on is honest.
+    """Return shares of honest devices, and the ε of a guarantee with only these.
 
-    Args:
-        guarantee: a guarantee whose noise may come from devices.
-
-    Returns:
-        pairs of a share and the ε; no pairs where no noise comes from devices.
-
-    Formal guarantee: each ε is an upper bound, because whole devices add at least this many coins.
+    There are no pairs if no noise comes from devices. Formal guarantee: each ε is an upper bound,
+    because whole devices add at least this many random bits.
     """
     if not any(isinstance(part, Binomial | Poisson) for part in guarantee.event.parts):
         return ()
@@ -126,49 +104,33 @@ def _with_share(event: Event, share: float) -> Event:
 
 
 def central_sd(protocol: ShuffledSum) -> float:
-    """Return the noise sd of a coordinate of the sum of one round, if a curator were trusted.
+    """Return the noise sd of a coordinate of one round's sum, with a trusted curator.
 
-    The curator uses the Gaussian mechanism with the same promise.
-
-    Args:
-        protocol: a shuffled sum.
-
-    Source: Balle & Wang 2018, "Improving the Gaussian mechanism for differential privacy".
+    The curator uses the Gaussian mechanism with the same promise. Source: Balle & Wang 2018,
+    "Improving the Gaussian mechanism for differential privacy".
     """
     mu = gaussian_mu_for(protocol.epsilon, protocol.delta, protocol.relation, protocol.beside)
     return one_user(protocol) * math.sqrt(protocol.rounds) / mu
 
 
 def one_user(protocol: ShuffledSum) -> float:
-    """Return the l2 distance that one user can move the sum under the relation of the promise.
-
-    Args:
-        protocol: a shuffled sum.
-    """
+    """Return the l2 change of the sum by one user under the relation of the promise."""
     far = protocol.centred and protocol.relation == "replace"
     return protocol.encoding.bound * (2 if far else 1)
 
 
 def replaced(protocol: ShuffledSum) -> float:
-    """Return the l2 distance that one honest device can move the sum with another vector.
-
-    Args:
-        protocol: a shuffled sum.
-    """
+    """Return the l2 change of the sum if one honest device has another vector."""
     return protocol.encoding.bound * (2 if protocol.centred else 1)
 
 
 def noise_length(protocol: ShuffledSum) -> float:
-    """Return the root mean square length of the noise of a sum if all devices are honest.
-
-    Args:
-        protocol: a shuffled sum.
-    """
+    """Return the root mean square norm of a sum's noise, if all devices are honest."""
     return protocol.noise_sd * math.sqrt(protocol.encoding.dim)
 
 
 class _Whole(Row):
-    """A whole number of a plan, shown with all its digits."""
+    """An integer of a plan, shown with all its digits."""
 
     @property
     def text(self) -> str:
@@ -176,11 +138,7 @@ class _Whole(Row):
 
 
 def traffic(protocol: ShuffledSum) -> tuple[Row, ...]:
-    """Return the rows on what a device sends in one round.
-
-    Args:
-        protocol: a shuffled sum.
-    """
+    """Return the rows on a device's messages in one round."""
     randomizer = protocol.randomizer()
     size = randomizer.report_bytes
     about = " (on average)" if isinstance(protocol.design.noise, Arrivals) else ""
@@ -192,11 +150,7 @@ def traffic(protocol: ShuffledSum) -> tuple[Row, ...]:
 
 
 def numbers(protocol: ShuffledSum) -> tuple[Row, ...]:
-    """Return all numbers of a deployment but ε: on design, traffic, noise and corrupt devices.
-
-    Args:
-        protocol: a shuffled sum.
-    """
+    """Return a deployment's numbers without ε: design, traffic, noise, corruption."""
     sd, central, n = protocol.noise_sd, central_sd(protocol), protocol.n_users
     return (
         _Whole("steps of the grid, g", protocol.design.grid),
@@ -231,7 +185,7 @@ def plan_shuffle(
     honest: float = 1.0,
     noise: Kind = "binomial",
 ) -> ShuffledSum:
-    """Make the shuffled sum of vectors that options describe.
+    """Return a shuffled sum of vectors with these options.
 
     Args:
         users: n, the number of devices of a batch.
@@ -240,9 +194,9 @@ def plan_shuffle(
         delta: the promised δ.
         bound: the largest l2 norm of a vector.
         relation: the neighbouring relation.
-        rounds: T, the number of rounds in which the same users take part.
-        honest: γ, the share of devices that report and follow the protocol, at least.
-        noise: the kind of noise that devices add.
+        rounds: T, the number of rounds with the same users.
+        honest: γ, the minimum share of devices that report and follow the protocol.
+        noise: the type of noise that devices add.
 
     Raises:
         ParameterError: if a value is out of range.
@@ -252,7 +206,9 @@ def plan_shuffle(
     """
     _validate.scale(bound=bound)
     if _validate.probability(honest=honest) == 0:
-        raise ParameterError("honest must be above 0: somebody must add the noise.", name="honest")
+        raise ParameterError(
+            "honest must be above 0, because honest devices must add the noise.", name="honest"
+        )
     _validate.one_of(tuple(_KINDS), noise=noise)
     return _KINDS[noise](
         n_users=users,
@@ -267,15 +223,7 @@ def plan_shuffle(
 
 
 def deployment(protocol: ShuffledSum) -> ErrorPlan:
-    """Return the plan of a shuffled sum, with its traffic and its accuracy.
-
-    Args:
-        protocol: a shuffled sum.
-
-    >>> protocol = VectorSum(n_users=1000, dim=100, l2_bound=1.0, epsilon=1.0, delta=1e-6)
-    >>> round(deployment(protocol)["times the central noise"], 2)
-    1.02
-    """
+    """Return the plan of a shuffled sum, with its traffic and its accuracy."""
     title = (
         f"Shuffled sum of {counted(protocol.n_users, 'device')}, "
         f"{counted(protocol.encoding.dim, 'coordinate')}, ε = {protocol.epsilon:g}, "

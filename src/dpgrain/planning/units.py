@@ -1,4 +1,4 @@
-"""The error to expect of counts under each privacy unit, beside what each unit hides of a person."""
+"""Expected error of counts, and protection of a person, under each privacy unit."""
 
 from __future__ import annotations
 
@@ -21,24 +21,23 @@ from dpgrain.planning.plan import checked_promise
 from dpgrain.statistics.plan import noise_sd, plan_histogram
 from dpgrain.units import OWN_UNIT, Level, Relation
 
-# Bounds to an octave that are tried, and the standard deviations of the logarithm up to which they
-# are.
+# Clipping bounds per octave to try, up to this number of standard deviations of the logarithm.
 _STEPS_PER_OCTAVE, _FARTHEST_DEVIATIONS = 8, 9.0
 
 
 @dataclass(frozen=True)
 class UnitErrors:
-    """The error to expect of one cell's count under one privacy unit.
+    """The expected error of one cell's count under one privacy unit.
 
     Args:
         unit: the level of the privacy unit.
-        epsilon_of_person: ε for all data of one person who holds the average number of records and of
+        epsilon_of_person: ε for all data of one person with the average number of records and
             elements.
-        clip: the clipping bound of one person's records in one cell at which the error is least.
+        clip: the clipping bound of one person's records in one cell with the smallest error.
         noise: the standard deviation of the noise of a cell's count.
-        lost: the records of a cell that clipping takes.
+        lost: the records of a cell lost to clipping.
         total: the records of a cell.
-        event: the event that would happen.
+        event: the planned event.
 
     >>> errors = plan_units(1.0, 1e-6, n_users=10_000, records=90, elements=5, cells=40)["element"]
     >>> round(errors.noise), round(errors.lost), round(errors.error), round(errors.share, 3)
@@ -55,16 +54,16 @@ class UnitErrors:
 
     @property
     def error(self) -> float:
-        """The rms error of a cell's count, of noise and of clipping."""
+        """Rms error of a cell's count, from noise and clipping."""
         return math.hypot(self.noise, self.lost)
 
     @property
     def share(self) -> float:
-        """The rms error as a share of the cell's records."""
+        """Rms error as a share of the cell's records."""
         return self.error / self.total
 
     def to_dict(self) -> dict[str, Any]:
-        """The numbers as plain JSON values."""
+        """Return the numbers as plain JSON values."""
         plain = {**asdict(self), "error": self.error, "event": self.event.to_dict()}
         bounded = math.isfinite(self.epsilon_of_person)
         return {**plain, "epsilon_of_person": self.epsilon_of_person if bounded else None}
@@ -72,15 +71,15 @@ class UnitErrors:
 
 @dataclass(frozen=True)
 class UnitsPlan(ShownPlan):
-    """The errors to expect under several privacy units, side by side.
+    """The expected errors under several privacy units, side by side.
 
     Args:
-        title: the release, the promise and the data, in words.
-        epsilon: the promised ε, for each unit by itself.
+        title: a description of the release, the promise and the data.
+        epsilon: the promised ε, separately for each unit.
         delta: the promised δ.
         units: the errors, unit by unit.
-        notes: sentences on what the numbers rest on.
-        data: the other arguments of :func:`plan_units`, by their names.
+        notes: sentences on the assumptions of the numbers.
+        data: the other arguments of :func:`plan_units`, by name.
 
     >>> plan = plan_units(1.0, 1e-6, n_users=10_000, records=90, elements=5, cells=40)
     >>> for row in plan.rows()[:3]:
@@ -98,7 +97,7 @@ class UnitsPlan(ShownPlan):
     data: Mapping[str, Any] = field(default_factory=dict, repr=False, hash=False)
 
     def at(self, epsilon: float) -> UnitsPlan:
-        """Return the plan for the same data at another ε, for each unit by itself.
+        """Return the plan for the same data at another ε, separately for each unit.
 
         Args:
             epsilon: the promised ε.
@@ -122,10 +121,12 @@ class UnitsPlan(ShownPlan):
             if isinstance(level, str) and errors.unit == level:
                 return errors
         named = ", ".join(repr(errors.unit) for errors in self.units)
-        raise ParameterError(f"unit {_validate.said(level)} is not in this plan; it has {named}.")
+        raise ParameterError(
+            f"unit {_validate.said(level)} is not in this plan; choose from {named}."
+        )
 
     def rows(self) -> list[tuple[str, ...]]:
-        """Return the table: a name, then a number for each unit; the first row names the units."""
+        """Return the table: a name, then a number per unit; the first row has the units."""
         whole = powers(self.delta)
         return [
             ("", *(errors.unit for errors in self.units)),
@@ -141,7 +142,7 @@ class UnitsPlan(ShownPlan):
         ]
 
     def to_dict(self) -> dict[str, Any]:
-        """The plan as plain JSON values."""
+        """Return the plan as plain JSON values."""
         return {
             "plan": self.title,
             "epsilon": self.epsilon,
@@ -151,7 +152,7 @@ class UnitsPlan(ShownPlan):
         }
 
     def to_json(self) -> str:
-        """The plan as JSON text."""
+        """Return the plan as JSON text."""
         return json.dumps(self.to_dict(), ensure_ascii=False)
 
     def __str__(self) -> str:
@@ -176,27 +177,27 @@ def plan_units(
     skew: float = 2.5,
     relation: Relation = "zero_out",
 ) -> UnitsPlan:
-    """Return the error to expect of counts by cell, under record, element and user as the unit.
+    """Return the expected error of counts by cell, under each privacy unit.
 
     Args:
-        epsilon: the promised ε, for each unit by itself.
+        epsilon: the promised ε, separately for each unit.
         delta: the promised δ, in (0, 1).
         n_users: the public number of users.
         records: the average number of records of a user, at least ``elements``.
-        elements: the average number of elements of a user: cells in which they have records.
-        cells: the public number of cells; each is an element of everybody who has records in it.
-        skew: what users hold on average ÷ what the user in the middle holds, at least 1; in logs of
-            chats, shops, games and speeches it is 2.1 to 3.1.
+        elements: the average number of elements of a user: cells with the user's records.
+        cells: the public number of cells; each is an element of every user with records in it.
+        skew: the mean-to-median ratio of records per user, at least 1; in logs of chats, shops,
+            games and speeches it is 2.1 to 3.1.
         relation: ``"zero_out"`` or ``"replace"``.
 
     Raises:
-        ParameterError: if a number is out of range, or the averages do not fit together.
+        ParameterError: if a number is out of range, or the averages are inconsistent.
 
-    What users hold is taken to be lognormal, which its mean and median settle, and evenly divided over
-    their elements. The clipping bound is the best for such data; inside the budget one is found that
-    leaves errors some 10 to 30% larger with ten cells or more, or one bound for whole users, and two or
-    three times as large with fewer cells of elements whose tails are heavy. None of this touches the
-    promise, which holds for all data.
+    The number of records per user is assumed lognormal, which its mean and median determine, and
+    evenly divided over the user's elements. The clipping bound is the best for such data. A bound
+    chosen within the budget has errors some 10 to 30% larger with ten cells or more, or with one
+    bound for whole users, and two or three times as large with fewer cells of heavy-tailed
+    elements. The guarantee does not depend on this; it is valid for all data.
 
     Formal guarantee: that of each unit's ``event``, calibrated to (ε, δ).
 
@@ -209,14 +210,14 @@ def plan_units(
     cells = _validate.integer(minimum=1, cells=cells)
     if not 1 <= (elements := _validate.positive(elements=elements)) <= cells:
         raise ParameterError(
-            f"elements must lie between 1 and the number of cells, {cells:,}, not {elements:g}."
+            f"elements must be between 1 and the number of cells, {cells:,}, not {elements:g}."
         )
     if not elements <= (records := _validate.positive(records=records)) <= 1e9:
         raise ParameterError(
-            f"records must lie between elements ({elements:g}) and 1e9, not {records:g}."
+            f"records must be between elements ({elements:g}) and 1e9, not {records:g}."
         )
     if not 1 <= (skew := _validate.positive(skew=skew)) <= 1e6:
-        raise ParameterError(f"skew must lie between 1 and 1e6, not {skew:g}.")
+        raise ParameterError(f"skew must be between 1 and 1e6, not {skew:g}.")
     data = _Data(n_users * elements / cells, records / elements, elements, skew)
     units = tuple(
         _errors(level, data, epsilon, delta, relation, cells)
@@ -246,20 +247,20 @@ def plan_units(
 
 @dataclass(frozen=True)
 class _Data:
-    """The data behind errors: blocks of one user in one cell, of lognormal size."""
+    """Assumed data: blocks of one user in one cell, of lognormal size."""
 
-    holders: float  # of each cell
-    block: float  # the average size of a block
-    elements: float  # of each user
+    holders: float  # per cell
+    block: float  # average size of a block
+    elements: float  # per user
     skew: float
 
     @property
     def spread(self) -> float:
-        """The standard deviation of the logarithm of a block's size."""
+        """Standard deviation of the logarithm of a block's size."""
         return math.sqrt(2 * math.log(self.skew))
 
     def lost(self, bounds: FloatArray) -> FloatArray:
-        """Return E(x − r)₊ for the size x of a block, times the holders, (B,)."""
+        """Return (B,) E(x − r)₊ for the size x of a block, times the number of users."""
         if self.spread == 0:
             return self.holders * np.maximum(self.block - bounds, 0.0)
         above = np.log(self.block / bounds) / self.spread + self.spread / 2
@@ -267,7 +268,7 @@ class _Data:
         return np.asarray(self.holders * np.maximum(each, 0.0))
 
     def bounds(self) -> FloatArray:
-        """Return the clipping bounds to try, (B,); one record is the smallest."""
+        """Return the (B,) clipping bounds to try; one record is the smallest."""
         farthest = max(self.block, 1.0) * math.exp(_FARTHEST_DEVIATIONS * self.spread)
         steps = math.ceil(_STEPS_PER_OCTAVE * math.log2(2 * farthest))
         return np.asarray(2.0 ** (np.arange(steps + 1) / _STEPS_PER_OCTAVE), dtype=np.float64)
@@ -276,7 +277,7 @@ class _Data:
 def _errors(
     level: Level, data: _Data, epsilon: float, delta: float, relation: Relation, cells: int
 ) -> UnitErrors:
-    """Return the least error under one unit, over all clipping bounds."""
+    """Return the smallest error under one unit, over all clipping bounds."""
     release = plan_histogram(
         unit=OWN_UNIT[level],
         epsilon=epsilon,
@@ -290,7 +291,8 @@ def _errors(
     person = release.event.epsilon(delta, units=math.ceil(held), relation=relation)
     if level == "record":
         return UnitErrors(level, person, 1.0, noise, 0.0, total, release.event)
-    # A whole user's bound is for all cells together: a user's elements of size x have norm x·√elements.
+    # A whole user's bound is for all cells together: a user's elements of size x have norm
+    # x·√elements.
     wider = math.sqrt(data.elements) if level == "user" else 1.0
     bounds = data.bounds()
     lost = data.lost(bounds)
@@ -302,5 +304,5 @@ def _errors(
 
 
 def _short(value: float) -> str:
-    """Write an error with three digits, thousands apart."""
+    """Return an error as text, with three digits and thousands separators."""
     return f"{float(f'{value:.3g}'):,.10g}"

@@ -187,7 +187,7 @@ class Budget:
         together = self.spent + own
         if not self.caps.hold(together):
             raise RefusedError(
-                f"the budget ε = {self.epsilon:g}, δ = {powers(self.delta)} does not hold this "
+                f"the budget ε = {self.epsilon:g}, δ = {powers(self.delta)} has no room for this "
                 f"release: {self._why(guarantee, own, room)}."
             )
         return together
@@ -200,27 +200,27 @@ class Budget:
         if math.isfinite(own.leak) and own.leak > room.leak and own.mu <= room.mu:
             left = left_of(room.leak)
             return (
-                f"names below a threshold, or tails of its noise, need δ = {powers(own.leak)}, and of "
-                f"the {powers(caps.leak)} that the budget keeps for them {left} is left: "
-                f"{f'ask by {less}, or ' if less else ''}open the budget with a larger leak="
+                f"selection by a threshold, or truncated noise, needs δ = {powers(own.leak)}, and "
+                f"{left} of the {powers(caps.leak)} reserved for it is left; "
+                f"{f'use {less}, or ' if less else ''}open the budget with a larger leak="
             )
         remedies = [*_with_delta(guarantee, room)]
         if less:
-            remedies.append(f"ask for less, such as {less}")
+            remedies.append(f"request less, such as {less}")
         loss = guarantee.event.loss(1, guarantee.relation, OWN_UNIT[guarantee.level])
         if loss.pure > 0 and caps.pure == 0:
             remedies.append(
-                "open the budget with pure=, which keeps room for noise that is not Gaussian"
+                "open the budget with pure=, which reserves a part for noise that is not Gaussian"
             )
         remedies.append("open a larger budget")
         return (
-            f"it would take {_percent(own.share_of(caps))} of the budget, of which "
-            f"{percent(self.left, up=False)} is left: {'; or '.join(remedies)}"
+            f"it needs {_percent(own.share_of(caps))} of the budget, and "
+            f"{percent(self.left, up=False)} is left; {'; or '.join(remedies)}"
         )
 
     def __reduce__(self) -> NoReturn:
         raise ParameterError(
-            "a budget must not be copied: what is charged to one copy the other would not know."
+            "a budget cannot be copied, because charges to one copy would not reach the other."
         )
 
     def __copy__(self) -> NoReturn:
@@ -241,8 +241,8 @@ def _with_delta(guarantee: Guarantee, room: Price) -> Iterator[str]:
     epsilon = math.floor(1000 * gaussian_epsilon(room.leak, room.mu)) / 1000
     if epsilon >= _loss(guarantee).pure:
         yield (
-            f"state delta= as well, as the budget holds Gaussian noise of ε = {epsilon:g} at "
-            f"δ = {left_of(room.leak)}"
+            f"also pass delta=, because the budget allows Gaussian noise of ε = {epsilon:g} at δ "
+            f"= {left_of(room.leak)}"
         )
 
 
@@ -380,7 +380,8 @@ def refuse_composed() -> None:
     """
     if _composed.get():
         raise ParameterError(
-            "plan must hold functions that return a query, such as count.query(…), and publish nothing."
+            "plan must contain functions that return a query, such as count.query(…), and "
+            "publish nothing."
         )
 
 
@@ -401,8 +402,8 @@ def planned_guarantee(item: Any) -> Guarantee:
     if isinstance(plan := getattr(item, "plan", None), Planned):
         return plan.guarantee
     raise ParameterError(
-        "plan must hold queries, functions without arguments that return one, or guarantees, not "
-        f"{type(item).__name__}."
+        "plan must contain queries, functions without arguments that return a query, or "
+        f"guarantees, not {type(item).__name__}."
     )
 
 
@@ -457,9 +458,7 @@ def charge(
     current = _slot.budget
     check_process(_slot.pid)
     if budget is not None and budget is not current:
-        raise ParameterError(
-            "the budget of which this release takes a share was closed; publish inside it."
-        )
+        raise ParameterError("the budget of this release's share was closed; publish inside it.")
     check_guarantee(guarantee)
     ledger = open_ledger()
     if current is None:

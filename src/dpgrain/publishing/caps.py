@@ -61,7 +61,7 @@ class Caps:
         if not holds(0.0):
             what = "plan" if planned != Loss() else "caps"
             raise ParameterError(
-                f"the {what} of the budget must keep its promise, ε = {rounded_up(epsilon)} at δ = "
+                f"the {what} of the budget must satisfy ε = {rounded_up(epsilon)} at δ = "
                 f"{powers(delta)}; plan less, or choose smaller pure= and leak=."
             )
         high = gaussian_mu(epsilon, delta) if delta > 0 else 0.0

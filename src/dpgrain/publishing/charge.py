@@ -43,7 +43,7 @@ Opened = TypeVar("Opened", covariant=True)
 Result = TypeVar("Result")
 
 # What stands below the error of a source that could not be read.
-_STAYS = "Nothing was published; what a budget or a ledger was charged for it stays charged."
+_STAYS = "Nothing was published; a budget or a ledger that was charged for it stays charged."
 # Words for a charge in the refusal of a forked process.
 _CALLED = "charge of a release"
 
@@ -76,7 +76,7 @@ class Charge:
     ...     noisy = charge.noisy(part, np.zeros(2, dtype=np.int64), 2.0**20)
     ...     charge.noisy(part, np.zeros(2, dtype=np.int64), 2.0**20)
     Traceback (most recent call last):
-    RuntimeError: Gaussian was drawn as often as it was charged.
+    RuntimeError: Gaussian has no charged draws left.
     """
 
     def __init__(
@@ -230,7 +230,7 @@ class Charge:
             event: the event of the one that runs.
         """
         if event != part and not (isinstance(part, Parallel) and event in part.events):
-            raise RuntimeError(f"{type(event).__name__} is not among what was charged.")
+            raise RuntimeError(f"{type(event).__name__} is not part of the charge.")
         self._take(part)
         return Charge(replace(self._guarantee, event=event), self._source, within=self)
 
@@ -265,7 +265,7 @@ class Charge:
         with self._lock:
             wanted = tickets(part)
             if not wanted <= self._left:
-                raise RuntimeError(f"{type(part).__name__} was drawn as often as it was charged.")
+                raise RuntimeError(f"{type(part).__name__} has no charged draws left.")
             self._left -= wanted
 
     def _check_process(self) -> None:
@@ -274,14 +274,14 @@ class Charge:
     def _check_open(self) -> None:
         self._check_process()
         if self._over:
-            raise RuntimeError("the release is made: its charge opens and draws nothing more.")
+            raise RuntimeError(
+                "the release is complete, so its charge cannot be opened or drawn from again."
+            )
         if self._within is not None:
             self._within._check_open()
 
     def __reduce__(self) -> NoReturn:
-        raise ParameterError(
-            "a charge must not be copied: what one copy draws the other would draw."
-        )
+        raise ParameterError("a Charge cannot be copied: both copies would draw the same noise.")
 
     def __copy__(self) -> NoReturn:
         self.__reduce__()

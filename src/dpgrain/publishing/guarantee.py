@@ -174,14 +174,14 @@ class Guarantee(ShownGuarantee):
         facts = self.partition is not None and other.partition is not None
         if mine[:1] + mine[2:] != theirs[:1] + theirs[2:] or (not facts and mine != theirs):
             raise ParameterError(
-                f"guarantees for {_named(*mine)} and {_named(*theirs)} do not compose; release both "
-                "for one unit, partition and relation, and pass users and elements as the same array "
-                "each time, or as a pandas Series of the column's name."
+                f"guarantees for {_named(*mine)} and {_named(*theirs)} do not compose; release "
+                "both for the same unit, partition and relation, and pass users and elements as "
+                "the same array, or as a pandas Series with the name of the column."
             )
         if facts and self.partition != other.partition:
             raise ParameterError(
-                f"guarantees for elements by {self.partition} and by {other.partition} do not compose: "
-                "release both for one partition, and state the same types= and dates= for both."
+                f"guarantees for elements by {self.partition} and by {other.partition} do not "
+                "compose; release both for the same partition, with the same types= and dates=."
             )
 
     @property
@@ -347,7 +347,7 @@ class Guarantee(ShownGuarantee):
         about = promise_beside(_validate.path(path=path))
         if about is None:
             raise DataError(
-                f"{str(path)!r} has no guarantee beside it; give an output of dpgrain run."
+                f"{str(path)!r} has no guarantee next to it; pass an output of dpgrain run."
             )
         return Guarantee.from_dict(about)
 
@@ -385,9 +385,9 @@ def check_guarantee(guarantee: object) -> None:
     """
     if not isinstance(guarantee, Guarantee):
         raise ParameterError(
-            f"guarantee must be a Guarantee, not {type(guarantee).__name__}: of an event it is "
-            'dg.Guarantee(level, elements, relation, delta, event), such as dg.Guarantee("user", "", '
-            '"zero_out", 1e-6, event).'
+            f"guarantee must be a Guarantee, not {type(guarantee).__name__}; build it from an "
+            "event by dg.Guarantee(level, elements, relation, delta, event), such as "
+            'dg.Guarantee("user", "", "zero_out", 1e-6, event).'
         )
 
 
@@ -406,9 +406,10 @@ def warn_of_delta(delta: float, level: Level, n_users: int | None, cells: int) -
     largest = 1 / (10 * n_users * cells)
     if delta > largest:
         warnings.warn(
-            f"delta = {delta:g} is large for {n_users:,} users"
-            f"{f' and {cells:,} cells' if cells > 1 else ''}: choose at most {largest:.2g}, since "
-            "publishing the data of each unit outright with probability delta keeps the promise.",
+            f"delta = {delta:g} is large for {n_users:,} "
+            f"users{f' and {cells:,} cells' if cells > 1 else ''}: choose at most {largest:.2g}, "
+            "because publishing the data of each unit outright with probability delta satisfies "
+            "this guarantee.",
             DeltaWarning,
             stacklevel=_callers_level(),
         )
@@ -438,8 +439,9 @@ def warn_of_care(care: Sequence[str]) -> None:
 def _warn_once() -> None:
     times = math.exp(_LARGE_EPSILON)
     warnings.warn(
-        f"an epsilon above {_LARGE_EPSILON:g} promises little: what is published may be more than "
-        f"{times:,.0f} times as likely with a person's data as without. This is said once.",
+        f"an epsilon above {_LARGE_EPSILON:g} is a weak guarantee: an outcome may be more than "
+        f"{times:,.0f} times as likely with a person's data as without. This warning is shown "
+        "once.",
         EpsilonWarning,
         stacklevel=_callers_level(),
     )

@@ -67,13 +67,13 @@ def enter(ledger: Charging) -> None:
             # The address in the variable may hold a password, and is not shown.
             stated = _slot.ledger is None or _slot.outer is not None
             already = (
-                f"{_PLACE_VARIABLE} names another ledger, which is open for all of this process; unset "
-                "that variable, or name the same ledger"
+                f"{_PLACE_VARIABLE} points to another ledger, which is open for this whole "
+                "process; unset that variable, or use the same ledger"
                 if stated
                 else "a ledger is already open; close it before opening another"
             )
             raise ParameterError(
-                f"{already}: one ledger holds all that is published about these people."
+                f"{already}, because one ledger must contain all releases about these people."
             )
         _slot.ledger, _slot.outer = ledger, inherited
         os.environ[_PLACE_VARIABLE] = ledger.place

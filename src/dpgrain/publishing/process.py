@@ -59,8 +59,8 @@ def check_process(opened_by: int | None) -> None:
     if copied or (mark is not None and mark not in _process.marks):
         raise ParameterError(
             "this process was started while a budget was open in another one, which would not be "
-            "charged for what is published here: publish in the process that opened the budget, in "
-            "as many threads as you like."
+            "charged for releases here; publish in the process that opened the budget, in any "
+            "number of threads."
         )
 
 
@@ -76,8 +76,8 @@ def check_maker(made_by: int, what: str = "budget") -> None:
     """
     if made_by != os.getpid():
         raise ParameterError(
-            f"this {what} was made in another process, of which this one is a copy: each would spend "
-            "all of it; publish in the process that made it, in as many threads as you like."
+            f"this {what} is a copy from another process, and each copy would spend all of it; "
+            "publish in the process that created it, in any number of threads."
         )
 
 

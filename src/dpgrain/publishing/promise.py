@@ -81,7 +81,8 @@ class Promise:
             return Promise(unit, *part.of_gaussian_noise(), relation, part)
         if epsilon is None:
             raise ParameterError(
-                "epsilon must be given, such as epsilon=1.0; or share=, such as 0.5, inside a budget."
+                "epsilon is required, such as epsilon=1.0; or pass share=, such as 0.5, inside a "
+                "budget."
             )
         return Promise(unit, epsilon, delta, relation)
 
@@ -128,8 +129,7 @@ class Promise:
         if law_named(noise).pure:
             return self.pure()
         self.require_delta(
-            "delta = 0 needs pure differential privacy: choose noise='laplace', or a delta such as "
-            "1e-6."
+            "delta must be above 0 with Gaussian noise, not 0; use noise='laplace' or delta=1e-6."
         )
         return self
 

@@ -103,9 +103,9 @@ def asked_of(
         result = _of_whole_users(guarantee, result.relation) or result
     if not _bounded(guarantee, result):
         raise ParameterError(
-            f"nothing bounds what {_promised(level, cells)} may add to this release, which protects "
-            f"{_protected(guarantee)}: ask for the promised unit, for User(max_elements=…), or for a "
-            "region by where(…) in which a person has few elements."
+            f"the contribution of {_promised(level, cells)} to this release, which protects "
+            f"{_protected(guarantee)}, is unbounded; use the promised unit, User(max_elements=…), "
+            "or a region by where(…) with few elements per person."
         )
     return result
 
@@ -117,9 +117,9 @@ def _of_cells(guarantee: Guarantee, cells: Partition, relation: Relation) -> Ask
         if guarantee.elements in (str(cells), f"the column {cells}"):
             return Asked(1, relation, Element(), None)
         raise ParameterError(
-            f"the release protects elements of {guarantee.elements or 'no known partition'}, and the "
-            f"promise is about {cells}: nothing says how cells of one lie in cells of the other; name "
-            "a column by the same name in both."
+            f"the release protects elements of {guarantee.elements or 'no known partition'}, but "
+            f"the promise is about {cells}, and the relation between their cells is unknown; use "
+            "the same column name in both."
         )
     overlap = guarantee.partition.compared(cells, guarantee.scope)
     # A part of a block may move it anywhere, as an exchange of the block does.

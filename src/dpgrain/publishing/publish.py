@@ -174,12 +174,13 @@ def told_if_interrupted(what: str) -> Iterator[None]:
     ...         raise KeyboardInterrupt
     ... except KeyboardInterrupt as interrupt:
     ...     print(*interrupt.__notes__)
-    Nothing of the fit is published; what a budget or ledger was charged for it stays charged.
+    Nothing of the fit is published; a budget or ledger that was charged for it stays charged.
     """
     try:
         yield
     except KeyboardInterrupt as interrupt:
         interrupt.add_note(
-            f"Nothing of {what} is published; what a budget or ledger was charged for it stays charged."
+            f"Nothing of {what} is published; a budget or ledger that was charged for it stays "
+            "charged."
         )
         raise

@@ -88,8 +88,8 @@ class Query(ABC, Generic[Made]):
         now = self.promise
         if (promise.unit, promise.relation) != (now.unit, now.relation):
             raise ParameterError(
-                f"a query keeps its unit and relation, {now.unit!r} and {now.relation!r}: ask anew for "
-                f"{promise.unit!r} and {promise.relation!r}.",
+                f"a query cannot change its unit and relation, {now.unit!r} and {now.relation!r}; "
+                f"create a new query for {promise.unit!r} and {promise.relation!r}.",
                 name="promise",
             )
         made = self._with(promise)
@@ -109,7 +109,8 @@ class Query(ABC, Generic[Made]):
         """
         if self.promise.unit != unit:
             raise ParameterError(
-                f"a query keeps the unit of its rows, {unit!r}: ask anew for {self.promise.unit!r}.",
+                f"a query cannot change the unit of its rows, {unit!r}; create a new query for "
+                f"{self.promise.unit!r}.",
                 name="promise",
             )
 

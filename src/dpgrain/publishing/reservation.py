@@ -75,8 +75,8 @@ class Reservation:
         with self._lock:
             if self._left[about] < 1:
                 raise ParameterError(
-                    "this release is not among those that were reserved together, or was made before; "
-                    "publish it after them."
+                    "this release is not part of the reservation, or was already published; "
+                    "publish it after the reserved releases."
                 )
             self._left[about] -= 1
         return replace(guarantee, receipts=(*guarantee.receipts, *self._charged.receipts))

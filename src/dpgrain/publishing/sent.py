@@ -14,7 +14,9 @@ from dpgrain.errors import ParameterError
 from dpgrain.publishing.budget import is_open
 from dpgrain.publishing.ledgers import open_place
 
-_REMEDY = "use it where it was made, as with n_jobs=None or in threads, or make a new one"
+_REMEDY = (
+    "use it in the process that created it, as with n_jobs=None or in threads, or create a new one"
+)
 
 
 @dataclass(frozen=True)
@@ -58,14 +60,14 @@ class Sent:
             return
         if self.budget:
             raise ParameterError(
-                "this model or query was sent here while a budget was open in another process, which "
-                f"is not charged for what is published here: {_REMEDY}."
+                "this model or query was sent here while a budget was open in another process, "
+                f"which is not charged for releases here; {_REMEDY}."
             )
         if self.ledger not in (None, _name()):
             raise ParameterError(
-                "this model or query was sent here while a ledger was open in another process, which "
-                "is not open here, as this process was started before: open it here, end this process "
-                f"and start another, {_REMEDY}."
+                "this model or query was sent here while a ledger was open in another process, "
+                "which is not open here, because this process was started before; open it here, "
+                f"end this process and start another, {_REMEDY}."
             )
 
 

@@ -57,8 +57,8 @@ class Share:
         """
         if epsilon is not None:
             raise ParameterError(
-                f"epsilon must be left out where share is given, "
-                f"which is {_validate.said(share)}; state one of them."
+                f"epsilon must be omitted with share, which is {_validate.said(share)}; pass only "
+                "one of them."
             )
         if not _validate.probability(share=share) > 0:
             raise ParameterError(
@@ -67,8 +67,8 @@ class Share:
         budget = open_budget()
         if budget is None:
             raise ParameterError(
-                f"share = {share!r} needs an open budget: with dg.budget(epsilon, delta): …; or state "
-                "epsilon and delta."
+                f"share = {share!r} requires an open budget: with dg.budget(epsilon, delta): …; "
+                "or pass epsilon and delta."
             )
         return Share(float(share), budget)
 
@@ -116,9 +116,9 @@ class Share:
                 break
         if fits == 0:
             raise ParameterError(
-                f"share = {self.part:g} of this budget holds no such release, which has no price in "
-                "what the budget holds; open the budget with leak=, or with pure= for releases "
-                "without Gaussian noise, or choose other noise."
+                f"share = {self.part:g} of this budget allows no such release, because nothing in "
+                "the budget is reserved for its noise; open the budget with leak=, or with pure= "
+                "for releases without Gaussian noise, or choose other noise."
             )
         return epsilon * fits
 

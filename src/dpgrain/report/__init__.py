@@ -1,10 +1,10 @@
-"""Self-explaining pages for those responsible for the privacy of people, and plots.
+"""Self-contained HTML reports, and plots.
 
-:func:`report` writes whatever has a page, and :func:`plot` draws it; each page is a module of its own,
-which is loaded when a page of its kind is first written. A page loads nothing from anywhere: styles
-and plots are inside, and a content security policy forbids the rest. Names of items come from a table
-that anybody may have written to: they are text, escaped by the templates and by the plots, cut where
-they are long.
+:func:`report` writes anything with a page, and :func:`plot` draws it. The module of a page is imported
+when a page of its type is first written. A page loads nothing from the network: styles and plots are
+inline, and a content security policy forbids everything else. Anyone may have written names of items,
+so templates and plots escape them and shorten long ones. All pages are post-processing of published
+numbers and cost no budget.
 """
 
 from __future__ import annotations
@@ -56,52 +56,44 @@ __all__ = [
 
 @singledispatch
 def report(thing: object, path: str | Path, **how: Any) -> Path:  # noqa: ARG001 - pages use it
-    """Write a release, a promise, a model, a network, a sum or a ledger as one HTML file.
+    """Write a release, guarantee, model, network, sum or ledger as one HTML file.
 
     Args:
-        thing: the release, promise, model, network, sum or ledger to write.
+        thing: the object to write.
         path: where to write; the folder must exist.
-        **how: the options of a page of its kind, such as ``holdings`` for a release.
+        **how: the options of its page, such as ``holdings`` for a release.
 
     Returns:
         The path.
 
     Raises:
-        ParameterError: if there is no page for such a thing.
-        DataError: if the file cannot be written; none is left behind then.
-
-    All of it is post-processing of what was published, or follows from public numbers: a page costs no
-    budget.
+        ParameterError: if the object has no page.
+        DataError: if the file cannot be written.
 
     >>> report(5, "five.html")
     Traceback (most recent call last):
     ...
-    dpgrain.errors.ParameterError: report needs a release, promise, model, sum or ledger, not int.
+    dpgrain.errors.ParameterError: report requires a release, guarantee, model, sum or ledger, not int.
     """
     raise ParameterError(
-        f"report needs a release, promise, model, sum or ledger, not {type(thing).__name__}."
+        f"report requires a release, guarantee, model, sum or ledger, not {type(thing).__name__}."
     )
 
 
 @report.register(ShownRelease)
 def write_report(release: Release, path: str | Path, holdings: Holdings | None = None) -> Path:
-    """Write a release as one self-contained HTML file.
+    """Write a release: estimates with intervals, guarantee, granularity curve and request.
 
     Args:
-        release: a published release of any kind.
+        release: a published release of any type.
         path: where to write; the folder must exist.
-        holdings: how much users hold, a second release, to show beside the granularity curve.
-
-    Returns:
-        The path.
+        holdings: a contribution distribution, drawn next to the granularity curve.
 
     Raises:
-        ParameterError: if the holdings are none, or of another partition than the release.
-        DataError: if the file cannot be written; none is left behind then.
+        ParameterError: if the holdings have another type or partition.
+        DataError: if the file cannot be written.
 
-    The file holds what was asked, the promise in plain words, the granularity curve, the estimates
-    with their intervals, the clipping bounds and what happened. It stays below 1 MB whatever the number
-    of groups. All of it is post-processing of what was released: it costs no budget.
+    The file stays below 1 MB for any number of groups.
     """
     from dpgrain.report.held import check_holdings
     from dpgrain.report.page import write_page
@@ -114,21 +106,7 @@ def write_report(release: Release, path: str | Path, holdings: Holdings | None =
 
 @report.register(ShownGuarantee)
 def write_guarantee_report(guarantee: Guarantee, path: str | Path) -> Path:
-    """Write a promise as one self-contained HTML file, for whoever answers for people's privacy.
-
-    Args:
-        guarantee: a promise, such as the ``guarantee`` of a release.
-        path: where to write; the folder must exist.
-
-    Returns:
-        The path.
-
-    Raises:
-        DataError: if the file cannot be written; none is left behind then.
-
-    The file holds what is promised, for how many units, and what is not promised, with the version, the
-    date and the hash of the promise; no estimates.
-    """
+    """Write a guarantee for privacy officers: what is guaranteed, what is not, and its hash."""
     from dpgrain.report.guarantee import guarantee_page
     from dpgrain.report.page import write_page
 
@@ -137,22 +115,7 @@ def write_guarantee_report(guarantee: Guarantee, path: str | Path) -> Path:
 
 @report.register(ShownModel)
 def write_fit_report(model: LinearModel, path: str | Path) -> Path:
-    """Write a fitted model as one self-contained HTML file.
-
-    Args:
-        model: a fitted estimator of :mod:`dpgrain.learn`.
-        path: where to write; the folder must exist.
-
-    Returns:
-        The path.
-
-    Raises:
-        DataError: if the file cannot be written; none is left behind then.
-
-    The file holds the promise in plain words, the granularity curve, the coefficients (with intervals,
-    where the fit kept budget for them), the training curve, what was public and all settings. All of it
-    is post-processing of what the fit published: it costs no budget.
-    """
+    """Write a fitted model: coefficients, guarantee, training curve and settings."""
     from dpgrain.report.fit import fit_page
     from dpgrain.report.page import write_page
 
@@ -161,22 +124,7 @@ def write_fit_report(model: LinearModel, path: str | Path) -> Path:
 
 @report.register(ShownTraining)
 def write_training_report(training: Training, path: str | Path) -> Path:
-    """Write a privately trained network as one self-contained HTML file.
-
-    Args:
-        training: what :func:`dpgrain.torch.train` returns.
-        path: where to write; the folder must exist.
-
-    Returns:
-        The path.
-
-    Raises:
-        DataError: if the file cannot be written; none is left behind then.
-
-    The file holds the promise in plain words, the granularity curve, what evaluation has said while
-    the network was trained, the norms of gradients against noise, and what a step cost. All of it is
-    post-processing of the steps: it costs no budget.
-    """
+    """Write a trained network: measures, guarantee, norms of gradients and the cost of a step."""
     from dpgrain.report.page import write_page
     from dpgrain.report.training import training_page
 
@@ -185,22 +133,7 @@ def write_training_report(training: Training, path: str | Path) -> Path:
 
 @report.register(ShownSum)
 def write_shuffle_report(protocol: ShuffledSum, path: str | Path) -> Path:
-    """Write a shuffled sum as one self-contained HTML file.
-
-    Args:
-        protocol: a shuffled sum.
-        path: where to write; the folder must exist.
-
-    Returns:
-        The path.
-
-    Raises:
-        DataError: if the file cannot be written; none is left behind then.
-
-    The file holds the promise in plain words, who is trusted with what, ε as a function of the share of
-    honest devices, what a corrupt device can do, the traffic, the noise and the granularity curve. All
-    of it follows from public numbers: it costs no budget.
-    """
+    """Write a shuffled sum: guarantee, trust assumptions, corrupt devices, traffic and noise."""
     from dpgrain.report.page import write_page
     from dpgrain.report.shuffle import shuffle_page
 
@@ -209,22 +142,7 @@ def write_shuffle_report(protocol: ShuffledSum, path: str | Path) -> Path:
 
 @report.register(ShownLedger)
 def write_ledger_report(ledger: Ledger, path: str | Path) -> Path:
-    """Write a ledger as one self-contained HTML file, for whoever answers for people's privacy.
-
-    Args:
-        ledger: a ledger.
-        path: where to write; the folder must exist.
-
-    Returns:
-        The path.
-
-    Raises:
-        DataError: if the ledger cannot be read, or the file cannot be written; none is left then.
-
-    The file holds the promises and what is left of each, when what was released about which window,
-    each release with its sentence, the curve for several units over everything so far, and how to check
-    all of it. The last 500 lines are listed.
-    """
+    """Write a ledger: promises, remaining budget, the last 500 lines, and how to verify them."""
     from dpgrain.report.ledger import ledger_page
     from dpgrain.report.page import write_page
 
@@ -233,21 +151,7 @@ def write_ledger_report(ledger: Ledger, path: str | Path) -> Path:
 
 @report.register(ShownReleases)
 def write_releases_report(releases: Releases, path: str | Path) -> Path:
-    """Write the releases of a file as one self-contained HTML file.
-
-    Args:
-        releases: the releases.
-        path: where to write; the folder must exist.
-
-    Returns:
-        The path.
-
-    Raises:
-        DataError: if the file cannot be written; none is left behind then.
-
-    The file holds the promise of all releases together in plain words, its granularity curve, and each
-    release with its own promise and its numbers. All of it is post-processing of what was released.
-    """
+    """Write all releases of a file: their common guarantee, and the numbers of each."""
     from dpgrain.report.page import write_page
     from dpgrain.report.releases import releases_page
 
@@ -256,15 +160,12 @@ def write_releases_report(releases: Releases, path: str | Path) -> Path:
 
 @singledispatch
 def notebook_html(thing: object) -> str:
-    """Return a release or a promise as HTML for a notebook.
-
-    Args:
-        thing: the release or the promise.
+    """Return a release or a guarantee as HTML for a notebook.
 
     Raises:
         ParameterError: if it is neither.
     """
-    raise ParameterError(f"thing must be a release or a promise, not {type(thing).__name__}.")
+    raise ParameterError(f"thing must be a release or a guarantee, not {type(thing).__name__}.")
 
 
 @notebook_html.register(ShownRelease)
@@ -283,28 +184,26 @@ def _guarantee_html(guarantee: Guarantee) -> str:
 
 @singledispatch
 def plot(thing: object, ax: Axes | None = None, **how: Any) -> Axes:  # noqa: ARG001 - plots use it
-    """Draw a release, a promise, a plan, a fitted model, a trained network, a shuffled sum or a ledger.
+    """Draw a release, guarantee, plan, model, network, shuffled sum, audit or ledger.
 
     Args:
-        thing: the thing to draw: the estimates of a release, the curve of a promise, the errors of a
-            plan, the trade-off of an audit, the coefficients of a model, ε of a shuffled sum over the
-            share of honest devices, when the releases of a ledger were made.
+        thing: the object to draw.
         ax: axes to draw on; new ones by default.
-        **how: the options of a plot of its kind, such as ``top`` for a release.
+        **how: the options of its plot, such as ``top`` for a release.
 
     Returns:
         The axes.
 
     Raises:
-        ParameterError: if there is no plot of such a thing.
+        ParameterError: if the object has no plot.
 
     >>> plot(5)
     Traceback (most recent call last):
     ...
-    dpgrain.errors.ParameterError: plot needs a release, promise, plan, model or sum, not int.
+    dpgrain.errors.ParameterError: plot requires a release, guarantee, plan, model or sum, not int.
     """
     raise ParameterError(
-        f"plot needs a release, promise, plan, model or sum, not {type(thing).__name__}."
+        f"plot requires a release, guarantee, plan, model or sum, not {type(thing).__name__}."
     )
 
 

@@ -1,11 +1,14 @@
-"""The look of all plots: colours, axes, ticks, labels and legends."""
+"""Shared look of all plots: colours, axes, ticks, labels and legends."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import matplotlib.dates
 import numpy as np
+from matplotlib.figure import Figure
 from matplotlib.ticker import (
     Formatter,
     FuncFormatter,
@@ -15,6 +18,7 @@ from matplotlib.ticker import (
 )
 
 from dpgrain import _validate
+from dpgrain._files import whole_file
 from dpgrain._wording import printed, shorten
 from dpgrain.errors import ParameterError
 
@@ -25,46 +29,50 @@ if TYPE_CHECKING:
 
     from dpgrain._types import FloatArray
 
-# Colours of the colour-blind-safe palette of Okabe and Ito, which differ in lightness too.
+# Colours of the colour-blind-safe palette of Okabe and Ito; they differ in lightness as well.
 BLUE, ORANGE = "#0072b2", "#d55e00"
-# Colours of text and lines, which the report's style sheet changes on a dark page.
+# Colours of text and lines; the report's style sheet replaces them on a dark page.
 INK, FAINT = "#1f2429", "#c9ced4"
-# A line beside others has this colour, which is seen well enough on paper and on a dark page.
+# Colour of a secondary line, visible on paper and on a dark page.
 GREY = "#828c96"
+#: Colours of several groups; more than five are hard to distinguish.
+COLOURS = (BLUE, ORANGE, "#009e73", "#cc79a7", GREY)
 
-# Multiples of each power of ten at which ticks stand.
+# Multiples of each power of ten with a tick.
 STEPS = (1, 2, 5)
-# A narrower figure, in inches, has room for half a line.
+# Narrower figures, in inches, get short axis labels.
 NARROW = 5.5
-# Letters of a label for each inch of a figure's width, so that it takes about a third of it, and its
-# letters, at most.
+# Characters of a row label per inch of figure width (about a third of it), and their maximum.
 _LETTERS_PER_INCH = 4.0
 _MOST_LETTERS = 36
-# Share of the axis: rows are drawn from 0 on where their intervals reach over more of it then.
+# An axis starts at 0 if the values then cover at least this share of it.
 _SEEN_SHARE = 0.5
-
-
-def new_axes(width: float, height: float) -> Axes:
-    """Make axes on a new figure, whose size is in inches and which a notebook shows."""
-    # The import stands only here: the report itself never touches pyplot, which may want a display.
-    import matplotlib.pyplot as plt
-
-    _, ax = plt.subplots(figsize=(width, height), layout="constrained")
-    return ax
+# matplotlib.dates has no types.
+_dates: Any = matplotlib.dates
 
 
 def axes_for(ax: Any, width: float, height: float) -> Axes:
-    """Return the axes that a caller has passed, or new ones for None.
-
-    Raises:
-        ParameterError: if something else was passed.
-    """
+    """Return the axes of a caller, or new ones of this size in inches, without a frame."""
     if ax is None:
-        return new_axes(width, height)
+        # Only here: pages never import pyplot, which may need a display.
+        import matplotlib.pyplot as plt
+
+        _, ax = plt.subplots(figsize=(width, height), layout="constrained")
     if not hasattr(ax, "spines"):
         raise ParameterError(f"ax must be axes of matplotlib, not {_validate.said(ax)}.", name="ax")
     axes: Axes = ax
+    plain(axes)
     return axes
+
+
+def save(
+    path: Path, draw: Callable[..., object], width: float, height: float, panels: int = 1
+) -> None:
+    """Draw on new axes side by side and write them to a file, without pyplot."""
+    figure = Figure(figsize=(width, height), layout="constrained")
+    draw(*figure.subplots(1, panels, squeeze=False)[0])
+    with whole_file(path) as part:
+        figure.savefig(part, dpi=160, facecolor="white")
 
 
 def width_of(ax: Axes) -> float:
@@ -74,30 +82,29 @@ def width_of(ax: Axes) -> float:
 
 
 def fitting(text: str, ax: Axes) -> str:
-    """Return a text cut to the letters with room for them on an axis."""
+    """Shorten a text to the length of an axis."""
     return shorten(printed(text), max(14, int(_LETTERS_PER_INCH * width_of(ax))))
 
 
 def label_letters(ax: Axes) -> int:
-    """Return the largest number of letters of the label of a row on these axes."""
+    """Return the maximum length of a row label on these axes."""
     return min(max(10, int(_LETTERS_PER_INCH * width_of(ax))), _MOST_LETTERS)
 
 
 def plain(ax: Axes) -> None:
-    """Take the frame away, but for the line below, and colour what is written."""
+    """Remove the frame except for the lower line, and set the colour of texts."""
     for side in ("top", "right", "left"):
         ax.spines[side].set_visible(False)
     ax.spines["bottom"].set_color(FAINT)
     ax.tick_params(colors=INK, which="both")
-    ax.xaxis.label.set_color(INK)
-    ax.yaxis.label.set_color(INK)
-    # The name of a weight is text, not a formula.
-    ax.xaxis.label.set_parse_math(False)
-    ax.yaxis.label.set_parse_math(False)
+    for axis in (ax.xaxis, ax.yaxis):
+        axis.label.set_color(INK)
+        # A column name is text, not a formula.
+        axis.label.set_parse_math(False)
 
 
 def say(ax: Axes, text: str) -> Axes:
-    """Write a few words in place of a drawing."""
+    """Write a few words instead of a drawing."""
     ax.text(0.5, 0.5, text, transform=ax.transAxes, ha="center", va="center", color=INK)
     ax.set_xticks([])
     ax.set_yticks([])
@@ -109,9 +116,12 @@ def grid(ax: Axes, axis: Any = "both") -> None:
     ax.grid(axis=axis, color=FAINT, linewidth=0.6)
 
 
-def legend_above(ax: Axes, lines: Sequence[Artist], columns: int | None = None) -> None:
-    """Write the legend above the axes, where no curve can run into it."""
-    ax.legend(
+def legend_above(
+    ax: Axes, lines: Sequence[Artist] | None = None, columns: int | None = None
+) -> None:
+    """Write the legend of these or all labelled artists above the axes."""
+    lines = ax.get_legend_handles_labels()[0] if lines is None else lines
+    legend = ax.legend(
         handles=lines,
         frameon=False,
         loc="lower left",
@@ -119,20 +129,22 @@ def legend_above(ax: Axes, lines: Sequence[Artist], columns: int | None = None) 
         labelcolor=INK,
         ncols=columns or (2 if len(lines) > 3 else 1),
     )
+    for text in legend.get_texts():
+        text.set_parse_math(False)
 
 
 def few_digits(digits: int = 6) -> Formatter:
-    """Write numbers on an axis as short as a number of digits allows: 0.5, 20, 1e+06."""
+    """Write numbers on an axis with at most this number of digits: 0.5, 20, 1e+06."""
     return StrMethodFormatter(f"{{x:.{digits}g}}")
 
 
 def in_percent() -> Formatter:
-    """Write shares on an axis in whole per cent."""
+    """Write shares on an axis as percentages without decimals."""
     return StrMethodFormatter("{x:.0%}")
 
 
 def in_full(low: FloatArray, high: FloatArray) -> Formatter:
-    """Write numbers between these ends in full, or in millions where they are long."""
+    """Write numbers between these ends in full, or in millions from 2,000,000 on."""
     millions = float(np.abs([low, high]).max()) >= 2e6
     scale, name = (1e6, "M") if millions else (1.0, "")
     return FuncFormatter(
@@ -146,67 +158,75 @@ def at_steps(steps: Sequence[float] = STEPS) -> LogLocator:
 
 
 def log_ticks(axis: Axis, ratio: float) -> None:
-    """Give a logarithmic axis, whose ends have this ratio, about as many ticks as can be read."""
+    """Place readable ticks on a logarithmic axis whose ends have this ratio."""
     axis.set_major_locator(at_steps(STEPS if ratio < 1000 else (1,)))
     axis.set_minor_locator(NullLocator())
     axis.set_major_formatter(few_digits())
 
 
+def date_ticks(axis: Axis, most: int) -> None:
+    """Place at most this number of ticks on an axis of days since 1970, and write their dates."""
+    locator = _dates.AutoDateLocator(minticks=2, maxticks=most)
+    axis.set_major_locator(locator)
+    axis.set_major_formatter(_dates.ConciseDateFormatter(locator))
+
+
+def errors(estimate: FloatArray, low: FloatArray, high: FloatArray) -> FloatArray:
+    """Return (2, n) distances from estimates to the ends of their intervals."""
+    # Rounding must not make a distance negative.
+    return np.maximum([estimate - low, high - estimate], 0.0)
+
+
 def interval_bars(
     ax: Axes, rows: Any, estimate: FloatArray, low: FloatArray, high: FloatArray, **style: Any
 ) -> None:
-    """Draw points with their intervals, one on each row."""
+    """Draw points with their intervals, one per row."""
     drawing = {"fmt": "o", "color": BLUE, "markersize": 5, "elinewidth": 1.6, "capsize": 2.5}
-    # An interval cut at 0 still holds its estimate; rounding must not make a length negative.
-    ax.errorbar(
-        estimate,
-        rows,
-        xerr=np.maximum([estimate - low, high - estimate], 0.0),
-        **{**drawing, **style},
-    )
+    ax.errorbar(estimate, rows, xerr=errors(estimate, low, high), **{**drawing, **style})
 
 
 def label_rows(
     ax: Axes, labels: Sequence[str], what: str, low: FloatArray, high: FloatArray, *, zero: bool
 ) -> None:
-    """Write the axes of a plot with one group on each row, the first above.
-
-    Args:
-        ax: axes with the rows.
-        labels: the names of the rows.
-        what: the name of what is drawn, to which "with 95% interval" is added.
-        low: the lower ends.
-        high: the upper ends.
-        zero: True marks 0 by a line, if differences are seen from there.
-    """
-    gap = "\n" if width_of(ax) < NARROW else " "
-    from_zero = zero and seen_from_zero(low, high)
-    if from_zero:
-        ax.axvline(0.0, color=INK, linewidth=0.8)
-    # Names are text, not formulas: a $ in them is a dollar.
+    """Label a plot with one group per row, the first on top, and its axis of values."""
+    # Names are text, not formulas: a $ in them is a dollar sign.
     ax.set_yticks(range(len(labels)), labels, parse_math=False)
     ax.set_ylim(len(labels) - 0.4, -0.6)
     ax.tick_params(axis="y", length=0)
     grid(ax, "x")
     ax.locator_params(axis="x", nbins=max(3, min(8, int(width_of(ax)))))
-    numbers = in_full(low, high)
-    ax.xaxis.set_major_formatter(numbers)
-    begins = "" if from_zero or not len(labels) else _begin(ax, float(low.min()))
-    ax.set_xlabel(f"{what}{gap}with 95% interval{begins}")
+    gap = "\n" if width_of(ax) < NARROW else " "
+    start = value_axis(ax, "x", low, high, zero=zero)
+    ax.set_xlabel(f"{what}{gap}with 95% interval{start}")
+
+
+def value_axis(ax: Axes, axis: Any, low: FloatArray, high: FloatArray, *, zero: bool) -> str:
+    """Format an axis of values, and return a note if it does not start at 0."""
+    along, numbers = getattr(ax, f"{axis}axis"), in_full(low, high)
+    along.set_major_formatter(numbers)
+    if zero and seen_from_zero(low, high):
+        (ax.axvline if axis == "x" else ax.axhline)(0.0, color=INK, linewidth=0.8)
+        return ""
+    least = float(np.nanmin(low)) if np.size(low) else 0.0
+    start = max((float(tick) for tick in along.get_ticklocs() if tick <= least), default=0.0)
+    if least <= 0 or start <= 0:
+        return ""
+    (ax.set_xlim if axis == "x" else ax.set_ylim)(start)
+    return f"\nthe axis starts at {numbers(start)}, not at 0"
+
+
+def within_sight(
+    estimate: FloatArray, low: FloatArray, high: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Shorten intervals that extend far beyond all estimates; an end may be infinite."""
+    least, most = float(np.nanmin(estimate)), float(np.nanmax(estimate))
+    margin = (most - least) or max(abs(most), 1.0)
+    return np.maximum(low, least - margin), np.minimum(high, most + margin)
 
 
 def seen_from_zero(low: FloatArray, high: FloatArray) -> bool:
-    """Return whether differences are seen on an axis with 0: intervals fill a good part of it."""
+    """Return whether values cover a good part of an axis that includes 0."""
     ends = np.append(low, high)
     if not ends.size or ends.min() <= 0:
         return True
     return bool(np.ptp(ends) >= _SEEN_SHARE * ends.max())
-
-
-def _begin(ax: Axes, least: float) -> str:
-    """Begin an axis at a tick, and return words about it where this is not 0."""
-    begin = max((float(tick) for tick in ax.get_xticks() if tick <= least), default=0.0)
-    if least <= 0 or begin <= 0:
-        return ""
-    ax.set_xlim(left=begin)
-    return f"\nthe axis begins at {ax.xaxis.get_major_formatter()(begin)}, not at 0"

@@ -1,7 +1,7 @@
 """The granularity curve as a table: ε for several units of one person, at several δ.
 
-A page prints the table and offers sliders over it, which pick a cell and compute nothing. So every
-number that a reader can be shown was asked of the guarantee itself, and was rounded up here.
+The sliders of a page select cells of this table and compute nothing, so every ε comes from the
+guarantee and is rounded up.
 """
 
 from __future__ import annotations
@@ -11,23 +11,19 @@ from dataclasses import dataclass
 from dpgrain._wording import powers
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.report.promises import Odds, most_units
+from dpgrain.report.words import UNITS
 from dpgrain.units import OWN_UNIT, Level
 
-# Numbers of units in the table, and its δ; the δ of the promise is always among them.
+# Numbers of units and δ of the table; the δ of the guarantee is always included.
 _UNITS = (1, 2, 3, 4, 5, 7, 10, 15, 20, 30, 50, 70, 100)
 _DELTAS = (1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8, 1e-9)
-# A curve that is composed numerically is asked at fewer points: each takes some hundredths of a second.
+# Fewer points for numerically composed curves: each takes some hundredths of a second.
 _FEW_UNITS = (1, 2, 5, 10, 20, 50, 100)
 
 
 @dataclass(frozen=True)
 class CurveRow:
-    """One line of the table: what is promised to a number of units.
-
-    Args:
-        units: the number of units.
-        odds: the promise at each δ of the table.
-    """
+    """One row of the table: the guarantee for a number of units at each δ."""
 
     units: int
     odds: tuple[Odds, ...]
@@ -38,10 +34,10 @@ class CurveTable:
     """The granularity curve of a guarantee, under its own relation.
 
     Args:
-        level: the unit that is counted.
-        deltas: the δ of each column, from the largest to the smallest.
-        own: the place of the δ of the promise among them.
-        rows: the lines, by increasing numbers of units.
+        level: the counted unit.
+        deltas: the δ of each column, the largest first.
+        own: the column of the guarantee's own δ.
+        rows: the rows, by increasing numbers of units.
     """
 
     level: Level
@@ -51,16 +47,12 @@ class CurveTable:
 
     @property
     def what(self) -> str:
-        """The words for the units that are counted."""
-        return {
-            "record": "records of one person",
-            "element": "elements of one person",
-            "user": "users",
-        }[self.level]
+        """The counted units, as text."""
+        return UNITS[self.level]
 
     @property
     def heads(self) -> list[str]:
-        """The δ of each column, as they are printed."""
+        """The δ of each column, as text."""
         return [powers(delta) for delta in self.deltas]
 
     @property
@@ -69,26 +61,15 @@ class CurveTable:
         return self.rows[-1].units
 
     def at(self, units: int, column: int) -> Odds | None:
-        """Return what the table says of a number of units: the cell of the next number it has.
-
-        Args:
-            units: any number of units.
-            column: the place of a δ.
-
-        Returns:
-            The promise, which is no better than the guarantee's own; None beyond the last line.
-        """
+        """Return the cell of the next number of units, an upper bound; None beyond the last."""
         return next((row.odds[column] for row in self.rows if row.units >= units), None)
 
 
 def curve_table(guarantee: Guarantee) -> CurveTable:
     """Return the granularity curve of a guarantee as a table.
 
-    Args:
-        guarantee: the guarantee.
-
-    No cell is below what the guarantee promises there, nor below the cells of fewer units or of a
-    larger δ, so that the next cell holds for whatever lies between two.
+    Formal guarantee: no cell is below the ε of the guarantee, nor below the cells of fewer units or
+    of a larger δ. So the next cell also bounds all values between two cells.
     """
     deltas = tuple(sorted({*_DELTAS, guarantee.delta}, reverse=True))
     # A loss with pairs has no closed form.

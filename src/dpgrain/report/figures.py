@@ -15,30 +15,22 @@ from matplotlib.figure import Figure
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# Widths of a figure on a page and on a telephone, in points, which SVG shows as pixels.
+# Widths of a figure on a page and on a phone, in points, which SVG shows as pixels.
 _WIDTHS = {"wide": 816, "narrow": 344}
 
-
-# A group with such an id in a drawing becomes one with a title, which browsers show where one points.
+# Groups with such an id get a title, which browsers show on hover.
 _TOLD = re.compile(r'<g id="told (\d+)">')
 
 
 def figures(
     name: str, draw: Callable[[Axes], Axes], height: int, told: Sequence[str] = ()
 ) -> Markup:
-    """Draw one plot as two inline figures; the style sheet shows the one that fits.
-
-    Args:
-        name: a text that no other plot of the page has.
-        draw: the function that draws the plot on axes.
-        height: the height of the figures, in points.
-        told: the sentence for each row of the plot, from the first on, that is read by pointing at it.
-    """
+    """Draw a wide and a narrow figure with hover texts per row; the style sheet shows one."""
 
     def drawn(ax: Axes) -> Axes:
         draw(ax)
         for row in range(len(told)):
-            # It is nothing to see, and everything to point at.
+            # Invisible, but receives the pointer.
             ax.axhspan(row - 0.5, row + 0.5, alpha=0.0, zorder=9, gid=f"told {row}")
         return ax
 
@@ -54,7 +46,7 @@ def figures(
 def _inline(
     draw: Callable[[Axes], Axes], width: int, height: int, salt: str, told: Sequence[str]
 ) -> Markup:
-    """Return a drawing as an element of a page, whose rows have titles."""
+    """Return a drawing as an element of a page, with titles for its rows."""
 
     def titled(row: re.Match[str]) -> str:
         return Markup('<g class="told"><title>{}</title>').format(told[int(row[1])])
@@ -66,19 +58,11 @@ def _inline(
 def svg(
     draw: Callable[[Axes], Axes], width: int, height: int, salt: str, *, paper: str = ""
 ) -> str:
-    """Return a drawing as SVG, with its text escaped.
-
-    Args:
-        draw: the function that draws on axes.
-        width: the width in points.
-        height: the height in points.
-        salt: a text that no other drawing of a page has.
-        paper: the colour behind the drawing; what is behind it is seen without one.
-    """
-    # The default settings are used, as the reader's own could pass names on to LaTeX.
+    """Return a drawing as SVG with escaped text, of a size in points; transparent without paper."""
+    # Not the reader's own settings, which could pass names to LaTeX.
     settings = {"svg.fonttype": "none", "svg.hashsalt": salt, "font.size": 12.0}
     with style.context(["default", settings]), warnings.catch_warnings():
-        # The reader's fonts have more letters than those that the width is estimated with.
+        # The reader's fonts may have glyphs that matplotlib's fonts lack.
         warnings.filterwarnings("ignore", message=r"Glyph .* missing from")
         figure = Figure(figsize=(width / 72, height / 72), layout="constrained")
         draw(figure.subplots())

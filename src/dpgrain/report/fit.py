@@ -1,4 +1,4 @@
-"""The page of a fitted model: the promise, the coefficients, the rounds, and how far noise went."""
+"""The report of a fitted model: coefficients, guarantee, rounds and noise."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["fit_page", "plot_model", "plot_training"]
 
 _LISTED_ROWS = 200
-# Numbers of records of the users for whom limits are shown.
+# Examples of records per user in the table of limits.
 _RECORDS = (1, 10, 100)
 _TITLES = {
     "LogisticRegression": "logistic regression",
@@ -44,29 +44,24 @@ _TITLES = {
     "PoissonRegressor": "Poisson regression",
 }
 _TRUST = {
-    "central": "whoever fits",
-    "shuffle": "nobody: devices add noise, and a trusted shuffler mixes what they send",
-    "pan": "whoever fits, user by user; the state between two users may be seen once",
+    "central": "the curator",
+    "shuffle": "no one: devices add noise, and a trusted shuffler mixes their messages",
+    "pan": "the curator, user by user; the state between two users may be seen once",
 }
 _LOSSES = {
-    "LogisticRegression": "The score of a label is a sum of the features, weighted by coefficients; "
-    "its exponential is in proportion to the label's probability.",
-    "LinearRegression": "The prediction is a sum of the features, weighted by coefficients.",
-    "HuberRegressor": "The prediction is a sum of the features, weighted by coefficients; errors "
-    "beyond a threshold count as lines.",
-    "QuantileRegressor": "A quantile of the target is a sum of the features, weighted by coefficients.",
-    "LinearSVC": "The label is the sign of a sum of the features, weighted by coefficients.",
-    "PoissonRegressor": "The logarithm of the expected count is a sum of the features, weighted by "
-    "coefficients.",
+    "LogisticRegression": "The score of a label is a weighted sum of the features; its exponential is "
+    "proportional to the label's probability.",
+    "LinearRegression": "The prediction is a weighted sum of the features.",
+    "HuberRegressor": "The prediction is a weighted sum of the features; errors "
+    "beyond a threshold have a linear loss.",
+    "QuantileRegressor": "A quantile of the target is a weighted sum of the features.",
+    "LinearSVC": "The label is the sign of a weighted sum of the features.",
+    "PoissonRegressor": "The logarithm of the expected count is a weighted sum of the features.",
 }
 
 
 def fit_page(model: LinearModel) -> str:
-    """Return the report of a fit as HTML.
-
-    Args:
-        model: a fitted model.
-    """
+    """Return the report of a fit as HTML."""
     check_is_fitted(model)
     guarantee = model.guarantee_
     page = Page(
@@ -76,7 +71,7 @@ def fit_page(model: LinearModel) -> str:
         curve_plots=figures("curve", partial(plot_curve, guarantee), 320),
         grains=grains_of(guarantee, {}),
         settings=tuple((key, text(value)) for key, value in _settings(model)),
-        hashes=(check_of_model("The coefficients", model),),
+        hashes=(check_of_model("Coefficients", model),),
     )
     return page.html(
         "fit.html",
@@ -95,12 +90,7 @@ def fit_page(model: LinearModel) -> str:
 
 
 def fit_part(model: LinearModel, salt: str) -> Part:
-    """Return the coefficients of a fitted model as a part of a page of several.
-
-    Args:
-        model: a fitted model.
-        salt: a text that no other part has, by which its figures are distinguished.
-    """
+    """Return the coefficients of a model as one part of a page; no other part has this salt."""
     page = Page(
         of="fit",
         guarantee=model.guarantee_,
@@ -113,27 +103,20 @@ def fit_part(model: LinearModel, salt: str) -> Part:
 
 
 def _target(model: LinearModel) -> str:
-    """Return the name of the target; empty where it was passed as an array."""
+    """Return the name of the target; empty for an array."""
     name = getattr(model, "target_", None)
     return "" if name is None else text(name, 60)
 
 
 def plot_model(model: LinearModel, ax: Axes | None = None) -> Axes:
-    """Draw the coefficients of a fitted model, with 95% intervals where the fit kept budget for them.
-
-    Args:
-        model: a fitted model.
-        ax: axes to draw on; new ones by default.
-
-    The largest are drawn where they are many; intercepts are left out.
-    """
+    """Draw the largest coefficients of a fitted model, with 95% intervals if it has them."""
     check_is_fitted(model)
     result = coefficients(model)
     return plot_coefficients(largest(result), ax, intervals=result.intervals)
 
 
 def _estimated(found: Coefficients, salt: str = "") -> dict[str, object]:
-    """Return the coefficients, as a table and a figure."""
+    """Return the coefficients as a table and a figure."""
     plotted = largest(found)
     height = 90 + 24 * max(len(plotted), 2) + (44 if found.intervals else 0)
     return {
@@ -159,13 +142,13 @@ def _estimated(found: Coefficients, salt: str = "") -> dict[str, object]:
 
 
 def _told(found: Coefficients, row: Coefficient) -> str:
-    """Return a row of the picture in a sentence."""
+    """Return the hover text of a row of the figure."""
     cells = zip(found.headings[1:], found.cells(row), strict=True)
     return f"{text(row.name, 120)}: {', '.join(f'{name} {cell}' for name, cell in cells)}"
 
 
 def _trained(model: LinearModel) -> dict[str, object]:
-    """Return the rounds, and what was clipped in each."""
+    """Return the training curve."""
     guarantee, history = model.guarantee_, model.history_
     return {
         "blocks": next((c.block for c in contributions(guarantee.event)), guarantee.level),
@@ -178,12 +161,12 @@ def _trained(model: LinearModel) -> dict[str, object]:
 
 @dataclass(frozen=True)
 class _Limits:
-    """The noise of a fit beside the least there can be, in clipping bounds.
+    """The noise of a fit and its lower bounds, in clipping bounds.
 
     Args:
         users: the public number of users.
         noise: the rms noise of the mean of all rounds' gradients.
-        rows: a user's records; the papers' lower bound as an order, the floor, the noise in floors.
+        rows: records per user, order of the lower bound, least error, and noise ÷ least error.
     """
 
     users: str
@@ -192,7 +175,7 @@ class _Limits:
 
 
 def _limits(model: LinearModel) -> _Limits | None:
-    """Return the limits of clipping whole users; all from public numbers."""
+    """Return the limits of a fit that clips whole users, from public numbers."""
     guarantee, history = model.guarantee_, model.history_
     run = next((part for part in guarantee.event.parts if isinstance(part, SampledGaussian)), None)
     n = None if run is None or run.level != "user" else _users(model)
@@ -226,7 +209,7 @@ def _limits(model: LinearModel) -> _Limits | None:
 
 
 def _users(model: LinearModel) -> int | None:
-    """Return the number of users in the divisor of sums; None where an older file has none."""
+    """Return the number of users in the divisor of sums; None for some older files."""
     known = getattr(model, "n_users_", model.asked_.n_users)
     if known is None and model.evidence_ is not None:
         known = model.evidence_.n_users
@@ -234,9 +217,8 @@ def _users(model: LinearModel) -> int | None:
 
 
 def _ratio(history: History) -> str:
-    """Return the length of gradients in the last tenth of the rounds, in lengths of noise alone."""
+    """Return gradient norm ÷ noise norm in the last tenth of the rounds; empty without rounds."""
     if not len(history.norms):
-        # The run ended in its first round.
         return ""
     last = history.norms[-max(1, len(history.norms) // 10) :]
     ratio = float(np.median(last)) / max(history.noise_norm, 1e-300)
@@ -244,27 +226,26 @@ def _ratio(history: History) -> str:
 
 
 def _lead(model: LinearModel) -> str:
-    """Say in a sentence what the model is."""
+    """Describe the model."""
     kind = type(model).__name__
     if kind == "LogisticRegression" and len(model.classes_) == 2:
         return (
-            f"The logarithm of the odds of {text(model.classes_[1], 60)!r} is a sum of the features, "
-            "weighted by coefficients."
+            f"The log-odds of {text(model.classes_[1], 60)!r} are a weighted sum of the features."
         )
     return _LOSSES[kind]
 
 
 def _rounds(model: LinearModel) -> str:
-    """Return the number of rounds that were charged, and which of them led to the model."""
+    """Return the number of charged rounds as text."""
     first, others = model.n_warm_up_, model.n_iter_
     if not first:
         return f"{others:,}"
-    return f"{first + others:,}: {first:,} that look for the solution, and {others:,} after them"
+    return f"{first + others:,}: {first:,} that search for the solution, and {others:,} after them"
 
 
 def _settings(model: LinearModel) -> list[tuple[str, object]]:
-    """List what was asked, in words."""
-    ask, guarantee, auto = model.asked_, model.guarantee_, "chosen inside the budget"
+    """List the settings as text."""
+    ask, guarantee, auto = model.asked_, model.guarantee_, "chosen privately"
     clip = f"{model.history_.clip:.4g}" + (f", {auto}" if ask.clipping == "auto" else "")
     per_user, algorithm = ask.elements_per_user, ask.algorithm
     bets = "coin betting, then full-matrix AdaGrad" if ask.warms_up else "coin betting"
@@ -282,7 +263,7 @@ def _settings(model: LinearModel) -> list[tuple[str, object]]:
         ("Privacy unit", ask.promise.unit),
         ("Who sees data", _TRUST[ask.trust]),
         ("Partition into elements", guarantee.elements or "none"),
-        ("Column of users", guarantee.user or "as passed"),
+        ("User column", guarantee.user or "as passed"),
         ("Neighbouring relation", guarantee.relation),
         ("ε", rounded_up(ask.promise.epsilon, 6)),
         ("δ", powers(ask.promise.delta)),

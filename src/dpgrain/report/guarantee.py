@@ -1,4 +1,4 @@
-"""The page of a promise by itself: what is promised, and what is not, for whoever answers for it."""
+"""The report of a guarantee without numbers, for privacy officers."""
 
 from __future__ import annotations
 
@@ -10,16 +10,12 @@ from dpgrain.report.page import Page
 from dpgrain.report.plots import plot_curve
 from dpgrain.report.promises import grains_of
 
-# Words for what distorts estimates, on a page without estimates, which cannot say more.
-_DISTORTED = "noise, clipping and whatever else was done"
+# A report without estimates does not know more.
+_DISTORTED = "noise, clipping and other steps"
 
 
 def guarantee_page(guarantee: Guarantee) -> str:
-    """Return the page of a promise as HTML.
-
-    Args:
-        guarantee: the promise.
-    """
+    """Return the report of a guarantee as HTML."""
     page = Page(
         of="release",
         guarantee=guarantee,

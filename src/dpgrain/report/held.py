@@ -1,4 +1,4 @@
-"""A page says how much users hold beside the curve of a promise."""
+"""The contribution distribution next to the curve of a guarantee."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dpgrain.statistics.release import Release
 
 @dataclass(frozen=True)
 class Held:
-    """The words of a contribution distribution beside the curve."""
+    """A contribution distribution as text."""
 
     kind: str
     shares: tuple[tuple[int, str], ...]
@@ -32,12 +32,12 @@ class Held:
 
     @property
     def delta(self) -> str:
-        """The δ of both releases together, as it is printed."""
+        """The δ of both releases together, as text."""
         return "" if self.odds is None else powers(self.odds.delta)
 
     @property
     def told(self) -> dict[int, str]:
-        """A number of elements → the share of users with no more; none if noise drowns it."""
+        """A number of elements → the share of users with at most that many; none if noise hides it."""
         return {} if self.drowned else dict(self.shares)
 
     @property
@@ -50,18 +50,18 @@ def check_holdings(release: Release, holdings: Any) -> None:
     """Raise unless these are holdings of the same partition as the release."""
     if not isinstance(holdings, Holdings):
         raise ParameterError(
-            f"holdings must come from dg.elements_per_user, not {type(holdings).__name__}."
+            f"holdings must be the result of dg.elements_per_user, not {type(holdings).__name__}."
         )
     mine, theirs = release.guarantee.elements, holdings.guarantee.elements
     if mine != theirs:
         raise ParameterError(
-            f"holdings of the partition {theirs or 'none'} do not fit a release of the partition "
-            f"{mine or 'none'}; release both with the same unit."
+            f"holdings must have the partition of the release, {mine or 'none'}, not "
+            f"{theirs or 'none'}; release both with the same unit."
         )
 
 
 def held_of(release: Release, known: Holdings | None) -> Held | None:
-    """Return how much users hold, from a second release or from the release itself."""
+    """Return the contribution distribution of a second release, or of the release itself."""
     if known is None or not len(known):
         return None
     mine, theirs = release.guarantee, known.guarantee
@@ -93,13 +93,13 @@ def held_of(release: Release, known: Holdings | None) -> Held | None:
 
 
 def _share(holdings: Holdings, most: int, kind: Literal["elements", "records"]) -> str:
-    """Return the share of users with at most ``most``, with as many decimals as the noise allows."""
+    """Return the share of users with at most ``most``, with meaningful decimals only."""
     share = holdings.share_at_most(most, kind)
     kinds, edges = (column.to_pylist() for column in holdings.groups.columns)
     users = np.array([one == kind for one in kinds])
     within = users & np.array([edge is not None and edge <= most for edge in edges])
     total = max(float(holdings.estimate[users].sum()), 1.0)
-    # This is the standard error of within ÷ total, whose noises overlap.
+    # Standard error of within ÷ total, which have noise in common.
     weights = np.where(within, 1 - share, share)[users] * holdings.std_error[users]
     error = float(np.sqrt((weights**2).sum())) / total
     return f"{100 * share:.{1 if 100 * error < 1 else 0}f}%"

@@ -1,4 +1,4 @@
-"""The page of a ledger: what is promised, what is left of it, and what was released when."""
+"""The report of a ledger: promises, remaining budget and releases."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
     from markupsafe import Markup
     from matplotlib.axes import Axes
 
-# Lines that a page lists, the last ones, and windows that it draws.
+# Maximum number of listed lines, the last ones, and of drawn windows.
 _MOST_LINES, _MOST_WINDOWS = 500, 400
-# Releases that are composed for a page, at most.
+# Maximum number of releases to compose.
 _MOST_COMPOSED = 2000
 
 
 @dataclass(frozen=True)
 class _Promised:
-    """One promise as it is printed, with what is left of it."""
+    """One promise and its remaining budget, as text."""
 
     number: int
     sentence: str
@@ -50,7 +50,7 @@ class _Promised:
 
 @dataclass(frozen=True)
 class _Released:
-    """One line of the table of releases, as it is printed."""
+    """One row of the table of releases, as text."""
 
     number: int
     hash: str
@@ -75,11 +75,7 @@ class _Together:
 
 
 def ledger_page(ledger: Ledger) -> str:
-    """Return the page of a ledger as HTML.
-
-    Args:
-        ledger: the ledger.
-    """
+    """Return the report of a ledger as HTML."""
     entries = ledger.entries
     released = [entry for entry in entries if entry.guarantees]
     promises = ledger.promises
@@ -105,12 +101,7 @@ def ledger_page(ledger: Ledger) -> str:
 
 
 def plot_ledger(ledger: Ledger, ax: Axes | None = None) -> Axes:
-    """Draw the times of a ledger's releases, above the windows that they read.
-
-    Args:
-        ledger: the ledger.
-        ax: axes to draw on; new ones by default.
-    """
+    """Draw the times of a ledger's releases above their windows."""
     return plot_timeline(_timeline([one for one in ledger.entries if one.guarantees]), ax)
 
 
@@ -156,7 +147,7 @@ def _released(entry: Entry, promises: dict[int, LastingPromise]) -> _Released:
 
 
 def _timeline(released: Sequence[Entry]) -> Timeline:
-    """Return when each window of the first column with intervals was read."""
+    """Return the releases by window of the first column with windows."""
     axes = (_axis_of(one.scope) for entry in released for one in entry.guarantees)
     column, axis = next((result for result in axes if result is not None), ("", "whole"))
     read = [
@@ -168,7 +159,7 @@ def _timeline(released: Sequence[Entry]) -> Timeline:
 
 
 def _axis_of(region: Region) -> tuple[str, Axis] | None:
-    """Return the first column of which a region is an interval, and how it counts."""
+    """Return the first column with an interval in a region, and its unit."""
     for side in region.sides:
         if isinstance(side.values, Span):
             return side.column, side.values.axis
@@ -176,7 +167,7 @@ def _axis_of(region: Region) -> tuple[str, Axis] | None:
 
 
 def _window(region: Region, column: str, axis: Axis) -> Window:
-    """Return the interval of a column that a region reads; all of it where none is stated."""
+    """Return the interval of a column in a region; all values if it has none."""
     side = region.side(column)
     if side is None or not isinstance(side.values, Span) or side.values.axis != axis:
         return Window()
@@ -184,10 +175,7 @@ def _window(region: Region, column: str, axis: Axis) -> Window:
 
 
 def _used(ledger: Ledger, number: int, entries: Sequence[Entry]) -> Timeline | None:
-    """Return the share of a promise that is used between any two ends of windows.
-
-    None where no release was charged to a window alone: then one number says it all.
-    """
+    """Return the used share of a promise per window; None if no release has a window."""
     regions = [each.region for one in entries for each in one.charged if each.promise == number]
     result = next((axis for axis in map(_axis_of, regions) if axis is not None), None)
     if result is None:
@@ -195,7 +183,7 @@ def _used(ledger: Ledger, number: int, entries: Sequence[Entry]) -> Timeline | N
     column, axis = result
     windows = {_window(region, column, axis) for region in regions}
     ends = sorted({end for w in windows for end in (w.low, w.high) if end is not None})
-    # Neighbouring windows are drawn as one where there are too many to be seen apart.
+    # Too many windows are merged with their neighbours.
     ends = ends[:: -(-len(ends) // _MOST_WINDOWS)] + ends[-1:]
     used = [
         (
@@ -209,22 +197,19 @@ def _used(ledger: Ledger, number: int, entries: Sequence[Entry]) -> Timeline | N
 
 
 def _beyond(ledger: Ledger, number: int, windows: Timeline) -> str:
-    """Say how much of a promise is used before the first window that is drawn, and after the last."""
+    """Describe the used share before the first drawn window and after the last."""
     low, high = windows.ends
     outside = (Span(windows.axis, None, low), Span(windows.axis, high, None))
-    told = []
+    parts = []
     for span in outside:
         region = Region((Side(windows.column, span),))
         used = percent(1 - ledger.left(number, region))
-        told.append(f"{used} is used of what meets {region}")
-    return f"Beyond what is drawn, at most {' and at most '.join(told)}."
+        parts.append(f"{used} for {region}")
+    return f"Used outside of the figure: at most {' and at most '.join(parts)}."
 
 
 def _together(released: Sequence[Entry], promises: Iterable[LastingPromise]) -> list[_Together]:
-    """Compose what was released so far, for each unit, partition and relation by itself.
-
-    Its ε is stated at the δ that is promised to the unit, so that it compares with the promise.
-    """
+    """Compose all releases so far, per unit, partition and relation, at the δ of the promise."""
     deltas = {promise.level: promise.delta for promise in promises}
     if len(released) > _MOST_COMPOSED:
         return []
@@ -245,7 +230,7 @@ def _together(released: Sequence[Entry], promises: Iterable[LastingPromise]) -> 
 
 
 def _composed(guarantees: Sequence[Guarantee]) -> Guarantee | None:
-    """Compose guarantees, halves first; None where they are not about the same users."""
+    """Compose guarantees, halves first; None if they are for different users."""
     if len(guarantees) == 1:
         return guarantees[0]
     middle = len(guarantees) // 2

@@ -1,4 +1,4 @@
-"""A release and a promise as a notebook shows them: a small picture, a few rows, a sentence."""
+"""A release and a guarantee for notebooks: a figure, a few rows and a sentence."""
 
 from __future__ import annotations
 
@@ -29,17 +29,13 @@ from dpgrain.statistics.release import Release
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# Width of a notebook's cell in points, rows that it shows, and letters of each key.
+# Width of a figure in points, number of rows, and length of a key.
 _WIDTH, _ROWS, _LETTERS = 560, 10, 60
 _SENTENCE_LETTERS = 5000
 
 
 def release_html(release: Release) -> str:
-    """Return a release as HTML: the picture, the first or the largest rows, and the promise.
-
-    Args:
-        release: a release of any kind.
-    """
+    """Return a release as HTML: a figure, the first or largest rows, and the guarantee."""
     words = words_of(release)
     of = f"{words.name} {words.of}" + (f" by {words.by}" if words.by else "")
     shown_rows = drawn(release, _ROWS)
@@ -55,11 +51,7 @@ def release_html(release: Release) -> str:
 
 
 def guarantee_html(guarantee: Guarantee) -> str:
-    """Return a promise as HTML: its sentence, and its curve.
-
-    Args:
-        guarantee: the promise.
-    """
+    """Return a guarantee as HTML: its sentence and its curve."""
     picture = _picture(partial(plot_curve, guarantee), 280, "the granularity curve")
     return str(Markup("<div>{}\n{}</div>").format(_promise(guarantee), picture))
 
@@ -69,7 +61,7 @@ def _promise(guarantee: Guarantee) -> Markup:
 
 
 def _picture(draw: Callable[[Axes], Axes], height: int, what: str) -> Markup:
-    """Return a drawing as a picture on white, which no theme of a notebook changes."""
+    """Return a drawing as an image on white, independent of notebook themes."""
     drawing = svg(draw, _WIDTH, height, "notebook", paper="white")
     data = base64.b64encode(drawing.encode()).decode()
     return Markup('<img alt="{}" width="{}" src="data:image/svg+xml;base64,{}">').format(
@@ -78,7 +70,7 @@ def _picture(draw: Callable[[Axes], Axes], height: int, what: str) -> Markup:
 
 
 def _table(release: Release) -> Markup:
-    """Return the first or the largest rows as a table."""
+    """Return the first or largest rows as a table."""
     heads = [text(name, _LETTERS) for name in key_headings(release)]
     heads += number_headings(release)
     rows = [

@@ -1,4 +1,4 @@
-"""The common parts of all pages: the promise, its curve, the public facts, the events, the file."""
+"""The common parts of all reports: guarantee, curve, public facts, events and file."""
 
 from __future__ import annotations
 
@@ -26,35 +26,34 @@ from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.report.curve import CurveTable, curve_table
 from dpgrain.report.events import sentences
 from dpgrain.report.promises import Grain, Odds, four_sentences, of_a_person, smallest_bound
-from dpgrain.report.words import text
+from dpgrain.report.words import CHANGES, text
 from dpgrain.units import RELATIONS, Level, Relation
 
 if TYPE_CHECKING:
     from dpgrain.report.held import Held
 
-# Letters of a promise, at most: it is shorter unless a caller's names are long, so that nothing else
-# is ever cut.
+# Maximum lengths of a guarantee and an event; only long names of a caller reach them.
 _SENTENCE_LETTERS = 20_000
 _EVENT_LETTERS = 2000
 
 
 @dataclass(frozen=True, kw_only=True)
 class Page:
-    """The common contents of pages, ready to be printed; the templates call it ``page``.
+    """The common contents of reports; templates call it ``page``.
 
     Args:
-        of: the kind of thing that the page is of, which decides a few words.
-        guarantee: the promise.
-        distorted: the words for what keeps the numbers from being right.
-        curve_plots: the granularity curve, drawn.
-        grains: the table below the curve; none where a page has one of its own.
-        settings: the request, as names and values; none where a page has a table of its own.
+        of: the type of the report, which decides a few words.
+        guarantee: the guarantee.
+        distorted: the sources of error of the numbers, as text.
+        curve_plots: the drawn granularity curve.
+        grains: the rows of the table below the curve.
+        settings: the request, as names and values.
         noun: the word for a group, in the singular.
-        selected: True where the groups were selected with noise.
-        held: how much users hold, if that is known.
-        beside: True where ``held`` is drawn beside the curve.
-        hashes: what can be checked by its hash, each with how: the guarantee is always among them.
-        today: the time at which the page is written, in UTC.
+        selected: True if the groups were selected with noise.
+        held: the contribution distribution, if known.
+        beside: True if ``held`` is drawn next to the curve.
+        hashes: names, hashes and how to compute them; the guarantee is always included.
+        today: the time of writing, in UTC.
     """
 
     of: Literal["release", "fit", "sum"]
@@ -77,8 +76,28 @@ class Page:
 
     @property
     def relation(self) -> Relation:
-        """The neighbouring relation of the promise."""
+        """The neighbouring relation."""
         return self.guarantee.relation
+
+    @property
+    def unit(self) -> str:
+        """The protected data of one unit, as text."""
+        cell = f" in one cell of the partition by {self.elements}"
+        return {
+            "record": "one row of the table",
+            "element": f"all records of one user{cell}",
+            "user": f"all {'data' if self.of == 'sum' else 'records'} of one user",
+        }[self.level]
+
+    @property
+    def change(self) -> str:
+        """The change between neighbours, as text."""
+        return "added or removed" if self.relation == "zero_out" else self.changed
+
+    @property
+    def changed(self) -> str:
+        """The word for the change between neighbours in tables."""
+        return CHANGES[self.relation]
 
     @property
     def relations(self) -> tuple[Relation, ...]:
@@ -87,13 +106,13 @@ class Page:
 
     @property
     def sentences(self) -> list[str]:
-        """The promise in four sentences."""
+        """The guarantee in four sentences."""
         told = four_sentences(self.guarantee, of_devices=self.of == "sum")
         return [text(sentence) for sentence in told]
 
     @property
     def of_a_person(self) -> str:
-        """The promise to a whole person, in a sentence."""
+        """The guarantee for a whole person, as text."""
         return text(of_a_person(self.guarantee), _EVENT_LETTERS)
 
     @cached_property
@@ -103,23 +122,23 @@ class Page:
 
     @property
     def checks(self) -> list[tuple[str, str, str]]:
-        """The hashes that identify the release and its promise, and how to ask for each."""
-        own = ("The promise", self.guarantee.hash, "dpgrain.Guarantee.from_json(text).hash")
+        """The hashes of the release and its guarantee, and how to compute each."""
+        own = ("Guarantee", self.guarantee.hash, "dpgrain.Guarantee.from_json(text).hash")
         return [*self.hashes, own]
 
     @property
     def receipts(self) -> list[str]:
-        """The lines of ledgers for its charge."""
+        """The ledger lines of its charge."""
         return [text(receipt) for receipt in self.guarantee.receipts]
 
     @property
     def sentence(self) -> str:
-        """The whole promise."""
+        """The guarantee in full."""
         return text(self.guarantee, _SENTENCE_LETTERS)
 
     @cached_property
     def odds(self) -> Odds:
-        """The odds left to somebody by the promise."""
+        """The odds that the guarantee leaves to an attacker."""
         return Odds(self.guarantee.epsilon(), self.guarantee.delta)
 
     @property
@@ -129,18 +148,18 @@ class Page:
 
     @property
     def one_in(self) -> str:
-        """The δ as one in a number of cases, rounded to be no smaller; empty for 0."""
+        """1/δ, rounded down; empty for δ = 0."""
         delta = self.guarantee.delta
         return f"{math.floor(1 / Fraction(repr(float(delta)))):,}" if delta else ""
 
     @cached_property
     def wears(self) -> bool:
-        """True where less is promised to two units than to one."""
+        """True if the guarantee is weaker for two units than for one."""
         return self.guarantee.epsilon(units=2) > self.guarantee.epsilon()
 
     @property
     def max_elements(self) -> int | None:
-        """The public bound on the elements of a user, if there is one."""
+        """The public bound on the elements of a user, if any."""
         return smallest_bound(self.guarantee, "max_elements")
 
     @property
@@ -150,22 +169,22 @@ class Page:
 
     @property
     def public(self) -> list[str]:
-        """The facts taken as publicly known."""
+        """The facts assumed public."""
         return [text(fact) for fact in self.guarantee.public]
 
     @property
     def rows(self) -> str:
-        """The origin of the rows; empty where data lie on the devices of users."""
+        """The origin of the rows; empty if data are on the devices of users."""
         return "" if self.of == "sum" else IN_WORDS[self.guarantee.provenance]
 
     @property
     def events(self) -> list[str]:
-        """The events of the release, each in a few sentences."""
+        """The events, each in a few sentences."""
         return [text(told, _EVENT_LETTERS) for told in sentences(self.guarantee.event)]
 
     @property
     def guarantee_json(self) -> str:
-        """The guarantee as :meth:`dpgrain.Guarantee.from_json` reads it."""
+        """The guarantee for :meth:`dpgrain.Guarantee.from_json`."""
         return json.dumps(self.guarantee.to_dict(), ensure_ascii=False, indent=1)
 
     @property
@@ -174,23 +193,12 @@ class Page:
         return f"{self.today:%Y}"
 
     def html(self, template: str, **own: object) -> str:
-        """Return the page as HTML.
-
-        Args:
-            template: a file in ``templates/``.
-            **own: the values that only pages of this kind have.
-        """
+        """Return the page of this template as HTML, with its own values."""
         return render(template, today=self.today, page=self, **own)
 
 
 def render(template: str, *, today: datetime | None = None, **values: object) -> str:
-    """Return a page as HTML.
-
-    Args:
-        template: a file in ``templates/``.
-        today: the time at which the page is written, in UTC; by default now.
-        **values: the values that the template prints.
-    """
+    """Return a template with these values as HTML; ``today`` is in UTC, by default now."""
     day = f"{datetime.now(UTC) if today is None else today:%Y-%m-%d}"
     script, digest = _script()
     return (
@@ -202,7 +210,7 @@ def render(template: str, *, today: datetime | None = None, **values: object) ->
 
 @cache
 def _environment() -> Environment:
-    """Return the finder of templates, which keeps those already read."""
+    """Return the loader of templates."""
     return Environment(
         loader=PackageLoader("dpgrain.report", "templates"),
         autoescape=True,
@@ -214,11 +222,7 @@ def _environment() -> Environment:
 
 @cache
 def _script() -> tuple[str, str]:
-    """Return the script of all pages, and its hash: a page runs this script and no other.
-
-    The browser compares what stands between the tags, so that a script that came into the page with
-    somebody's data would not run, had it passed the escaping of all text.
-    """
+    """Return the script of all pages and its hash; browsers run no other script on a page."""
     script = files("dpgrain.report").joinpath("templates/page.js").read_text(encoding="utf-8")
     digest = hashlib.sha256(script.encode()).digest()
     return script, f"sha256-{base64.b64encode(digest).decode()}"
@@ -226,13 +230,7 @@ def _script() -> tuple[str, str]:
 
 @dataclass(frozen=True)
 class Part:
-    """One release on a page of several.
-
-    Args:
-        title: the words for what it is.
-        page: its promise.
-        body: its numbers, as HTML.
-    """
+    """One release on a page of several: its title, guarantee and HTML."""
 
     title: str
     page: Page
@@ -240,15 +238,11 @@ class Part:
 
 
 def write_page(path: str | Path, html: Callable[[], str]) -> Path:
-    """Write a page, whole or not at all.
-
-    Args:
-        path: where to write; the folder must exist.
-        html: the function that makes the page. It is called once the file could be opened.
+    """Write a page, completely or not at all; ``html`` is called once the file is open.
 
     Raises:
-        ParameterError: if its name has the ending of another kind of file.
-        DataError: if the file cannot be written; none is left behind then.
+        ParameterError: if the suffix belongs to another type of file.
+        DataError: if the file cannot be written.
     """
     path = _validate.path(path=path)
     check_page(path)

@@ -1,4 +1,4 @@
-"""The page of a release: what was asked, the promise, the estimates, the clipping bounds."""
+"""The report of a release: estimates, guarantee, clipping bounds and request."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from dpgrain.report.held import held_of
 from dpgrain.report.page import Page, Part
 from dpgrain.report.plots import plot_bounds, plot_curve, plot_estimates
 from dpgrain.report.plots.estimates import drawn
+from dpgrain.report.plots.times import lines_over_time
 from dpgrain.report.promises import contributions, grains_of
 from dpgrain.report.words import (
     Words,
     groups_of,
     is_one,
-    measured,
     ranks,
     text,
     value_of,
@@ -33,17 +33,17 @@ from dpgrain.statistics.release import Histogram, Release
 from dpgrain.statistics.statistic import Noun
 from dpgrain.units import Level
 
-_PLOTTED_ROWS, _LISTED_ROWS, _NAME_LETTERS = 30, 1000, 120
+_PLOTTED_ROWS, _LISTED_ROWS, _NAME_LETTERS = 20, 1000, 120
 _ASKED = {
     "take care": "Take care",
     "statistic": "Statistic",
     "table": "Table",
-    "item": "Column of items",
+    "item": "Item column",
     "domain": "Items",
-    "weight": "What each record counts",
-    "bad values": "Bad values",
-    "user": "Column of users",
-    "n_users": "Users enrolled",
+    "weight": "Each record counts",
+    "bad values": "Invalid values",
+    "user": "User column",
+    "n_users": "Enrolled users",
     "unit": "Privacy unit",
     "elements": "Partition into elements",
     "relation": "Neighbouring relation",
@@ -51,34 +51,35 @@ _ASKED = {
     "delta": "δ",
     "clip": "Clipping bound",
     "noise": "Noise",
-    "range of the numbers": "Range of the numbers",
-    "left out": "Left out by clipping",
-    "post-processing": "Afterwards",
+    "range of the numbers": "Range of values",
+    "outside of the range": "Outside of the range",
+    "left out": "Removed by clipping",
+    "post-processing": "Post-processing",
 }
-# Headings of the further columns of numbers.
+# Headings of additional columns.
 _MORE = {
     "at_least": "At least (95%)",
     "count": "Records (noisy)",
-    "count_error": "Their std. error",
+    "count_error": "Std. error of count",
 }
-# Names of some lines where groups are no items.
+# Other names of lines if groups are not items.
 _ASKED_OF: dict[Noun, dict[str, str]] = {
     "item": {},
-    "group": {"item": "Grouped by", "domain": "Groups", "weight": "What is measured"},
-    "bin": {"item": "Column of elements", "weight": "What is counted"},
+    "group": {"item": "Grouped by", "domain": "Groups", "weight": "Measured"},
+    "bin": {"item": "Element column", "weight": "Counted"},
 }
-# The word for one row, which takes the place of "record" in sentences.
+# The word for one row, used for "record" in sentences.
 _ROWS_OF = {"records": "record", "people": "person"}
 _BLOCKS: dict[Level, str] = {
-    "record": "one record adds",
-    "element": "one user adds in one cell",
-    "user": "one user adds",
+    "record": "each record",
+    "element": "each user's contribution per cell",
+    "user": "each user's contribution",
 }
 
 
 @dataclass(frozen=True)
 class _Facts:
-    """The facts of a release, and of the events behind it, for the choice of words."""
+    """Facts of a release and its events that decide about words."""
 
     release: Release
 
@@ -104,28 +105,23 @@ class _Facts:
 
     @property
     def sums(self) -> bool:
-        """True where the estimates are sums of what units added."""
+        """True if the estimates are sums of contributions."""
         return isinstance(self.release, Histogram)
 
     @property
     def distorted(self) -> str:
-        """The words for what keeps the estimates from being right."""
+        """The sources of error of the estimates, as text."""
         statistic = self.release.statistic
         if statistic.of_bins:
             return "noise"
         if statistic.holders:
             return "noise and the selection of items" if self.selected else "noise and clipping"
-        why = "noise and clipping" if self.sums else "noise, clipping and the bounds of the numbers"
+        why = "noise and clipping" if self.sums else "noise, clipping and bounds"
         return f"{why}, and the selection of {self.words.noun}s" if self.selected else why
 
 
 def release_page(release: Release, holdings: Holdings | None = None) -> str:
-    """Return the report of a release as HTML.
-
-    Args:
-        release: a published release of any kind.
-        holdings: how much users hold, to show beside the granularity curve.
-    """
+    """Return the report of a release as HTML, with a contribution distribution next to the curve."""
     facts = _Facts(release)
     page = _page(facts, holdings)
     return page.html(
@@ -139,12 +135,7 @@ def release_page(release: Release, holdings: Holdings | None = None) -> str:
 
 
 def release_part(release: Release, salt: str) -> Part:
-    """Return the estimates of a release as a part of a page of several.
-
-    Args:
-        release: a published release of any kind.
-        salt: a text that no other part has, by which its figures are distinguished.
-    """
+    """Return the estimates of a release as one part of a page; no other part has this salt."""
     facts = _Facts(release)
     page = Page(
         of="release",
@@ -186,12 +177,12 @@ def _page(facts: _Facts, holdings: Holdings | None) -> Page:
         selected=facts.selected,
         held=held,
         beside=beside is not None,
-        hashes=(check_of_release("The release", release),),
+        hashes=(check_of_release("Release", release),),
     )
 
 
 def _heading(facts: _Facts) -> dict[str, object]:
-    """Return the name of a release, and what was asked."""
+    """Return the name of a release, and its request."""
     release, words = facts.release, facts.words
     return {
         "statistic": release.statistic,
@@ -202,8 +193,9 @@ def _heading(facts: _Facts) -> dict[str, object]:
         "weight": text(release.asked.counts),
         "shares": release.asked.of_shares,
         "range_was_found": release.asked.range_was_found,
-        "beyond": release.asked.cut_off or release.asked.outside,
-        "processed": text(release.asked.afterwards) if release.asked.processed else "",
+        "cut_off": release.asked.cut_off,
+        "processed": bool(release.asked.processed),
+        "groups": groups_of(release),
         "nonnegative": getattr(release, "nonnegative", False),
         "threshold": _threshold(facts.events),
         "event_names": facts.event_names,
@@ -213,22 +205,20 @@ def _heading(facts: _Facts) -> dict[str, object]:
 
 
 def _estimated(facts: _Facts, salt: str = "") -> dict[str, object]:
-    """Return the estimates, as a number, a table and a figure."""
+    """Return the estimates as a number, a table and a figure."""
     release = facts.release
     one = is_one(release)
-    groups = groups_of(release)
     known = known_more(release)
     lines = lines_of(release, shown(release, _LISTED_ROWS), letters=_NAME_LETTERS)
     return {
-        "groups": groups,
         "one": lines[0] if one else None,
         "one_more": {**dict.fromkeys(_MORE, ""), **(_named(release, lines[0]) if one else {})},
         "told": known,
-        "more": [(name, _more_name(release, name)) for name in known],
+        "more_heads": {name: _more_name(release, name) for name in known},
         "ranks": [f"{rank:g}" for rank in ranks(release)],
         "heads": [text(head, 60) for head in facts.words.heads],
         "value": text(value_of(release), 60),
-        "measured": text(measured(release), 80),
+        "measured": text(release.asked.measured, 80),
         "made": release.statistic.made_of(one).replace("record", _ROWS_OF[release.asked.rows]),
         "rows": release.asked.rows,
         "everyone": release.asked.over == "everyone",
@@ -236,37 +226,64 @@ def _estimated(facts: _Facts, salt: str = "") -> dict[str, object]:
         "capped": release.asked.capped,
         "cut": release.asked.cut,
         "counts_capped": counts_capped(release),
-        "left_out": release.asked.left_out,
         "estimates": [(line, _named(release, line)) for line in lines],
-        "plotted": min(_PLOTTED_ROWS, groups),
+        "plotted": min(_PLOTTED_ROWS, groups_of(release)),
+        "over_time": _over_time(release),
+        "notes": _notes(facts) if lines else [],
         "care": release.asked.take_care and text(release.asked.take_care, 2000),
         "estimate_plots": "" if one or not len(release) else _estimate_plots(release, salt),
     }
 
 
+def _over_time(release: Release) -> str:
+    """Return the caption of lines over time; empty for other figures."""
+    lines = lines_over_time(release)
+    if lines is None:
+        return ""
+    of = " of the clipped sums" if isinstance(release, Histogram) and release.asked.capped else ""
+    total, shown_lines = lines.total, len(lines.lines)
+    some = f" Largest {shown_lines} of {total:,} lines." if total > shown_lines else ""
+    gaps = " Lines are interrupted where nothing was published." if lines.gaps else ""
+    return f"Estimates by {text(lines.key, 60)} with 95% intervals{of}.{some}{gaps}"
+
+
+def _notes(facts: _Facts) -> list[str]:
+    """Return the limits of the estimates of this release, as sentences."""
+    asked, threshold = facts.release.asked, _threshold(facts.events)
+    notes = (
+        asked.left_out,
+        asked.outside,
+        f"Only {facts.words.noun}s with {threshold} were published"
+        if threshold and facts.selected
+        else "",
+        f"Post-processed ({asked.afterwards}), at no privacy cost" if asked.processed else "",
+    )
+    return [text(f"{note[0].upper()}{note[1:].rstrip('.')}.", 2000) for note in notes if note]
+
+
 def _more_name(release: Release, name: str) -> str:
-    """Return the heading of a further column of numbers."""
+    """Return the heading of an additional column."""
     if name == "count" and release.asked.rows == "people":
         return "People" if release.asked.over == "everyone" else "People (noisy)"
     if name == "count" and counts_capped(release):
-        return "Records, capped (noisy)"
+        return "Records, clipped (noisy)"
     return _MORE.get(name, name)
 
 
 def _named(release: Release, line: Line) -> dict[str, str]:
-    """Return the further numbers of a line by their names."""
+    """Return the additional numbers of a line by name."""
     return dict(zip(release.more, line.more, strict=True))
 
 
 def _estimate_plots(release: Release, salt: str) -> object:
     rows = drawn(release, _PLOTTED_ROWS)
-    height = 100 + 24 * max(rows, 2) if rows else 300
+    height = 90 + 22 * max(rows, 2) if rows else 320
     draw = partial(plot_estimates, release, top=_PLOTTED_ROWS)
     return figures(f"{salt}estimates", draw, height, _told(release))
 
 
 def _told(release: Release) -> list[str]:
-    """Return the sentence for each row of the picture, where it has one estimate a row."""
+    """Return the hover text of each row of the figure, if it has one estimate per row."""
     statistic = release.statistic
     rows = drawn(release, _PLOTTED_ROWS)
     if not rows or statistic.of_bins or len(ranks(release)) > 1:
@@ -299,7 +316,7 @@ def _asked_name(release: Release, key: str) -> str:
 
 
 def _clip(release: Release, events: set[str]) -> np.ndarray[Any, Any]:
-    """Return the clipping bounds of a release, where it has any."""
+    """Return the clipping bounds of a release; none for most statistics."""
     if (
         not isinstance(release, Histogram)
         or isinstance(release, Holdings)
@@ -311,7 +328,7 @@ def _clip(release: Release, events: set[str]) -> np.ndarray[Any, Any]:
 
 
 def _threshold(events: list[dict[str, Any]]) -> str:
-    """Return in words the noisy count for naming an item; empty where none was selected."""
+    """Return the selection threshold as text; empty without selection."""
     for event in events:
         if event["event"] == "TruncatedGeometric":
             return f"a noisy count above {event['cutoff']:,}"

@@ -1,4 +1,4 @@
-"""The page of a file of releases: one promise for all, and the numbers of each."""
+"""The report of a release file: one guarantee for all, and the numbers of each release."""
 
 from __future__ import annotations
 
@@ -25,32 +25,24 @@ from dpgrain.report.promises import grains_of
 from dpgrain.report.release import release_part
 from dpgrain.report.words import text
 
-# Letters of a promise, at most: it is shorter unless a caller's names are long.
+# Maximum length of a guarantee; only long names of a caller reach it.
 _SENTENCE_LETTERS = 2000
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Page(Page):
-    """The page of all releases; its promise leaves to each what was public for it.
-
-    Args:
-        short: the promise without these facts.
-    """
+    """The common contents; ``short`` is the guarantee without the public facts of each release."""
 
     short: Guarantee
 
     @property
     def sentence(self) -> str:
-        """The promise of all releases together."""
+        """The guarantee of all releases together."""
         return text(self.short, _SENTENCE_LETTERS)
 
 
 def releases_page(releases: Releases) -> str:
-    """Return the report of the releases of a file as HTML.
-
-    Args:
-        releases: the releases.
-    """
+    """Return the report of the releases of a file as HTML."""
     guarantee, plan = releases.guarantee, releases.plan
     page = _Page(
         of="release",
@@ -96,7 +88,7 @@ def _part(own: Any, release: Any, place: int) -> Part:
 
 
 def _mean_part(mean: MeanOfUsers, columns: list[str]) -> Part:
-    """Return the numbers of a mean of users."""
+    """Return the numbers of a per-user mean."""
     page = Page(
         of="release",
         guarantee=mean.guarantee,
@@ -119,4 +111,4 @@ def _mean_part(mean: MeanOfUsers, columns: list[str]) -> Part:
         method=mean.method,
         reason=mean.reason,
     )
-    return Part(f"mean of users' {text(', '.join(columns), 100)}", page, Markup(body))
+    return Part(f"per-user mean of {text(', '.join(columns), 100)}", page, Markup(body))

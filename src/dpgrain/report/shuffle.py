@@ -1,4 +1,4 @@
-"""The page of a shuffled sum: what is promised, who is trusted, and what it costs."""
+"""The report of a shuffled sum: guarantee, trust assumptions, noise and traffic."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ __all__ = ["plot_honest", "plot_protocol", "shuffle_page"]
 
 @dataclass(frozen=True)
 class _Line:
-    """One line of the table of honest devices, as it is printed."""
+    """One row of the table of honest devices."""
 
     share: str
     devices: str
@@ -46,11 +46,7 @@ class _Line:
 
 
 def shuffle_page(protocol: ShuffledSum) -> str:
-    """Return the report of a shuffled sum as HTML.
-
-    Args:
-        protocol: a shuffled sum.
-    """
+    """Return the report of a shuffled sum as HTML."""
     guarantee = protocol.guarantee
     users, epsilons = curve_of_users(guarantee)
     page = Page(
@@ -81,7 +77,7 @@ def shuffle_page(protocol: ShuffledSum) -> str:
 
 
 def _described(protocol: ShuffledSum) -> dict[str, object]:
-    """Describe the kind of protocol, and the users it is for."""
+    """Describe the protocol and its users."""
     return {
         "scalar": not protocol.centred,
         "n": f"{protocol.n_users:,}",
@@ -109,7 +105,7 @@ def _of_honest(curve: Sequence[Honest], delta: float) -> dict[str, object]:
 
 
 def _of_corrupt(protocol: ShuffledSum) -> dict[str, object]:
-    """Return how far a device moves the sum."""
+    """Return the largest change of the sum by one device."""
     return {
         "own": _number(replaced(protocol)),
         "corrupt": _number(protocol.influence),
@@ -120,7 +116,7 @@ def _of_corrupt(protocol: ShuffledSum) -> dict[str, object]:
 
 
 def _of_noise(protocol: ShuffledSum) -> dict[str, object]:
-    """Return the noise, and that of a trusted curator."""
+    """Return the noise, compared with a trusted curator."""
     sd, central = protocol.noise_sd, central_sd(protocol)
     return {
         "sd": _number(sd),
@@ -140,31 +136,26 @@ def _cell(row: Row) -> str:
 
 
 def _settings(protocol: ShuffledSum) -> list[tuple[str, object]]:
-    """List what a protocol was made of, in words."""
+    """List the settings of a protocol as text."""
     design = protocol.design
     design_rows = [(row.name, _cell(row)) for row in numbers(protocol)[:2]]
     if isinstance(design.noise, Coins) and design.noise.probability != 0.5:
         design_rows.append(("Probability of a one", f"{design.noise.probability:.6g}"))
     return [
         ("Protocol", type(protocol).__name__),
-        ("Devices of a batch, n", f"{protocol.n_users:,}"),
+        ("Devices per batch, n", f"{protocol.n_users:,}"),
         ("Coordinates, d", f"{protocol.encoding.dim:,}"),
-        ("Bound of a vector" if protocol.centred else "Bound of a number", protocol.encoding.bound),
+        ("Norm bound" if protocol.centred else "Upper bound", protocol.encoding.bound),
         ("ε", rounded_up(protocol.epsilon, 6)),
         ("δ", powers(protocol.delta)),
         ("Neighbouring relation", protocol.relation),
         ("Rounds with the same users", f"{protocol.rounds:,}"),
         ("Honest devices, γ", f"{protocol.honest_fraction:g}"),
         *((name[0].upper() + name[1:], text) for name, text in design_rows),
-        ("δ that is given away for each coordinate", f"{design.leak:.4g}"),
+        ("δ spent per coordinate", f"{design.leak:.4g}"),
     ]
 
 
 def plot_protocol(protocol: ShuffledSum, ax: Axes | None = None) -> Axes:
-    """Draw ε of a shuffled sum over the share of honest devices.
-
-    Args:
-        protocol: a shuffled sum.
-        ax: axes to draw on; new ones by default.
-    """
+    """Draw ε of a shuffled sum by the share of honest devices."""
     return plot_honest(honest_curve(protocol), protocol.delta, ax)

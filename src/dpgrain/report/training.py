@@ -1,4 +1,4 @@
-"""The page of a network: the promise, the measures, gradients against noise, and what a step cost."""
+"""The report of a network: measures, guarantee, gradients, noise and the cost of a step."""
 
 from __future__ import annotations
 
@@ -20,16 +20,12 @@ if TYPE_CHECKING:
 
     from dpgrain.torch.trained import Training
 
-# Measures that a page shows; all of them are in the history.
+# Maximum number of measures in a report; the history has all.
 _SHOWN_MEASURES = 8
 
 
 def training_page(training: Training) -> str:
-    """Return the report of a trained network as HTML.
-
-    Args:
-        training: a trained network.
-    """
+    """Return the report of a trained network as HTML."""
     guarantee, history, mean = training.guarantee, training.history, training.mean
     page = Page(
         of="fit",
@@ -61,12 +57,7 @@ def training_page(training: Training) -> str:
 
 
 def plot_network(training: Training, ax: Axes | None = None, *, measure: str | None = None) -> Axes:
-    """Draw a measure of a trained network, or the norms of gradients where nothing was evaluated.
-
-    Args:
-        training: a trained network.
-        ax: axes to draw on; new ones by default.
-        measure: the name of the measure; the first by default.
+    """Draw a measure of a trained network (by default the first), or the norms of gradients.
 
     Raises:
         ParameterError: if there is no such measure.
@@ -80,26 +71,26 @@ def plot_network(training: Training, ax: Axes | None = None, *, measure: str | N
 
 
 def _cost(training: Training) -> list[tuple[str, str]]:
-    """Return the public numbers of a step, as names and values."""
+    """Return the public numbers of a step."""
     mean, noise = training.mean, training.history.noise_norm / training.mean.clip
     return [
-        ("Blocks that are drawn, as sums are divided by", f"{mean.divisor:,.4g}"),
+        ("Expected number of sampled blocks, the divisor of sums", f"{mean.divisor:,.4g}"),
         ("Noise multiplier: noise ÷ clipping bound", f"{mean.noise_multiplier:.4g}"),
         ("Noise multiplier ÷ blocks", f"{mean.noise_multiplier / mean.divisor:.3g}"),
-        ("Clipping bound of a block's mean gradient, in the last step", f"{mean.clip:.4g}"),
-        ("Length of the noise in a step, in clipping bounds", f"{noise:.3g}"),
+        ("Clipping bound of a block's mean gradient, last step", f"{mean.clip:.4g}"),
+        ("Norm of the noise in a step, in clipping bounds", f"{noise:.3g}"),
         (
             f"The same, averaged over {counted(mean.rounds, 'step')}",
             f"{noise / math.sqrt(mean.rounds):.3g}",
         ),
-        ("How often a block is drawn in all steps", f"{mean.sampling_rate * mean.rounds:,.4g}"),
+        ("Expected uses of a block in all steps", f"{mean.sampling_rate * mean.rounds:,.4g}"),
     ]
 
 
 def _spent(training: Training) -> list[tuple[str, str]]:
-    """Return the ε of the first steps, for some numbers of them."""
+    """Return the ε of the first 1, 10, 100, … steps."""
     guarantee, mean = training.guarantee, training.mean
-    # Banded noise cancels over steps, so that some of them by themselves have no price.
+    # Banded noise cancels over steps, so some steps have no separate ε.
     some = [10**power for power in range(len(str(mean.rounds)))] if mean.bands == 1 else []
     counts = [*(steps for steps in some if steps < mean.rounds), mean.rounds]
     promises = [

@@ -1,4 +1,4 @@
-"""The words for a release and its numbers, and the choice of the shown numbers."""
+"""Words for a release and its numbers, and the choice of shown numbers."""
 
 from __future__ import annotations
 
@@ -8,22 +8,31 @@ from dataclasses import dataclass
 from dpgrain._wording import printed, shorten
 from dpgrain.statistics.printed import key_headings
 from dpgrain.statistics.release import Release
+from dpgrain.units import Level, Relation
 
 _TEXT_LETTERS = 500
+#: Several units of a level, as text.
+UNITS: dict[Level, str] = {
+    "record": "records of one person",
+    "element": "elements of one person",
+    "user": "users",
+}
+#: The change between neighbours under each relation.
+CHANGES: dict[Relation, str] = {"zero_out": "removed", "replace": "replaced"}
 
 
 @dataclass(frozen=True)
 class Words:
-    """The words for one kind of release.
+    """Words for a release.
 
     Args:
-        name: the words before what the release is of: "mean of".
-        of: the subject of the release: a column, or a few words.
-        by: the keys it is grouped by; empty for one overall.
+        name: the words before its subject: "mean of".
+        of: the subject: a column, or a few words.
+        by: the grouping keys; empty for one number.
         lead: the sentence under the heading.
-        noun: the word for one of its groups, in the singular.
-        heads: the headings of the columns of keys.
-        plural: True where no article stands before the name.
+        noun: the word for a group, in the singular.
+        heads: the headings of the keys.
+        plural: True if the name has no article.
     """
 
     name: str
@@ -46,21 +55,16 @@ def words_of(release: Release) -> Words:
     lead = lead.replace("records", rows)
     if len(known) == 1:
         name = "median of" if known[0] == 0.5 else f"{known[0]:g} quantile of"
-        lead, plural = f"The number below which {100 * known[0]:g}% of the {rows} lie", False
+        lead, plural = f"The value that {100 * known[0]:g}% of the {rows} are below", False
     by = ", ".join(statistic.keys(names))
     if by:
-        lead += ", group by group"
+        lead += " in each group"
     return Words(name, value_of(release), by, lead, statistic.noun, heads, plural)
 
 
 def value_of(release: Release) -> str:
-    """Return the column of measured numbers, or what counts in place of one."""
+    """Return the measured column, or the counted things."""
     return release.statistic.value_of(release.asked.value)
-
-
-def measured(release: Release) -> str:
-    """Say in a word or two what an estimate is."""
-    return release.asked.measured
 
 
 def is_one(release: Release) -> bool:
@@ -69,7 +73,7 @@ def is_one(release: Release) -> bool:
 
 
 def ranks(release: Release) -> list[float]:
-    """Return the different ranks of quantiles, in the order given; none for other releases."""
+    """Return the distinct ranks of quantiles; none for other releases."""
     if not release.statistic.ranked:
         return []
     return [float(rank) for rank in release.groups.columns[-1].unique().to_pylist()]
@@ -83,11 +87,11 @@ def groups_of(release: Release) -> int:
 
 
 def label(keys: Sequence[str], letters: int) -> str:
-    """Join keys to a label of at most ``letters`` letters, with a share for each key."""
+    """Join keys to a label of at most ``letters`` characters."""
     whole = " · ".join(keys)
     if len(keys) == 1 or shorten(whole, letters) == whole:
         return shorten(whole, letters)
-    # Keys are cut from the shortest on, so that what one leaves over goes to the others.
+    # Start with the shortest key, because unused characters go to the others.
     left, cut = letters - 3 * (len(keys) - 1), list(keys)
     places = sorted(range(len(keys)), key=lambda place: len(keys[place]))
     for done, place in enumerate(places):
@@ -97,5 +101,5 @@ def label(keys: Sequence[str], letters: int) -> str:
 
 
 def text(value: object, letters: int = _TEXT_LETTERS) -> str:
-    """Write anything as one line of text, cut to a number of letters."""
+    """Write anything as one line of text of limited length."""
     return shorten(printed(value), letters)

@@ -1,4 +1,4 @@
-"""Sums without a trusted curator: devices randomise, a shuffler mixes, an analyzer adds up."""
+"""Sums without a trusted curator: noisy devices, a shuffler and an analyzer."""
 
 from __future__ import annotations
 

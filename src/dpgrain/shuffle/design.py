@@ -1,4 +1,4 @@
-"""The numbers of a protocol: the least noise for a promise, or the numbers printed in a paper."""
+"""Design of a protocol: the least noise for a guarantee, or a paper's numbers."""
 
 from __future__ import annotations
 
@@ -16,31 +16,30 @@ from dpgrain.units import Relation
 
 Kind: TypeAlias = Literal["binomial", "poisson"]
 
-#: Share of δ that may be leaked outright.
+#: Share of δ that may be delta mass.
 LEAK = 0.01
-# Rounding lets one user move a sum by √d more steps. The grid is so fine that the user's own vector
-# moves it by 50 times as many, up to 2500 coordinates. Beyond, where a fine grid takes long to account
-# for, it stays at 2500 steps, or at 10 times as many as rounding if these are more. …
+# Rounding lets one user change a sum by √d more steps. The grid is fine enough that the user's own
+# vector changes it by 50 times that number, up to 2500 coordinates. Beyond, because accounting for
+# a fine grid is slow, it stays at 2500 steps, or 10 times the rounding if that is more. …
 _FINE_STEPS_PER_ROUNDING, _COARSE_STEPS_PER_ROUNDING = 50.0, 10.0
-# … The grid is also so fine that the noise has 50 times the variance of the rounding of all users, …
+# … The grid is also fine enough that the noise has 50 times the variance of the rounding of all
+# users, …
 _NOISE_TO_ROUNDING_VARIANCE = 50.0
-# … unless there is little noise: for a μ above this one the grid becomes no finer.
+# … unless there is little noise: for μ above this limit the grid becomes no finer.
 _LARGEST_MU = 100.0
-# Factor of one that is too small within which the search for the least variance ends.
+# Factor between variances where the search for the least variance ends.
 _VARIANCE_RATIO = 1 + 2.0**-9
-# Steps of the grid that the noise has, at most, which keeps the tables of its law small.
+# Max standard deviation of the noise in grid steps, which keeps its tables small.
 _MOST_NOISE_STEPS = 1e5
 _KINDS: dict[Kind, type[Coins] | type[Arrivals]] = {"binomial": Coins, "poisson": Arrivals}
 
 
 @dataclass(frozen=True)
 class Design:
-    """The numbers behind a protocol.
+    """The numbers of a protocol.
 
-    Args:
-        grid: g, the number of steps in which a device counts.
-        noise: the share of the noise that a device adds.
-        leak: δ₀, the delta mass for each coordinate and round.
+    ``grid`` is g, the number of steps of a device's count, ``noise`` the share of the noise that a
+    device adds, and ``leak`` δ₀, the delta mass for each coordinate and round.
     """
 
     grid: int
@@ -61,27 +60,11 @@ def least_noise(
     rounds: int,
     beside: Event | None,
 ) -> Design:
-    """Find the least noise for a promise, on a grid whose rounding adds little to it.
-
-    Args:
-        kind: the kind of noise.
-        centred: True if users without data lie in the middle of what others may add.
-        n_users: n, the devices of a batch.
-        honest: the least number of devices that add noise.
-        dim: d, the number of coordinates.
-        epsilon: the promised ε.
-        delta: the promised δ.
-        relation: the neighbouring relation.
-        rounds: T, the number of rounds.
-        beside: the event of what else is published under the same promise.
-
-    Raises:
-        ParameterError: if the noise would be too large for the grid.
-    """
+    """Return the design with the least noise for a guarantee, on a fine grid."""
     leak = LEAK * delta / (dim * rounds)
     whole = gaussian_mu_for(epsilon, delta * (1 - LEAK), relation, beside)
     mu = whole / math.sqrt(rounds)
-    # A user moves the sum by g/half steps of the grid.
+    # A user changes the sum by g/half grid steps.
     half = 2 if relation == "zero_out" and centred else 1
     root = math.sqrt(dim)
     rounding = min(mu, _LARGEST_MU) * math.sqrt(_NOISE_TO_ROUNDING_VARIANCE * n_users) / 2
@@ -93,8 +76,8 @@ def least_noise(
     if _MOST_NOISE_STEPS * mu < 2 * root:
         raise ParameterError(
             f"epsilon = {epsilon:g} is too small for {counted(dim, 'coordinate')} in "
-            f"{counted(rounds, 'round')}: the noise would have more than {_MOST_NOISE_STEPS:,.0f} "
-            "steps of the grid. Take a larger epsilon, fewer coordinates or fewer rounds."
+            f"{counted(rounds, 'round')}, because the noise would exceed {_MOST_NOISE_STEPS:,.0f} "
+            "steps of the grid; use a larger epsilon, fewer coordinates or fewer rounds."
         )
     grid = 2 * math.ceil(half * min(fine, _MOST_NOISE_STEPS * mu) / 2)
 
@@ -106,7 +89,8 @@ def least_noise(
         )
         return own.beside(beside).epsilon(delta, relation=relation) <= epsilon
 
-    # The search starts just above the variance of Gaussian noise, which nearly always suffices.
+    # The search starts just above the variance of Gaussian noise, which is nearly always
+    # sufficient.
     low, more = ((grid / half + root) / mu) ** 2 / honest, 2.0**-11
     while not holds(high := low * (1 + more)):
         low, more = high, min(2 * more, 1.0)
@@ -119,14 +103,7 @@ def least_noise(
 def gaussian_mu_for(
     epsilon: float, delta: float, relation: Relation, beside: Event | None
 ) -> float:
-    """Return the μ of the Gaussian mechanism for a promise, beside another event.
-
-    Args:
-        epsilon: the promised ε.
-        delta: the promised δ.
-        relation: the neighbouring relation.
-        beside: the event of what else is published under the same promise.
-    """
+    """Return the μ of the Gaussian mechanism for a promise, next to another event."""
 
     def event(noise: float) -> Event:
         return Gaussian(noise, ONE_EACH).beside(beside)
@@ -136,10 +113,11 @@ def gaussian_mu_for(
 
 
 def printed(n_users: int, dim: int, epsilon: float, delta: float, rounds: int) -> Design:
-    """Return the numbers of the proof of Theorem 3.2, or of Algorithm 5 for several rounds."""
+    """Return the design of Theorem 3.2's proof, or of Algorithm 5 for several rounds."""
     if epsilon > 15 or delta >= 0.5:
         raise ParameterError(
-            f"analysis='printed' needs epsilon ≤ 15 and delta < 1/2, not {epsilon:g} and {delta:g}."
+            f"analysis='printed' requires epsilon ≤ 15 and delta < 1/2, not {epsilon:g} and "
+            f"{delta:g}."
         )
     if rounds > 1:
         epsilon /= 2 * math.sqrt(2 * rounds * math.log(1 / delta))

@@ -1,4 +1,4 @@
-"""The share of each device in the noise, and the law of all shares together."""
+"""Each device's share of the noise, and the distribution of all shares together."""
 
 from __future__ import annotations
 
@@ -12,22 +12,13 @@ from dpgrain.noise.counts import BinomialLaw, PoissonLaw
 
 @dataclass(frozen=True)
 class Coins:
-    """Binomial noise: each device sends the outcomes of coins.
-
-    Args:
-        count: b, the coins of a device for a coordinate.
-        probability: p, the chance of a one.
-
-    >>> coins = Coins(count=8)
-    >>> coins.law(devices=1000).variance, coins.largest(grid=10), Coins.for_variance(2.0) == coins
-    (2000.0, 18, True)
-    """
+    """Binomial noise: each device sends ``count`` random bits for each coordinate."""
 
     count: int
     probability: float = 0.5
 
     def law(self, devices: int) -> BinomialLaw:
-        """Return the law of the sum of some devices' noise, in one coordinate."""
+        """Return the distribution of the summed noise of some devices, in one coordinate."""
         return BinomialLaw(devices * self.count, self.probability)
 
     def largest(self, grid: int) -> int:
@@ -44,13 +35,13 @@ class Coins:
 
     @staticmethod
     def for_variance(variance: float) -> Coins:
-        """Make the fewest fair coins with at least this variance."""
+        """Return the fewest fair bits with at least this variance."""
         return Coins(max(1, math.ceil(4 * variance)))
 
 
 @dataclass(frozen=True)
 class Arrivals:
-    """Poisson noise: each device sends a Poisson number of ones besides its own, and nothing else.
+    """Poisson noise: each device sends a Poisson number of ones, plus its data.
 
     Args:
         mean: the mean number of these ones of a device for a coordinate.
@@ -63,7 +54,7 @@ class Arrivals:
     mean: float
 
     def law(self, devices: int) -> PoissonLaw:
-        """Return the law of the sum of some devices' noise, in one coordinate."""
+        """Return the distribution of the summed noise of some devices, in one coordinate."""
         return PoissonLaw(devices * self.mean)
 
     def largest(self, grid: int) -> int:
@@ -71,7 +62,7 @@ class Arrivals:
         return grid + math.ceil(4 * self.mean) + 4096
 
     def messages(self, grid: int) -> float:
-        """Return the mean number of messages of a device for a coordinate: about g/2, and noise."""
+        """Return a device's mean number of messages per coordinate: about g/2, and noise."""
         return grid / 2 + self.mean
 
     def event(self, devices: int, **public: Any) -> Event:
@@ -80,7 +71,7 @@ class Arrivals:
 
     @staticmethod
     def for_variance(variance: float) -> Arrivals:
-        """Make noise of this variance."""
+        """Return noise of this variance."""
         return Arrivals(variance)
 
 

@@ -1,4 +1,4 @@
-"""The encoding of vectors of bounded norm as small integers, and of integers as bytes."""
+"""Encoding of vectors of bounded norm as small integers, and of integers as bytes."""
 
 from __future__ import annotations
 
@@ -22,47 +22,34 @@ from dpgrain.noise import Source, rounded
 if TYPE_CHECKING:
     from dpgrain.inputs import numbers
 else:
-    # Devices have arrays, and need not load what reads tables.
+    # Loaded on first use, because devices have arrays and need no table readers.
     numbers = later("dpgrain.inputs.numbers")
 
-# Factor that leaves room for the rounding of norms, products and sums in floating point, for up to 2^20
+# Safety factor for the floating-point rounding of norms, products and sums, for up to 2^20
 # coordinates.
 _FLOATING_ROOM = 1 - 2.0**-30
-# Entries of a piece in which vectors are encoded, at most, whose work space stays in the cache.
+# Max entries encoded at a time; their work space fits in the cache.
 _PIECE_ENTRIES = 1 << 17
-# Steps of a grid, always fewer than this number.
+# Exclusive upper limit on the steps of a grid.
 _MOST_STEPS = 1 << 40
 _THREADS, _UNTHREADED_PIECES = 4, 4
-#: Bytes of a report's own number.
+#: Bytes of a report's random number.
 NONCE = 16
-#: The identifier of a device: 7 and "7" are one; None where nobody says who sends.
+#: A device identifier: 7 and "7" are the same; None if the sender is unknown.
 Device: TypeAlias = str | bytes | int | None
 
 
 @dataclass(frozen=True)
 class Encoding:
-    """The randomised rounding of vectors of bounded norm to integers from 0 to g, without bias.
+    """Unbiased randomised rounding of vectors of bounded norm to integers from 0 to g.
 
-    Args:
-        bound: B, the largest l2 norm of a vector; longer vectors are shortened to it.
-        grid: g, an even number of steps.
-        dim: d, the number of coordinates.
-        centred: True if coordinates lie in [−B, B] and 0 becomes g/2; False if they lie in [0, B] and
-            0 becomes 0.
-
-    Raises:
-        ParameterError: if the grid is odd or out of range.
+    Vectors are clipped to l2 norm ``bound`` B. If ``centred``, coordinates are in [−B, B] and 0
+    becomes g/2, for an even g; otherwise they are in [0, B] and 0 becomes 0.
 
     Formal guarantee: with the uniforms of the rounding fixed, the codes of two vectors differ by at
-    most ⌈|s_j|⌉ in coordinate j and by at most g + √d in l2 norm, ‖s‖₂ ≤ g. Where centred, the codes of
-    a vector and of no data differ by at most half of g instead of g. Source: Cheu et al. 2022,
+    most ⌈|s_j|⌉ in coordinate j and by at most g + √d in l2 norm, ‖s‖₂ ≤ g. If centred, the codes
+    of a vector and of no data differ by at most half of g instead of g. Source: Cheu et al. 2022,
     Algorithms 1 and 2, with the bound of docs/theory, "Shuffled sums".
-
-    >>> from dpgrain.noise import SeededSource
-    >>> encoding = Encoding(bound=1.0, grid=10, dim=2)
-    >>> codes = encoding.codes(np.array([[0.6, -0.8], [np.nan, 0.0]]), SeededSource(1))
-    >>> codes.tolist(), ((codes[0] - encoding.null) * encoding.step).round(1).tolist()
-    ([[8, 1], [5, 5]], [0.6, -0.8])
     """
 
     bound: float
@@ -72,63 +59,47 @@ class Encoding:
 
     def __post_init__(self) -> None:
         if self.grid % 2 or not 2 <= self.grid < _MOST_STEPS:
-            # The middle must be a step, since it is the code of no data.
+            # The middle must be a step, because it is the code of no data.
             raise ParameterError(f"grid must be an even number from 2 to 2^40, not {self.grid!r}.")
 
     @property
     def step(self) -> float:
-        """The amount of one step."""
+        """Amount of one step."""
         return (2 if self.centred else 1) * self.bound / (self.grid * _FLOATING_ROOM)
 
     @property
     def null(self) -> int:
-        """The code of every coordinate of a user without data."""
+        """Code of every coordinate of a user without data."""
         return self.grid // 2 if self.centred else 0
 
     def vectors(self, values: ArrayLike) -> FloatArray:
-        """Read vectors as rows, (k, d).
+        """Read (k, d) vectors, or (k,) numbers, as rows (k, d).
 
-        Args:
-            values: (k, d) numbers, or (k,) for one coordinate. A cell that is no number becomes NaN. A
-                vector that is not finite belongs to a user without data, and so does, in a list, None
-                or a vector of another length.
-
-        Raises:
-            ParameterError: if the values are not numbers of this shape.
+        Non-numeric cells become NaN. A vector that is not finite belongs to a user without data; in
+        a list, so does None or a vector of another length.
         """
         array = _read(values, self.dim)
         self._rows(array.shape)
         return array.reshape(-1, self.dim)
 
     def unread(self, values: ArrayLike) -> tuple[Any, int]:
-        """Return values that are vectors by their shape, and how many there are; none is read.
-
-        Args:
-            values: as for :meth:`vectors`.
-
-        Raises:
-            ParameterError: if the values are not numbers of this shape.
-        """
+        """Return unread values with the shape of vectors, and their number."""
         listed, shape = numbers.unread(values, self.dim, name="vectors")
         return listed, self._rows(shape)
 
     def _rows(self, shape: tuple[int, ...]) -> int:
-        """Return the number of vectors of values of a shape."""
+        """Return the number of vectors in values of a shape."""
         if shape[1:] != (self.dim,) and not (len(shape) == self.dim == 1):
             raise ParameterError(
-                f"vectors must be numbers of shape (users, {self.dim}), {self.dim} coordinates each."
+                f"vectors must be numbers of shape (users, {self.dim}), {self.dim} coordinates "
+                "each."
             )
         return shape[0]
 
     def codes(self, vectors: FloatArray, source: Source) -> NDArray[Any]:
-        """Return (k, d) the codes of some users.
-
-        Args:
-            vectors: (k, d); a row that is not finite belongs to a user without data.
-            source: random bits for one secret uniform for each coordinate of each user.
-        """
+        """Return (k, d) codes of (k, d) vectors; non-finite rows are users without data."""
         with np.errstate(all="ignore"):
-            # A value that overflows or underflows is somebody's, and no warning may reveal it.
+            # Overflows and underflows depend on a user's value, so no warning may reveal them.
             own = clipped(finite(vectors.astype(np.float64, copy=False)), self.bound)
             if not self.centred:
                 own = np.clip(own, 0.0, None)
@@ -137,11 +108,9 @@ class Encoding:
         return rounded(own, self.grid, source)
 
     def total(self, tiles: Iterable[FloatArray], source: Source) -> tuple[IntArray, int]:
-        """Return (d,) the sum of the codes of users, and the number of users.
+        """Return (d,) the sum of the codes of (k, d) tiles, and the number of users.
 
-        Args:
-            tiles: arrays of users' vectors, (k, d) each.
-            source: random bits for the rounding. Several threads draw from a secret source.
+        Several threads draw from a secret source.
         """
         total, users = np.zeros(self.dim, dtype=np.int64), 0
 
@@ -150,8 +119,8 @@ class Encoding:
             return added
 
         pieces = self._pieces(tiles)
-        # The first pieces run without threads, which few pieces are not worth. A seeded source never
-        # has threads, since its bits must be used in one order.
+        # A small number of pieces is not worth threads. A seeded source never uses threads, because
+        # its bits must be used in one order.
         few = None if not source.private else _UNTHREADED_PIECES
         for part in islice(pieces, few):
             total, users = total + coded(part), users + len(part)
@@ -174,31 +143,22 @@ class Encoding:
         for tile in tiles:
             if tile.ndim != 2 or tile.shape[1] != self.dim:
                 raise ParameterError(
-                    f"vectors must be (users, {self.dim}): {self.dim} coordinates, as the protocol has."
+                    f"vectors must have shape (users, {self.dim}), with {self.dim} coordinates as "
+                    "in the protocol."
                 )
             for first in range(0, len(tile), most):
                 yield tile[first : first + most]
 
 
 def _read(values: ArrayLike, dim: int) -> NDArray[Any]:
-    """Return an array of numbers, in which an odd cell or row is no error."""
+    """Return an array of numbers, without errors for malformed cells or rows."""
     if isinstance(values, np.ndarray) and values.dtype.kind in "fiub":
         return values
     return numbers.cells(values, dim, name="vectors")
 
 
 def name_of(device: Device) -> bytes:
-    """Return the bytes that stand for a device.
-
-    Args:
-        device: text, bytes or a whole number.
-
-    Raises:
-        ParameterError: if it is anything else, such as a number that does not equal itself.
-
-    >>> name_of("ann"), name_of(7) == name_of("7")
-    (b'ann', True)
-    """
+    """Return the bytes of a device identifier."""
     if isinstance(device, bytes):
         return device
     if isinstance(device, str):
@@ -207,22 +167,15 @@ def name_of(device: Device) -> bytes:
         return str(operator.index(device)).encode()  # type: ignore[arg-type]
     except TypeError:
         raise ParameterError(
-            "device must be text, bytes or a whole number, not "
-            f"{type(device).__name__}: write the identifier as text."
+            f"device must be text, bytes or an integer, not {type(device).__name__}; pass the "
+            "identifier as text."
         ) from None
 
 
 def tag_of(tag: bytes, device: Device) -> bytes:
-    """Return the tag of a device's reports: that of the round, hashed with the device's name.
+    """Return a device's tag: the round's tag, hashed with the device's identifier.
 
-    A report that is copied under another name then has a tag that does not fit.
-
-    Args:
-        tag: the tag of the protocol and round, of at most 32 bytes.
-        device: the device; None keeps the tag of the round.
-
-    >>> tag_of(b"round 01", None), len(tag_of(b"round 01", "ann"))
-    (b'round 01', 8)
+    The tag of a report copied under another identifier therefore does not match.
     """
     if device is None:
         return tag
@@ -231,35 +184,24 @@ def tag_of(tag: bytes, device: Device) -> bytes:
 
 @dataclass(frozen=True)
 class Packing:
-    """The bytes of a report: a tag, a number of its own, and integers of fixed length.
-
-    Args:
-        tag: some bytes, which name the protocol and round.
-        dim: d, the number of integers.
-        largest: the largest integer.
-
-    >>> packing = Packing(b"tag", 3, 1000)
-    >>> report = packing.pack(np.array([7, 0, 1000]), bytes(16))
-    >>> packing.size, packing.unpack(report).tolist(), packing.unpack(b"else") is None
-    (23, [7, 0, 1000], True)
-    """
+    """The bytes of a report: a tag, a random number, and bounded integers."""
 
     tag: bytes
     dim: int
     largest: int
 
     def of(self, device: Device) -> Packing:
-        """Return the packing of one device's reports, with a tag of that device alone."""
+        """Return the packing of one device's reports, with the device's own tag."""
         return replace(self, tag=tag_of(self.tag, device))
 
     @property
     def bits(self) -> int:
-        """The number of bits of an integer."""
+        """Number of bits of an integer."""
         return self.largest.bit_length()
 
     @property
     def size(self) -> int:
-        """The number of bytes of every report."""
+        """Number of bytes of every report."""
         return self._start + -(-self.dim * self.bits // 8)
 
     @property
@@ -267,23 +209,15 @@ class Packing:
         return len(self.tag) + NONCE
 
     def pack(self, integers: IntArray, nonce: bytes) -> bytes:
-        """Write integers as the bytes of a report.
-
-        Args:
-            integers: (d,) integers from 0 to ``largest``.
-            nonce: 16 random bytes.
-
-        Raises:
-            ParameterError: if an integer is out of range.
-        """
+        """Return (d,) integers from 0 to ``largest`` as a report, with 16 random bytes."""
         if integers.min() < 0 or integers.max() > self.largest:
-            raise ParameterError(f"integers must lie between 0 and {self.largest}.")
+            raise ParameterError(f"integers must be between 0 and {self.largest}.")
         places = np.arange(self.bits, dtype=np.int64)
         bits = (integers[:, None] >> places) & 1
         return self.tag + nonce + np.packbits(bits.astype(np.uint8).ravel()).tobytes()
 
     def nonce_of(self, report: bytes) -> bytes:
-        """Return the report's own number."""
+        """Return the report's random number."""
         return report[len(self.tag) : self._start]
 
     def unpack(self, report: bytes) -> IntArray | None:

@@ -1,4 +1,4 @@
-"""The three parties of a shuffled sum, and the reports, bags and estimates between them."""
+"""The three parties of a shuffled sum, and the messages between them."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ from dpgrain.shuffle.encoding import Device, Encoding, Packing, name_of
 if TYPE_CHECKING:
     from dpgrain.inputs import numbers
 else:
-    # Devices have arrays, and need not load what reads tables.
+    # Loaded on first use, because devices have arrays and need no table readers.
     numbers = later("dpgrain.inputs.numbers")
 
 _WORD_BYTES = 8
-# Bytes of a tag, at least and at most: fewer would fit by chance, and a hash has no more.
+# Min and max bytes of a tag: shorter ones match by chance, and a hash has no more bytes.
 _LEAST_TAG, _MOST_TAG = 8, 32
 
 
 @dataclass(frozen=True)
 class Randomizer:
-    """The program of a device: it clips, rounds with secret bits, adds noise, and writes a report.
+    """The program of a device: clipping, random rounding, noise, and a report.
 
     Args:
-        encoding: turns vectors into integers.
+        encoding: the encoding of vectors as integers.
         noise: the device's share of the noise.
-        packing: turns integers into bytes.
+        packing: the encoding of integers as bytes.
 
     A device without data passes None, and adds the same noise as others.
 
@@ -54,12 +54,12 @@ class Randomizer:
 
     @property
     def report_bytes(self) -> int:
-        """The length of every report."""
+        """Length of every report, in bytes."""
         return self.packing.size
 
     @property
     def messages(self) -> float:
-        """The number of one-bit messages in a report (for Poisson noise, the mean)."""
+        """Number of one-bit messages in a report (for Poisson noise, the mean)."""
         return self.encoding.dim * self.noise.messages(self.encoding.grid)
 
     def counts(self, vector: ArrayLike | None, source: Source) -> IntArray:
@@ -70,7 +70,9 @@ class Randomizer:
         """
         encoding = self.encoding
         if isinstance(vector, np.ndarray) and vector.shape != (encoding.dim,):
-            raise ParameterError(f"vector must have {encoding.dim} coordinates, in one dimension.")
+            raise ParameterError(
+                f"vector must have shape ({encoding.dim},), with {encoding.dim} coordinates."
+            )
         given: Any = [vector]
         row = np.zeros((1, encoding.dim)) if vector is None else encoding.vectors(given)
         own = encoding.codes(row, source)[0]
@@ -84,16 +86,16 @@ class Randomizer:
         *,
         device: Device = None,
     ) -> bytes:
-        """Make the device's report to the shuffler.
+        """Return the device's report to the shuffler.
 
         Args:
-            vector: (d,) the device's vector; None, or one that is not finite, for no data.
-            random_state: a seed, which makes the report not private.
-            device: the identifier under which the shuffler receives the report, which counts under no
-                other; None if it is received without one.
+            vector: (d,) the device's vector; None, or a non-finite one, for no data.
+            random_state: a seed; the report is then not private.
+            device: the identifier known to the shuffler; the report counts under no other. None if
+                the shuffler does not know the sender.
 
         Raises:
-            ParameterError: if the vector is not d numbers, or the device no identifier.
+            ParameterError: if the vector is not d numbers, or the device is not an identifier.
         """
         source, packing = source_of(random_state), self.packing.of(device)
         return packing.pack(self.counts(vector, source), source.words(2).tobytes())
@@ -101,13 +103,13 @@ class Randomizer:
 
 @dataclass(frozen=True)
 class Dropped:
-    """The numbers of uncounted reports or messages, by the reason.
+    """Numbers of uncounted reports or messages, by reason.
 
     Args:
-        malformed: reports or messages that the device cannot have sent: they are of another length,
-            protocol, round or device, or have numbers out of range.
+        malformed: reports or messages that the device cannot have sent: they have another length,
+            protocol, round or device, or numbers out of range.
         surplus: reports or messages beyond the size of the batch.
-        repeated: reports that were sent again, or of a device that has taken part before.
+        repeated: reports sent again, or from a device that has already participated.
 
     >>> Dropped(malformed=1).plus(repeated=2), Dropped(malformed=1, repeated=2).total
     (Dropped(malformed=1, surplus=0, repeated=2), 3)
@@ -119,22 +121,22 @@ class Dropped:
 
     @property
     def total(self) -> int:
-        """The number of all that were not counted."""
+        """Number of all uncounted reports or messages."""
         return self.malformed + self.surplus + self.repeated
 
     def plus(self, **more: int) -> Dropped:
-        """Return these numbers with some more added."""
+        """Return these numbers with others added."""
         return replace(self, **{name: getattr(self, name) + n for name, n in more.items()})
 
 
 @dataclass(frozen=True, eq=False)
 class Bag:
-    """The bag of all one-bit messages of a batch, as counts, from the shuffler.
+    """The multiset of all one-bit messages of a batch, as counts, from the shuffler.
 
     Args:
         ones: (d,) the number of ones for each coordinate.
-        reports: the number of devices that took part.
-        dropped: what the shuffler did not count.
+        reports: the number of participating devices.
+        dropped: the uncounted reports.
         tag: the protocol and round.
 
     >>> messages = [[0, 1], [1, 0], [0, 1], [1, 1], [7, 1]]
@@ -151,22 +153,22 @@ class Bag:
     tag: bytes
 
     def to_bytes(self) -> bytes:
-        """Return the bag as bytes."""
+        """Return the multiset as bytes."""
         dropped = self.dropped
         numbers = [self.reports, dropped.malformed, dropped.surplus, dropped.repeated]
         return self.tag + np.array([*numbers, *self.ones.tolist()], dtype="<i8").tobytes()
 
     @staticmethod
     def from_bytes(data: bytes, *, dim: int, tag: bytes) -> Bag:
-        """Read a bag from :meth:`to_bytes`.
+        """Read a multiset from :meth:`to_bytes`.
 
         Args:
-            data: the bytes of the bag.
+            data: the bytes of the multiset.
             dim: d, the number of coordinates.
             tag: the protocol and round.
 
         Raises:
-            ParameterError: if the bytes are not a bag of this protocol and round.
+            ParameterError: if the bytes are not a multiset of this protocol and round.
         """
         if (
             not isinstance(data, bytes)
@@ -174,25 +176,26 @@ class Bag:
             or not data.startswith(tag)
         ):
             raise ParameterError(
-                "the bytes are not a bag of this protocol and round; pass what Bag.to_bytes wrote."
+                "the bytes are not a bag of this protocol and round; pass the output of "
+                "Bag.to_bytes."
             )
         numbers = np.frombuffer(data, dtype="<i8", offset=len(tag)).astype(np.int64)
         return Bag(numbers[4:], int(numbers[0]), Dropped(*(int(n) for n in numbers[1:4])), tag)
 
     @staticmethod
     def of_messages(messages: ArrayLike, reports: int, *, most: int, dim: int, tag: bytes) -> Bag:
-        """Make the bag of single one-bit messages, those of the paper.
+        """Build the multiset from the paper's single one-bit messages.
 
         Args:
             messages: (k, 2) labels of coordinates from 0, and bits, in any order.
-            reports: the number of devices that took part.
+            reports: the number of participating devices.
             most: the largest number of messages of a device for one coordinate.
             dim: d, the number of coordinates.
             tag: the protocol and round.
 
-        Messages that are no bits, or for no coordinate, are malformed, as are those of a list that are
-        no pairs of numbers. For each coordinate, messages
-        after the first ``reports·most`` are surplus. Both are dropped, and their numbers kept.
+        Messages are malformed if they are not bits, are for an invalid coordinate, or, in a list,
+        are not pairs of numbers. For each coordinate, messages after the first ``reports·most`` are
+        surplus. Both are dropped and counted.
 
         Raises:
             ParameterError: if messages are an array of another shape.
@@ -217,7 +220,7 @@ class Bag:
 
 
 class Enrolment:
-    """The devices that have taken part, and the reports that count, so that none counts twice.
+    """The participating devices and counted reports, so that none counts twice.
 
     >>> enrolment = Enrolment()
     >>> enrolment.take("a"), enrolment.take("a")
@@ -229,10 +232,10 @@ class Enrolment:
         self._reports: set[bytes] = set()
 
     def take(self, device: Device) -> bool:
-        """Enrol a device, and return True if it takes part for the first time.
+        """Enrol a device, and return True if it participates for the first time.
 
         Raises:
-            ParameterError: if the device is no identifier.
+            ParameterError: if the device is not an identifier.
         """
         name = name_of(device)
         if name in self._seen:
@@ -241,22 +244,22 @@ class Enrolment:
         return True
 
     def came(self, report: bytes) -> bool:
-        """Return True if a report with this number counts already."""
+        """Return True if a report with this number has already been counted."""
         return report in self._reports
 
     def count(self, report: bytes) -> None:
-        """Remember that a report counts."""
+        """Record a report as counted."""
         self._reports.add(report)
 
 
 class Shuffler:
-    """The trusted middle: it collects the reports of a batch and hands on nothing but their bag.
+    """The trusted shuffler: it collects reports and only returns their multiset.
 
     Args:
-        packing: reads the bytes of reports.
-        size: n, the devices of a batch; reports beyond it are surplus.
-        least: the number of reports that are needed before the bag is handed on.
-        enrolment: the devices of other batches, where nobody may take part twice.
+        packing: the encoding of reports.
+        size: n, the devices of a batch; further reports are surplus.
+        least: the minimum number of reports for a release of the multiset.
+        enrolment: the devices of other batches, if none may participate twice.
 
     Raises:
         ParameterError: if the tag of the packing has fewer than 8 bytes, or more than 32.
@@ -269,7 +272,7 @@ class Shuffler:
     >>> shuffler.release()
     Traceback (most recent call last):
     ...
-    dpgrain.errors.ParameterError: the batch has 1 of the 2 reports that it needs: wait for more.
+    dpgrain.errors.ParameterError: the batch has 1 of the 2 reports that it needs; wait for more.
     """
 
     def __init__(
@@ -291,30 +294,30 @@ class Shuffler:
 
     @property
     def reports(self) -> int:
-        """The number of counted reports, one of each device."""
+        """Number of counted reports, one per device."""
         return self._reports
 
     @property
     def dropped(self) -> Dropped:
-        """The numbers of uncounted reports."""
+        """Numbers of uncounted reports."""
         return self._dropped
 
     def receive(self, report: bytes | bytearray | memoryview, device: Device = None) -> bool:
-        """Take in one report.
+        """Accept one report, and return True if it counts.
 
         Args:
-            report: the bytes of a device, which came through a channel that nobody else can read or
-                change. A report that comes again is dropped: somebody who can copy a report, but not
-                read it, must not make it count twice.
-            device: the sender, if the transport knows it, as the device itself has said it: a report
-                that was made for another is dropped, and so is a second one of a device.
+            report: the bytes from a device, received through a channel that no one else can read or
+                change. A repeated report is dropped, so that anyone who can copy a report without
+                reading it cannot make it count twice.
+            device: the sender, if the transport knows it, as stated by the device itself. A report
+                made for another device is dropped, and so is a second one of a device.
 
         Returns:
             True if the report counts.
 
         Raises:
-            ParameterError: if the device is no identifier, nobody may take part twice and the device is
-                not said, or the batch has been handed on.
+            ParameterError: if the device is not an identifier, the device is missing although none
+                may participate twice, or the batch has been released.
         """
         sent = bytes(report) if isinstance(report, bytearray | memoryview) else report
         packing = self._packing.of(device)
@@ -326,34 +329,30 @@ class Shuffler:
         return counted
 
     def release(self) -> Bag:
-        """Hand on the bag of the batch, once.
+        """Return the multiset of the batch, once.
 
         Raises:
-            ParameterError: if there are too few reports, or the bag was handed on before.
+            ParameterError: if there are too few reports, or the batch has already been released.
         """
         self._close()
         return Bag(self._ones.copy(), self._reports, self._dropped, self._packing.tag)
 
     def _counts(self, identity: bytes | None, device: Device) -> bool:
-        """Decide if a report counts; if so, none of the same identity or device will count again.
+        """Decide if a report counts; if so, none of the same identity or device will.
 
-        Args:
-            identity: some bytes that no other report has; None for a malformed report.
-            device: the sender, if it is known.
-
-        Raises:
-            ParameterError: if nobody may take part twice and the device is not said, or the batch has
-                been handed on.
+        ``identity`` are bytes that are unique to the report, or None for a malformed one.
         """
         self._check_open()
         if self._sequential and device is None:
             raise ParameterError(
-                "device must be said where each may take part once: pass device=…, any identifier."
+                "device is required, because each device may participate only once; pass "
+                "device=…, any identifier."
             )
         if identity is None:
             self._dropped = self._dropped.plus(malformed=1)
         elif self._enrolment.came(identity):
-            # Copies of one person's report would add up until the noise of others is small beside it.
+            # Copies of one person's report would add up until the noise of others is relatively
+            # small.
             self._dropped = self._dropped.plus(repeated=1)
         elif self._reports == self._size:
             self._dropped = self._dropped.plus(surplus=1)
@@ -366,34 +365,32 @@ class Shuffler:
         return False
 
     def _close(self) -> None:
-        """End the batch.
-
-        Raises:
-            ParameterError: if too few reports have come, or the batch was handed on before.
-        """
+        """End the batch; raise if there are too few reports, or it was already released."""
         self._check_open()
         if self._reports < self._least:
             raise ParameterError(
-                f"the batch has {self._reports} of the {self._least} reports that it needs: wait for "
-                "more."
+                f"the batch has {self._reports} of the {self._least} reports that it needs; wait "
+                "for more."
             )
         self._released = True
 
     def _check_open(self) -> None:
         if self._released:
-            raise ParameterError("the batch has been handed on: make a shuffler for the next.")
+            raise ParameterError(
+                "the batch was already released; create a shuffler for the next one."
+            )
 
 
 @dataclass(frozen=True, eq=False)
 class Estimate:
-    """The analyzer's estimate from a bag.
+    """The analyzer's estimate from a multiset of messages.
 
     Args:
-        value: (d,) the sum over all devices, without bias.
-        standard_error: the standard error of each coordinate, from the noise and the largest rounding,
-            if all devices that took part are honest.
-        reports: the number of devices that took part.
-        dropped: what was not counted.
+        value: (d,) the unbiased sum over all devices.
+        standard_error: the standard error of each coordinate, from the noise and the largest
+            rounding, if all participating devices are honest.
+        reports: the number of participating devices.
+        dropped: the uncounted reports.
 
     >>> print(Estimate(np.array([12.25, -3.5]), 0.5, 40, Dropped(surplus=2)))
     sum (12.25, -3.5), standard error 0.5 each, 40 devices; 2 dropped
@@ -414,7 +411,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Analyzer:
-    """The party for computing the sum, trusted with nothing but the bag.
+    """The party that computes the sum; it only gets the multiset of messages.
 
     Args:
         encoding: the encoding of vectors as integers.
@@ -441,11 +438,11 @@ class Analyzer:
         """Estimate the sum over the devices of a batch.
 
         Args:
-            bag: the bag that the shuffler handed on, or its bytes.
+            bag: the multiset from the shuffler, or its bytes.
 
         Raises:
-            ParameterError: if ``bag`` is no bag of this protocol and round, or has numbers that no
-                batch can have.
+            ParameterError: if ``bag`` is not a multiset of this protocol and round, or has numbers
+                that are impossible for any batch.
         """
         if not isinstance(bag, Bag):
             bag = Bag.from_bytes(bag, dim=self.encoding.dim, tag=self.packing.tag)
@@ -460,8 +457,8 @@ class Analyzer:
             or bag.ones.max() > most
         ):
             raise ParameterError(
-                "the bag is not one of this protocol and round: its numbers are out of range. Use the "
-                "analyzer that belongs to the shuffler."
+                "the bag is not from this protocol and round, because its numbers are out of "
+                "range; use the analyzer that belongs to the shuffler."
             )
         return Estimate(
             self.decoded(bag.ones, bag.reports),
@@ -471,10 +468,10 @@ class Analyzer:
         )
 
     def estimate_messages(self, messages: ArrayLike, reports: int) -> Estimate:
-        """Estimate the sum from single one-bit messages, given as for :meth:`Bag.of_messages`.
+        """Estimate the sum from single one-bit messages, as for :meth:`Bag.of_messages`.
 
         Raises:
-            ParameterError: if ``reports`` is not a whole number of at least 0.
+            ParameterError: if ``reports`` is not an integer of at least 0.
         """
         reports = _validate.integer(minimum=0, reports=reports)
         bag = Bag.of_messages(
@@ -492,10 +489,10 @@ class Analyzer:
         return (ones - expected) * self.encoding.step
 
     def standard_error(self, reports: int) -> float:
-        """Return the standard error of a coordinate, with rounding at its largest.
+        """Return the standard error of a coordinate, with the largest possible rounding.
 
         Raises:
-            ParameterError: if ``reports`` is not a whole number of at least 0.
+            ParameterError: if ``reports`` is not an integer of at least 0.
         """
         reports = _validate.integer(minimum=0, reports=reports)
         variance = reports * (self.noise.law(1).variance + 0.25)

@@ -1,4 +1,4 @@
-"""The base of all shuffled sums: the numbers for a promise, three parties, and one simulated round."""
+"""Base class of shuffled sums: design, the three parties, and a simulated round."""
 
 from __future__ import annotations
 
@@ -34,19 +34,18 @@ from dpgrain.shuffle.parties import Analyzer, Enrolment, Estimate, Randomizer, S
 from dpgrain.shuffle.simulation import Here, corrupt_messages, here_of
 from dpgrain.units import Relation, User
 
-# Devices of a batch, at most: one coin of each makes noise of 50,000 steps.
+# Max devices of a batch: one random bit of each gives noise of 50,000 steps.
 _MOST_DEVICES = 10**10
 _TAG_BYTES, _FORMAT = 8, "dpgrain.shuffle/1"
-# Steps of the grid that numbers which were handed on may have, at most, and those of noise.
+# Max steps of the grid, and max steps of the noise, of a design read from JSON.
 _MOST_STEPS, _MOST_NOISE_STEPS = 1_000_000, 180_000
-# Coordinates for which rounding in floating point is bounded, at most; and the number that sums stay
-# below.
+# Max coordinates with a bound on floating-point rounding; and exclusive limit of sums.
 _MOST_COORDINATES, _LARGEST_SUM = 1 << 20, 1 << 62
 
 
 @dataclass(frozen=True, kw_only=True)
 class ShuffledSum(ShownSum, ABC):
-    """The base class of shuffled sums; :class:`~dpgrain.shuffle.sums.VectorSum` explains the fields."""
+    """Base class of shuffled sums, with fields as for :class:`~dpgrain.shuffle.VectorSum`."""
 
     n_users: int
     epsilon: float
@@ -59,7 +58,7 @@ class ShuffledSum(ShownSum, ABC):
     design: Design = field(init=False, repr=False)
     chosen: InitVar[Design | None] = None
 
-    #: True if a user without data lies in the middle of what others may add.
+    #: True if a user without data is in the middle of the range of contributions.
     centred: ClassVar[bool] = True
 
     def __post_init__(self, chosen: Design | None) -> None:
@@ -70,7 +69,7 @@ class ShuffledSum(ShownSum, ABC):
             raise ParameterError(f"n_users must be at most 10^10, not {self.n_users!r}.")
         _validate.integer(minimum=1, rounds=self.rounds)
         Promise(User(), self.epsilon, self.delta, self.relation).require_delta(
-            "delta = 0 needs pure privacy, which sums of bits have not: use 1e-6."
+            "delta must be above 0 for sums of bits, not 0; use 1e-6."
         )
         self.devices_of(self.honest_fraction)
         if self.beside is not None and not isinstance(self.beside, Event):
@@ -87,8 +86,8 @@ class ShuffledSum(ShownSum, ABC):
             self._check_numbers()
         if self.n_users * self._packing(0).largest >= _LARGEST_SUM:
             raise ParameterError(
-                f"n_users = {self.n_users:,} is too many for the noise that each device adds: a sum "
-                "could pass 2^62."
+                f"n_users = {self.n_users:,} is too large for the noise of each device, because a "
+                "sum could exceed 2^62."
             )
         if chosen is not None:
             self._check_promise()
@@ -98,7 +97,7 @@ class ShuffledSum(ShownSum, ABC):
         return replace(self, epsilon=epsilon, delta=delta, chosen=None)
 
     def _check_numbers(self) -> None:
-        """Refuse numbers for which accounting, or the work of a device, would take long."""
+        """Reject numbers for which accounting, or the work of a device, would take long."""
         _validate.instance(Design, chosen=self.design)
         _ = self.encoding
         law = self.design.noise.law(self.n_users)
@@ -110,16 +109,16 @@ class ShuffledSum(ShownSum, ABC):
             )
 
     def _check_promise(self) -> None:
-        """Refuse numbers that do not keep the promise, so that nobody need trust what was handed on."""
+        """Reject a received design that does not satisfy the promise."""
         event = self.event.beside(self.beside)
         if not event.epsilon(self.delta, relation=self.relation) <= self.epsilon:
             raise ParameterError(
-                f"the numbers of the protocol do not keep epsilon = {self.epsilon:g} at delta = "
-                f"{self.delta:g}: take those that it was calibrated to."
+                f"the numbers of the protocol do not satisfy epsilon = {self.epsilon:g} at delta "
+                f"= {self.delta:g}; use the calibrated ones."
             )
 
     def to_json(self) -> str:
-        """The protocol as JSON text of public numbers, for devices and analyzers elsewhere."""
+        """Return the protocol as JSON text of public numbers, for other parties."""
         values = {part.name: getattr(self, part.name) for part in fields(self)}
         design = values.pop("design")
         noise = {"kind": type(design.noise).__name__, **asdict(design.noise)}
@@ -131,24 +130,20 @@ class ShuffledSum(ShownSum, ABC):
 
     @staticmethod
     def from_json(text: str) -> ShuffledSum:
-        """Read a protocol from :meth:`to_json`, with the same numbers, if they keep its promise.
+        """Read a protocol from :meth:`to_json`, and check that it satisfies its promise.
 
         Args:
             text: the JSON text.
 
         Raises:
-            ParameterError: if the text is no protocol, or its numbers do not keep the stated promise.
-
-        >>> from dpgrain.shuffle import VectorSum
-        >>> protocol = VectorSum(n_users=1000, dim=3, epsilon=1.0, delta=1e-6)
-        >>> VectorSum.from_json(protocol.to_json()) == protocol
-        True
+            ParameterError: if the text is not a protocol, or its numbers do not satisfy the stated
+                promise.
         """
         try:
             values = json.loads(text)
             if values.pop("format") != _FORMAT:
                 raise ValueError
-            # Another module defines the kinds, and may not be imported yet.
+            # Another module defines the types of protocols, and may not be imported yet.
             import_module("dpgrain.shuffle.sums")
             protocols: dict[str, Any] = {kind.__name__: kind for kind in _subclasses(ShuffledSum)}
             kind = protocols[values.pop("protocol")]
@@ -165,40 +160,38 @@ class ShuffledSum(ShownSum, ABC):
             raise _foreign() from error
         return protocol
 
-    # -- each kind of protocol defines these --
+    # -- each type of protocol defines these --
 
     @abstractmethod
     def _check(self) -> None:
-        """Refuse fields of this kind of protocol that are out of range."""
+        """Reject invalid fields of this type of protocol."""
 
     @abstractmethod
     def _designed(self) -> Design:
-        """Return the numbers of the protocol for the promise."""
+        """Return the design for the promise."""
 
     @property
     @abstractmethod
     def _shape(self) -> tuple[int, float]:
-        """The number of coordinates, and the bound of a vector."""
+        """Number of coordinates, and the bound of a vector."""
 
     # -- public numbers --
 
     @property
     def honest(self) -> int:
-        """The least number of noise-adding devices of a batch."""
+        """Minimum number of noise-adding devices of a batch."""
         return self.devices_of(self.honest_fraction)
 
     def devices_of(self, honest_fraction: float) -> int:
-        """The number of devices that a share of a batch stands for, as it is written: 0.07 of 100 is 7.
+        """Return the number of devices in a share, rounded up: 0.07 of 100 is 7.
 
-        Args:
-            honest_fraction: the share, in (0, 1].
-
-        Raises:
-            ParameterError: if the share is not in (0, 1].
+        The decimal digits of the share are used, so that floating point does not matter.
         """
         share = _validate.probability(honest_fraction=honest_fraction)
         if share == 0:
-            raise ParameterError("honest_fraction must be above 0: somebody must add the noise.")
+            raise ParameterError(
+                "honest_fraction must be above 0, because honest devices must add the noise."
+            )
         return max(1, math.ceil(Fraction(repr(float(share))) * self.n_users))
 
     @property
@@ -213,11 +206,11 @@ class ShuffledSum(ShownSum, ABC):
         return self.event_with(self.honest)
 
     def event_with(self, honest: int, rounds: int | None = None) -> Event:
-        """The event if a stated number of devices is honest.
+        """Return the event for a given number of honest devices.
 
         Args:
             honest: the number of honest devices, at least 1.
-            rounds: the number of rounds in which the same users take part; by default all.
+            rounds: the number of rounds with the same users; by default all.
         """
         if rounds is not None:
             rounds = _validate.integer(minimum=1, rounds=rounds)
@@ -232,26 +225,22 @@ class ShuffledSum(ShownSum, ABC):
 
     @property
     def noise_sd(self) -> float:
-        """The standard deviation of a coordinate of the sum, with all rounding, if all are honest."""
+        """Standard deviation of a sum's coordinate, with rounding, if all are honest."""
         return self.analyzer().standard_error(self.n_users)
 
     @property
     def influence(self) -> float:
-        """The distance in l2 norm by which one corrupt device can move the sum, with any counts."""
+        """The largest l2 change of the sum by one corrupt device, with any counts."""
         dim, _ = self._shape
         return self.randomizer().packing.largest * self.encoding.step * math.sqrt(dim)
 
     @property
     def facts(self) -> tuple[Fact, ...]:
-        """The public or assumed facts."""
+        """Public or assumed facts."""
         return self.facts_with(self.honest)
 
     def facts_with(self, honest: int) -> tuple[Fact, ...]:
-        """The facts if a stated number of devices is honest.
-
-        Args:
-            honest: the number of honest devices, at least 1.
-        """
+        """Return the facts for a given number of honest devices."""
         dim, bound = self._shape
         what = f"vectors of {counted(dim, 'coordinate')} and norm" if self.centred else "numbers of"
         batch, often = counted(self.n_users, "device"), counted(self.rounds, "round")
@@ -271,18 +260,13 @@ class ShuffledSum(ShownSum, ABC):
         return self._promise(self.event, private=True)
 
     def guarantee_with(self, honest_fraction: float) -> Guarantee:
-        """The guarantee if another share of the devices is honest.
+        """Return the guarantee for another share of honest devices.
 
         Args:
             honest_fraction: the share γ, in (0, 1].
 
         Raises:
             ParameterError: if γ is not in (0, 1].
-
-        >>> from dpgrain.shuffle import VectorSum
-        >>> protocol = VectorSum(n_users=1000, dim=3, l2_bound=1.0, epsilon=1.0, delta=1e-6)
-        >>> round(protocol.guarantee_with(0.5).epsilon(), 2)
-        1.45
         """
         honest = self.devices_of(honest_fraction)
         return self._promise(self.event_with(honest), private=True, honest=honest)
@@ -295,41 +279,42 @@ class ShuffledSum(ShownSum, ABC):
     # -- the three parties --
 
     def randomizer(self, round: int = 0) -> Randomizer:  # noqa: A002
-        """The randomizer, which runs on each device, for one round."""
+        """Return the randomizer, which runs on each device, for one round."""
         return Randomizer(self.encoding, self.design.noise, self._packing(round))
 
     def shuffler(self, round: int = 0, *, enrolment: Enrolment | None = None) -> Shuffler:  # noqa: A002
-        """The shuffler, which collects the reports of one round; make one for each round.
+        """Return a new shuffler, which collects the reports of one round.
 
         Args:
             round: the number of the round, from 0; reports of other rounds are malformed.
-            enrolment: the record of who took part in other rounds, if each device may in one only.
+            enrolment: the record of participants in other rounds, if each device may be in only
+                one.
 
         Raises:
-            ParameterError: if there are more rounds than the promise counts, and nothing keeps devices
-                from taking part in them.
+            ParameterError: if there are more rounds than the promise covers, and devices could
+                participate in them.
         """
         self._counted(round, enrolment)
         return Shuffler(self._packing(round), self.n_users, self.honest, enrolment)
 
     def analyzer(self, round: int = 0) -> Analyzer:  # noqa: A002
-        """The analyzer, which makes a sum from the bag of one round."""
+        """Return the analyzer, which computes a sum from the multiset of one round."""
         return Analyzer(self.encoding, self.design.noise, self._packing(round), self.n_users)
 
     def _counted(self, of_round: int, enrolment: Enrolment | None) -> None:
-        """Refuse a round beyond those of the promise."""
+        """Reject a round beyond the rounds of the promise."""
         if enrolment is not None:
             _validate.instance(Enrolment, enrolment=enrolment)
         if enrolment is None and _validate.integer(minimum=0, round=of_round) >= self.rounds:
             raise ParameterError(
-                f"round {of_round} is beyond the {counted(self.rounds, 'round')} that the promise "
-                "counts, from 0: state rounds=…, or pass enrolment=Enrolment(), the same for all "
-                "rounds, so that no device takes part twice."
+                f"round {of_round} is beyond the {counted(self.rounds, 'round')} of the "
+                "guarantee, counted from 0; pass rounds=…, or enrolment=Enrolment(), the same "
+                "for all rounds, so that no device participates twice."
             )
 
     def _packing(self, of_round: int) -> Packing:
-        # The promise is part of the name, or a report could count under a weaker one than the device
-        # was shown: in a batch that is handed on with fewer reports, or in more rounds.
+        # The promise is part of the tag. Otherwise a report could count under a weaker promise than
+        # the device was shown: in a batch released with fewer reports, or in more rounds.
         promise = float(self.epsilon), float(self.delta), self.relation, self.rounds, self.honest
         public = {
             "protocol": type(self).__name__,
@@ -347,27 +332,24 @@ class ShuffledSum(ShownSum, ABC):
     # -- in one process --
 
     def estimate(self, tiles: Iterable[FloatArray], enrolled: int, source: Source) -> FloatArray:
-        """Make one round in this process, and return the analyzer's estimate of the sum, (d,).
+        """Simulate one round, and return the analyzer's estimate of the sum, (d,).
 
-        Args:
-            tiles: arrays (k, d) of the vectors of users who have data, who are among the enrolled; a
-                row that is not finite counts as none.
-            enrolled: the number of devices that take part; those without data add noise, too.
-            source: the source of randomness.
+        ``tiles`` are arrays (k, d) of the vectors of enrolled users with data; a row that is not
+        finite is ignored. All ``enrolled`` devices add noise.
 
-        The counts are drawn as the analyzer sees them, with the law that they would have if all
-        messages were made one by one. Formal guarantee: that of :attr:`event`, if at least
-        :attr:`honest` devices are enrolled.
+        The counts have the same distribution as the analyzer's if all messages were sent
+        individually. Formal guarantee: that of :attr:`event`, if at least :attr:`honest` devices
+        are enrolled.
         """
         if not self.honest <= _validate.integer(minimum=1, enrolled=enrolled) <= self.n_users:
             raise ParameterError(
-                f"enrolled must lie between {self.honest:,}, who add the noise, and n_users = "
-                f"{self.n_users:,}, not be {enrolled!r}."
+                f"enrolled must be between {self.honest:,}, the devices that add the noise, and "
+                f"n_users = {self.n_users:,}, not {enrolled!r}."
             )
         return self.analyzer().decoded(self._ones(tiles, enrolled, source), enrolled)
 
     def _ones(self, tiles: Iterable[FloatArray], devices: int, source: Source) -> NDArray[np.int64]:
-        """Return (d,) numbers of ones that honest devices send, some of which have data."""
+        """Return (d,) numbers of ones from honest devices, some of them with data."""
         total, present = self.encoding.total(tiles, source)
         total = total + (devices - present) * self.encoding.null
         return total + counts_of(self.design.noise.law(devices), len(total), source)
@@ -398,11 +380,11 @@ class ShuffledSum(ShownSum, ABC):
         """Return one simulated round as a query; nothing is read.
 
         Args:
-            values: the vectors or numbers of the users, as ``simulate`` takes them.
-            share: the share of the open budget, in place of the protocol's ε and δ.
-            random_state: a seed, which makes the result not private.
+            values: the vectors or numbers of the users, as for ``simulate``.
+            share: the share of the open budget, instead of the protocol's ε and δ.
+            random_state: a seed; the result is then not private.
             dropped: the devices that never report.
-            corrupt: the counts that corrupt devices send.
+            corrupt: the counts of corrupt devices.
 
         Raises:
             ParameterError: if the share is out of range, or no budget is open.
@@ -415,17 +397,7 @@ class ShuffledSum(ShownSum, ABC):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class RoundQuery(Query[Estimate]):
-    """A query for one round of a sum, over vectors in this process.
-
-    Args:
-        promise: what is promised.
-        protocol: the protocol, which keeps the promise if its own is another.
-        vectors: the vectors of the users with data, as they were passed.
-        rows: the number of vectors.
-        dropped: the devices that never report.
-        corrupt: the counts that corrupt devices send.
-        random_state: a seed, for tests and research.
-    """
+    """A query for one round of a sum, over vectors in this process."""
 
     promise: Promise
     protocol: ShuffledSum
@@ -447,7 +419,7 @@ class RoundQuery(Query[Estimate]):
 
     @cached_property
     def messages(self) -> NDArray[np.int64]:
-        """(k, d) counts that corrupt devices send."""
+        """(k, d) counts of corrupt devices."""
         protocol = self.protocol
         largest = protocol._packing(0).largest
         return corrupt_messages(self.corrupt, protocol._shape[0], largest)
@@ -459,21 +431,21 @@ class RoundQuery(Query[Estimate]):
         honest = protocol.n_users - corrupt
         if self.rows > honest:
             raise ParameterError(
-                f"X must have at most {honest:,} rows: n_users = {protocol.n_users:,} counts "
-                f"everybody, {corrupt:,} corrupt devices included."
+                f"X must have at most {honest:,} rows, because n_users = {protocol.n_users:,} "
+                f"includes {corrupt:,} corrupt devices."
             )
         here = here_of(self.dropped, honest, self.rows)
         if here.devices < protocol.honest:
             raise ParameterError(
-                f"the batch has {here.devices:,} of the {protocol.honest:,} honest reports that it "
-                "needs: lower honest_fraction, which makes every device add more noise."
+                f"the batch has {here.devices:,} of the {protocol.honest:,} honest reports that "
+                "it needs; lower honest_fraction, so that every device adds more noise."
             )
         return here
 
     @property
     def plan(self) -> Planned:
-        """The noise of the round."""
-        # A round without enough devices is refused.
+        """The guarantee and the noise of the round."""
+        # Raises if there are too few devices.
         _ = self.here
         return Planned(self.protocol._promise(self.event, private=True), self.protocol.n_users)
 
@@ -488,12 +460,7 @@ class RoundQuery(Query[Estimate]):
 
 
 def exact_design(kind: Kind, protocol: ShuffledSum) -> Design:
-    """Return the numbers with the least noise for the promise of a protocol.
-
-    Args:
-        kind: the kind of noise.
-        protocol: the protocol, which states the promise and the number of devices.
-    """
+    """Return the design with the least noise for the promise of a protocol."""
     return least_noise(
         kind,
         protocol.centred,
@@ -509,11 +476,13 @@ def exact_design(kind: Kind, protocol: ShuffledSum) -> Design:
 
 
 def _foreign() -> ParameterError:
-    return ParameterError("the text is not a protocol of dpgrain.shuffle; give what to_json wrote.")
+    return ParameterError(
+        "the text is not a protocol of dpgrain.shuffle; pass the output of to_json."
+    )
 
 
 def _subclasses(kind: type[Any]) -> Iterator[type[Any]]:
-    """Yield all subclasses of a class, and theirs."""
+    """Yield all direct and indirect subclasses of a class."""
     for own in kind.__subclasses__():
         yield own
         yield from _subclasses(own)

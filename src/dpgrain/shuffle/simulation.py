@@ -12,39 +12,37 @@ from dpgrain.errors import ParameterError, raise_alone
 
 
 def corrupt_messages(messages: ArrayLike | None, dim: int, largest: int) -> NDArray[np.int64]:
-    """Return the counts that corrupt devices send, (k, d), and refuse those that a shuffler drops."""
+    """Return (k, d) counts of corrupt devices; raise if a shuffler would drop them."""
     if messages is None:
         return np.zeros((0, dim), dtype=np.int64)
     try:
         array = np.atleast_2d(np.asarray(messages))
     except ValueError:
         raise_alone(
-            ParameterError(
-                f"corrupt must be whole numbers of shape (devices, {dim}).", name="corrupt"
-            )
+            ParameterError(f"corrupt must be integers of shape (devices, {dim}).", name="corrupt")
         )
     if array.ndim != 2 or array.shape[1] != dim or array.dtype.kind not in "iu":
         raise ParameterError(
-            f"corrupt must be whole numbers of shape (devices, {dim}), not {array.shape} of "
+            f"corrupt must be integers of shape (devices, {dim}), not {array.shape} of "
             f"{array.dtype}."
         )
     if array.size and not 0 <= array.min() <= array.max() <= largest:
         raise ParameterError(
-            f"corrupt counts must lie between 0 and {largest:,}: the shuffler drops others."
+            f"corrupt counts must be between 0 and {largest:,}, because the shuffler drops others."
         )
     return array.astype(np.int64)
 
 
 @dataclass(frozen=True)
 class Here:
-    """The number of devices that report, and the rows of those with data."""
+    """The number of reporting devices, and the rows of those with data."""
 
     devices: int
     rows: slice | NDArray[np.bool_]
 
 
 def here_of(dropped: int | ArrayLike, devices: int, rows: int) -> Here:
-    """Return the reporting devices, out of some of which the first have rows."""
+    """Return the reporting devices; the first devices have rows."""
     if isinstance(dropped, int | np.integer) and not isinstance(dropped, bool):
         if not 0 <= dropped <= devices:
             raise ParameterError(
@@ -55,10 +53,10 @@ def here_of(dropped: int | ArrayLike, devices: int, rows: int) -> Here:
     try:
         lost = np.asarray(dropped)
     except ValueError:
-        raise_alone(ParameterError(f"dropped must be {devices:,} truths.", name="dropped"))
+        raise_alone(ParameterError(f"dropped must be {devices:,} booleans.", name="dropped"))
     if lost.shape != (devices,) or lost.dtype != np.bool_:
         raise ParameterError(
-            f"dropped must be a number of devices or {devices:,} truths, "
-            f"not {_validate.said(dropped)}."
+            f"dropped must be a number of devices or {devices:,} booleans, not "
+            f"{_validate.said(dropped)}."
         )
     return Here(devices - int(lost.sum()), ~lost[:rows])

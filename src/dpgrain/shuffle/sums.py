@@ -1,4 +1,4 @@
-"""The kinds of shuffled sums: of vectors and of numbers, with binomial or Poisson noise."""
+"""Shuffled sums of vectors and of numbers, with binomial or Poisson noise."""
 
 from __future__ import annotations
 
@@ -19,35 +19,34 @@ Analysis: TypeAlias = Literal["exact", "printed"]
 
 @dataclass(frozen=True, kw_only=True)
 class VectorSum(ShuffledSum):
-    """The sum of vectors of bounded l2 norm through a shuffler, with binomial noise (P_VEC).
+    """Sum of bounded vectors through a shuffler, with binomial noise (P_VEC).
 
     Args:
         n_users: n, the devices of a batch.
         dim: d, the number of coordinates.
-        l2_bound: Δ₂, the l2 norm of a vector; longer ones are shortened to it.
+        l2_bound: Δ₂, the l2 clipping bound of a vector.
         epsilon: the promised ε.
         delta: the promised δ.
         relation: the neighbouring relation. A user without data runs the randomizer on 0.
-        rounds: T, the rounds in which the same users take part.
-        honest_fraction: γ, the share of devices that report and follow the protocol, at least. The
-            promise holds however few more do; the others may send anything, or nothing.
-        analysis: ``"exact"`` chooses the least noise that keeps the promise; ``"printed"`` takes the
-            numbers of the paper, to compare: they promise the ε that :attr:`guarantee` then says.
-        beside: what else is published under the same promise.
+        rounds: T, the number of rounds with the same users.
+        honest_fraction: γ, the minimum share of devices that report and follow the protocol. The
+            promise needs no others; they may send anything, or nothing.
+        analysis: ``"exact"`` chooses the least noise for the promise; ``"printed"`` uses the
+            paper's numbers, for comparison: their ε is in :attr:`guarantee`.
+        beside: the event of other releases under the same promise.
         label: a name of the deployment; reports of a deployment with another label are malformed.
-        chosen: the numbers of the protocol; by default those with the least noise that keeps the
-            promise.
+        chosen: the design of the protocol; by default the least noise for the promise.
 
     Raises:
         ParameterError: if a value is out of range.
 
     Only :meth:`simulate` is charged to an open budget; the parties are not.
 
-    Formal guarantee: that of :attr:`guarantee`: the bags of all rounds together are (ε, δ)-DP for
-    users, for all data. Each device sends x̂ + Bin(b, p) ones of g + b bits for a coordinate; only
-    the sums of all devices' ones are seen, never the counts of one device. Source: Cheu, Joseph,
-    Mao & Peng 2022, Algorithms 1 and 2 and Theorem 3.2, with the exact analysis of docs/theory,
-    "Binomial noise".
+    Formal guarantee: that of :attr:`guarantee`: the multisets of all rounds together are (ε, δ)-DP
+    for users, for all data. Each device sends x̂ + Bin(b, p) ones of g + b bits for a coordinate;
+    only the sums of all devices' ones are visible, never the counts of one device. Source: Cheu,
+    Joseph, Mao & Peng 2022, Algorithms 1 and 2 and Theorem 3.2, with the exact analysis of
+    docs/theory, "Binomial noise".
 
     >>> protocol = VectorSum(n_users=1000, dim=100, l2_bound=1.0, epsilon=1.0, delta=1e-6)
     >>> protocol.guarantee.epsilon() <= 1.0, protocol.randomizer().report_bytes
@@ -84,35 +83,36 @@ class VectorSum(ShuffledSum):
         dropped: int | ArrayLike = 0,
         corrupt: ArrayLike | None = None,
     ) -> FloatArray:
-        """Make one round over the rows of X, in this process, and return the estimated sum, (d,).
+        """Simulate one round over the rows of X, and return the estimated sum, (d,).
 
         Args:
-            X: (at most n, d) a vector for each user; the others of the n have no data, like users whose
-                row is not finite.
-            share: the share of the open budget, in place of the protocol's ε and δ; the round is made
-                with the noise that this share takes.
-            random_state: a seed, which makes the result not private.
-            dropped: the devices that never report, as a number of the last ones or as (n,) truths; they
-                must not depend on the data.
-            corrupt: (k, d) counts that k corrupt devices, which are no rows of X, send for each
-                coordinate.
+            X: (at most n, d) a vector for each user; the others of the n have no data, and neither
+                do users with a row that is not finite.
+            share: the share of the open budget, instead of the protocol's ε and δ; the round then
+                has the noise for this share.
+            random_state: a seed; the result is then not private.
+            dropped: the devices that never report, as a number of the last ones or as (n,)
+                booleans; they must not depend on the data.
+            corrupt: (k, d) counts that k corrupt devices, in addition to the rows of X, send for
+                each coordinate.
 
         Raises:
-            ParameterError: if shapes do not fit, or fewer devices report than the promise needs.
+            ParameterError: if shapes do not match, or fewer devices report than the promise needs.
 
-        The sum has the law that it would have if all messages were made one by one. Formal guarantee:
-        that of one round of :attr:`guarantee`.
+        The sum has the same distribution as if all messages were sent individually. Formal
+        guarantee: that of one round of :attr:`guarantee`.
         """
         return self._simulated(X, share, random_state, dropped, corrupt).value
 
 
 @dataclass(frozen=True, kw_only=True)
 class PoissonSum(VectorSum):
-    """The sum of vectors through a shuffler with Poisson noise, in about four times fewer messages.
+    """Sum of vectors through a shuffler with Poisson noise, with fewer messages.
 
-    Each of n devices adds Poisson(λ/n) ones, and sends ones only. Whatever devices drop out, the
-    noise of the others is again Poisson. Messages of +1 and −1, whose noise would be as small, are
-    not private here: the analyzer sees the two counts apart, and only their difference hides a user.
+    It needs about a quarter of the messages. Each of n devices adds Poisson(λ/n) ones, and only
+    sends ones. If some devices drop out, the noise of the others is still Poisson. Messages of +1
+    and −1, which would need equally little noise, are not private here: the analyzer sees the two
+    counts separately, and only their difference protects a user.
 
     Arguments and errors: :class:`VectorSum`; ``analysis`` can only be ``"exact"`` here.
 
@@ -126,7 +126,9 @@ class PoissonSum(VectorSum):
     def _check(self) -> None:
         super()._check()
         if self.analysis == "printed":
-            raise ParameterError("analysis must be 'exact' for PoissonSum: the paper has none.")
+            raise ParameterError(
+                "analysis must be 'exact' for PoissonSum, because the paper has no analysis of it."
+            )
 
     def _designed(self) -> Design:
         return exact_design("poisson", self)
@@ -134,24 +136,24 @@ class PoissonSum(VectorSum):
 
 @dataclass(frozen=True, kw_only=True)
 class ScalarSum(ShuffledSum):
-    """The sum of numbers from 0 to a bound through a shuffler, with binomial noise (P_1D).
+    """Sum of numbers from 0 to a bound through a shuffler, with binomial noise (P_1D).
 
     Args:
         n_users: n, the devices of a batch.
         bound: Δ, the largest number; numbers are clipped to [0, Δ].
         epsilon: the promised ε.
         delta: the promised δ.
-        relation: the neighbouring relation. A user without data counts 0.
-        rounds: T, the rounds in which the same users take part.
-        honest_fraction: γ, the share of devices that report and follow the protocol, at least.
-        beside: what else is published under the same promise.
+        relation: the neighbouring relation. A user without data counts as 0.
+        rounds: T, the number of rounds with the same users.
+        honest_fraction: γ, the minimum share of devices that report and follow the protocol.
+        beside: the event of other releases under the same promise.
         label: a name of the deployment; reports of a deployment with another label are malformed.
 
     Raises:
         ParameterError: if a value is out of range.
 
-    Formal guarantee: that of :class:`VectorSum`; a removed user moves the sum as far as a replaced one.
-    Source: Cheu et al. 2022, Algorithm 1; Lemma 3.1 is false for g = 1 and large ε.
+    Formal guarantee: that of :class:`VectorSum`; removing a user changes the sum as much as
+    replacing one. Source: Cheu et al. 2022, Algorithm 1; Lemma 3.1 is false for g = 1 and large ε.
 
     >>> protocol = ScalarSum(n_users=1000, bound=1.0, epsilon=1.0, delta=1e-6)
     >>> import numpy as np
@@ -182,15 +184,15 @@ class ScalarSum(ShuffledSum):
         dropped: int | ArrayLike = 0,
         corrupt: ArrayLike | None = None,
     ) -> float:
-        """Make one round over numbers, in this process, and return the estimated sum.
+        """Simulate one round over numbers, and return the estimated sum.
 
         Args:
             x: (at most n,) a number for each user; the others of the n have no data.
-            share: the share of the open budget, in place of the protocol's ε and δ; the round is made
-                with the noise that this share takes.
-            random_state: a seed, which makes the result not private.
-            dropped: the devices that never report, as a number of the last ones or as (n,) truths; they
-                must not depend on the data.
-            corrupt: (k, 1) counts that k corrupt devices, which are no numbers of x, send.
+            share: the share of the open budget, instead of the protocol's ε and δ; the round then
+                has the noise for this share.
+            random_state: a seed; the result is then not private.
+            dropped: the devices that never report, as a number of the last ones or as (n,)
+                booleans; they must not depend on the data.
+            corrupt: (k, 1) counts that k corrupt devices, in addition to the numbers of x, send.
         """
         return float(self._simulated(x, share, random_state, dropped, corrupt).value[0])

@@ -104,11 +104,11 @@ class AutoClip:
         low, high = _validate.positive(low=self.low), _validate.positive(high=self.high)
         if not (1e-100 <= low < high <= 1e100 and high <= low * 2.0**30):
             raise ParameterError(
-                f"low and high must lie between 1e-100 and 1e100, high above low by at most 2^30 "
-                f"times, not {low:g} and {high:g}."
+                "low and high must be between 1e-100 and 1e100, with high above low and at most "
+                f"2^30 times low, not {low:g} and {high:g}."
             )
         if self.ratio is not None and not 1 < _validate.positive(ratio=self.ratio) <= high / low:
-            raise ParameterError(f"ratio must lie above 1 and within high/low, not {self.ratio!r}.")
+            raise ParameterError(f"ratio must be above 1 and at most high/low, not {self.ratio!r}.")
 
     def edges(self, *, cells: int) -> FloatArray:
         """Return the edges of the bins; the first bin also takes smaller norms, the last larger ones.

@@ -45,7 +45,7 @@ def consistent(estimate: Any, std_error: Any, total: Any = None, groups: Any = N
         )
     if group.size and group.max() >= goal.size:
         raise ParameterError(
-            f"total must have one number for each group, so {group.max() + 1}, not {goal.size}."
+            f"total must have one number per group, {group.max() + 1}, not {goal.size}."
         )
     exact = sd == 0
     fixed = np.maximum(x[exact], 0.0)
@@ -54,7 +54,10 @@ def consistent(estimate: Any, std_error: Any, total: Any = None, groups: Any = N
     # Exact counts may miss a total by rounding.
     slack = 1e-9 * (goal + 1)
     if (rest < -slack).any() or (~free & (rest > slack)).any():
-        raise ParameterError("total must be reachable: the exact counts of a group do not fit it.")
+        raise ParameterError(
+            "total must be consistent with the exact counts of each group; correct the total or "
+            "the counts."
+        )
     answer = np.empty(x.size)
     answer[exact] = fixed
     answer[~exact] = _projected(x[~exact], sd[~exact], group[~exact], np.maximum(rest, 0.0))
@@ -91,7 +94,7 @@ def reconcile(
     group = group_codes(groups, x.size)
     if group.size and group.max() >= whole.size:
         raise ParameterError(
-            f"totals must have one number for each group, so {group.max() + 1}, not {whole.size}."
+            f"totals must have one number per group, {group.max() + 1}, not {whole.size}."
         )
     v, big = sd**2, whole_sd**2
     small = np.bincount(group, v, minlength=whole.size)
@@ -99,7 +102,7 @@ def reconcile(
     gap = whole - np.bincount(group, x, minlength=whole.size)
     exact = width == 0
     if (exact & (np.abs(gap) > 1e-9 * (np.abs(whole) + 1))).any():
-        raise ParameterError("totals must agree with their parts where both are exact (sd 0).")
+        raise ParameterError("totals must equal the sum of their parts if both are exact (sd 0).")
     share = np.divide(1.0, width, out=np.zeros_like(width), where=~exact)
     return (
         x + v * (gap * share)[group],

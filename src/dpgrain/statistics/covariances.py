@@ -214,8 +214,8 @@ def _query(
     unit = scale(*(high - low for low, high in ranges))
     if not 0 < unit < math.inf:
         raise ParameterError(
-            f"bounds must be narrower or wider, as the product of both widths is {unit:g}; give the "
-            "columns in other units.",
+            f"bounds must be narrower or wider, because the product of both widths is {unit:g}; "
+            "rescale the columns.",
             name="bounds",
         )
     request = Request.of(
@@ -234,9 +234,8 @@ def _range_of(name: str, stated: Any) -> tuple[float, float]:
     checked = None if stated is None else checked_bounds(stated)
     if checked is None or isinstance(checked, AutoRange):
         raise ParameterError(
-            f"{name} must be two numbers (low, high), "
-            f"not {_validate.said(stated)}: no range is found for two "
-            "columns at once.",
+            f"{name} must be two numbers (low, high), not {_validate.said(stated)}, because no "
+            "range is chosen privately for two columns at once.",
             name=name,
         )
     return checked

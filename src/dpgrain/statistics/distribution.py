@@ -373,8 +373,8 @@ def _checked_edges(name: str, edges: Any) -> tuple[float, ...]:
     increasing = all(one < two for one, two in itertools.pairwise(listed))
     if not (0 < len(listed) <= _MOST_STATED and increasing and np.isfinite(listed).all()):
         raise ParameterError(
-            f"{name} must hold at most {_MOST_STATED:,} finite numbers that increase, such as "
-            f"[1, 2, 5, 10], not {_validate.said(edges)}.",
+            f"{name} must be 1 to {_MOST_STATED:,} increasing finite numbers, such as [1, 2, 5, "
+            f"10], not {_validate.said(edges)}.",
             name=name,
         )
     return tuple(listed)

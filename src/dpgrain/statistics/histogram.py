@@ -97,7 +97,7 @@ def histogram(
     if edges is not None:
         if not isinstance(item, str) or weight is not None or domain is not None:
             raise ParameterError(
-                "edges go with one column of numbers as item, and with neither weight nor domain.",
+                "edges require one numeric column as item, without weight and domain.",
                 name="edges",
             )
         in_bins = binned(
@@ -337,10 +337,9 @@ def _from_zero(bounds: Any) -> tuple[float, float]:
     stated = checked_bounds(bounds)
     if not isinstance(stated, tuple) or stated[0] < 0:
         raise ParameterError(
-            "bounds must be stated, (low, high) with low at least 0, for sums of records with several "
-            f"owners, "
-            f"not {_validate.said(bounds)}: numbers below 0 have no bound there, and no "
-            f"range is found.",
+            "bounds must be (low, high) with low at least 0 for sums of records with several "
+            f"owners, not {_validate.said(bounds)}, because negative numbers have no bound there "
+            "and no range is chosen privately.",
             name="bounds",
         )
     return stated

@@ -123,7 +123,7 @@ def elements_per_user(
         refuse_table(table, "elements_per_user")
     if table.user is None:
         raise ParameterError(
-            "user must be given, the column of whose a record is: elements are counted by it.",
+            "user is required, because elements are counted per user; pass the user id column.",
             name="user",
         )
     column = _element_column(by, unit)
@@ -250,13 +250,14 @@ def _element_column(by: str | None, unit: Any) -> str:
     column = by if by is not None or isinstance(unit, Record) else unit.by
     if column is None:
         raise ParameterError(
-            "by must be given: the column whose values are the elements, such as by='page'.",
+            "by is required; pass the column of the elements, such as by='page'.",
             name="by",
         )
     if not isinstance(column, str):
         raise ParameterError(
-            "by must be the column whose values are the elements, such as by='page'; make one of a "
-            f"mapping or a function with table.with_cells(…), in place of {_validate.said(column)}.",
+            "by must be the column of the elements, such as by='page', not "
+            f"{_validate.said(column)}; turn a mapping or a function into a column with "
+            "table.with_cells(…).",
             name="by",
         )
     return column
@@ -265,7 +266,5 @@ def _element_column(by: str | None, unit: Any) -> str:
 def _checked_edges(edges: Any) -> list[int]:
     limits = _validate.integers(minimum=1, edges=edges)
     if not limits or any(b <= a for a, b in itertools.pairwise(limits)):
-        raise ParameterError(
-            f"edges must be increasing whole numbers, not {_validate.said(edges)}."
-        )
+        raise ParameterError(f"edges must be increasing integers, not {_validate.said(edges)}.")
     return limits

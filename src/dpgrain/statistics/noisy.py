@@ -42,8 +42,8 @@ def group_codes(groups: Any, size: int) -> IntArray:
     array = np.asarray(groups)
     if array.shape != (size,) or (size and not np.issubdtype(array.dtype, np.integer)):
         raise ParameterError(
-            f"groups must be {size} whole numbers, not {array.dtype} of shape {array.shape}."
+            f"groups must be {size} integers, not {array.dtype} of shape {array.shape}."
         )
     if size and array.min() < 0:
-        raise ParameterError(f"groups must count from 0, not from {array.min()}.")
+        raise ParameterError(f"groups must be at least 0, not {array.min()}.")
     return np.asarray(array, dtype=np.int64)

@@ -328,13 +328,13 @@ def grid_bits(noise_multiplier: float) -> int:
     """
     if noise_multiplier < 2.0**-50:
         raise ParameterError(
-            "epsilon is so large that next to no noise is left; choose a smaller one."
+            "epsilon must be smaller, because the noise would be below 2^-50 clipping bounds."
         )
     bits = min(_NOISE_BITS - math.ceil(math.log2(noise_multiplier)), _MAX_BITS)
     if bits < _MIN_BITS:
         raise ParameterError(
-            f"epsilon and delta ask for noise of {noise_multiplier:.3g} clipping bounds, more than "
-            f"2^{_NOISE_BITS - _MIN_BITS}; choose a larger epsilon."
+            f"epsilon and delta require noise of {noise_multiplier:.3g} clipping bounds, more "
+            f"than 2^{_NOISE_BITS - _MIN_BITS}; choose a larger epsilon."
         )
     return bits
 
@@ -547,7 +547,9 @@ def plan_histogram(
     )
     if items is None and law.pure:
         raise ParameterError(
-            "items must be public under Laplace noise; give their number.", name="items"
+            "items is required with Laplace noise, because items must be public; pass their "
+            "number.",
+            name="items",
         )
     return make_plan(
         contribution,
@@ -589,6 +591,6 @@ def clip_rule(clip: object) -> float | AutoClip:
     bound = _validate.positive(clip=clip)
     if not 1e-100 <= bound <= 1e100:
         raise ParameterError(
-            f"clip must lie between 1e-100 and 1e100, not {_validate.said(clip)}.", name="clip"
+            f"clip must be between 1e-100 and 1e100, not {_validate.said(clip)}.", name="clip"
         )
     return bound

@@ -360,7 +360,7 @@ def _checked_ranks(q: Any) -> FloatArray:
         told = f"q must be a list of ranks such as [0.25, 0.5], not {_validate.said(q)}."
         raise_alone(ParameterError(told, name="q"))
     if not ranks or not all(0 <= one <= 1 for one in ranks):
-        raise ParameterError(f"q must hold ranks in [0, 1], not {_validate.said(q)}.", name="q")
+        raise ParameterError(f"q must contain ranks in [0, 1], not {_validate.said(q)}.", name="q")
     if len(set(ranks)) < len(ranks):
-        raise ParameterError(f"q must hold different ranks, not {_validate.said(q)}.", name="q")
+        raise ParameterError(f"q must contain distinct ranks, not {_validate.said(q)}.", name="q")
     return np.array(ranks)

@@ -75,7 +75,7 @@ class AutoRange:
         _validate.positive(tail=self.tail)
         if self.smallest < _LEAST or self.largest > _LARGEST:
             raise ParameterError(
-                f"smallest and largest must lie between {_LEAST:g} and {_LARGEST:g}, not at "
+                f"smallest and largest must be between {_LEAST:g} and {_LARGEST:g}, not "
                 f"{self.smallest:g} and {self.largest:g}.",
                 name="largest",
             )

@@ -195,9 +195,8 @@ class Release(ShownRelease, ABC):
         if keys != set(self.groups.names) or len(keys) < 2:
             listed = ", ".join(self.groups.names) or "none"
             raise ParameterError(
-                f"pivot takes the two keys of a release by two, "
-                f"not {_validate.said(rows)} and {_validate.said(columns)}; its keys "
-                f"are {listed}."
+                "pivot requires the two keys of a release with two keys, not "
+                f"{_validate.said(rows)} and {_validate.said(columns)}; the keys are {listed}."
             )
         number, table = "estimate" if value is None else value, self.to_arrow()
         numbers = table.column_names[len(keys) :]
@@ -256,8 +255,9 @@ class Release(ShownRelease, ABC):
         people = self._people()
         if people is None:
             raise ParameterError(
-                "min_people needs a noisy number of people of each group: count a table of people "
-                "(per_user), or take a mean of one; and it comes before other post-processing."
+                "min_people requires a noisy number of people per group; count a per-user table "
+                "(per_user) or compute its mean, and call min_people before other "
+                "post-processing."
             )
         return self._taken(np.flatnonzero(people >= least))
 
@@ -373,8 +373,8 @@ class Release(ShownRelease, ABC):
             return release
         except (OSError, pa.ArrowException, *_fields.MISFITS) as error:
             raise DataError(
-                f"{str(path)!r} is not a saved release; give a file that --save or release.save() has "
-                "written."
+                f"{str(path)!r} is not a saved release; pass a file written by --save or "
+                "release.save()."
             ) from error
 
     @property
@@ -409,7 +409,7 @@ class Release(ShownRelease, ABC):
         """
         if len(self) != 1:
             raise ParameterError(
-                f"value needs one group, and there are {len(self)}; see to_pandas()."
+                f"value requires a release with one group, not {len(self)}; use to_pandas()."
             )
         return float(self.estimate[0])
 
@@ -553,7 +553,8 @@ class Histogram(Release):
             )
         if totals.hash == self.hash:
             raise ParameterError(
-                "totals must be another release, not this one: its noise would be counted twice."
+                "totals must be another release, not this one, because its noise would be "
+                "counted twice."
             )
         both = self.guarantee + totals.guarantee
         group = self.groups.codes_in(totals.groups)
@@ -597,7 +598,7 @@ class Histogram(Release):
         p = _fields.numbers(truth=truth)
         gamma = _validate.non_negative(gamma=gamma)
         if p.shape != self.estimate.shape:
-            raise ParameterError(f"truth must hold {len(self)} numbers, not {p.shape}.")
+            raise ParameterError(f"truth must have shape ({len(self)},), not {p.shape}.")
         return misordered_pairs(p, self.estimate, gamma)
 
 

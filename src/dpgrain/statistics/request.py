@@ -162,8 +162,8 @@ class Request:
             if not isinstance(rule, AutoClip) and rule < least and not measure.net:
                 # A record's coordinates are cut off one by one, which bounds their norm only then.
                 raise ParameterError(
-                    f"clip must be at least {least:.6g} for Record(), the norm of what one record "
-                    "adds; leave clip out.",
+                    f"clip must be at least {least:.6g} for Record(), the norm of one record's "
+                    "contribution; omit clip.",
                     name="clip",
                 )
         if indicator and blocks.alone and clip == "auto":
@@ -187,9 +187,9 @@ class Request:
         )
         if request.domain.selected and law_named(noise).pure:
             raise ParameterError(
-                "domain must be given under Laplace noise, which a release without delta has: unknown "
-                "items are selected with Gaussian noise. State delta (and no noise='laplace'), or the "
-                "domain.",
+                "domain is required with Laplace noise, which a release without delta uses, "
+                "because unknown items are selected with Gaussian noise; pass domain, or pass "
+                "delta without noise='laplace'.",
                 name="domain",
             )
         return request
@@ -521,5 +521,5 @@ def key_columns(table: UserTable, by: Any, role: str = "by") -> tuple[str, ...]:
     for key in keys:
         table.require_key(key, role if len(keys) == 1 else "by")
     if len(set(keys)) < len(keys):
-        raise ParameterError(f"by must name different columns, not {list(keys)!r}.", name="by")
+        raise ParameterError(f"by must list different columns, not {list(keys)!r}.", name="by")
     return tuple(keys)

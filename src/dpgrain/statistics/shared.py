@@ -110,8 +110,9 @@ class SharedQuery(Query[Histogram]):
         """
         if isinstance(promise.unit, Record):
             raise ParameterError(
-                "unit must be User() or Element(by) for records of several owners: Record() does not "
-                "ask whose a record is; read the table without user= for it.",
+                "unit must be User() or Element(by) for records of several owners, because "
+                "Record() ignores owners; to protect single records, read the table without "
+                "user=.",
                 name="unit",
             )
         keys = _keys(by)
@@ -126,23 +127,23 @@ class SharedQuery(Query[Histogram]):
         cells = public_domain(domain, blocks, rows, keys)
         if cells.selected:
             raise ParameterError(
-                f"domain must be given for {keys[0]!r} of records with several owners: how many people "
-                "hold an item may change by all of their number when one leaves, so that no item is "
-                "selected privately.",
+                f"domain is required for {keys[0]!r} of records with several owners, because the "
+                "number of people with an item can change by any amount when one person leaves; "
+                "pass a public list of items.",
                 name="domain",
             )
         own = _own_bounds(clip, table, cells) if isinstance(clip, Mapping) else None
         rule = clip_rule(clip) if own is None else max(own)
         if isinstance(rule, AutoClip) and blocks.block == "user" and len(cells.groups()) > 1:
             raise ParameterError(
-                "clip must be stated for several groups of whole users: it is the l2 norm (l1 under "
-                "Laplace noise) of what a person adds, shared equally by the groups; or protect "
-                f"elements with unit=Element({keys[0]!r}), whose bounds are found.",
+                "clip is required for several groups of whole users; pass the l2 norm (l1 with "
+                "Laplace noise) of a person's contribution, shared equally by the "
+                f"groups, or pass unit=Element({keys[0]!r}) to choose bounds privately.",
                 name="clip",
             )
         if isinstance(rule, AutoClip) and rule.ratio is not None:
             raise ParameterError(
-                "ratio must be left out for records of several owners: bounds are doubled.",
+                "ratio must be omitted for records of several owners, because bounds are doubled.",
                 name="clip",
             )
 
@@ -392,9 +393,8 @@ def _keys(by: str | Sequence[str] | None) -> tuple[str, ...]:
     keys = () if by is None else (by,) if isinstance(by, str) else tuple(by)
     if len(keys) > 1 or not all(isinstance(key, str) for key in keys):
         raise ParameterError(
-            f"by must be one column, or none, for records of several owners, "
-            f"not {_validate.said(by)}; make one of "
-            "several with derive.",
+            "by must be one column or None for records of several owners, not "
+            f"{_validate.said(by)}; combine several columns into one with derive.",
             name="by",
         )
     return keys
@@ -406,7 +406,7 @@ def _own_bounds(
     """Check the bounds that a caller states for each group, and return them in their order."""
     keys = domain.keys
     if not keys:
-        raise ParameterError("clip must be one bound where there is one group.", name="clip")
+        raise ParameterError("clip must be one bound if there is only one group.", name="clip")
     by_key = {
         table.rows.key_of(label, keys[0], "clip names"): clip_rule(bound)
         for label, bound in stated.items()
@@ -414,13 +414,15 @@ def _own_bounds(
     bounds = [by_key.pop(item, None) for item in domain.groups().columns[0].to_pylist()]
     if None in bounds or by_key:
         raise ParameterError(
-            f"clip must state a bound for each item of the domain and for no other, "
-            f"not {_validate.said(stated)}.",
+            "clip must contain a bound for each item of the domain and for no other, not "
+            f"{_validate.said(stated)}.",
             name="clip",
         )
     numbers = [bound for bound in bounds if isinstance(bound, float)]
     if len(numbers) < len(bounds):
-        raise ParameterError("clip must state numbers, or nothing to find bounds.", name="clip")
+        raise ParameterError(
+            "clip must contain numbers; omit it to choose bounds privately.", name="clip"
+        )
     return tuple(numbers)
 
 
@@ -431,8 +433,8 @@ def _require_no_owner(table: SharedTable, key: str) -> None:
         made_of = rows.cells[made_of].of
     if made_of in table.owners:
         raise ParameterError(
-            f"by must not be {key!r}, which names owners: a record lies in one group, by what it "
-            "holds, and never by who owns it.",
+            f"by must not be {key!r}, a column of owners, because a record's group must not "
+            "depend on its owners; choose another column.",
             name="by",
         )
 
@@ -443,16 +445,17 @@ def _blocks(unit: Any, table: SharedTable, keys: tuple[str, ...]) -> Blocks:
     owned = replace(table.rows, user=table.owners[0])
     if getattr(unit, "max_elements", None) is not None:
         raise ParameterError(
-            "max_elements cannot be kept where records have several owners: what one person gives up "
-            "would change what others keep. Use User(), or Element(by).",
+            "max_elements must be omitted for records of several owners, because one person's "
+            "dropped elements would affect the elements of others; use User() or Element(by).",
             name="unit",
         )
     blocks = Blocks.of_unit(unit, owned, keys)
     if blocks.block == "element" and not blocks.alone:
         column = keys[0] if keys else "a column"
         raise ParameterError(
-            f"unit must be Element(by) of the column that is grouped by, such as Element({column!r}), "
-            "for records of several owners: each group is an element then. User() covers all else.",
+            f"unit must be Element(by) of the column to group by, such as Element({column!r}), "
+            "for records of several owners, because each group is then an element; use User() "
+            "for other cases.",
             name="unit",
         )
     return blocks

@@ -78,8 +78,8 @@ def shrink(
     scale = None if prior is None else finite_values("prior", prior, x.size)
     if scale is not None and (scale <= 0).any():
         raise ParameterError(
-            f"prior must be above 0 everywhere, not {scale.min():g}: "
-            "give items that were never seen a small number."
+            f"prior must be above 0 everywhere, not {scale.min():g}; use a small positive number "
+            "for items that were never observed."
         )
     group = _like(sd) if groups is None else group_codes(groups, x.size)
     better, error = np.maximum(x, 0.0), sd.copy()

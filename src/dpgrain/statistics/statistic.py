@@ -289,7 +289,7 @@ def register(statistic: Statistic) -> Statistic:
     """
     if STATISTICS.setdefault(statistic.name, statistic) != statistic:
         raise ParameterError(
-            f"name {statistic.name!r} is another statistic's; choose another name."
+            f"name {statistic.name!r} is already used by another statistic; choose another name."
         )
     return statistic
 

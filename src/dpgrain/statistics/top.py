@@ -122,16 +122,16 @@ def top(
     pure = method in ("auto", "gumbel") and promise.delta == 0 and domain is not None
     if method == "laplace" and domain is None:
         raise ParameterError(
-            "domain must be given for method='laplace': without a list of items take 'truncated' or "
-            "'gaussian'.",
+            "domain is required with method='laplace'; without a list of items use "
+            "method='truncated' or method='gaussian'.",
             name="domain",
         )
     counts = _validate.truth(counts=counts)
     laplace = method == "laplace" or pure
     if not laplace:
         promise.require_delta(
-            "delta = 0 works only with a public domain= and Laplace or Gumbel noise; else choose one "
-            "such as 1e-6."
+            "delta must be above 0, such as 1e-6, except with a public domain= and Laplace or "
+            "Gumbel noise."
         )
     request = Request.of(
         TOP,
@@ -145,7 +145,7 @@ def top(
         indicator=True,
     )
     if not request.keys:
-        raise ParameterError("item must name at least one column.", name="item")
+        raise ParameterError("item must be at least one column.", name="item")
     if isinstance(unit, Record) and table.user is not None:
         # Users are counted, not records: each pair of user and item is a block, in which any record
         # may tip the balance, and which makes room for no other.
@@ -176,20 +176,19 @@ def _counted(request: Request, k: int | None) -> SumsQuery[Histogram]:
 def _known(request: Request, method: Method, counts: bool, k: int | None) -> SumsQuery[Histogram]:
     """Return the query for counts of public items."""
     if method in ("truncated", "adaptive"):
-        raise ParameterError(f"method={method!r} is for unknown items; leave domain out.")
+        raise ParameterError(f"method={method!r} is for unknown items; omit domain.")
     if not counts:
-        raise ParameterError("counts=False is for unknown items with method='gaussian'.")
+        raise ParameterError("counts=False requires unknown items and method='gaussian'.")
     # One element of a table of people may move a person from an item to another.
     moves = of_whole_people(request.table) is not None and request.blocks.block == "element"
     if method == "gumbel" and moves:
         raise ParameterError(
-            "method='gumbel' chooses for whole users in a table of people; take method='gaussian', or "
-            "unit=User().",
+            "method='gumbel' requires unit=User() for a per-user table; or use method='gaussian'.",
             name="method",
         )
     if method == "gumbel":
         if k is None:
-            raise ParameterError("method='gumbel' needs k, the number of items to choose.")
+            raise ParameterError("method='gumbel' requires k, the number of items to choose.")
         items = 0 if request.public is None else int((request.public[1].codes >= 0).sum())
         request = replace(request, best=min(k, items))
     elif _chosen_here(method) and k is not None and not moves and not _one_count(request):
@@ -221,11 +220,12 @@ def _unknown(
     ``stated`` is the number of items of one unit that take part, where that was stated.
     """
     if method in ("laplace", "gumbel"):
-        raise ParameterError(f"method={method!r} needs a public domain; give domain=.")
+        raise ParameterError(f"method={method!r} requires a public domain; pass domain=.")
     users = request.blocks.block == "user"
     if method == "adaptive" and not users:
         raise ParameterError(
-            "method='adaptive' selects items of whole users; take method='gaussian', or unit=User().",
+            "method='adaptive' requires unit=User(), because it selects items of whole users; or "
+            "use method='gaussian'.",
             name="method",
         )
     alone = request.blocks.alone or request.blocks.block == "record"
@@ -233,8 +233,8 @@ def _unknown(
     if request.domain.public:
         if method in ("truncated", "adaptive") or not counts:
             raise ParameterError(
-                "domain must be public for all columns, or for none, with method='truncated', "
-                "'adaptive' or counts=False."
+                "domain must be public for all columns or for none with method='truncated', "
+                "method='adaptive' or counts=False."
             )
         method = "gaussian"
     if method == "truncated" or (

@@ -179,7 +179,9 @@ def _refused(publish: Callable[[], Release]) -> None:
         publish()
     except ParameterError:
         return
-    raise AssertionError("a release was made of what has to be refused")
+    raise AssertionError(
+        "a release was published although its query is invalid or exceeds the budget"
+    )
 
 
 def _without_noise() -> AbstractContextManager[Any]:

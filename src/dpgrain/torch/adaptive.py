@@ -53,7 +53,8 @@ class AdaptiveNorm:
         _validate.fraction(quantile=self.quantile)
         if _validate.positive(rate=self.rate) > _LARGEST_RATE:
             raise ParameterError(
-                f"rate must be at most {_LARGEST_RATE:g}, not {self.rate!r}: the bound would jump.",
+                f"rate must be at most {_LARGEST_RATE:g}, not {self.rate!r}, because the bound "
+                "would jump.",
                 name="rate",
             )
         check_bound(start=self.start)
@@ -115,9 +116,8 @@ def check_bound(**parameter: float) -> float:
     if not SMALLEST_BOUND <= bound <= LARGEST_BOUND:
         ((name, value),) = parameter.items()
         raise ParameterError(
-            f"{name} must lie between {SMALLEST_BOUND:g} and {LARGEST_BOUND:g}, "
-            f"not {_validate.said(value)}; scale "
-            "the loss.",
+            f"{name} must be between {SMALLEST_BOUND:g} and {LARGEST_BOUND:g}, not "
+            f"{_validate.said(value)}; scale the loss.",
             name=name,
         )
     return bound

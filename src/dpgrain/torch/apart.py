@@ -176,15 +176,15 @@ class Apart(TorchFunctionMode):
         if is_of_record(tensor):
             if getattr(tensor, _PASS, None) is not self:
                 raise ParameterError(
-                    "module must compute a record's numbers by functions of PyTorch from this record, "
-                    "not by a torch.autograd.Function or torch.func transform of its own, or from a "
-                    "tensor kept from an earlier call: such a tensor may mix records.",
+                    "module must compute a record's outputs from this record with functions of "
+                    "PyTorch, because a torch.autograd.Function or torch.func transform in the "
+                    "module, or a tensor from an earlier call, may mix records.",
                     name="module",
                 )
         elif isinstance(tensor, Output):
             raise ParameterError(
-                "module must read a batch as its input only, not a tensor of a batch that it holds, "
-                "which has rows of all records: pass the tensor to the module.",
+                "module must read a batch only as its input, not from a stored tensor, because "
+                "that has rows of all records; pass the tensor to the module.",
                 name="module",
             )
 
@@ -227,8 +227,7 @@ class Apart(TorchFunctionMode):
         """Apply a linear map with a trained weight."""
         if input.dim() == 0:
             raise ParameterError(
-                "module must call linear() with a tensor whose first dimension is that of records; do "
-                "not squeeze it.",
+                "module must call linear() with records in the first dimension; do not squeeze it.",
                 name="module",
             )
         recording = self._recording
@@ -345,7 +344,7 @@ class _AtOnce(torch.autograd.Function):
         ]
         if any(is_of_record(tensor) for tensor in rows):
             raise ParameterError(
-                "module must not call a layer inside of torch.vmap: call it on all positions at once.",
+                "module must not call a layer inside torch.vmap; call it on all positions at once.",
                 name="module",
             )
         return function(*rows), 0
@@ -448,14 +447,14 @@ def _check_draws_and_text(name: str, args: Sequence[Any], kwargs: Mapping[str, A
     """Reject draws that follow a record's place, and text that shows a record's values."""
     if kwargs.get("generator") is not None:
         raise ParameterError(
-            f"module must call {name}() without generator=, because what it draws for a record would "
-            "depend on the record's place in the batch; leave it out.",
+            f"module must call {name}() without generator=, because the draws for a record would "
+            "depend on the record's position in the batch; omit it.",
             name="module",
         )
     if name in _TEXT and is_of_record(args[0]):
         raise ParameterError(
-            "module must not turn a record's numbers into text, because a branch on it would depend on "
-            "other records; leave it out.",
+            "module must not convert a record's numbers to text, because a branch on it would "
+            "depend on other records; remove the conversion.",
             name="module",
         )
 
@@ -465,16 +464,16 @@ def _check_gradients(name: str, args: Sequence[Any]) -> None:
     changes = "hook" in name or name in ("grad_fn", "retain_grad")
     if changes and any(isinstance(arg, torch.Tensor) and is_of_record(arg) for arg in args):
         raise ParameterError(
-            f"module must not call {name}(), which may change gradients of all records together: leave "
-            "it out.",
+            f"module must not call {name}(), which can change gradients of all records together; "
+            "remove the call.",
             name="module",
         )
     if name == "custom_function_call":
         kind = args[0]
         if not kind.generate_vmap_rule or "vmap" in vars(kind):
             raise ParameterError(
-                f"module must not use {kind.__name__}, a torch.autograd.Function with its own rule for "
-                "batches, which may mix records: write it with functions of PyTorch.",
+                f"module must not use {kind.__name__}, a torch.autograd.Function with a custom "
+                "batching rule, which may mix records; write it with functions of PyTorch.",
                 name="module",
             )
 

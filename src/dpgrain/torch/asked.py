@@ -156,15 +156,15 @@ def given_mean(promise: Promise, *, mean: Mean, numbers: Numbers, noise: Noise) 
         stated.append("noise")
     if stated:
         raise ParameterError(
-            f"{stated[0]} must be left out with mean=, which has all public numbers and the noise.",
+            f"{stated[0]} must be omitted with mean=, which sets all public numbers and the noise.",
             name=stated[0],
         )
     kept = promise.unit.max_elements if isinstance(promise.unit, User) else None
     level = "element" if kept is not None else promise.level
     if mean.level != level or getattr(mean, "max_elements", None) != kept:
         raise ParameterError(
-            f"mean must be one whose blocks are those of unit={promise.unit!r}, not of level "
-            f"{mean.level!r}.",
+            f"mean must have the blocks of unit={promise.unit!r}, not blocks of level "
+            f"{mean.level!r} with max_elements={getattr(mean, 'max_elements', None)!r}.",
             name="mean",
         )
     if isinstance(mean, ClippedMean):
@@ -185,17 +185,18 @@ def _bands(numbers: Numbers, noise: Noise, *, exact: bool) -> int | None:
     if noise == "independent":
         if numbers.bands is not None:
             raise ParameterError(
-                f"bands = {numbers.bands!r} must come with noise='banded'.", name="bands"
+                f"bands = {numbers.bands!r} requires noise='banded'.", name="bands"
             )
         return 1
     if exact:
         raise ParameterError(
-            "exact must be False with noise='banded', which is no whole number.", name="exact"
+            "exact must be False with noise='banded', because banded noise is not an integer.",
+            name="exact",
         )
     if numbers.bands is None and numbers.noise_multiplier is not None:
         raise ParameterError(
-            "bands must be given with noise='banded' and noise_multiplier; or give target_epsilon, for "
-            "which the best number is found.",
+            "bands is required with noise='banded' and noise_multiplier; or pass target_epsilon, "
+            "which chooses the best number.",
             name="bands",
         )
     return None if numbers.bands is None else _validate.integer(minimum=1, bands=numbers.bands)

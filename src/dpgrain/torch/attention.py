@@ -132,12 +132,12 @@ def _check(layer: Any) -> None:
         )
     if not layer.batch_first:
         raise ParameterError(
-            "layer must have batch_first=True, so that the first dimension is the records.",
+            "layer must have batch_first=True, so that records are in the first dimension.",
             name="layer",
         )
     if not layer._qkv_same_embed_dim or layer.bias_k is not None or layer.add_zero_attn:
         raise ParameterError(
-            "layer must have neither kdim, vdim, add_bias_kv nor add_zero_attn: write such attention "
+            "layer must not use kdim, vdim, add_bias_kv or add_zero_attn; write such attention "
             "with nn.Linear and torch.nn.functional.scaled_dot_product_attention.",
             name="layer",
         )

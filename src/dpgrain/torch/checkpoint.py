@@ -136,7 +136,8 @@ class Checkpoint:
             raise _unreadable(path)
         if values.pop("format") != _FORMAT:
             raise DataError(
-                f"{str(path)!r} was written by another version of dpgrain; go on with that one."
+                f"{str(path)!r} was written by another version of dpgrain; resume it with that "
+                "version."
             )
         return Checkpoint(**{**values, "plan": Plan.from_json(values["plan"])})
 
@@ -147,14 +148,15 @@ def _check_plain(part: Path) -> None:
         torch.load(part, map_location="cpu", weights_only=True, mmap=True)
     except pickle.UnpicklingError as error:
         raise ParameterError(
-            "extra, and the states of module and optimizer, must hold tensors, numbers, text, lists "
-            "and dicts alone: a file with other objects could run code when it is read.",
+            "extra and the states of module and optimizer must contain only tensors, numbers, "
+            "text, lists and dicts, because a file with other objects could run code when it is "
+            "read.",
             name="extra",
         ) from error
 
 
 def _unreadable(path: Path) -> DataError:
     return DataError(
-        f"{str(path)!r} is not a checkpoint of a private run that can be read; give the path that "
-        "PrivacyEngine.save has written."
+        f"{str(path)!r} is not a readable checkpoint of a private run; pass a path written by "
+        "PrivacyEngine.save."
     )

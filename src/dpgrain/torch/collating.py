@@ -137,13 +137,14 @@ class Collating:
         try:
             row = self._collated(record)
         except Exception as error:
-            raise _no_row(record, f"failed ({type(error).__name__}) to make a row") from error
+            raise _no_row(record, f"failed ({type(error).__name__}) to build a row") from error
         if not row.keys() - {needed, "label"}:
-            raise _no_row(record, "made nothing that a model reads")
+            raise _no_row(record, "returned nothing that a model reads")
         self.together([row])
         if needed not in row and "label" not in row:
             raise ParameterError(
-                "train_dataset (or data_collator) must give labels, of which the loss is made.",
+                "train_dataset (or data_collator) must provide labels, because the loss needs "
+                "them.",
                 name="train_dataset",
             )
         return replace(self, like=row)
@@ -194,9 +195,9 @@ class Collating:
 
 def _no_row(record: Mapping[str, Any], what: str) -> ParameterError:
     return ParameterError(
-        f"data_collator {what} of a record made up from the columns of train_dataset, which are "
-        f"{', '.join(map(repr, record))}: let columns hold what the model takes, such as input_ids "
-        "with the numbers of tokens, or pass a collator that makes it.",
+        f"data_collator {what} from a synthetic record with the columns of train_dataset, which "
+        f"are {', '.join(map(repr, record))}; store the inputs of the model in columns, such as "
+        "input_ids with the numbers of tokens, or pass a collator that computes them.",
         name="data_collator",
     )
 

@@ -18,27 +18,27 @@ _INSTEAD = (
 )
 #: Parameters of other engines, most of Opacus's → what is written here.
 PARAMETERS: Mapping[str, str] = {
-    "data_loader": "dataset= takes the data set itself, and sampling_rate= the batch size ÷ n_users, "
-    "as batches are drawn anew in each step",
-    "epochs": "steps= takes their number: epochs ÷ sampling_rate",
-    "batch_first": "records are rows of a batch, along its first axis",
-    "poisson_sampling": "leave it out, as each block is always drawn by its own coin",
-    "clipping": "max_grad_norm= takes a number, or an AdaptiveNorm; all layers are clipped as one",
-    "noise_generator": "leave it out; random_state= of PrivacyEngine is for tests and research",
-    "grad_sample_mode": "leave it out, as gradients of blocks need no mode",
-    "criterion": "leave it out, and keep the loss in the training loop",
-    "sample_rate": "sampling_rate= takes it",
-    "epsilon": "target_epsilon= takes it",
-    "delta": "target_delta= takes it",
+    "data_loader": "pass the data set as dataset=, and the batch size ÷ n_users as sampling_rate=, "
+    "because each step draws a new batch",
+    "epochs": "pass epochs ÷ sampling_rate as steps=",
+    "batch_first": "records must be in the first dimension of a batch",
+    "poisson_sampling": "omit it, because each block is always sampled independently",
+    "clipping": "pass a number or an AdaptiveNorm as max_grad_norm=, which clips all layers together",
+    "noise_generator": "omit it; random_state= of PrivacyEngine is for tests and research",
+    "grad_sample_mode": "omit it, because gradients of blocks need no mode",
+    "criterion": "omit it, and compute the loss in the training loop",
+    "sample_rate": "pass it as sampling_rate=",
+    "epsilon": "pass it as target_epsilon=",
+    "delta": "pass it as target_delta=",
 }
 #: Names of Opacus's engine → what is written here.
 NAMES: Mapping[str, str] = {
     "make_private_with_epsilon": f"write {_INSTEAD}",
-    "is_compatible": "make_private refuses layers that mix records by name",
-    "validate": "make_private refuses layers that mix records by name",
-    "accountant": "guarantee has the promise of the run, and its curve over units",
-    "save_checkpoint": "save(path) writes the run, and resume(path, …) goes on with it",
-    "load_checkpoint": "save(path) writes the run, and resume(path, …) goes on with it",
+    "is_compatible": "make_private rejects layers that mix records, by name",
+    "validate": "make_private rejects layers that mix records, by name",
+    "accountant": "guarantee has the guarantee of the run and its curve over units",
+    "save_checkpoint": "save(path) writes the run, and resume(path, …) continues it",
+    "load_checkpoint": "save(path) writes the run, and resume(path, …) continues it",
 }
 
 
@@ -49,7 +49,7 @@ def refused(name: str) -> AttributeError:
         name: the name.
 
     >>> str(refused("is_compatible"))
-    "'PrivacyEngine' has no 'is_compatible': make_private refuses layers that mix records by name."
+    "'PrivacyEngine' has no 'is_compatible': make_private rejects layers that mix records, by name."
     """
     told = f"'PrivacyEngine' has no {name!r}"
     return AttributeError(f"{told}: {NAMES[name]}." if name in NAMES else f"{told}.")

@@ -241,7 +241,9 @@ class PrivacyEngine:
             ParameterError: if the engine has a run.
         """
         if self._run is not None:
-            raise ParameterError("an engine has one run: make another PrivacyEngine for another.")
+            raise ParameterError(
+                "an engine has only one run; create another PrivacyEngine for another run."
+            )
 
     def begin(
         self,
@@ -461,7 +463,7 @@ class PrivacyEngine:
         stated = [value for value in (noise_multiplier, epsilon, share) if value is not None]
         if len(stated) != 1:
             raise ParameterError(
-                "one of noise_multiplier, target_epsilon and share must be given, not "
+                "exactly one of noise_multiplier, target_epsilon and share must be passed, not "
                 f"{len(stated)} of them."
             )
         _validate.delta(allow_zero=False, target_delta=delta)
@@ -472,27 +474,27 @@ class PrivacyEngine:
 
 
 def _no_run() -> ParameterError:
-    return ParameterError("this engine has no run yet: call make_private first.")
+    return ParameterError("this engine has no run yet; call make_private first.")
 
 
 def check_dataset(dataset: Any) -> None:
     """Refuse what draws batches by itself, or has no places."""
     if isinstance(dataset, torch.utils.data.DataLoader):
         raise ParameterError(
-            f"dataset must be the loader's dataset, not a DataLoader with a "
-            f"{type(dataset.sampler).__name__}: only the draws that are accounted for may choose who "
-            "is in a batch, so pass loader.dataset.",
+            "dataset must be the loader's dataset, not a DataLoader with a "
+            f"{type(dataset.sampler).__name__}, because only accounted draws may "
+            "choose the records of a batch; pass loader.dataset.",
             name="dataset",
         )
     if isinstance(dataset, torch.utils.data.Sampler):
         raise ParameterError(
-            f"dataset must be a data set, not a {type(dataset).__name__}: only the draws that are "
-            "accounted for may choose who is in a batch.",
+            f"dataset must be a data set, not a {type(dataset).__name__}, because only draws that "
+            "are accounted for may choose the records of a batch.",
             name="dataset",
         )
     if not _has_places(dataset):
         raise ParameterError(
-            f"dataset must give records by place, with __getitem__ and __len__, not be a "
+            "dataset must return records by index, with __getitem__ and __len__, unlike a "
             f"{type(dataset).__name__}.",
             name="dataset",
         )
@@ -528,15 +530,15 @@ def _check_optimizer(module: Any, optimizer: Any) -> None:
     frozen = {id(p) for p in module.parameters() if not p.requires_grad}
     if held - set(trained) - frozen:
         raise ParameterError(
-            "optimizer must hold parameters of the module alone: others would be neither clipped nor "
-            "accounted for.",
+            "optimizer must contain only parameters of the module, because others would be "
+            "neither clipped nor accounted for.",
             name="optimizer",
         )
     missing = sorted(name for key, name in trained.items() if key not in held)
     if missing or not trained:
         which = f"{missing[0]!r}, which is trained" if missing else "a parameter that is trained"
         raise ParameterError(
-            f"optimizer must hold {which}; or freeze the others with requires_grad_(False).",
+            f"optimizer must contain {which}; or freeze the others with requires_grad_(False).",
             name="optimizer",
         )
 

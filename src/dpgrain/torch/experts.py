@@ -32,8 +32,8 @@ def check_router_loss(model: Any, keywords: Mapping[str, Any] = _NONE) -> None:
             name = next(name for name, weight in weights.items() if weight)
             raise ParameterError(
                 f"module must be a model without a router loss, not {type(model).__name__} with "
-                f"output_router_logits=True: that loss compares how all records of a batch use the "
-                f"experts; set output_router_logits=False or {name}=0 in its config.",
+                "output_router_logits=True, because that loss compares how all records of a "
+                f"batch use the experts; set output_router_logits=False or {name}=0 in its config.",
                 name="module",
             )
 
@@ -52,9 +52,9 @@ def check_loop_over_experts(model: Any) -> None:
         is_loop = getattr(config, "_experts_implementation", None) == "eager"
         if is_loop and hasattr(part, "has_gate") and own_parameters(part):
             raise ParameterError(
-                f"module has experts {type(part).__name__} ({name!r}) with "
-                "experts_implementation='eager', which run in a loop whose length depends on the "
-                "records; call set_experts_implementation('batched_mm') of the model.",
+                f"module must not have experts {type(part).__name__} ({name!r}) with "
+                "experts_implementation='eager', which run in a loop of a length that depends on "
+                "the records; call set_experts_implementation('batched_mm') of the model.",
                 name="module",
             )
 

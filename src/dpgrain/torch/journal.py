@@ -134,8 +134,8 @@ def _opened(path: Path) -> int:
         return os.open(path, os.O_RDWR | os.O_APPEND)
     except OSError as error:
         raise DataError(
-            f"the journal {str(path)!r} of the run cannot be opened: it must lie beside the "
-            "checkpoint, or nobody knows how many steps were made after it; train anew."
+            f"the journal {str(path)!r} of the run cannot be opened, so the number of steps after "
+            "the checkpoint is unknown; put the journal next to the checkpoint, or train again."
         ) from error
 
 
@@ -144,8 +144,8 @@ def _first_line(file: int, path: Path, run: str) -> bytes:
     first = _FIRST.format(run=run).encode()
     if os.pread(file, len(first), 0) != first:
         raise DataError(
-            f"{str(path)!r} is not the journal of the run {run}: nobody knows how many steps were "
-            "made after the checkpoint; train anew."
+            f"{str(path)!r} is not the journal of the run {run}, so the number of steps after the "
+            "checkpoint is unknown; train again."
         )
     return first
 
@@ -153,15 +153,15 @@ def _first_line(file: int, path: Path, run: str) -> bytes:
 def other_people() -> ParameterError:
     """Return the refusal of records with which a run did not begin."""
     return ParameterError(
-        "users, elements and the number of records must be those with which the run began, in their "
-        "order: who has one block there and another here would count twice; pass the same, or train "
-        "anew.",
+        "users, elements and the number of records must be the same as when the run began, in "
+        "the same order, because a user with other blocks would count twice; pass the same, or "
+        "train again.",
         name="users",
     )
 
 
 def _unwritable(path: Path) -> DataError:
     return DataError(
-        f"the journal {str(path)!r} cannot be written, without which no step is made; check the "
-        "folder, its permissions and free space, and go on from the last checkpoint."
+        f"the journal {str(path)!r} cannot be written, and every step requires it; check the "
+        "folder, its permissions and free space, and resume from the last checkpoint."
     )

@@ -93,8 +93,8 @@ def decoder_inputs(model: Any, labels: Any) -> Any:
     first, padding = config.decoder_start_token_id, config.pad_token_id
     if first is None or padding is None:
         raise ParameterError(
-            f"decoder_input_ids must be given to {type(inside).__name__}, whose configuration has no "
-            "decoder_start_token_id or no pad_token_id.",
+            f"decoder_input_ids is required for {type(inside).__name__}, because its "
+            "configuration has no decoder_start_token_id or no pad_token_id.",
             name="decoder_input_ids",
         )
     shifted = labels.roll(1, dims=1)

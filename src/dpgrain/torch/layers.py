@@ -21,15 +21,14 @@ nn, functional = torch.nn, torch.nn.functional
 Rule: TypeAlias = Callable[[Any, Any, Any, Layout], Mapping[str, Use]]
 
 _APART = (
-    "which mixes records in training mode, so that one record's gradient would depend on other "
-    "people's; use GroupNorm or LayerNorm, or freeze its statistics: call eval() of this layer after "
-    "train() of the module"
+    "which mixes records in training mode; use GroupNorm or LayerNorm, or freeze its statistics "
+    "by calling eval() of this layer after train() of the module"
 )
 # In evaluation mode these normalize by statistics that are fixed.
 _BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 _BY_MAPS = (
-    "whose weights are not those of Linear layers; dpgrain.torch.through_linear_maps(module) puts a "
-    "layer with the same parameters in its place"
+    "which does not use Linear layers for its weights; dpgrain.torch.through_linear_maps(module) "
+    "replaces it by a layer with the same parameters"
 )
 #: Layers that are refused by name, and why.
 REFUSED: Mapping[type, str] = {
@@ -85,8 +84,8 @@ def _bag(layer: Any, x: Any, b: Any, layout: Layout) -> Mapping[str, Use]:
     """Return the use of a table of vectors, those of a record added up or averaged."""
     if x.dim() != 2:
         raise ParameterError(
-            f"EmbeddingBag must be called with (records, places), not {tuple(x.shape)}: bags by "
-            "offsets do not tell whose each place is.",
+            f"EmbeddingBag must be called with (records, positions), not {tuple(x.shape)}, "
+            "because bags by offsets do not identify the record of each position.",
             name="module",
         )
     seen = torch.ones_like(x, dtype=b.dtype)
@@ -265,8 +264,9 @@ def by_record(layer: Any, x: Any, b: Any, layout: Layout) -> Mapping[str, Use]:
         parts = [derivative(parameters, xs, bs) for _, (xs, bs) in layout.views(x, b)]
     except RuntimeError as error:
         raise ParameterError(
-            f"module has a layer {type(layer).__name__} that torch.func.vmap does not take: put "
-            "dropout beside it, and write it without changes in place and without branches on values.",
+            f"module has a layer {type(layer).__name__} that torch.func.vmap does not support; "
+            "move dropout out of it, and write it without changes in place and without branches "
+            "on values.",
             name="module",
         ) from error
     return {name: Kept(layout, torch.cat([part[name] for part in parts])) for name in parameters}
@@ -329,7 +329,7 @@ def rule_of(layer: Any, apart: tuple[type, ...]) -> Rule | None:
         return _frozen_norm if own_parameters(layer) else None
     for refused, why in REFUSED.items():
         if isinstance(layer, refused):
-            raise ParameterError(f"module must not hold {kind.__name__}, {why}.", name="module")
+            raise ParameterError(f"module must not contain {kind.__name__}, {why}.", name="module")
     _check_options(layer)
     own = own_parameters(layer)
     if not own:
@@ -394,31 +394,33 @@ def _check_options(layer: Any) -> None:
     kind = type(layer).__name__
     if _is_compiled(layer):
         raise ParameterError(
-            f"module must not be compiled before make_private, because gradients of records are "
-            f"recorded as layers are called, and compiled code does not call {kind} as a layer; pass "
-            "the module without torch.compile.",
+            "module must not be compiled before make_private, because compiled code does not "
+            f"call {kind} as a layer, and gradients of records are recorded when layers are "
+            "called; pass the module without torch.compile.",
             name="module",
         )
     if getattr(layer, "track_running_stats", False):
         raise ParameterError(
-            f"module must hold {kind} with track_running_stats=False: running statistics keep what "
-            "records were, outside of any promise.",
+            f"module must use {kind} with track_running_stats=False, because running statistics "
+            "would disclose records outside the guarantee.",
             name="module",
         )
     if getattr(layer, "mode", None) == "max" and isinstance(layer, nn.EmbeddingBag):
         raise ParameterError(
-            "module must hold EmbeddingBag with mode='sum' or 'mean', not 'max'.", name="module"
+            "module must use EmbeddingBag with mode='sum' or 'mean', not 'max'.", name="module"
         )
     if isinstance(layer, nn.Embedding | nn.EmbeddingBag):
         for option, plain in (("max_norm", None), ("scale_grad_by_freq", False)):
             if getattr(layer, option) != plain:
                 raise ParameterError(
-                    f"module must hold {kind} with {option}={plain}, not "
-                    f"{getattr(layer, option)!r}: it would depend on which rows are in a batch.",
+                    f"module must use {kind} with {option}={plain}, not "
+                    f"{getattr(layer, option)!r}, because it would depend on the other rows of a "
+                    "batch.",
                     name="module",
                 )
     if isinstance(layer, nn.modules.lazy.LazyModuleMixin):
         raise ParameterError(
-            f"module holds {kind}, whose parameters have no shape yet: call it once, on zeros.",
+            f"module must have parameters with shapes, but {kind} has none yet; call the module "
+            "once, on zeros.",
             name="module",
         )

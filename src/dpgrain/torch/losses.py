@@ -34,8 +34,8 @@ def inputs_and_target(batch: Any) -> tuple[tuple[Any, ...], Any]:
     parts = tuple(batch) if isinstance(batch, tuple | list) else (batch,)
     if not parts or not all(isinstance(part, torch.Tensor) for part in parts):
         raise ParameterError(
-            "dataset must have records of inputs and a target that are tensors or numbers, or of one "
-            f"tensor that is both, not {_kinds(batch)}; train others by a loop of your own, with "
+            "dataset must have records of inputs and a target that are tensors or numbers, or of "
+            f"one tensor for both, not {_kinds(batch)}; for other records use a custom loop with "
             "PrivacyEngine.",
             name="dataset",
         )
@@ -81,8 +81,8 @@ def record_losses(loss: Loss, outputs: Any, target: Any) -> Any:
         result = loss(_as_batch(output), _as_batch(wanted))
         if type(result) is not torch.Tensor or result.numel() != 1:
             raise ParameterError(
-                f"loss must return one number for a batch of one record, not {_kind(result)}; sum or "
-                "average what it has of a record, and take all of it as outputs and target.",
+                f"loss must return one number for a batch of one record, not {_kind(result)}; sum "
+                "or average within the record, and use all of outputs and target.",
                 name="loss",
             )
         return result.reshape(())
@@ -101,8 +101,8 @@ def _check_rows(**given: Any) -> None:
     for name, part in parts:
         if not records or not is_rows(part, records) or part.layout is not torch.strided:
             raise ParameterError(
-                f"{name} must be dense tensors with a row for each record, as outputs and target both "
-                f"have, not {_kind(part)}.",
+                f"{name} must be dense tensors with one row per record in outputs and target, not "
+                f"{_kind(part)}.",
                 name=name,
             )
 
@@ -112,7 +112,9 @@ def _leaves(name: str, found: Any) -> list[Any]:
     try:
         return torch.utils._pytree.tree_leaves(found) or [found]
     except RecursionError as error:
-        raise ParameterError(f"{name} must be tensors, not a list in itself.", name=name) from error
+        raise ParameterError(
+            f"{name} must be tensors, not a list that contains itself.", name=name
+        ) from error
 
 
 def causal_lm(outputs: Any, labels: Any, *, reduction: OfTokens = "mean") -> Any:
@@ -205,7 +207,7 @@ def classification(outputs: Any, labels: Any) -> Any:
         return each.mean(1)
     if labels.dim() != 1:
         raise ParameterError(
-            "labels must be (records,) whole numbers, or (records, classes) real ones, not "
+            "labels must be (records,) integers or (records, classes) floats, not "
             f"{tuple(labels.shape)} of {labels.dtype}.",
             name="labels",
         )
@@ -225,13 +227,13 @@ def _logits_of(outputs: Any, labels: Any, *, dims: int) -> Any:
     if not _is_real(logits) or logits.dim() != dims:
         words = "(records, classes)" if dims == 2 else "(records, tokens, words)"
         raise ParameterError(
-            f"outputs must be logits {words}, or hold them, not {_kind(logits)}.", name="outputs"
+            f"outputs must be logits {words}, or contain them, not {_kind(logits)}.", name="outputs"
         )
     alike = _is_real(labels) and is_rows(labels, len(logits))
     if not alike or (dims == 3 and labels.shape != logits.shape[:2]):
         raise ParameterError(
-            f"labels must have a row for each record of outputs, {tuple(logits.shape)}, not "
-            f"{_kind(labels)}: records that are packed into one sequence have no loss of their own.",
+            f"labels must have one row per record of outputs, {tuple(logits.shape)}, not "
+            f"{_kind(labels)}, because records packed into one sequence have no separate loss.",
             name="labels",
         )
     return logits if logits.dtype == torch.float64 else logits.float()
@@ -247,7 +249,7 @@ def _check_whole(labels: Any) -> None:
     """Refuse labels of classes or words that are no whole numbers."""
     if labels.is_floating_point():
         raise ParameterError(
-            f"labels must be whole numbers, not of {labels.dtype}: make them .long().",
+            f"labels must be integers, not of {labels.dtype}; convert them by .long().",
             name="labels",
         )
 

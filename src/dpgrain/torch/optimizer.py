@@ -71,7 +71,8 @@ class PrivateOptimizer(torch.optim.Optimizer):
         """
         if closure is not None:
             raise ParameterError(
-                "closure must be left out: a private step reads each batch once.", name="closure"
+                "closure must be omitted, because a private step reads each batch once.",
+                name="closure",
             )
         return self._run.step()
 
@@ -96,8 +97,8 @@ class PrivateOptimizer(torch.optim.Optimizer):
             self._own.load_state_dict(state_dict)
         except MISFITS as error:
             raise ParameterError(
-                "state_dict must be what state_dict() of an optimizer with the same groups of "
-                "parameters has returned.",
+                "state_dict must be returned by state_dict() of an optimizer with the same "
+                "groups of parameters.",
                 name="state_dict",
             ) from error
 
@@ -108,8 +109,8 @@ class PrivateOptimizer(torch.optim.Optimizer):
             ParameterError: always.
         """
         raise ParameterError(
-            "param_group must be given to the optimizer before make_private: parameters that come "
-            "later would be neither clipped nor accounted for."
+            "param_group must be added to the optimizer before make_private, because later "
+            "parameters would be neither clipped nor accounted for."
         )
 
     def __reduce__(self) -> NoReturn:

@@ -25,11 +25,15 @@ functional = torch.nn.functional
 
 Reduction: TypeAlias = Literal["mean", "sum"]
 
+_SEVERAL = (
+    "it combines several batches, or tensors from the loader with outputs for inputs created in the "
+    "loop; create these inputs in the data set or in collate_fn"
+)
 _REMEDY = (
-    "let the loss have the shape (records,), each from its record alone, or be its .mean() or .sum(); "
-    "dpgrain.torch.losses has those of language models (causal_lm, masked_lm, seq2seq, "
-    "classification), "
-    "and dpgrain.torch.record_losses(loss, outputs, target) makes it with any function of one record"
+    "return a loss of shape (records,), each entry from its record only, or its .mean() or "
+    ".sum(); dpgrain.torch.losses has the losses of language models (causal_lm, masked_lm, "
+    "seq2seq, classification), and dpgrain.torch.record_losses(loss, outputs, target) computes "
+    "losses from any function of one record"
 )
 #: Label that cross-entropy leaves out where nothing else is stated, in PyTorch and Hugging Face.
 LEFT_OUT = -100
@@ -70,7 +74,8 @@ class Pass:
         """
         if self._was_run:
             raise ParameterError(
-                "loss.backward() was called twice on one batch: call it once, on the sum of all losses."
+                "loss.backward() was called twice on one batch; call it once, on the sum of all "
+                "losses."
             )
         self._was_run = self.is_running = True
         try:
@@ -114,8 +119,8 @@ class Pass:
             tensor: the tensor.
         """
         why = (
-            f"the module itself has made {_shape(tensor)} of all {self.records} records, as models do "
-            "that are called with labels"
+            f"the module itself computed {_shape(tensor)} from all {self.records} records, which "
+            "happens when a model is called with labels"
         )
         return self.output(tensor, "neither", why)
 
@@ -125,7 +130,7 @@ class Pass:
         Args:
             tensor: the tensor.
         """
-        why = f"the module has returned {_shape(tensor)} that it has not computed from records"
+        why = f"the module returned {_shape(tensor)} that was not computed from records"
         return self.output(tensor, "neither", why)
 
 
@@ -187,11 +192,14 @@ class Output(torch.Tensor):
         if origin.form == "rows" and origin.of is of:
             return
         why = (
-            origin.why if origin.form == "neither" else "it is of another batch, or adds records up"
+            origin.why
+            if origin.form == "neither"
+            else "it is from another batch, or sums over records"
         )
         raise ParameterError(
-            f"module must be called with the rows of the batch that the loader hands out ({why}): "
-            "change each record on its own, also in the data set, and mix no people's records.",
+            f"module must be called with the rows of the batch from the loader ({why}); change "
+            "each record separately, also in the data set, and do not mix records of different "
+            "people.",
             name="module",
         )
 
@@ -252,8 +260,8 @@ def check_saved(*, but_checkpoints: bool = False) -> None:
     ):
         return
     raise ParameterError(
-        "module and loss must be computed without saved_tensors_hooks, which may change what is saved "
-        "of all records together; leave them out.",
+        "module and loss must be computed without saved_tensors_hooks, which can change the "
+        "saved tensors of all records together; remove them.",
         name="module",
     )
 
@@ -282,7 +290,7 @@ def _origin_of(output: Output) -> Origin:
     if origin.version != output._version:
         return replace(origin, form="neither", why="it was changed in place")
     if origin.node is not _node_of(output):
-        return replace(origin, form="neither", why="a torch.autograd.Function has made it")
+        return replace(origin, form="neither", why="a torch.autograd.Function computed it")
     return origin
 
 
@@ -298,8 +306,8 @@ def _unknown(func: Any, origins: list[Origin]) -> str:
         if origin.form == "neither":
             return origin.why
     if any(origin.of is not origins[0].of for origin in origins):
-        return "outputs of several batches are put together"
-    return "" if func in RULES else f"{_spoken(func)} is not known to keep records apart"
+        return _SEVERAL
+    return "" if func in RULES else f"{_spoken(func)} is not known to treat records separately"
 
 
 def _start_of(
@@ -312,21 +320,22 @@ def _start_of(
     """Return the pass of a loss with records kept apart, and the sum from which it runs backwards."""
     if gradient is not None or retain_graph or create_graph or inputs is not None:
         raise ParameterError(
-            "loss.backward() must be called without gradient, retain_graph, create_graph and inputs: "
-            "a batch has one backward pass, and none through its gradients (a gradient penalty)."
+            "loss.backward() must be called without gradient, retain_graph, create_graph and "
+            "inputs, because a batch has one backward pass and none through its gradients (a "
+            "gradient penalty)."
         )
     origin = _origin_of(loss)
     of = origin.of
     if origin.form == "rows" and loss.shape == (of.records,):
         total = loss.sum()
     elif origin.form == "rows":
-        raise _refused(f"it has the shape {tuple(loss.shape)}, and not one number for each record")
+        raise _refused(f"it has the shape {tuple(loss.shape)}, not one number per record")
     elif origin.form == "neither":
         raise _refused(origin.why)
     elif origin.form != of.reduction:
         raise ParameterError(
-            f"loss_reduction = {of.reduction!r} must say how the loop's loss adds up the losses of "
-            f"records, which is a {origin.form} over records: pass loss_reduction={origin.form!r} to "
+            f"loss_reduction must be {origin.form!r}, not {of.reduction!r}, because the loop's "
+            f"loss is a {origin.form} over records; pass loss_reduction={origin.form!r} to "
             f"make_private, or call .{of.reduction}() in the loop.",
             name="loss_reduction",
         )
@@ -337,17 +346,17 @@ def _start_of(
 
 def _refused(why: str) -> ParameterError:
     return ParameterError(
-        f"the loss is not known to be a mean or a sum over records ({why}): {_REMEDY}.", name="loss"
+        f"the loss is not known to be a mean or a sum over records ({why}); {_REMEDY}.", name="loss"
     )
 
 
 def alone() -> ParameterError:
     """Return the refusal of a gradient that no backward pass of a loss has brought."""
     return ParameterError(
-        "a gradient reached a layer without loss.backward() of what the module has returned: "
-        "torch.autograd.grad, torch.autograd.backward, transforms of torch.func, a second backward "
-        "pass and losses of tensors that the module keeps by itself are not clipped; call backward() "
-        "once for each batch, on a loss made of what the module returns.",
+        "a gradient reached a layer without loss.backward() on the module's outputs, and such "
+        "gradients are not clipped (torch.autograd.grad, torch.autograd.backward, transforms of "
+        "torch.func, a second backward pass, losses of stored tensors); call backward() once per "
+        "batch, on a loss computed from the module's outputs.",
         name="loss",
     )
 
@@ -364,15 +373,13 @@ def plain_rows(found: Any) -> tuple[Pass | None, Any]:
     origins = [_origin_of(t) for t in _tensors(found) if isinstance(t, Output)]
     for origin in origins:
         if origin.form != "rows":
-            raise _refused(origin.why or "records were added up before")
+            raise _refused(origin.why or "records were summed before")
         if origin.of is not origins[0].of:
-            raise _refused("outputs of several batches are put together")
+            raise _refused(_SEVERAL)
     of = origins[0].of if origins else None
     unknown = [t for t in _tensors(found) if t.dim() and not isinstance(t, Output)]
     if of is not None and of.is_tracked and unknown:
-        raise _refused(
-            f"{_shape(unknown[0])} is not known to have a row for each record of the batch"
-        )
+        raise _refused(f"{_shape(unknown[0])} is not known to have one row per record of the batch")
     return of, _everywhere(found, lambda t: t.as_subclass(torch.Tensor))
 
 
@@ -458,16 +465,16 @@ def _check_reads(func: Any, args: Any, kwargs: Mapping[str, Any]) -> None:
     name = "grad_fn" if func == _READS_NODE else _name(func)
     if "hook" in name or name in ("grad_fn", "retain_grad", "__set__", "__delete__"):
         raise ParameterError(
-            f"what the module returns must not be changed by {name}, which may change gradients on "
-            "their way back: leave it out.",
+            f"the module's outputs must not be changed by {name}, which can change gradients in "
+            "the backward pass; remove it.",
             name="module",
         )
     writes = name == "__setitem__" or (name.endswith("_") and not name.endswith("__"))
     into = kwargs.get("out", args[0] if writes and args else None)
     if isinstance(into, torch.Tensor) and into.dim() and not isinstance(into, Output):
         raise ParameterError(
-            f"what the module returns must not be written into another tensor by {name}(), which hides "
-            "what it is made of: make a new tensor, and keep numbers that are logged as loss.item().",
+            f"the module's outputs must not be written into another tensor by {name}(), because "
+            "that hides their origin; create a new tensor, and log numbers as loss.item().",
             name="module",
         )
 
@@ -481,12 +488,12 @@ Rule: TypeAlias = Callable[[Pass, Any, Any, Any], Any]
 def _check_beside(of: Pass, result: Any, tensors: list[Any]) -> None:
     """Refuse tensors whose rows are not those of the records that a result has in its rows."""
     if not isinstance(result, torch.Tensor):
-        raise _MixesError("returns no tensor with a row for each record")
+        raise _MixesError("returns no tensor with one row per record")
     for tensor in tensors:
         if not (_is_beside(of, tensor, result) or _is_one_for_all(of, tensor, result)):
             raise _MixesError(
-                f"puts {_shape(tensor)} beside {_shape(result)}, which is no row for each record of "
-                "the batch"
+                f"combines {_shape(tensor)} with {_shape(result)}, which does not have one row "
+                "per record of the batch"
             )
 
 
@@ -507,8 +514,8 @@ def _check_constant(tensor: Any) -> None:
     """Refuse a tensor that asks for a gradient, and did not come out of the module."""
     if tensor.requires_grad and not isinstance(tensor, Output):
         raise _MixesError(
-            "has a tensor that asks for a gradient and that the module did not return, such as a "
-            "penalty (weight_decay of the optimizer takes its place)"
+            "has a tensor with requires_grad that the module did not return, such as a penalty "
+            "(use weight_decay of the optimizer instead)"
         )
 
 
@@ -517,7 +524,7 @@ def _first(args: Any) -> Any:
     if not args or not isinstance(args[0], Output) or args[0].origin is None:
         raise _MixesError("must have the output as its first argument")
     if args[0].origin.form != "rows":
-        raise _MixesError("comes after records were added up: do it to each record's loss before")
+        raise _MixesError("comes after records were summed: apply it to each record's loss first")
     return args[0]
 
 
@@ -527,7 +534,7 @@ def _by_entry(of: Pass, func: Any, args: Any, kwargs: Any) -> Any:
     for tensor in tensors:
         _check_constant(tensor)
     if any(_origin_of(t).form != "rows" for t in tensors if isinstance(t, Output)):
-        raise _MixesError("comes after records were added up: do it to each record's loss before")
+        raise _MixesError("comes after records were summed: apply it to each record's loss first")
     result = func(*args, **kwargs)
     _check_beside(of, result, tensors)
     return of.output(result, "rows")
@@ -556,7 +563,7 @@ def _along(place: int, default: Any = None) -> Rule:
     def rule(of: Pass, func: Any, args: Any, kwargs: Any) -> Any:
         x = _first(args)
         if len(_tensors(args, kwargs)) > 1:
-            raise _MixesError("has another tensor beside the output")
+            raise _MixesError("has another tensor in addition to the output")
         stated = kwargs.get("dim", args[place] if len(args) > place else default)
         dims = _dims(stated, x)
         form = _name(func)
@@ -566,7 +573,7 @@ def _along(place: int, default: Any = None) -> Rule:
                 total = None if form == "sum" else _total(of, x, kwargs.get("dtype"))
                 return of.output(result, form, total=total)  # type: ignore[arg-type]
         if 0 in dims:
-            raise _MixesError("goes over records: state another dimension, such as dim=1")
+            raise _MixesError("acts across records: pass another dimension, such as dim=1")
         return _everywhere(func(*args, **kwargs), lambda t: of.output(t, "rows"))
 
     return rule
@@ -589,7 +596,7 @@ def _reshaped(of: Pass, func: Any, args: Any, kwargs: Any) -> Any:
     x, result = _first(args), func(*args, **kwargs)
     whole = result.dim() > 0 and len(result) > 0 and len(result) % of.records == 0
     if not whole or result.numel() != x.numel():
-        raise _MixesError("makes a first dimension that is not that of records")
+        raise _MixesError("changes the first dimension, which must be records")
     return of.output(result, "rows")
 
 
@@ -599,7 +606,7 @@ def _squeezed(of: Pass, _func: Any, args: Any, kwargs: Any) -> Any:
     stated = kwargs.get("dim", args[1] if len(args) > 1 else range(1, x.dim()))
     dims = _dims(stated, x) if x.dim() > 1 else set()
     if 0 in dims:
-        raise _MixesError("goes over records: state another dimension, such as dim=1")
+        raise _MixesError("acts across records: pass another dimension, such as dim=1")
     return of.output(x.squeeze(tuple(dims)), "rows")
 
 
@@ -634,16 +641,14 @@ def _picked(of: Pass, func: Any, args: Any, kwargs: Any) -> Any:
         or (parts[0] is ... and taken < x.dim())
     )
     if not plain or not whole or any(isinstance(part, bool) for part in parts):
-        raise _MixesError("picks records: write x[:, …], which keeps all of them")
+        raise _MixesError("selects records: write x[:, …], which includes all of them")
     return of.output(func(*args, **kwargs), "rows")
 
 
 def _looked_up(of: Pass, func: Any, args: Any, kwargs: Any) -> Any:
     """Look up rows of a table at places that each record has."""
     if args[1].dtype not in (torch.int32, torch.int64):
-        raise _MixesError(
-            "picks rows by a mask of the batch: look up whole numbers, places of rows"
-        )
+        raise _MixesError("selects rows by a mask of the batch: use integers, the indices of rows")
     return of.output(func(*args, **kwargs), "rows")
 
 
@@ -660,7 +665,7 @@ def _gathered(of: Pass, func: Any, args: Any, kwargs: Any) -> Any:
     """Take from each record's row the entries at places that are its own."""
     x = _first(args)
     if len(args) != 3 or kwargs or 0 in _dims(args[1], x):
-        raise _MixesError("goes over records: write x.gather(1, places)")
+        raise _MixesError("acts across records: write x.gather(1, places)")
     result = func(*args)
     _check_beside(of, result, [x, args[2]])
     return of.output(result, "rows")
@@ -674,7 +679,7 @@ def _loss(of: Pass, func: Any, args: Any, kwargs: Any) -> Any:
         for name in _WEIGHTS:
             weight = kwargs.get(name)
             if of.is_tracked and weight is not None and not _is_one_for_all(of, weight, each):
-                raise _MixesError(f"has a {name} with a row for each place of the batch")
+                raise _MixesError(f"has a {name} with a row for each position of the batch")
 
     return _lost(of, func, args, kwargs, check)
 
@@ -689,7 +694,7 @@ def _loss_of_classes(of: Pass, func: Any, args: Any, kwargs: Any) -> Any:
     x, target = _first(args), args[1]
     known = isinstance(target, Output) or not of.is_tracked
     if x.dim() < 2 or not known or not is_rows(target, len(x)):
-        raise _MixesError("must have outputs (records, classes, …), and a target for each record")
+        raise _MixesError("must have outputs (records, classes, …), and one target per record")
     by_label = target.dim() == x.dim() - 1
     if by_label:
         # A record whose label is no class would end a training, and show that it is there.
@@ -699,8 +704,8 @@ def _loss_of_classes(of: Pass, func: Any, args: Any, kwargs: Any) -> Any:
         left_out = kwargs.get("ignore_index", LEFT_OUT) != LEFT_OUT
         if left_out or x.dim() > 2 or len(x) != of.records:
             raise _MixesError(
-                "with reduction='mean' divides by how many labels of the whole batch count: average "
-                "those of each record first"
+                "with reduction='mean' divides by the number of labels in the whole batch: "
+                "average within each record first"
             )
     return _lost(of, func, args, kwargs, lambda _each: None)
 
@@ -708,12 +713,12 @@ def _loss_of_classes(of: Pass, func: Any, args: Any, kwargs: Any) -> Any:
 def _lost(of: Pass, func: Any, args: Any, kwargs: Any, check: Callable[[Any], None]) -> Any:
     reduction = kwargs.get("reduction", "mean")
     if any(kwargs.get(old) is not None for old in ("size_average", "reduce")):
-        raise _MixesError("has size_average or reduce: state reduction")
+        raise _MixesError("has size_average or reduce: pass reduction instead")
     for name in _WEIGHTS:
         if (weight := kwargs.get(name)) is not None:
             _check_constant(weight)
             if isinstance(weight, Output):
-                raise _MixesError(f"has a {name} that is made of outputs")
+                raise _MixesError(f"has a {name} computed from outputs")
     if kwargs.get("weight") is not None and reduction == "mean":
         raise _MixesError(
             "with weight and reduction='mean' may divide by the weights of the whole batch: use "

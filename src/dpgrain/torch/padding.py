@@ -47,8 +47,8 @@ def together(
         for name, value in record.items():
             if name not in names or not isinstance(value, torch.Tensor) or len(value) != 1:
                 raise ParameterError(
-                    f"data_collator must make a tensor with one row of one record, not of {name!r}: "
-                    "records that are packed together have no loss of their own.",
+                    "data_collator must return a tensor with one row for one record, but "
+                    f"{name!r} has none, because records packed together have no separate loss.",
                     name="data_collator",
                 )
     ends = (*_WHOLE, *(() if labels == "real" else ("labels", "label")))

@@ -94,8 +94,8 @@ def half_mean(what: str) -> ParameterError:
         what: what has half precision, as a clause.
     """
     return ParameterError(
-        f"loss_reduction must be 'sum' where gradients pass through half precision ({what}): add up "
-        "the losses of records in the loop, and pass loss_reduction='sum'.",
+        f"loss_reduction must be 'sum' if gradients pass through half precision ({what}); sum the "
+        "losses of records in the loop, and pass loss_reduction='sum'.",
         name="loss_reduction",
     )
 
@@ -112,7 +112,8 @@ def check_precise() -> None:
             pass
     except RuntimeError as error:
         raise ParameterError(
-            "torch.backends.cuda.matmul.fp32_precision (or that of cudnn) must be left at 'none': "
-            "gradients of blocks are made in full precision by allow_tf32, which PyTorch refuses "
-            "beside it; set torch.backends.cuda.matmul.allow_tf32 for the loop instead."
+            "torch.backends.cuda.matmul.fp32_precision (or cudnn's) must be 'none', "
+            "because gradients of blocks use full precision through allow_tf32, and PyTorch "
+            "rejects both together; set torch.backends.cuda.matmul.allow_tf32 for the loop "
+            "instead."
         ) from error

@@ -95,7 +95,7 @@ class PrivacyArguments:
         stated = (self.target_epsilon, self.noise_multiplier, self.share)
         if sum(value is not None for value in stated) != 1:
             raise ParameterError(
-                "one of target_epsilon, noise_multiplier and share must be given.",
+                "exactly one of target_epsilon, noise_multiplier and share must be passed.",
                 name="target_epsilon",
             )
         for name in ("pad_to_max_length", "eval_is_public"):
@@ -104,7 +104,7 @@ class PrivacyArguments:
         if self.max_length is not None:
             _validate.integer(minimum=1, max_length=self.max_length)
         elif self.pad_to_max_length:
-            raise ParameterError("pad_to_max_length needs max_length.", name="max_length")
+            raise ParameterError("pad_to_max_length requires max_length.", name="max_length")
         if self.loss is not None and not callable(self.loss):
             _validate.one_of(_LOSSES, loss=self.loss)
 
@@ -120,23 +120,24 @@ class PrivacyArguments:
         if self.users_column is None and (level != "record" or self.elements_column is not None):
             name = "unit" if self.elements_column is None else "elements_column"
             raise ParameterError(
-                f"{name} needs users_column, which says whose each record is.", name=name
+                f"{name} requires users_column, the column of user ids.", name=name
             )
         if self.sampling == "records":
             if kept is None or self.elements_column is not None:
                 raise ParameterError(
-                    "sampling = 'records' needs unit=dg.User(max_elements=M), of whose records M are "
-                    "kept, and no elements_column; where a record itself is protected, 'pairs' draws "
-                    "records.",
+                    "sampling = 'records' requires unit=dg.User(max_elements=M), which retains M "
+                    "records per user, and no elements_column; to protect single records, "
+                    "'pairs' samples records.",
                     name="sampling",
                 )
         elif of_cells != (self.elements_column is not None):
             raise ParameterError(
-                f"elements_column must be given with unit={self.unit!r}: the cell of each record, by a "
-                "public partition."
+                f"elements_column is required with unit={self.unit!r}; pass the column with the "
+                "cell of each record, by a public partition."
                 if of_cells
-                else "elements_column needs unit=dg.Element(), which protects what one user holds of a "
-                "cell, or unit=dg.User(max_elements=M), which keeps M cells of each user.",
+                else "elements_column requires unit=dg.Element(), which protects a user's records "
+                "in one cell, or unit=dg.User(max_elements=M), which retains M cells per "
+                "user.",
                 name="elements_column",
             )
 

@@ -101,8 +101,8 @@ class Processes:
         for name in values:
             if any(other[name] != result[0][name] for other in result):
                 raise ParameterError(
-                    f"{name} must be the same in all processes of the run, each of which holds all "
-                    "records.",
+                    f"{name} must be the same in all processes of the run, because each process "
+                    "has all records.",
                     name=name,
                 )
 
@@ -157,6 +157,6 @@ def _all_there() -> Iterator[None]:
         yield
     except RuntimeError as error:
         raise DpgrainError(
-            "another process of this run has ended, or cannot be reached: start all of them again from "
-            "the last checkpoint."
+            "another process of this run has ended, or cannot be reached; start all of them "
+            "again from the last checkpoint."
         ) from error

@@ -47,6 +47,13 @@ from dpgrain.torch.uses import Kept, Lookup, Outer, Use, Uses, add_use, single
 functional = torch.nn.functional
 # Numbers of records for which a network is tried, at most.
 _MOST_SIZES = 16
+_FOR_VMAP = (
+    "write it without branches on values, NumPy and in-place changes of values shared by records"
+)
+_FROM_THE_LOOP = (
+    "create all inputs in the data set or in collate_fn, because tensors created in the loop are "
+    "shared by all records if other inputs come from the loader"
+)
 # Dimensions of the inputs of layers that run on the rows of all records at once, by type; the others
 # have theirs in `_dims_of`.
 _DIMS: Mapping[type, int] = {
@@ -133,9 +140,9 @@ class _Tap(torch.autograd.Function):
             (x,) = ctx.saved_tensors
         except RuntimeError as error:
             raise ParameterError(
-                f"the input of layer {call.name!r} is gone: it was changed in place after the layer "
-                "had read it (write the change as a new tensor), or an earlier backward pass has let "
-                "go of it (retain_graph=True keeps it).",
+                f"the input of layer {call.name!r} is gone: it was changed in place after the "
+                "layer read it (write the change as a new tensor), or an earlier backward pass "
+                "freed it (call backward() once per batch).",
                 name="module",
             ) from error
         with torch._C.DisableTorchFunction():
@@ -222,6 +229,15 @@ class _Inputs:
     inputs: Any
     are_rows: tuple[bool, ...]
     of: Pass | None
+
+    @property
+    def has_shared(self) -> bool:
+        """Whether an input is a tensor that all records share."""
+        leaves, _ = tree_flatten(self.inputs)
+        return any(
+            isinstance(leaf, torch.Tensor) and leaf.dim() > 0 and not has_rows
+            for leaf, has_rows in zip(leaves, self.are_rows, strict=True)
+        )
 
 
 class Recorder:
@@ -322,7 +338,7 @@ class Recorder:
             records: the number of records.
         """
         of = self._handed = Pass(records, self._reduction, self._in_backward, is_tracked=True)
-        why = "collate_fn has made a tensor that has no row for each record"
+        why = "collate_fn returned a tensor without one row per record"
 
         def known(tensor: Any) -> Any:
             has_rows = tensor.dim() > 0 and len(tensor) == records
@@ -349,8 +365,9 @@ class Recorder:
             raise
         except Exception as error:
             raise ParameterError(
-                "example must hold records that the module can read, which failed with "
-                f"{type(error).__name__}: {shorten(str(error), 200)}; change one of both.",
+                "example must contain records that the module can read, but it failed with "
+                f"{type(error).__name__}: {shorten(str(error), 200)}; change the example or the "
+                "module.",
                 name="example",
             ) from error
 
@@ -441,15 +458,15 @@ class Recorder:
         for leaf, has_rows in zip(leaves, are_rows, strict=True):
             if has_rows and len(leaf) != records:
                 raise ParameterError(
-                    f"module must be called with a row for each of the {records} records of the batch, "
-                    f"not with a tensor of shape {tuple(leaf.shape)}; pass the batch that the loader "
-                    "hands out.",
+                    f"module must be called with one row for each of the {records} records of the "
+                    f"batch, not with a tensor of shape {tuple(leaf.shape)}; pass the batch from "
+                    "the loader.",
                     name="module",
                 )
         if not any(are_rows):
             raise ParameterError(
-                f"module must be called with the rows of the {records} records of the batch that the "
-                "loader hands out.",
+                f"module must be called with the rows of the {records} records of the batch from "
+                "the loader.",
                 name="module",
             )
         return _Inputs(
@@ -480,8 +497,8 @@ class Recorder:
             out, rows, self._apart = self._each(given, records)
         if torch.initial_seed() != seed:
             raise ParameterError(
-                "module must not set a seed, after which what it draws for a record depends on the "
-                "record's place in the batch; leave it out.",
+                "module must not set a seed, because later draws for a record would depend on "
+                "the record's position in the batch; remove it.",
                 name="module",
             )
         mixed = {
@@ -521,10 +538,10 @@ class Recorder:
         except Exception as error:
             where = _where(self.module, error)
             what = f" ({shorten(str(error), 200)})" if self._is_trial else ""
+            remedy = _FROM_THE_LOOP if given.has_shared else _FOR_VMAP
             raise ParameterError(
-                f"module must compute each record by functions that torch.func.vmap takes, and {where} "
-                f"does not: {type(error).__name__}{what}; write it without branches on values, NumPy "
-                "and changes in place of what all records share.",
+                "module must compute each record with functions that torch.func.vmap supports, "
+                f"but {where} does not: {type(error).__name__}{what}; {remedy}.",
                 name="module",
             ) from error
 
@@ -572,9 +589,9 @@ class Recorder:
             else:
                 return made
         raise ParameterError(
-            "module failed on made-up records of random numbers (whole ones are 0 or 1), on which "
-            f"it is tried before it reads any ({type(failed).__name__}: {shorten(str(failed), 200)}): "
-            "mend it, or give make_private records that it can read as example=.",
+            "module failed on synthetic records of random numbers (integers are 0 or 1) in the "
+            f"pre-flight check ({type(failed).__name__}: {shorten(str(failed), 200)}); fix it, or "
+            "pass realistic records as example= to make_private.",
             name="example",
         ) from failed
 
@@ -631,8 +648,8 @@ class Recorder:
         ]
         if changed:
             raise ParameterError(
-                f"module changes its {changed[0]} while it reads a batch, which would keep "
-                "what records were, outside of any promise.",
+                f"module must not change its {changed[0]} while it reads a batch, because that "
+                "would disclose records outside the guarantee.",
                 name="module",
             )
 
@@ -643,8 +660,8 @@ class Recorder:
             hooks = (part._backward_hooks, part._backward_pre_hooks)
             if any(hooks) or _has_global_hooks():
                 raise ParameterError(
-                    "module must have no backward hooks, which may change gradients of all records "
-                    "together: take them off.",
+                    "module must not have backward hooks, which can change gradients of all "
+                    "records together; remove them.",
                     name="module",
                 )
         before = self._is_inside, self._is_trial
@@ -792,8 +809,8 @@ class Recorder:
         def check(*_given: Any) -> None:
             if not self._is_inside and layer.training and torch.is_grad_enabled():
                 raise ParameterError(
-                    f"layer {name!r} was called by itself; call the whole module, or evaluate it under "
-                    "torch.no_grad().",
+                    f"layer {name!r} was called outside the module; call the whole module, or "
+                    "evaluate it under torch.no_grad().",
                     name="module",
                 )
 
@@ -830,8 +847,8 @@ class _Forward:
         if (dims := _dims_of(layer)) is not None:
             if x.dim() < dims - 1:
                 raise ParameterError(
-                    f"layer {self._name!r} must be called with a tensor of at least {dims} dimensions, "
-                    f"of which the first is that of records, not {x.dim() + 1}; do not squeeze it.",
+                    f"layer {self._name!r} must be called with a tensor of at least {dims} "
+                    f"dimensions, records first, not {x.dim() + 1}; do not squeeze it.",
                     name="module",
                 )
             return of.at_once(self._on_rows, x)
@@ -839,7 +856,7 @@ class _Forward:
             out = type(layer).forward(layer, x)
         if not isinstance(out, torch.Tensor) or out.dim() == 0 or out.shape[:1] != x.shape[:1]:
             raise ParameterError(
-                f"layer {self._name!r} must return one tensor, with a row for each record.",
+                f"layer {self._name!r} must return one tensor with one row per record.",
                 name="module",
             )
         return of.at_once(self._tap, x, out)
@@ -969,9 +986,9 @@ def _frozen_norms(module: Any) -> list[Any]:
     found = [part for part in module.modules() if is_frozen_norm(part)]
     if found and not module.training:
         raise ParameterError(
-            f"module must be in training mode with {type(found[0]).__name__} in evaluation mode, not "
-            "in evaluation mode as a whole, where this layer would mix records once train() is called; "
-            "call train() of the module, and then eval() of the layer to freeze its statistics.",
+            f"module must be in training mode with only {type(found[0]).__name__} in evaluation "
+            "mode, because this layer would mix records once train() is called; call train() of "
+            "the module, and then eval() of the layer to freeze its statistics.",
             name="module",
         )
     return found

@@ -114,11 +114,11 @@ def _check(layer: Any) -> None:
         )
     if not layer.batch_first:
         raise ParameterError(
-            "layer must have batch_first=True, so that the first dimension is the records.",
+            "layer must have batch_first=True, so that records are in the first dimension.",
             name="layer",
         )
     if layer.proj_size:
         raise ParameterError(
-            f"layer must have proj_size=0, not {layer.proj_size}: put an nn.Linear behind it.",
+            f"layer must have proj_size=0, not {layer.proj_size}; add an nn.Linear after it.",
             name="layer",
         )

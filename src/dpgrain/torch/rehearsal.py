@@ -60,7 +60,7 @@ def rehearse_clipping(uses: Uses, layout: Layout) -> None:
     Raises:
         ParameterError: if clipping fails.
     """
-    with _failing("module", "clipping the gradients of made-up records"):
+    with _failing("module", "clipping the gradients of synthetic records"):
         clipped_sums(uses, layout, 1.0)
 
 
@@ -115,8 +115,8 @@ def _check_step(optimizer: Any) -> None:
     ]
     if len(needed) > 1:
         raise ParameterError(
-            f"optimizer must make a step without {needed[1]}, not be {type(optimizer).__name__}: a "
-            "private step reads each batch once, so use one such as SGD or Adam.",
+            f"optimizer must step without {needed[1]}, unlike {type(optimizer).__name__}, because "
+            "a private step reads each batch once; use one such as SGD or Adam.",
             name="optimizer",
         )
 
@@ -135,7 +135,7 @@ def _failing(name: str, what: str) -> Iterator[None]:
         raise
     except Exception as error:
         raise ParameterError(
-            f"{name} must train on made-up records before the run is charged, but {what} failed "
+            f"{name} must train on synthetic records before the run is charged, but {what} failed "
             f"({type(error).__name__}: {shorten(str(error), _ERROR_CHARACTERS)}); fix it, or use "
             f"another {name}.",
             name=name,

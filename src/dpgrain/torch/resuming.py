@@ -98,8 +98,8 @@ def save(
         run.journal = Journal.create(place, plan.run, run.begun, _people(held, plan))
     if run.journal is not None and run.journal.path != place:
         raise ParameterError(
-            f"path must lie in the folder {str(run.journal.path.parent)!r}, where the journal of the "
-            "run is, which all of its checkpoints need.",
+            f"path must be in the folder {str(run.journal.path.parent)!r}, next to the journal of "
+            "the run, because all of its checkpoints need the journal.",
             name="path",
         )
     Checkpoint(
@@ -158,13 +158,13 @@ def load(checkpoint: Checkpoint, module: Any, optimizer: Any) -> None:
         module.load_state_dict(checkpoint.module)
     except RuntimeError as error:
         raise ParameterError(
-            "module must have the parameters and buffers of the one that was saved.", name="module"
+            "module must have the same parameters and buffers as the saved one.", name="module"
         ) from error
     try:
         optimizer.load_state_dict(checkpoint.optimizer)
     except (ValueError, KeyError) as error:
         raise ParameterError(
-            "optimizer must be of the kind that was saved, with the same groups of parameters.",
+            "optimizer must have the saved type, with the same groups of parameters.",
             name="optimizer",
         ) from error
 
@@ -194,7 +194,7 @@ def check_alike(plan: Plan, guarantee: Guarantee, users: Any, elements: Any) -> 
     saved = plan.guarantee
     if (saved.scope, saved.partition) != (guarantee.scope, guarantee.partition):
         raise ParameterError(
-            "dataset must be of the region and the partition with which the run began.",
+            "dataset must have the same region and partition as when the run began.",
             name="dataset",
         )
 
@@ -253,8 +253,8 @@ def _counted(run: Run, checkpoint: Checkpoint, path: Path, people: str) -> int:
     journal = Journal(Journal.beside(path, plan.run), plan.run, people)
     if journal.begun < checkpoint.begun:
         raise DataError(
-            f"the journal {str(journal.path)!r} lacks steps that the checkpoint has: an older copy was "
-            "put in its place, and nobody knows how many steps were made; train anew."
+            f"the journal {str(journal.path)!r} lacks steps of the checkpoint, so it is an older "
+            "copy and the number of steps is unknown; train again."
         )
     run.journal = journal
     return journal.begun
@@ -263,4 +263,4 @@ def _counted(run: Run, checkpoint: Checkpoint, path: Path, people: str) -> int:
 def _said(name: str | None) -> str:
     if name is None:
         return "left out"
-    return f"a series of the name {name!r}" if name else "without a name"
+    return f"a series named {name!r}" if name else "without a name"

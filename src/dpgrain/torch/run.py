@@ -176,7 +176,8 @@ class Run:
         records = max(map(len, tensors), default=0)
         if records < 2:
             raise ParameterError(
-                "example must hold tensors of two made-up records at least, their first dimension.",
+                "example must contain tensors with at least two synthetic records in their first "
+                "dimension.",
                 name="example",
             )
         self._recorder.hook()
@@ -251,9 +252,9 @@ class Run:
             if parameter.requires_grad != (id(parameter) in own):
                 how = "trained" if parameter.requires_grad else "frozen"
                 raise ParameterError(
-                    f"{which} is {how}, and was not when the run began: freeze, unfreeze and add "
-                    "parameters before make_private, since only those that are trained then are "
-                    "clipped and get noise."
+                    f"{which} is {how}, but was not when the run began; freeze, unfreeze and add "
+                    "parameters before make_private, because only parameters trained then are "
+                    "clipped and receive noise."
                 )
 
     def check_stepped(self) -> None:
@@ -264,8 +265,9 @@ class Run:
         """
         if self._batch is not None:
             raise ParameterError(
-                f"step {self.done + 1} was skipped: call backward() and optimizer.step() once for each "
-                "batch that the loader hands out, since a step that is left out tells of its batch."
+                f"step {self.done + 1} was skipped; call backward() and optimizer.step() once for "
+                "each batch of the loader, because a skipped step would reveal information about "
+                "its batch."
             )
 
     @contextmanager
@@ -280,8 +282,8 @@ class Run:
         with self._stepping:
             if self._inside:
                 raise ParameterError(
-                    f"step {self.done + 1} is not over, whose sums have no noise yet: save after "
-                    "optimizer.step() has returned True."
+                    f"step {self.done + 1} is not complete, because its sums have no noise yet; "
+                    "save after optimizer.step() has returned True."
                 )
             yield
 
@@ -302,12 +304,12 @@ class Run:
     def _over(self) -> ParameterError:
         if self.ended:
             return ParameterError(
-                "this run is over, since its mean has published that it stops, or a step of it was "
-                "interrupted: go on from a checkpoint, or call make_private for another run."
+                "this run is over, because its mean published that it stops, or one of its steps "
+                "was interrupted; resume from a checkpoint, or call make_private for another run."
             )
         return ParameterError(
-            f"steps = {self.mean.rounds} are over: another one was not accounted for; ask "
-            "make_private for more."
+            f"steps = {self.mean.rounds} are over, and no further one was accounted for; call "
+            "make_private with more steps."
         )
 
     def step(self) -> bool:
@@ -441,13 +443,14 @@ class Run:
         """Begin a pass over the batch, and return its blocks."""
         if self._batch is None:
             raise ParameterError(
-                "module was trained on a batch that the loader did not draw: take batches from the "
-                "loader, and evaluate with module.eval() or under torch.no_grad()."
+                "module was trained on a batch that the loader did not draw; take batches from "
+                "the loader, and evaluate with module.eval() or under torch.no_grad()."
             )
         if self._was_read:
             raise ParameterError(
-                "module was called twice on one batch: call it once, and step, for each batch that the "
-                "loader hands out."
+                "module must be called only once per batch in training mode; combine the calls "
+                "into one module that calls the network inside its forward, or evaluate under "
+                "torch.no_grad()."
             )
         self._was_read = True
         # The loop may have begun the generators with a seed of its own.
@@ -460,8 +463,8 @@ class Run:
         self._check_as_made()
         if self._batch is None:
             raise ParameterError(
-                "optimizer.step() was called on a batch that the loader did not draw, or twice on one: "
-                "step once for each batch that the loader hands out."
+                "optimizer.step() was called on a batch that the loader did not draw, or twice "
+                "on one batch; call it once for each batch of the loader."
             )
         return self._batch
 
@@ -469,20 +472,21 @@ class Run:
         batch = self._handed_out()
         if not self._recorder.uses:
             raise ParameterError(
-                "optimizer.step() was called before loss.backward(), or on a loss of which no layer "
-                "knows: call the module in training mode, then backward() on its loss."
+                "optimizer.step() was called before loss.backward(), or on a loss without layers "
+                "of the module; call the module in training mode, then backward() on its loss."
             )
         if any(parameter.grad is not None for _name, parameter in self._held()):
             raise ParameterError(
-                "a parameter has a gradient that did not come through its layer, such as that of a "
-                "penalty in the loss or of a weight that the loop reads by itself: use weight_decay of "
-                "the optimizer, and call layers instead of their weights."
+                "a parameter has a gradient that did not pass through its layer, such as the "
+                "gradient of a penalty in the loss or of a weight that the loop reads directly; "
+                "use weight_decay of the optimizer, and call layers instead of their weights."
             )
         return batch
 
 
 def _copied() -> ParameterError:
     return ParameterError(
-        "a run must not be copied, or go on in a forked process, since each copy would make all of its "
-        "steps: train with what make_private has returned, in the process that called it."
+        "a run cannot be copied or continued in a forked process, because each copy would run "
+        "all of its steps; train with the objects from make_private, in the process that called "
+        "it."
     )

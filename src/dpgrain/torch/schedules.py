@@ -30,9 +30,9 @@ def check_reader(frame: FrameType) -> None:
     reader = frame.f_locals.get("self")
     if _is_scheduler(reader):
         raise ParameterError(
-            f"scheduler must follow public numbers, not a loss of training batches, as this "
-            f"{type(reader).__name__} does: its steps would depend on records without noise; pass the "
-            "loss on public records, or use a schedule that is fixed in advance.",
+            "scheduler must follow public numbers, not a loss of training batches like this "
+            f"{type(reader).__name__}, because its steps would depend on records without noise; "
+            "pass the loss on public records, or use a fixed schedule.",
             name="scheduler",
         )
 

@@ -219,8 +219,8 @@ class MeanSteps(Steps):
 
 def _stays() -> ParameterError:
     return ParameterError(
-        "mean keeps what its rounds share in this process: train without a checkpoint, or leave mean "
-        "out and clip.",
+        "mean stores the state of its rounds only in this process; train without a checkpoint, "
+        "or omit mean and clip.",
         name="mean",
     )
 
@@ -255,8 +255,8 @@ def check_vectors(mean: Mean, parameters: Sequence[Any], *, alone: bool) -> None
         return
     if not alone:
         raise ParameterError(
-            "mean needs the vectors of all blocks in one process: pass the module itself, or leave "
-            "mean out and clip.",
+            "mean requires the vectors of all blocks in one process; pass the module itself, or "
+            "omit mean and clip.",
             name="mean",
         )
     check_small(parameters)

@@ -57,17 +57,20 @@ _OF_TOKENS = (losses.causal_lm, losses.masked_lm, losses.seq2seq)
 _LENGTHS = (2, 3, 5, 8, 13)
 # Arguments of theirs with the values that leave them out, which alone are taken, and why.
 _REFUSED: Mapping[str, tuple[tuple[Any, ...], str]] = {
-    "fp16": ((False,), "its scale follows from gradients; use bf16"),
-    "auto_find_batch_size": ((False,), "whether memory is enough follows from records"),
-    "include_num_input_tokens_seen": (("no", False), "the number of tokens follows from records"),
-    "skip_memory_metrics": ((True,), "the memory in use follows from records"),
-    "torch_compile": ((False,), "layers are recorded as they are called"),
-    "neftune_noise_alpha": ((None,), "noise on embeddings follows from lengths"),
-    "label_smoothing_factor": ((0.0,), "state loss= with a function of your own"),
-    "deepspeed": ((None,), "gradients are clipped before they are added up over processes"),
+    "fp16": ((False,), "its scale depends on gradients; use bf16"),
+    "auto_find_batch_size": ((False,), "the required memory depends on records"),
+    "include_num_input_tokens_seen": (("no", False), "the number of tokens depends on records"),
+    "skip_memory_metrics": ((True,), "the memory in use depends on records"),
+    "torch_compile": ((False,), "layers are recorded when they are called"),
+    "neftune_noise_alpha": ((None,), "noise on embeddings depends on lengths"),
+    "label_smoothing_factor": ((0.0,), "pass a custom function as loss="),
+    "deepspeed": ((None,), "gradients are clipped before they are summed over processes"),
     "fsdp": (([], "", None), "each process has all weights"),
-    "debug": (([], ""), "it prints what records make of the model"),
-    "push_to_hub": ((False,), "a run's files stay with the data; push the saved model by itself"),
+    "debug": (([], ""), "it prints values that the model computes from records"),
+    "push_to_hub": (
+        (False,),
+        "the files of a run must stay with the data; push only the saved model",
+    ),
 }
 
 
@@ -121,8 +124,8 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
             _validate.instance(torch.nn.Module, model=model)
         if others.get("compute_loss_func") is not None:
             raise ParameterError(
-                "compute_loss_func must be left out, which makes one number of a batch: state the loss "
-                "of each record as loss= of PrivacyArguments.",
+                "compute_loss_func must be omitted, because it returns one number per batch; "
+                "pass the loss of each record as loss= of PrivacyArguments.",
                 name="compute_loss_func",
             )
         args = transformers.TrainingArguments() if args is None else copy.copy(args)
@@ -154,8 +157,8 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
         self._is_tried = False
         if getattr(self.data_collator, "seed", None) is not None:
             raise ParameterError(
-                "data_collator must have no seed: what it draws would follow from which records it "
-                "read before; leave seed out, and the run's own generator is used.",
+                "data_collator must have no seed, because its draws would depend on the records "
+                "read before; omit seed, and the run's own generator is used.",
                 name="data_collator",
             )
         self._collated = self._collating()
@@ -168,7 +171,7 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
             ParameterError: if nothing was trained yet.
         """
         if self._engine is None:
-            raise ParameterError("this trainer has no run yet: call train first.")
+            raise ParameterError("this trainer has no run yet; call train first.")
         guarantee = self._engine.guarantee
         tried = ", and tried on made-up records" if self._is_tried else ""
         padded = (
@@ -198,7 +201,9 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
             DataError: if the checkpoint has no run beside it.
         """
         if self._engine is not None:
-            raise ParameterError("a trainer has one run: make another Trainer for another.")
+            raise ParameterError(
+                "a trainer has only one run; create another Trainer for another run."
+            )
         folder = self._folder(resume_from_checkpoint)
         if folder is not None:
             self._from = _private_file(Path(folder))
@@ -266,7 +271,7 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
     def get_train_dataloader(self) -> Any:
         """Return the steps that are left, of which each draws its own records."""
         if self.train_dataset is None:
-            raise ParameterError("train_dataset must be given.", name="train_dataset")
+            raise ParameterError("train_dataset is required.", name="train_dataset")
         return _StepsLeft(self)
 
     def get_eval_dataloader(self, eval_dataset: Any = None) -> Any:
@@ -397,8 +402,9 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
         _validate.positive(largest=largest)
         if self.args.world_size > 1:
             raise ParameterError(
-                "release_loss must be called where one process runs: each of several would publish a "
-                "noise of its own, and one would be charged; load the saved model there."
+                "release_loss must be called in a single process, because each of several would "
+                "publish separate noise, and only one would be charged; load the saved model "
+                "there."
             )
         users = Column.of(dataset, self.privacy.users_column, "users_column")
         found = losses_on(
@@ -427,8 +433,8 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
             ParameterError: always.
         """
         raise ParameterError(
-            "push_to_hub would publish the files of the run, by which guesses of its labels can be "
-            "tested: save_model to a folder of its own, and upload that."
+            "push_to_hub would publish the files of the run, which can be used to test guesses "
+            "of its labels; save_model to a separate folder, and upload that."
         )
 
     def predict(self, test_dataset: Any, *others: Any, **named: Any) -> Any:
@@ -453,8 +459,8 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
             ParameterError: always.
         """
         raise ParameterError(
-            "hyperparameter_search makes runs that are not billed: charge each to a budget, with "
-            "share=, and compare them on public records."
+            "hyperparameter_search starts runs without accounting; charge each to a "
+            "budget, with share=, and compare them on public records."
         )
 
     def save_model(self, output_dir: str | None = None, *others: Any, **named: Any) -> None:
@@ -612,9 +618,9 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
             return
         if not same(alone, beside, half=is_half(next(self.model.parameters()).dtype)):
             raise ParameterError(
-                "model makes something else of a record that is padded, as made-up records show: pad "
-                "all records to one length, with pad_to_max_length=True and max_length of "
-                "PrivacyArguments.",
+                "model must compute the same outputs for a padded record, but did not for "
+                "synthetic records; pad all records to one length, with pad_to_max_length=True "
+                "and max_length of PrivacyArguments.",
                 name="model",
             )
         self._is_tried = True
@@ -633,7 +639,8 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
         names = [name for name in ("labels", "label") if name in inputs]
         if not names:
             raise ParameterError(
-                "train_dataset (or data_collator) must give labels, of which the loss is made.",
+                "train_dataset (or data_collator) must provide labels, because the loss needs "
+                "them.",
                 name="train_dataset",
             )
         labels = inputs.pop(names[0])
@@ -654,15 +661,16 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
         known = [part for part in parts if part is not None and not isinstance(part, str)]
         if private is not None and any(shares_rows(private, part) for part in known):
             raise ParameterError(
-                f"{name} must not have rows of train_dataset, because measures on them are not "
+                f"{name} must not contain rows of train_dataset, because measures on them are not "
                 "charged; pass records of other people, or use release_loss.",
                 name=name,
             )
         if not self.privacy.eval_is_public:
             raise ParameterError(
-                f"{name} must be of public records, or of people who are not in train_dataset: state "
-                "so with eval_is_public=True of PrivacyArguments; what is measured is not billed. "
-                "release_loss publishes the loss on private records, with noise.",
+                f"{name} must contain public records, or people outside train_dataset; confirm "
+                "this by eval_is_public=True of PrivacyArguments, because these measures are not "
+                "charged, or use release_loss, which publishes the loss on private records with "
+                "noise.",
                 name=name,
             )
 
@@ -741,8 +749,8 @@ def _check(args: Any) -> None:
             )
     if args.n_gpu > 1:
         raise ParameterError(
-            f"args must be for one device, not {args.n_gpu}, between which a batch would be split: "
-            "start a process for each, by torchrun --nproc-per-node.",
+            f"args must be for one device, not {args.n_gpu}, because a batch would be split "
+            "between them; start one process per device, by torchrun --nproc-per-node.",
             name="args",
         )
 
@@ -761,7 +769,7 @@ def _loss_of(model: Any, privacy: PrivacyArguments) -> Any:
     loss = getattr(losses, privacy.loss) if privacy.loss else loss_of(model)
     if loss is None:
         raise ParameterError(
-            f"loss must be stated in PrivacyArguments for {type(whole(model)).__name__}, such as "
+            f"loss is required in PrivacyArguments for {type(whole(model)).__name__}, such as "
             "'causal_lm'.",
             name="loss",
         )
@@ -781,8 +789,8 @@ def _measured(name: str) -> Iterator[None]:
         raise
     except (RuntimeError, *MISFITS) as error:
         raise ParameterError(
-            f"{name} must hold records that the model, data_collator and compute_metrics take, of "
-            f"which one raises a {type(error).__name__}.",
+            f"{name} must contain records that the model, data_collator and compute_metrics "
+            f"accept, but one raises a {type(error).__name__}.",
             name=name,
         ) from error
 
@@ -793,7 +801,7 @@ def _private_file(checkpoint: Path) -> Path:
     file = checkpoint.parent / _RUN / f"run-{step}.pt"
     if not file.exists():
         raise DataError(
-            f"{str(file)!r} is missing, from which the run of {str(checkpoint)!r} goes on: keep it, "
-            "and its journal, beside the folder of the checkpoint."
+            f"{str(file)!r} is missing, and the run of {str(checkpoint)!r} cannot be resumed "
+            "without it; put it and its journal next to the folder of the checkpoint."
         )
     return file

@@ -263,8 +263,8 @@ def _check_same(then: Mapping[str, str], now: Mapping[str, str]) -> None:
     for name in {**now, **then}:
         if then.get(name) != now.get(name):
             raise ParameterError(
-                f"{name} must be that of the training in checkpoint, which goes on as it began; or "
-                "state another file, for another training.",
+                f"{name} must be the same as in the training in checkpoint, which cannot change; "
+                "or pass another file, for another training.",
                 name="checkpoint",
             )
 
@@ -293,9 +293,9 @@ def _check_options(options: dict[str, Any]) -> None:
     for name in options:
         if name not in _OPTIONS:
             raise ParameterError(
-                f"{name} is no option of train, which takes {', '.join(_OPTIONS)}: sampling_rate says "
-                "how many blocks a step draws, steps how many steps there are; the learning rate is "
-                "the optimizer's.",
+                f"{name} is not an option of train; the options are {', '.join(_OPTIONS)}: "
+                "sampling_rate sets the share of blocks per step, steps the number of steps, and "
+                "the optimizer the learning rate.",
                 name=name,
             )
 
@@ -312,7 +312,7 @@ def _check_promise(
     given = [name for name, value in stated.items() if value is not None]
     if len(given) != 1:
         raise ParameterError(
-            "one of epsilon, share and noise_multiplier must be given, not "
+            "exactly one of epsilon, share and noise_multiplier must be passed, not "
             f"{' and '.join(given) or 'none'}.",
             name="epsilon",
         )
@@ -326,8 +326,8 @@ def _check_evaluation(evaluate: object, every: object) -> None:
     _validate.integer(minimum=1, every=every)
     if evaluate is not None and not callable(evaluate):
         raise ParameterError(
-            "evaluate must be a function of the network, such as one that returns its accuracy on "
-            f"public records, not {_validate.said(evaluate)}.",
+            "evaluate must be a function of the network, such as its accuracy on public records, "
+            f"not {_validate.said(evaluate)}.",
             name="evaluate",
         )
 
@@ -349,13 +349,13 @@ def _check_module(module: Any) -> None:
         )
     if isinstance(module, torch.nn.parallel.DistributedDataParallel):
         raise ParameterError(
-            "module must be a plain network: several processes train by a loop of their own, with "
-            "PrivacyEngine.",
+            "module must be a plain network; to train in several processes, use a custom loop "
+            "with PrivacyEngine.",
             name="module",
         )
     if not any(parameter.requires_grad for parameter in module.parameters()):
         raise ParameterError(
-            "module has no parameter that is trained: leave some with requires_grad.", name="module"
+            "module has no trained parameter; set requires_grad for some.", name="module"
         )
 
 
@@ -395,8 +395,8 @@ def _try(
     check_dataset(dataset)
     if isinstance(dataset, tuple):
         raise ParameterError(
-            "dataset must give records by place, such as torch.utils.data.TensorDataset(x, y), not be "
-            "a tuple.",
+            "dataset must return records by index, such as torch.utils.data.TensorDataset(x, y), "
+            "not be a tuple.",
             name="dataset",
         )
     if collate is not None:
@@ -416,8 +416,8 @@ def _try(
     except Exception as error:
         why = shorten(" ".join(str(error).split()), _ERROR_LETTERS).rstrip(".")
         raise ParameterError(
-            "module and loss must take a record of the data set; on zeros in the shape of one, "
-            f"there is a {type(error).__name__}: {why}{_other_type(inputs, module)}.",
+            "module and loss must accept a record of the data set, but zeros in the shape of one "
+            f"raise a {type(error).__name__}: {why}{_other_type(inputs, module)}.",
             name="loss",
         ) from error
     return inputs
@@ -441,7 +441,8 @@ def _other_type(inputs: Sequence[Any], module: Any) -> str:
     for part in inputs:
         if part.is_floating_point() and part.dtype != own:
             return (
-                f" (inputs are {part.dtype}, and the network has {own}: make the inputs .to({own}))"
+                f" (inputs are {part.dtype}, and the network has {own}; convert the inputs by "
+                f".to({own}))"
             )
     return ""
 

@@ -94,10 +94,10 @@ def check_same(
         wanted, draws = together(False)
     half = halves()
     if any(len(found) != len(wanted) for found in made):
-        raise _mixes("returns other tensors for a record than for a batch")
+        raise _mixes("has other tensors than for a batch")
     for one, other in zip(*made, strict=True):
         if not same(*(t[0] if isinstance(t, tuple) else t for t in (one, other)), half=half):
-            raise _mixes("depends on what was read before")
+            raise _mixes("depends on earlier inputs")
     mixed = {
         place for place, one in enumerate(made[0]) if not _is_same(one, wanted[place], half, draws)
     }
@@ -107,16 +107,15 @@ def check_same(
         if place not in mixed and isinstance(one, tuple) and wanted[place].is_floating_point()
     ]
     if not right:
-        raise _mixes(
-            "depends on other records of the batch, on its place, or on how many there are"
-        )
+        raise _mixes("depends on other records of the batch, on its position, or on the batch size")
     return mixed
 
 
 def _mixes(why: str) -> ParameterError:
     return ParameterError(
-        f"module mixes records: what comes out of a record {why}, as made-up records show; let each "
-        "record's numbers follow from the record alone, in a tensor with a row for each record.",
+        f"module must not mix records, but its output for a record {why}, in a test with "
+        "synthetic records; compute the output of each record only from that record, in a tensor "
+        "with one row per record.",
         name="module",
     )
 
@@ -135,8 +134,8 @@ def _is_same(one: Any, wanted: Any, half: bool, draws: bool) -> bool:
 def _check_numbers(found: Sequence[Any]) -> None:
     if any(t.is_floating_point() and bool(t.isnan().any()) for t in found):
         raise ParameterError(
-            "module makes numbers that are none (NaN) of made-up records, on which it is tried before "
-            "it reads any: give make_private records that it can read as example=.",
+            "module returned NaN for synthetic records in the pre-flight check; pass realistic "
+            "records as example= to make_private.",
             name="example",
         )
 

@@ -27,9 +27,9 @@ def check_small(parameters: Sequence[Any]) -> None:
     entries = sum(parameter.numel() for parameter in parameters)
     if entries > _MOST_PARAMETERS:
         raise ParameterError(
-            f"mean needs a vector of each block, and the network trains {entries:,} parameters: at "
-            f"most {_MOST_PARAMETERS:,} are possible. Freeze some with requires_grad_(False), or leave "
-            "mean out and clip.",
+            f"mean requires one vector per block, and the network trains {entries:,} parameters, "
+            f"more than the {_MOST_PARAMETERS:,} that are possible; freeze some with "
+            "requires_grad_(False), or omit mean and clip.",
             name="mean",
         )
 

@@ -505,7 +505,7 @@ def test_records_cannot_be_kept_by_elements() -> None:
         lambda: SampledGaussian(4.0, 0.5, 1, level="record", max_elements=3),
         lambda: Participation(4.0, 1, level="record", max_elements=3),
     ):
-        with refuses("max_elements", "cannot be kept"):
+        with refuses("max_elements", "must be None"):
             refused()
 
 

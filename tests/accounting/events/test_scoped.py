@@ -210,9 +210,9 @@ def test_it_is_described_and_checked() -> None:
     assert Event.from_json(event.to_json()) == event
     assert json.loads(event.to_json())["regions"][2]["sides"][0]["low"] == 2
     assert len(atoms(event.regions)) == 3
-    with refuses("events", "must be as many, not 1, 2 and 1"):
+    with refuses("events", "must have the same length, not 1, 2 and 1"):
         Scoped((Gaussian(4.0),), (of(0, 1), of(1, 2)), (1,))
     with refuses("most"):
         Scoped((Gaussian(4.0),), (of(0, 1),), (0,))
-    with refuses("events", "must hold events"):
+    with refuses("events", "must contain at least one event"):
         Scoped((), (), ())

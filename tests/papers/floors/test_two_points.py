@@ -20,7 +20,7 @@ def test_holders_are_counted_in_time() -> None:
     assert least_holders(1e-300, 1e-5) == pytest.approx(50_000, abs=1)
     assert 600_000 < least_holders(1e-3, 1e-307) < 800_000
     for epsilon, delta in ((1e-320, 1e-320), (1e-9, 1e-12)):
-        with refuses("epsilon", "more than ten million holders"):
+        with refuses("epsilon", "more than ten million users"):
             least_holders(epsilon, delta)
 
 

@@ -173,7 +173,7 @@ def test_a_budget_is_charged_once_and_before_anything_runs(name: str) -> None:
         assert budget.guarantee is not None
         assert 0.5 < 1 - budget.left <= 0.9 * (1 + 1e-8)
         assert budget.guarantee.event == found.guarantee.event
-        with pytest.raises(ParameterError, match="does not hold this release"):
+        with pytest.raises(ParameterError, match="has no room for this release"):
             run(cases.RECIPES[name], epsilon=40.0)
 
 
@@ -249,7 +249,7 @@ def _says_rounds(mean: Any) -> bool:
 )
 def test_what_a_recipe_decides_is_left_out(option: str, value: Any) -> None:
     model = learn.LinearRegression(algorithm=Concentrated(cases.KNOWN), **{option: value})
-    with pytest.raises(ParameterError, match=f"{option} must be left out with a recipe"):
+    with pytest.raises(ParameterError, match=f"{option} must be omitted with a recipe"):
         model.fit(cases.X, cases.Y, users=cases.USERS)
     full = learn.LinearRegression(algorithm=Concentrated(cases.KNOWN), sampling="full", n_users=400)
     full.fit(cases.X, cases.Y, users=cases.USERS)
@@ -372,10 +372,10 @@ def test_a_roster_that_is_too_small_is_refused_once_users_are_read() -> None:
     """How many there are is not known before the charge, which is spent."""
     for name in ("sgd", "sgd moreau"):
         with dg.budget(40.0, 1e-5) as budget:
-            with pytest.raises(ParameterError, match="n_users = 399 must be the size"):
+            with pytest.raises(ParameterError, match=r"n_users.* must be the size"):
                 run(cases.RECIPES[name], n_users=399)
             assert budget.guarantee is not None
-        with pytest.raises(ParameterError, match="n_users = 399 must be the size"):
+        with pytest.raises(ParameterError, match=r"n_users.* must be the size"):
             learn.LinearRegression(algorithm=cases.RECIPES[name], n_users=399, epsilon=8.0).fit(
                 cases.X, cases.Y, users=cases.USERS
             )
@@ -606,7 +606,7 @@ def test_winsorized_rounds_and_iterates_are_whole_numbers(wrong: dict[str, Any])
 
 @pytest.mark.parametrize("kind", ["convex", "strongly_convex"])
 def test_an_iterate_is_chosen_where_one_is_returned(kind: Any) -> None:
-    with pytest.raises(ParameterError, match="iterate must be left out with kind='"):
+    with pytest.raises(ParameterError, match="iterate must be omitted with kind='"):
         WinsorizedErm(cases.KNOWN, kind=kind, iterate=4)
 
 

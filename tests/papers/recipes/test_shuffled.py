@@ -89,7 +89,7 @@ def test_a_budget_is_charged_once_and_before_anything_runs(name: str) -> None:
         assert budget.guarantee is not None
         assert 0.7 < 1 - budget.left <= 0.9 * (1 + 1e-8)
         assert budget.guarantee.event == found.guarantee.event
-        with pytest.raises(ParameterError, match="does not hold this release"):
+        with pytest.raises(ParameterError, match="has no room for this release"):
             programs.run(programs.RECIPES[name])
 
 
@@ -297,11 +297,11 @@ def test_wrong_recipes_say_so() -> None:
         ),
         (
             lambda: ShuffleRestarts(programs.BOTH, count=401).plan(programs.TASK),
-            "count must leave at least one",
+            "count must be at most",
         ),
         (
             lambda: ShuffleGd(programs.BOTH, count=9).plan(programs.TASK),
-            "count must leave at least one",
+            "count must be at most",
         ),
     ):
         with pytest.raises(ParameterError, match=message) as found:

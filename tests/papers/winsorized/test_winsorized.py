@@ -182,7 +182,7 @@ def test_too_few_users_are_told_how_many_suffice() -> None:
     }
     with refuses("n_users", "100") as caught:
         Winsorized.calibrate(n_users=100, **values)
-    enough = int(str(caught.value).split(": ")[1].split(" ")[0].replace(",", ""))
+    enough = int(str(caught.value).split("; use ")[1].split(" ")[0].replace(",", ""))
     assert Winsorized.calibrate(n_users=enough, **values).event.epsilon(1e-6) <= 1.0
     with refuses("n_users", "too"):
         Winsorized.calibrate(n_users=enough // 2, **values)
@@ -418,7 +418,7 @@ def test_audit_of_numbers(relation: Relation, monkeypatch: pytest.MonkeyPatch) -
     [
         (lambda: WinsorizedScalar(0.0, 1.0, 5, 1.0), "radius must be finite"),
         (lambda: WinsorizedScalar(1.0, 1e101, 5, 1.0), "bound must lie between"),
-        (lambda: WinsorizedScalar(1.0, 1.0, 5, 1e-9), "epsilon must lie between"),
+        (lambda: WinsorizedScalar(1.0, 1.0, 5, 1e-9), "epsilon must be between"),
         (lambda: WinsorizedScalar(1.0, 1.0, 5, 1.0, "swap"), "relation must be one of"),  # type: ignore[arg-type]
         (
             lambda: WinsorizedScalar(1.0, 1.0, 5, 1.0).estimate(np.ones((2, 2)), SystemSource()),

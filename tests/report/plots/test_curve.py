@@ -39,7 +39,7 @@ def test_the_curve_stops_where_nothing_is_promised() -> None:
     ax = plot_curve(promise, Figure().subplots())
     drawn = np.array(cases.x(ax.lines[0]))[np.isfinite(cases.y(ax.lines[0]))]
     assert drawn[-1] == last < 50
-    assert "no promise from" in str(ax.lines[0].get_label())
+    assert "no guarantee from" in str(ax.lines[0].get_label())
 
 
 def test_shares_of_users_stand_on_an_axis_of_their_own(scores: dg.UserTable) -> None:
@@ -76,7 +76,7 @@ def test_shares_are_of_what_the_curve_counts(
 
 def test_equal_curves_are_drawn_once() -> None:
     ax = plot_curve(cases.histogram(["a"]).guarantee, Figure().subplots())
-    assert [line.get_label() for line in ax.lines] == ["removed or exchanged"]
+    assert [line.get_label() for line in ax.lines] == ["removed or replaced"]
 
 
 def test_a_curve_without_noise_or_without_promise() -> None:

@@ -10,8 +10,8 @@ from matplotlib.figure import Figure
 from tests.report import cases
 
 import dpgrain as dg
+from dpgrain.report.axes import COLOURS
 from dpgrain.report.plots import plot_estimates
-from dpgrain.report.plots.distribution import MOST_GROUPS
 
 PROMISE: dict[str, Any] = {"unit": dg.User(), "epsilon": 5, "delta": 1e-6, "random_state": 1}
 
@@ -47,7 +47,7 @@ def test_each_group_has_a_line_and_few_are_drawn() -> None:
     ax = plot_estimates(release, Figure().subplots())
     legend = ax.get_legend()
     assert legend is not None
-    assert [text.get_text() for text in legend.get_texts()] == domain[:MOST_GROUPS]
+    assert [text.get_text() for text in legend.get_texts()] == domain[: len(COLOURS)]
     assert ax.get_xscale() == "linear"
 
 

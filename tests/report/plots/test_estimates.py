@@ -24,7 +24,7 @@ def test_estimates_are_at_their_places() -> None:
     ax = plot_estimates(release, Figure().subplots(), top=2)
     assert [label.get_text() for label in ax.get_yticklabels()] == ["a $x$", "b"]
     assert cases.x(ax.lines[0]) == [300.0, 140.0]
-    assert "estimate (records, capped)" in ax.get_xlabel()
+    assert "estimate (records, clipped)" in ax.get_xlabel()
     assert ax.get_xlabel().endswith("\nlargest 2 of 3")
     assert "of 3" not in plot_estimates(release, Figure().subplots()).get_xlabel()
 
@@ -59,7 +59,7 @@ def test_one_number_is_written(scores: dg.UserTable) -> None:
     assert not ax.lines
     shown = [text.get_text() for text in ax.texts]
     assert float(shown[0]) == pytest.approx(release.value, abs=0.06)
-    assert shown[1] == "mean of score (records capped)"
+    assert shown[1] == "mean of score (records clipped)"
     assert shown[2].startswith("95% interval ")
 
 
@@ -91,11 +91,11 @@ class TestWhereTheAxisBegins:
         for estimate in ([900.0, 400.0, 100.0], [10.0, 5.0, 2.0], [-900.0, -905.0, -910.0]):
             ax = self.drawn(estimate)
             assert ax.get_xlim()[0] <= 0 <= ax.get_xlim()[1]
-            assert "begins" not in ax.get_xlabel()
+            assert "starts" not in ax.get_xlabel()
 
     def test_elsewhere_it_says_where(self) -> None:
         ax = self.drawn([90_400.0, 90_200.0, 90_000.0])
-        said = re.search(r"the axis begins at ([\d,]+), not at 0$", ax.get_xlabel())
+        said = re.search(r"the axis starts at ([\d,]+), not at 0$", ax.get_xlabel())
         assert said is not None
         begin = float(said[1].replace(",", ""))
         assert ax.get_xlim()[0] == begin
@@ -115,17 +115,17 @@ def sums(**options: Any) -> dg.Histogram:
     )
 
 
-def test_totals_before_capping_are_drawn_beside_capped_sums() -> None:
+def test_lower_bounds_of_totals_are_drawn_with_clipped_sums() -> None:
     for options, name in (
-        ({}, "total before capping: at least (95%)"),
-        ({"clip": 20.0}, "total before capping: at least (95%)"),
+        ({}, "total at least (95%)"),
+        ({"clip": 20.0}, "total at least (95%)"),
         ({"unit": dg.Record()}, None),
     ):
         release = sums(**options)
         ax = plot_estimates(release, Figure().subplots())
         legend = ax.get_legend()
         texts = [] if legend is None else [text.get_text() for text in legend.get_texts()]
-        assert set(texts) == ({name, "capped"} if name else set())
+        assert set(texts) == ({name, "clipped sum"} if name else set())
         for limit in release.more.values():
             assert not ax.get_xlim()[1] < np.nanmax(limit, initial=-np.inf)
 

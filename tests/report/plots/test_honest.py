@@ -34,5 +34,5 @@ def test_a_plot_without_any_promise_says_so() -> None:
     from dpgrain.report.shuffle import plot_honest
 
     ax = plot_honest([Honest(1.0, 5, math.inf, promised=True)], 1e-6, Figure().subplots())
-    assert [text.get_text() for text in ax.texts] == ["no promise at this δ"]
+    assert [text.get_text() for text in ax.texts] == ["no guarantee at this δ"]
     assert not ax.lines

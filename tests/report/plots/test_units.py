@@ -32,9 +32,7 @@ def test_each_unit_has_its_curve() -> None:
         assert y[3] == again[unit.unit].share
         assert (cases.x(mark), cases.y(mark)) == ([0.5], [unit.share])
         person = rounded_up(unit.epsilon_of_person, 3)
-        assert str(curve.get_label()) == (
-            f"{unit.unit}: all data of an average person have ε = {person}"
-        )
+        assert str(curve.get_label()) == (f"{unit.unit} (an average person: ε = {person})")
 
 
 def test_a_plan_at_another_epsilon_is_that_plan() -> None:

@@ -201,7 +201,7 @@ def test_a_stream_that_breaks_off_publishes_nothing() -> None:
                 dg.sum(table, "w", bounds=(0, 1), unit=dg.User(), epsilon=1.0, delta=1e-6)
             assert CANARY not in shown(caught.value)
             assert caught.value.__notes__ == [
-                "Nothing was published; what a budget or a ledger was charged for it stays charged."
+                "Nothing was published; a budget or a ledger that was charged for it stays charged."
             ]
         assert budget.spent.share_of(budget.caps.price) > 0
 

@@ -1,1 +1,1 @@
-"""Frozen events, one for each kind of release, with their privacy losses."""
+"""Frozen events, one for each type of release, with their privacy losses."""

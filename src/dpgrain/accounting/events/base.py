@@ -1,8 +1,8 @@
-"""Events: immutable, printable accounts of what happened, kept apart from what it costs.
+"""Events: immutable, printable descriptions of releases, separate from their cost.
 
-An event answers for every granularity through one question, ``cost(asked)``; the answer is a
-:class:`~dpgrain.accounting.losses.loss.Loss`. A new kind of event is a frozen dataclass with that one
-method; JSON, composition and the curve come with the base class.
+An event answers for every privacy unit through one method, ``cost(asked)``, which returns a
+:class:`~dpgrain.accounting.losses.loss.Loss`. A new type of event is a frozen dataclass with this
+method; the base class supplies JSON, composition and the curve.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from dpgrain.errors import ParameterError
 from dpgrain.regions import Region
 from dpgrain.units import LEVELS, OWN_UNIT, RELATIONS, Level, Relation, Unit, User, unit_level
 
-# Modules of the kinds of events; each is imported when such an event is read.
+# Modules of the event types; each is imported when such an event is read.
 _HOMES = {
     kind: f"dpgrain.accounting.events.{module}"
     for module, kinds in {
@@ -45,22 +45,22 @@ _HOMES = {
     }.items()
     for kind in kinds
 }
-# Levels to which events may be nested, at most, because what walks through them is recursive.
+# Max nesting depth of events, because they are processed recursively.
 _MOST_LEVELS = 40
-_TOO_DEEP = f"events must be nested at most {_MOST_LEVELS} deep; put them beside each other."
+_TOO_DEEP = f"events must be nested at most {_MOST_LEVELS} deep; compose them side by side."
 
 
 @dataclass(frozen=True)
 class Asked:
-    """A question about ``units`` changed units of one person.
+    """A query for the cost of ``units`` changed units of one person.
 
     Args:
-        units: how many records or elements of one person; how many users.
+        units: the number of records or elements of one person, or of users.
         relation: the neighbouring relation.
-        unit: the kind of unit that changes.
-        max_elements: the most elements that a person holds; None if nothing is known.
+        unit: the unit that changes.
+        max_elements: the maximum number of elements of a person; None if unknown.
 
-    An event answers it by its ``cost``.
+    An event's ``cost`` method answers it.
 
     >>> from dpgrain import User
     >>> Asked(2, "replace", User(), None).steps("user", "zero_out")
@@ -74,29 +74,30 @@ class Asked:
 
     @property
     def level(self) -> Level:
-        """The kind of the changed unit: records, elements or users."""
+        """The type of the changed unit: record, element or user."""
         return self.unit.level
 
     def move(self, contribution: Contribution) -> float:
-        """Return the move of a sum, in clipping bounds."""
+        """Return the change of a sum, in clipping bounds."""
         return contribution.sensitivity(self.units, self.relation, self.unit)
 
     def steps(self, level: Level, relation: Relation) -> float:
-        """Return how many changes of one protected unit lead from one data set to the other.
+        """Return the number of changes of one protected unit between the two data sets.
 
         Args:
-            level: the unit that is known to be protected.
-            relation: the relation under which it is protected.
+            level: the protected unit.
+            relation: the relation of its protection.
         """
         # Removing and then adding takes two steps of zero_out, and one of replace.
         both = 1 if relation == "replace" else 2
         if self.level == level:
             return self.units * (both if self.relation == "replace" else 1)
         if level == "user":
-            # The person's data become other data once, however many of the person's parts change.
+            # The person's data change at once, even if several of the person's parts change.
             return both
         if self.level == "record":
-            # The data inside an element become other data. A replaced record may touch two elements.
+            # The data inside an element become other data. A replaced record may affect two
+            # elements.
             return self.units * (2 if self.relation == "replace" else 1) * both
         elements = self.unit.max_elements if isinstance(self.unit, User) else None
         if level == "element" and elements is not None:
@@ -127,29 +128,28 @@ class Event(ABC):
             if ranges is not None:
                 ranges(self)
 
-        # The fields are checked before anything is computed from them, also in a class without checks
-        # of its own.
+        # Validate fields before any use, also in a subclass without its own checks.
         cls.__post_init__ = checked  # type: ignore[attr-defined]
 
     @property
     @abstractmethod
     def level(self) -> Level:
-        """The protected unit of the event, which questions are about where none is named."""
+        """The protected unit of the event, and the default unit of queries."""
 
     @property
     def parts(self) -> tuple[Event, ...]:
-        """The events in this one: itself alone, unless it is composed."""
+        """The events of a composed event; otherwise only this event."""
         return (self,)
 
     @property
     def _depth(self) -> int:
-        """The number of levels to which events are nested in this one."""
+        """The nesting depth of events in this one."""
         inner = getattr(self, "events", ())
         return 1 + max(event._depth for event in inner) if inner else 0
 
     @abstractmethod
     def cost(self, asked: Asked) -> Loss:
-        """Return the cost of the event to the units in question."""
+        """Return the cost of the event to the queried units."""
 
     def loss(
         self,
@@ -158,13 +158,13 @@ class Event(ABC):
         unit: Unit | None = None,
         max_elements: int | None = None,
     ) -> Loss:
-        """Return what the event costs ``units`` units of one person.
+        """Return the privacy loss of ``units`` units of one person.
 
         Args:
-            units: how many units of one person change; for ``User``, how many users.
+            units: the number of units of one person that change; for ``User``, the number of users.
             relation: ``"zero_out"`` or ``"replace"``.
-            unit: the unit asked about; by default the event's own.
-            max_elements: a condition: the loss is that of people who hold at most this many elements.
+            unit: the unit that changes; by default the event's own.
+            max_elements: a condition: the loss is for people with at most this many elements.
 
         Raises:
             ParameterError: if an argument is out of range.
@@ -190,15 +190,16 @@ class Event(ABC):
         return cost
 
     def _check_kind(self) -> None:
-        """Refuse an event of one's own that could not be compared, written or asked."""
+        """Reject a custom event that could not be compared, serialised or queried."""
         kind = type(self)
         if kind.__module__.startswith("dpgrain."):
-            # The library's are frozen, and what is composed of several levels has none of its own.
+            # The library's events are frozen, and composed events of several levels have no single
+            # level.
             return
         level = str(self.level)
         if not getattr(getattr(kind, "__dataclass_params__", None), "frozen", False):
             raise ParameterError(
-                f"{kind.__name__} must be a frozen dataclass, as every event is: put "
+                f"{kind.__name__} must be a frozen dataclass, like every event; put "
                 "@dataclass(frozen=True) above the class."
             )
         if level not in LEVELS:
@@ -240,17 +241,17 @@ class Event(ABC):
         max_elements: int | None = None,
         bounds: bool = False,
     ) -> float | tuple[float, float]:
-        """The smallest ε promised at δ to ``units`` units of one person.
+        """Return the smallest ε at δ for ``units`` units of one person.
 
         Args:
-            delta: the δ; may be left out where the event is pure.
-            units: how many units of one person; computed from how k units enter the sum,
-                never by multiplying ε.
+            delta: the δ; optional if the event is pure.
+            units: the number of units of one person; computed from the effect of k units on the
+                sum, never by multiplying ε.
             relation: ``"zero_out"`` (default) or ``"replace"``.
-            unit: the unit asked about; by default the event's own.
-            max_elements: a condition: the ε holds for people who hold at most this many elements.
-            bounds: answer (lower, upper) instead, between which the exact ε of the accountant's
-                bound lies; the upper one is what is promised.
+            unit: the unit that changes; by default the event's own.
+            max_elements: a condition: the ε is for people with at most this many elements.
+            bounds: True to return (lower, upper) around the exact ε of the accountant's bound
+                instead; the upper one is guaranteed.
 
         Raises:
             ParameterError: if a parameter is out of range, or δ is needed and missing.
@@ -260,7 +261,10 @@ class Event(ABC):
         loss = self.loss(units, relation, unit, max_elements)
         if delta is None:
             if not loss.is_pure:
-                raise ParameterError("delta must be given, such as 1e-6: the event is not pure.")
+                raise ParameterError(
+                    "delta is required, such as 1e-6, because no finite ε is known for this "
+                    "event at δ = 0."
+                )
             delta = 0.0
         delta = _validate.delta(allow_zero=True, delta=delta)
         return loss.bounds(delta) if bounds else loss.epsilon(delta)
@@ -274,14 +278,14 @@ class Event(ABC):
         unit: Unit | None = None,
         max_elements: int | None = None,
     ) -> float:
-        """The smallest δ promised at ε to ``units`` units of one person.
+        """Return the smallest δ at ε for ``units`` units of one person.
 
         Args:
             epsilon: the ε, at least 0.
-            units: how many units of one person.
+            units: the number of units of one person.
             relation: ``"zero_out"`` (default) or ``"replace"``.
-            unit: the unit asked about; by default the event's own.
-            max_elements: a condition: the δ holds for people who hold at most this many elements.
+            unit: the unit that changes; by default the event's own.
+            max_elements: a condition: the δ is for people with at most this many elements.
 
         Raises:
             ParameterError: if a parameter is out of range.
@@ -299,14 +303,14 @@ class Event(ABC):
         unit: Unit | None = None,
         max_elements: int | None = None,
     ) -> FloatArray:
-        """The privacy profile: δ at each of several ε.
+        """Return the privacy profile: δ at each of several ε.
 
         Args:
             epsilons: (n,) values of ε, at least 0.
-            units: how many units of one person.
+            units: the number of units of one person.
             relation: the neighbouring relation.
-            unit: the unit asked about; by default the event's own.
-            max_elements: a condition on how many elements people hold.
+            unit: the unit that changes; by default the event's own.
+            max_elements: a condition: the profile is for people with at most this many elements.
 
         Raises:
             ParameterError: if a parameter is out of range.
@@ -328,28 +332,27 @@ class Event(ABC):
         unit: Unit | None = None,
         max_elements: int | None = None,
     ) -> FloatArray:
-        """The f-DP curve: the least error of the second kind of a test for the unit, at each level.
+        """Return the f-DP curve: the smallest type II error at each type I error.
 
         Args:
-            alphas: (n,) errors of the first kind, in [0, 1].
-            units: how many units of one person.
+            alphas: (n,) type I errors, in [0, 1].
+            units: the number of units of one person.
             relation: the neighbouring relation.
-            unit: the unit asked about; by default the event's own.
-            max_elements: a condition on how many elements people hold.
+            unit: the unit that changes; by default the event's own.
+            max_elements: a condition: the curve is for people with at most this many elements.
 
         Raises:
             ParameterError: if a parameter is out of range.
 
-        The curve is a lower bound. For a Gaussian part alone it is exact, Φ(Φ⁻¹(1−α)−μ); otherwise it
-        comes from the profile: the largest, over ε, of 1 − δ(ε) − e^ε α and e^{−ε}(1 − δ(ε) − α),
-        on a grid of ε.
-        Source: Dong, Roth & Su 2022, eq. (5), Prop. 2.12.
+        The curve is a lower bound. It is exact for only a Gaussian part, Φ(Φ⁻¹(1−α)−μ); otherwise
+        it comes from the profile: the largest, over ε, of 1 − δ(ε) − e^ε α and e^{−ε}(1 − δ(ε) −
+        α), on a grid of ε. Source: Dong, Roth & Su 2022, eq. (5), Prop. 2.12.
 
         >>> from dpgrain.accounting import Gaussian
         >>> Gaussian(1.0).tradeoff([0.05, 0.5]).round(4)
         array([0.7405, 0.1587])
         """
-        # Values of an array are not told one by one.
+        # Convert arrays to lists, because array values are not checked individually.
         plain: Any = alphas
         if isinstance(plain, np.ndarray):
             plain = _fields.numbers(alphas=plain)
@@ -363,7 +366,7 @@ class Event(ABC):
         return Compose(self.parts + other.parts)
 
     def beside(self, other: Event | None) -> Event:
-        """Compose the event with what else is published under the same promise, if anything is.
+        """Compose the event with another one under the same promise, if there is one.
 
         >>> from dpgrain.accounting import Gaussian
         >>> Gaussian(4.0).beside(None) == Gaussian(4.0)
@@ -372,11 +375,11 @@ class Event(ABC):
         return self if other is None else self + other
 
     def __radd__(self, other: object) -> Event:
-        # The function `sum` begins with 0.
+        # The function `sum` starts with 0.
         return self if other == 0 else NotImplemented
 
     def to_dict(self) -> dict[str, Any]:
-        """The event as plain JSON values."""
+        """Return the event as plain JSON values."""
         values: dict[str, Any] = {"event": type(self).__name__}
         for item in dataclasses.fields(self):  # type: ignore[arg-type]
             value = getattr(self, item.name)
@@ -390,7 +393,7 @@ class Event(ABC):
         return values
 
     def to_json(self) -> str:
-        """The event as JSON text."""
+        """Return the event as JSON text."""
         return json.dumps(self.to_dict())
 
     @staticmethod
@@ -398,17 +401,18 @@ class Event(ABC):
         """Read the event described by :meth:`to_dict`.
 
         Raises:
-            ParameterError: if no such kind of event is known, or a field is missing, unknown or wrong.
+            ParameterError: if the type of event is unknown, or a field is missing, unknown or
+                invalid.
         """
         if not isinstance(values, dict):
-            raise ParameterError("the description is not of an event; give what to_dict made.")
+            raise ParameterError("the description is not an event; pass the output of to_dict.")
         name = values.get("event")
         if isinstance(name, str) and name in _HOMES:
             import_module(_HOMES[name])
         if not isinstance(name, str) or name not in Event._kinds:
             kinds = ", ".join(sorted({*Event._kinds, *_HOMES}))
             raise ParameterError(
-                f"event {_validate.said(name)} is not known; this version knows {kinds}."
+                f"event {_validate.said(name)} is unknown; this version supports {kinds}."
             )
         others = {key: value for key, value in values.items() if key != "event"}
         try:
@@ -427,13 +431,13 @@ class Event(ABC):
 
 
 def _finite(value: Any) -> Any:
-    # JSON has no number for infinity.
+    # JSON cannot represent infinity as a number.
     return "inf" if value == math.inf else value
 
 
 def _check_events(events: tuple[Event, ...]) -> None:
     if not events:
-        raise ParameterError("events must hold events, at least one, not ().")
+        raise ParameterError("events must contain at least one event, not ().")
     if 1 + max(event._depth for event in events) > _MOST_LEVELS:
         raise ParameterError(_TOO_DEEP)
 
@@ -442,19 +446,20 @@ def _common_level(events: tuple[Event, ...]) -> Level:
     levels = {event.level for event in events}
     if len(levels) > 1:
         raise ParameterError(
-            f"unit must be given: the events protect different units, {', '.join(sorted(levels))}."
+            "unit is required, because the events protect different units, "
+            f"{', '.join(sorted(levels))}."
         )
     return levels.pop()
 
 
 @dataclass(frozen=True)
 class Compose(Event):
-    """Several events on the same people's data; later ones may depend on earlier outcomes.
+    """Several events on the same people's data, possibly chosen adaptively.
 
     Args:
-        events: what was published, in any order; at least one event.
+        events: the published events, in any order; at least one.
 
-    Formal guarantee: ε and δ of known promises add, and distances of Gaussians add by their squares.
+    Formal guarantee: ε and δ of known guarantees add, and squared distances of Gaussians add.
     Proof: docs/theory, "Composition".
 
     >>> from dpgrain.accounting import Gaussian
@@ -477,24 +482,24 @@ class Compose(Event):
         return _common_level(self.events)
 
     def cost(self, asked: Asked) -> Loss:
-        # All events are asked about the same unit: if each were asked about its own, nobody would be
-        # protected. Equal losses are put together and sorted, so that neither the order nor the
-        # grouping of the events changes a digit.
+        # All events are queried for the same unit: if each used its own, no person would be
+        # protected. Equal losses are grouped and sorted, so that neither the order nor the grouping
+        # of the events changes a digit.
         times = Counter(event.cost(asked) for event in self.events)
         return sum((loss * times[loss] for loss in sorted(times, key=repr)), Loss())
 
 
 @dataclass(frozen=True)
 class Parallel(Event):
-    """Several events, each on other people, so that every person's data enter one of them.
+    """Several events on disjoint groups of people: each person is in only one.
 
     Args:
-        events: what was done with each group of people. The groups must not depend on the data (a
-            split of the roster by index, say).
+        events: the event of each group of people. The groups must not depend on the data (a split
+            of the known population by index, for example).
 
-    Formal guarantee: one person pays for the worst of the events; k whole users, who may be in
-    different groups, pay for k steps of the worst. Source: McSherry 2009, Theorem 4; docs/theory,
-    "Composition".
+    Formal guarantee: one person is charged the worst of the events. k whole users, possibly from
+    different groups, are charged k steps of the worst. Source: McSherry 2009, Theorem 4;
+    docs/theory, "Composition".
 
     >>> from dpgrain.accounting import Gaussian
     >>> Parallel((Gaussian(4.0), Gaussian(2.0))).epsilon(1e-6) == Gaussian(2.0).epsilon(1e-6)

@@ -1,4 +1,4 @@
-"""The best result of a private candidate, drawn again and again."""
+"""The best result of a private candidate that runs a random number of times."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from dpgrain.units import Level
 
 Stopping: TypeAlias = Literal["negative_binomial", "poisson"]
 
-# The Rényi orders that are looked at, of the answer and of the candidate.
+# Rényi orders used for the answer and for the candidate.
 _ORDERS = (1.25, 1.5, 1.75, *(2.0 ** (i / 2) for i in range(2, 21)))
-# Limits beyond which γ is lost in rounding.
+# Limits on the mean number of runs and on η; beyond them γ is lost in rounding.
 _MOST_RUNS, _LARGEST_ETA = 1e18, 1e6
 # A bound on the relative effect of rounding.
 _RELATIVE_ROUNDING = 2.0**-40
@@ -31,30 +31,32 @@ _RELATIVE_ROUNDING = 2.0**-40
 class SelectBest(Event):
     """The best of a random number of runs of a private candidate.
 
-    A run draws settings (which model, which step size) from a public law, does with the data what the
-    candidate's events say, and ends with a result and a score. The number of runs is drawn from the
-    law of ``stopping``, and only the result with the best score is published: the settings, the result
-    and the score itself. The other results, the number of runs, and the time they took, may not be.
+    A run draws settings (for example, a model or a step size) from a public distribution, uses the
+    data as the candidate's events describe, and ends with a result and a score. The number of runs
+    is drawn from the distribution ``stopping``. Only the result with the best score is published:
+    its settings, the result and the score. The other results, the number of runs and their running
+    time must remain secret.
 
     Args:
-        events: the event, or the events, of one run: what computes the result *and* the score.
+        events: the event, or the events, of one run: they compute the result *and* the score.
         mean: the mean number of runs; above 1 for ``"negative_binomial"``.
-        stopping: the law of the number of runs. ``"negative_binomial"`` is truncated to 1, 2, …, and
-            drawn with the parameters ``eta`` and :attr:`gamma`; ``"poisson"`` has mean ``mean``, and
-            after 0 runs something is published that does not depend on the data.
-        eta: η > −1 of the negative binomial law; 1 is the geometric law (stop after each run with
-            probability γ = 1/mean), 0 the logarithmic one. A small η costs less, and the number of
-            runs varies more.
+        stopping: the distribution of the number of runs. ``"negative_binomial"`` is truncated to 1,
+            2, …, with the parameters ``eta`` and :attr:`gamma`. ``"poisson"`` has mean ``mean``;
+            after 0 runs, the output must be independent of the data.
+        eta: η > −1 of the negative binomial distribution; 1 is the geometric distribution (stop
+            after each run with probability γ = 1/mean), 0 the logarithmic one. A small η costs
+            less, and the number of runs varies more.
 
     Raises:
         ParameterError: if a value is out of range.
 
-    Formal guarantee: (2+η)ε-DP for candidates of ε-DP, so 3ε for geometric stopping. Otherwise δ(ε +
-    (1+η)·c) = mean·δ₁(ε), where δ₁ is the candidate's curve and e^c bounds the ratio of γ + (1−γ)·(the
-    chance of a better result) between neighbours; and the Rényi divergences of the source. Asked of
-    k units, of any kind and relation, the candidate is asked of the same. Source: Papernot & Steinke
-    2022, Theorems 2, 6; Koskela, Redberg & Wang 2024 for the curve; Levy et al. 2021, Algorithm 5, is
-    η = 1. Proofs: docs/theory, "Repeating and keeping the best".
+    Formal guarantee: (2+η)ε-DP for candidates of ε-DP, so 3ε for geometric stopping. Otherwise δ(ε
+    + (1+η)·c) = mean·δ₁(ε), where δ₁ is the candidate's curve and e^c bounds the ratio of γ +
+    (1−γ)·(probability of a better result) between neighbours; also the Rényi divergences of the
+    source. The cost to k units, of any type and relation, follows from the candidate's cost to the
+    same units. Source: Papernot & Steinke 2022, Theorems 2, 6; Koskela, Redberg & Wang 2024 for the
+    curve; Levy et al. 2021, Algorithm 5, is η = 1. Proofs: docs/theory, "Repeating and keeping the
+    best".
 
     >>> from dpgrain.accounting import Gaussian, PureDP
     >>> round(SelectBest(PureDP(0.1), mean=10_000).epsilon(), 3)
@@ -71,12 +73,12 @@ class SelectBest(Event):
     def __post_init__(self) -> None:
         if isinstance(self.events, Event):
             object.__setattr__(self, "events", (self.events,))
-        # A composed event makes the checks that are needed here.
+        # The composed event validates the events of a run.
         Compose(self._run)
         _validate.positive(mean=self.mean)
         if self.stopping == "negative_binomial" and not self.mean > 1:
             raise ParameterError(
-                f"mean must be above 1, not {self.mean!r}: at least one candidate is run."
+                f"mean must be above 1, not {self.mean!r}, because at least one candidate is run."
             )
         if self.mean > _MOST_RUNS:
             raise ParameterError(f"mean must be at most 10^18, not {self.mean!r}.")
@@ -98,15 +100,15 @@ class SelectBest(Event):
 
     @property
     def gamma(self) -> float:
-        """The γ of the truncated negative binomial law that has this mean.
+        """The γ of the truncated negative binomial distribution with this mean.
 
         P(k) ∝ (1−γ)^k·η(η+1)…(η+k−1)/k! for k = 1, 2, …
 
         Raises:
-            ParameterError: if the number of runs has another law.
+            ParameterError: if the number of runs has another distribution.
         """
         if self.stopping != "negative_binomial":
-            raise ParameterError("stopping must be 'negative_binomial', or there is no gamma.")
+            raise ParameterError("stopping must be 'negative_binomial' to have a gamma.")
         return bisect(lambda x: _mean(self.eta, x) <= self.mean, 1e-300, 1.0)[1]
 
     def cost(self, asked: Asked) -> Loss:
@@ -119,7 +121,7 @@ class SelectBest(Event):
 
 
 def _mean(eta: float, gamma: float) -> float:
-    """Return η(1−γ)/(γ(1−γ^η)), or its limit at η = 0: the mean of the truncated law."""
+    """Return the mean of the truncated distribution: η(1−γ)/(γ(1−γ^η)), or its limit."""
     if gamma >= 1:
         return 1.0
     log = -math.log(gamma)
@@ -132,32 +134,23 @@ def _mean(eta: float, gamma: float) -> float:
 
 @dataclass(frozen=True)
 class _BestOf:
-    """The curve δ(ε) = scale·δ₁(ε − shift) of the best of several runs.
-
-    Args:
-        run: the loss of one run.
-        shift: the amount by which keeping the best raises the log ratio.
-        scale: the mean number of runs.
-    """
+    """The curve δ(ε) = scale·δ₁(ε − shift) of the best of runs with curve δ₁."""
 
     run: Loss
     shift: float
     scale: float
 
     def delta(self, epsilon: float) -> float:
-        """Return δ at ε, rounded up."""
-        # The number of runs does not depend on the data, so δ at 0 grows at most by its mean.
+        # The number of runs is independent of the data, so δ at 0 grows at most by its mean.
         left = max(-sum_up(-epsilon, self.shift), 0.0)
         return min(product_up(self.scale, self.run.delta(left)), 1.0)
 
     def epsilon(self, delta: float) -> float:
-        """Return the smallest ε at δ, rounded up."""
         if self.delta(0.0) <= delta:
             return 0.0
         return sum_up(self.shift, self.run.epsilon(math.nextafter(delta / self.scale, 0.0)))
 
     def bounds(self, delta: float) -> tuple[float, float]:
-        """Return bounds on the smallest ε at δ, from those of one run."""
         high = self.epsilon(delta)
         low = self.shift + self.run.bounds(delta / self.scale)[0]
         return (min(low, high) if high > self.shift else 0.0), high
@@ -182,16 +175,16 @@ def _after_poisson(run: Loss, exact: float) -> Loss:
         # The ε̂ of the source has e^{ε̂} = λ/(λ−1).
         rest = run.delta(-math.log1p(-1 / order))
         bound = run.renyi_at(order) + mean * rest
-        # No run happens with the same probability on both sides.
+        # Both sides have the same probability of no run.
         both = (order - 1) * bound + math.log(mean)
         return math.inf if math.isinf(both) else float(_log_sum(-mean, both) / (order - 1))
 
-    # The chance of a result to be the best one may fall as the mean rises, so that is not rounded.
+    # The probability of a result to be the best may fall as the mean rises, so the mean is not
+    # rounded.
     return _bounds(run, Runs(exact), shift, mean, divergence)
 
 
 def _log_sum(one: float, two: float) -> float:
-    """Return ln(e^one + e^two)."""
     return max(one, two) + math.log1p(math.exp(-abs(one - two)))
 
 
@@ -202,7 +195,7 @@ def _bounds(
     curve: Invertible = _BestOf(run, shift, scale)
     others = [Loss.of(curve)]
     if run._closed is not None or not run.pairs:
-        # A curve that is composed numerically takes long to ask at many ε.
+        # A numerically composed curve takes long to evaluate at many ε.
         others.append(Loss.of(Best(run, runs)))
     divergences = tuple((order, divergence(order) * (1 + _RELATIVE_ROUNDING)) for order in _ORDERS)
     if finite := tuple((order, value) for order, value in divergences if value < math.inf):
@@ -213,7 +206,7 @@ def _bounds(
 
 
 def _fails_by_curve(run: Loss, gamma: float) -> float:
-    """Bound ln(r'/r), where r = γ + (1−γ)s, by the privacy curve: s' ≤ e^ε s + δ(ε) and s' ≤ 1."""
+    """Bound ln(r'/r), r = γ + (1−γ)s, by the curve: s' ≤ e^ε s + δ(ε) and s' ≤ 1."""
 
     def at(epsilon: float) -> tuple[float, float]:
         delta = run.delta(epsilon)
@@ -221,7 +214,7 @@ def _fails_by_curve(run: Loss, gamma: float) -> float:
         sure = -math.log(gamma + (1 - gamma) * (1 - delta) * math.exp(-epsilon))
         return rare, sure
 
-    # As ε grows the first bound falls and the second rises; every ε is valid.
+    # As ε grows, the first bound falls and the second rises; every ε is valid.
     high = 1.0
     while at(high)[0] > at(high)[1] and high < 1e3:
         high *= 2
@@ -235,7 +228,7 @@ def _fails_by_curve(run: Loss, gamma: float) -> float:
 
 
 def _fails_by_renyi(run: Loss, gamma: float) -> float:
-    """Bound ln(r'/r), where r = γ + (1−γ)s, by Rényi divergences: (1−1/λ)·D_λ + ln(1/γ)/λ."""
+    """Bound ln(r'/r), where r = γ + (1−γ)s, by divergences: (1−1/λ)·D_λ + ln(1/γ)/λ."""
     return min(
         ((1 - 1 / order) * run.renyi_at(order) - math.log(gamma) / order for order in _ORDERS),
         default=math.inf,

@@ -1,4 +1,4 @@
-"""Choices by noisy scores (the largest, or the first to pass), and means made while users agree."""
+"""Choices by noisy scores, by a noisy threshold, and means of users who agree."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from dpgrain.units import LEVELS, Level, Relation
 
 TestNoise: TypeAlias = Literal["geometric", "laplace"]
 
-#: Distance, in multiples of ε, of two Gaussians that are at least as easy to distinguish as a
-#: choice of ε-bounded range.
+#: Distance, in multiples of ε, of two Gaussians that are at least as distinguishable as a choice of
+#: ε-bounded range.
 GDP_OF_RANGE = math.sqrt(math.pi / 8)
 # A bound on the relative rounding of an exponential.
 _RELATIVE_ROUNDING = 2.0**-36
@@ -26,30 +26,31 @@ _RELATIVE_ROUNDING = 2.0**-36
 
 @dataclass(frozen=True)
 class AboveThreshold(Event):
-    """The first of many queries to pass a noisy threshold; nothing but its position is published.
+    """The first of many queries to pass a noisy threshold, published as a position.
 
-    Noise is added to the threshold once, and to each query anew. The run ends with the first noisy
-    query at or above the noisy threshold (or, just as well, below it). How many queries there are does
-    not matter, and each may depend on the answers so far.
+    Noise is added to the threshold once, and to each query independently. The run ends with the
+    first noisy query at or above the noisy threshold (or, equivalently, below it). The number of
+    queries is unlimited, and each may depend on the previous answers.
 
     Args:
         threshold_scale: the scale of the noise on the threshold.
         query_scale: the scale of the noise on each query.
-        sensitivity: the most by which one unit moves each query.
-        one_way: whether a unit that is removed moves all queries the same way, as for numbers of
+        sensitivity: the largest change of each query when one unit changes.
+        one_way: True if removing a unit moves all queries in the same direction, as for numbers of
             users; only with ``relation="zero_out"``.
-        noise: ``"geometric"`` (two-sided, for whole numbers) or ``"laplace"``.
-        level: the unit that ``sensitivity`` is about.
-        relation: the relation that ``sensitivity`` is about.
-        count: how many such runs are made, each with fresh noise on its threshold.
+        noise: ``"geometric"`` (two-sided, for integers) or ``"laplace"``.
+        level: the unit of ``sensitivity``.
+        relation: the relation of ``sensitivity``.
+        count: the number of such runs, each with fresh noise on its threshold.
 
     Raises:
-        ParameterError: if a value is out of range; a geometric law needs a whole sensitivity.
+        ParameterError: if a value is out of range; geometric noise needs an integer sensitivity.
 
     Formal guarantee: ε-DP with ε = Δ/threshold_scale + 2Δ/query_scale, or Δ/threshold_scale +
-    Δ/query_scale for what moves one way; k units move k times as far. It is a choice of bounded range,
-    so that the curve of many runs is lower than ``count``·ε. Source: Lyu, Su & Li 2017, Theorems 4, 5;
-    their factor for several answers is ``count``. Proof: docs/theory, "Choosing by a threshold".
+    Δ/query_scale if all queries move in one direction; k units move k times as far. It is a choice
+    of bounded range, so the curve of many runs is lower than ``count``·ε. Source: Lyu, Su & Li
+    2017, Theorems 4, 5; their factor for several answers is ``count``. Proof: docs/theory,
+    "Choosing by a threshold".
 
     >>> AboveThreshold(2.0, 4.0).epsilon()
     1.0
@@ -71,8 +72,8 @@ class AboveThreshold(Event):
         _check_moves(self)
         if self.noise == "geometric" and self.sensitivity != math.floor(self.sensitivity):
             raise ParameterError(
-                f"sensitivity must be a whole number under geometric noise, not "
-                f"{self.sensitivity!r}; round it up, or use noise='laplace'."
+                f"sensitivity must be an integer with geometric noise, not {self.sensitivity!r}; "
+                "round it up, or use noise='laplace'."
             )
 
     def cost(self, asked: Asked) -> Loss:
@@ -84,23 +85,23 @@ class AboveThreshold(Event):
 
 @dataclass(frozen=True)
 class ExponentialMechanism(Event):
-    """A choice of the largest score after Gumbel noise is added to all, made ``count`` times.
+    """A choice of the largest score with Gumbel noise, made ``count`` times.
 
     Args:
         scale: the scale of the noise: j is chosen with probability ∝ exp(scoreⱼ/scale).
-        sensitivity: the most by which one unit moves each score.
-        one_way: whether a unit that is removed moves all scores the same way, as for numbers of
+        sensitivity: the largest change of each score when one unit changes.
+        one_way: True if removing a unit moves all scores in the same direction, as for numbers of
             users; only with ``relation="zero_out"``.
-        level: the unit that ``sensitivity`` is about.
-        relation: the relation that ``sensitivity`` is about.
-        count: how many such choices are made.
+        level: the unit of ``sensitivity``.
+        relation: the relation of ``sensitivity``.
+        count: the number of such choices.
 
     Raises:
         ParameterError: if a value is out of range.
 
-    Formal guarantee: ε-DP of ε-bounded range with ε = 2Δ/scale, or Δ/scale for what moves one way;
-    ε²/8-zCDP and √(π/8)·ε-GDP; k units move k times as far. Source: McSherry & Talwar 2007; Dong,
-    Durfee & Rogers 2020; docs/theory, "A range for each coordinate".
+    Formal guarantee: ε-DP of ε-bounded range with ε = 2Δ/scale, or Δ/scale if all scores move in
+    one direction; ε²/8-zCDP and √(π/8)·ε-GDP; k units move k times as far. Source: McSherry &
+    Talwar 2007; Dong, Durfee & Rogers 2020; docs/theory, "A range for each coordinate".
 
     >>> ExponentialMechanism(4.0).epsilon(), ExponentialMechanism(4.0, one_way=True).epsilon()
     (0.5, 0.25)
@@ -127,30 +128,30 @@ class ExponentialMechanism(Event):
 
 @dataclass(frozen=True)
 class BoundedRange(Event):
-    """The best items of a public domain, chosen by their noisy numbers of holders.
+    """The best items of a public domain, chosen by their noisy numbers of users.
 
-    Every item of the domain has a score, the number of distinct users who hold it (of records, where
-    the level is the record); Gumbel noise of scale 1/rate is added to each, and the names of the
-    ``count`` largest are published in their order. One person moves each score by at most one however
-    many items are held, so that an element costs as much as the whole user. This holds only if no item
-    that a user holds is left out of the scores.
+    Every item of the domain has a score, the number of distinct users with the item (of records, if
+    the level is the record). Gumbel noise of scale 1/rate is added to each score, and the names of
+    the ``count`` largest are published in order. One person changes each score by at most one,
+    regardless of the number of items, so an element costs as much as the whole user. This requires
+    that no item of a user is omitted from the scores.
 
     Args:
         rate: the ε of one choice, under ``zero_out``.
-        count: how many items are chosen.
-        level: the unit that the release protects.
+        count: the number of items chosen.
+        level: the protected unit of the release.
 
     Raises:
         ParameterError: if a value is out of range.
 
-    Whole users (or records, where the level is the record) pay what they pay for
-    ``ExponentialMechanism(1/rate, one_way=True)``. A part of a user pays less, because no number of
-    holders rises when something is taken away from a user.
+    Whole users (or records, if the level is the record) are charged the cost of
+    ``ExponentialMechanism(1/rate, one_way=True)``. A part of a user costs less, because removing it
+    increases no number of users.
 
     Formal guarantee: ``count`` adaptive choices of rate-bounded range under ``zero_out``, where all
-    scores move one way, of twice that under ``replace``: count·rate-DP, count·rate²/8-zCDP and
-    √(count·π/8)·rate-GDP.
-    Source: Durfee & Rogers 2019, Dong, Durfee & Rogers 2020; docs/theory, "Choosing the best items".
+    scores move in one direction, and of twice that under ``replace``: count·rate-DP,
+    count·rate²/8-zCDP and √(count·π/8)·rate-GDP. Source: Durfee & Rogers 2019, Dong, Durfee &
+    Rogers 2020; docs/theory, "Choosing the best items".
 
     >>> event = BoundedRange(0.1, count=100)
     >>> round(event.epsilon(), 9), round(event.epsilon(1e-6), 3)
@@ -167,8 +168,8 @@ class BoundedRange(Event):
 
     @property
     def scale(self) -> float:
-        """The scale of the Gumbel noise."""
-        # The division is rounded, so we err towards more noise.
+        """Scale of the Gumbel noise."""
+        # The division is rounded towards more noise.
         return (1 / self.rate) * (1 + 2.0**-51)
 
     def cost(self, asked: Asked) -> Loss:
@@ -181,34 +182,34 @@ class BoundedRange(Event):
 
 @dataclass(frozen=True)
 class SoftCore(Event):
-    """Rounds with the mean of users close to most others, as long as there are enough.
+    """Rounds that publish the mean of users close to most others, if there are enough.
 
-    In a round every user i has one vector x_i (or none). f_j is the number of vectors within 2τ of x_j,
-    x_j included (0 for no vector); a user's weight is w_j = clip(κ(f_j − n/2 − 1), 0, 1), κ =
+    In a round every user i has one vector x_i (or none). f_j is the number of vectors within 2τ of
+    x_j, including x_j (0 for no vector); a user's weight is w_j = clip(κ(f_j − n/2 − 1), 0, 1), κ =
     ``slope``; h is the largest number such that h users have f_j ≥ h. The round passes if h + ν ≥
-    ``threshold`` − Z, with noise Z drawn once for all rounds and ν anew; then Σw_j x_j/Σw_j plus
-    Gaussian noise of sd σ is published. At the first round that does not pass (or if Σw_j = 0) the run
-    stops for good.
+    ``threshold`` − Z, with noise Z drawn once for all rounds and ν for each round. Then Σw_j
+    x_j/Σw_j plus Gaussian noise of sd σ is published. The run stops at the first round that does
+    not pass (or if Σw_j = 0).
 
     Args:
         noise_multiplier: σ ÷ τ, where σ is the noise sd of the mean.
-        users: n, the size of the roster, users without data included.
-        core: H; the round is meant to pass if H users are close to H users. A user close to H − 1 has
+        users: n, the size of the known population, including users without data.
+        core: H; the round should pass if H users are close to H users. A user close to H − 1 has
             weight 1.
-        gap: g_p, the distance of the threshold above H − 1; a whole number for geometric noise.
+        gap: g_p, the distance of the threshold above H − 1; an integer for geometric noise.
         threshold_scale: the scale of Z.
         query_scale: the scale of each ν.
-        rounds: T, the most rounds that are made.
-        noise: the law of Z and ν, ``"geometric"`` (two-sided) or ``"laplace"``.
+        rounds: T, the maximum number of rounds.
+        noise: the distribution of Z and ν, ``"geometric"`` (two-sided) or ``"laplace"``.
 
     Raises:
         ParameterError: if a value is out of range; ``core`` must be above n/2 + 2 and at most n.
 
     Formal guarantee: δ(ε) = δ_G(ε − ε₀; √T·S/σ) + P(Z + ν ≥ gap), S = 4τ(1 + κ(n−H))/H, without a
     factor T for the last term; ε₀ = 1/threshold_scale + 2/query_scale, and 1/threshold_scale +
-    1/query_scale under ``zero_out``. k users are k steps. The positions and means of all rounds may be
-    published; h, f, w may not. Source: Asi & Liu 2024, Algorithm 1, whose constants are not private,
-    with the score, the weights and the proof in docs/theory, "Choosing by a threshold".
+    1/query_scale under ``zero_out``. k users are k steps. The positions and means of all rounds may
+    be published, but not h, f or w. Source: Asi & Liu 2024, Algorithm 1, has constants that are not
+    private; the score, the weights and the proof are in docs/theory, "Choosing by a threshold".
 
     >>> event = SoftCore(20.0, users=1000, core=800, gap=90, threshold_scale=6.0, query_scale=6.0)
     >>> round(event.sensitivity, 6), event.leak < 1e-5
@@ -236,9 +237,7 @@ class SoftCore(Event):
                 f"core must be above users/2 + 2 and at most users ({self.users!r}), not {self.core!r}."
             )
         if self.noise == "geometric" and self.gap != math.floor(self.gap):
-            raise ParameterError(
-                f"gap must be a whole number under geometric noise, not {self.gap!r}."
-            )
+            raise ParameterError(f"gap must be an integer with geometric noise, not {self.gap!r}.")
 
     @property
     def level(self) -> Level:
@@ -246,7 +245,7 @@ class SoftCore(Event):
 
     @property
     def slope(self) -> float:
-        """The slope κ: the weight gained by a user for one more user close by."""
+        """The slope κ: the weight that a user gains per additional close user."""
         return 2 / (2 * self.core - self.users - 4)
 
     @property
@@ -256,7 +255,7 @@ class SoftCore(Event):
 
     @property
     def sensitivity(self) -> float:
-        """S ÷ τ: the most by which one user moves the mean, where either data set has h ≥ core."""
+        """S ÷ τ: the largest change of the mean by one user, if either data set has h ≥ H."""
         return 4 * (1 + self.slope * (self.users - self.core)) / self.core
 
     @property
@@ -265,7 +264,7 @@ class SoftCore(Event):
         return reached(self.gap, self.threshold_scale, self.query_scale, self.noise)
 
     def cost(self, asked: Asked) -> Loss:
-        # Without a person's vector no count is larger, so h moves one way.
+        # Removing a person's vector increases no count, so h moves in one direction.
         removed = asked.level == "user" and asked.relation == "zero_out"
         test = _test_loss(0.0 if removed else 1.0, 1.0, self.threshold_scale, self.query_scale)
         mu = math.sqrt(self.rounds) * self.sensitivity / self.noise_multiplier
@@ -275,17 +274,7 @@ class SoftCore(Event):
 
 
 def reached(gap: float, one: float, two: float, noise: TestNoise = "geometric") -> float:
-    """The probability P(Z + ν ≥ gap), rounded up.
-
-    Args:
-        gap: the value to reach; a whole number under geometric noise.
-        one: the scale of Z.
-        two: the scale of ν.
-        noise: the law of Z and ν.
-
-    >>> reached(93, 6.0, 6.0) <= 1e-6 < reached(92, 6.0, 6.0)
-    True
-    """
+    """Return the probability P(Z + ν ≥ gap), rounded up."""
     exact = _geometric_tail if noise == "geometric" else _laplace_tail
     return min(exact(gap, one, two) * (1 + _RELATIVE_ROUNDING), 1.0)
 
@@ -295,19 +284,19 @@ def _check_moves(event: AboveThreshold | ExponentialMechanism) -> None:
     _validate.integer(minimum=1, count=event.count)
     if event.one_way and event.relation == "replace":
         raise ParameterError(
-            "one_way must be False under relation='replace': exchanged data move queries either "
-            "way; state the sensitivity under 'zero_out'."
+            "one_way must be False with relation='replace', because replaced data change queries "
+            "in both directions; pass the sensitivity for 'zero_out'."
         )
 
 
 def _moves(event: AboveThreshold | ExponentialMechanism, asked: Asked) -> tuple[float, float]:
-    """Return the most by which all queries may rise, and the most by which they may fall."""
+    """Return the largest rise of all queries, and their largest fall."""
     distance = product_up(event.sensitivity, asked.steps(event.level, event.relation))
     if not event.one_way:
         return distance, distance
     whole = LEVELS.index(asked.level) >= LEVELS.index(event.level)
     if whole and asked.relation == "zero_out":
-        # Nothing changes but that whole units are removed (or added).
+        # Units are only removed (or only added).
         return 0.0, distance
     # Half of the steps remove a unit, and the others add one.
     return distance / 2, distance / 2
@@ -316,8 +305,7 @@ def _moves(event: AboveThreshold | ExponentialMechanism, asked: Asked) -> tuple[
 def _choices_loss(count: int, spread: float) -> Loss:
     """Return the loss of ``count`` adaptive choices, each of ``spread``-bounded range."""
     loss = Loss(pure=product_up(count, spread), rho=count * spread * spread / 8)
-    # Beside Gaussian noise it is cheaper to account for a choice by the Gaussian mechanism that
-    # dominates it.
+    # Together with Gaussian noise, the dominating Gaussian mechanism of a choice costs less.
     return loss.or_else(Loss(mu=math.sqrt(count) * pure_mu(spread / 2)))
 
 
@@ -327,7 +315,7 @@ def _check_noise(threshold_scale: float, query_scale: float) -> None:
 
 
 def _test_loss(up: float, down: float, threshold_scale: float, query_scale: float) -> Loss:
-    """Return the loss of one run in which all queries rise by at most ``up``, or fall by ``down``."""
+    """Return the loss of a run, for rises of all queries by ``up`` or falls by ``down``."""
     on_threshold = product_up(max(up, down), over=threshold_scale)
     pure = sum_up(on_threshold, product_up(sum_up(up, down), over=query_scale))
     spread = (up + down) * (1 / threshold_scale + 2 / query_scale)
@@ -335,12 +323,12 @@ def _test_loss(up: float, down: float, threshold_scale: float, query_scale: floa
 
 
 def _geometric_tail(gap: float, one: float, two: float) -> float:
-    """Return P(Z + ν ≥ gap) for a whole gap ≥ 0 and laws (1−p)/(1+p)·p^|k|, p = e^{−1/scale}."""
-    # We take the larger scale first, so that no sum below is a difference.
+    """Return P(Z + ν ≥ gap), gap ≥ 0, for (1−p)/(1+p)·p^|k|, p = e^{−1/scale}."""
+    # With the larger scale first, no sum below is a difference.
     wide, narrow = max(one, two), min(one, two)
     p, r = math.exp(-1 / wide), math.exp(-1 / narrow)
     not_p, not_pr = -math.expm1(-1 / wide), -math.expm1(-1 / wide - 1 / narrow)
-    # The cases are Z < 0, 0 ≤ Z ≤ gap, and Z > gap, where ν ≥ gap − Z has probability 1 −
+    # The cases are Z < 0, 0 ≤ Z ≤ gap, and Z > gap; in the last, ν ≥ gap − Z has probability 1 −
     # r^{1+Z−gap}/(1+r).
     below = math.exp(-gap / narrow) * p * r / not_pr
     apart = 1 / narrow - 1 / wide
@@ -351,13 +339,13 @@ def _geometric_tail(gap: float, one: float, two: float) -> float:
 
 
 def _laplace_tail(gap: float, one: float, two: float) -> float:
-    """Return P(Z + ν ≥ gap) for Laplace laws and a gap ≥ 0."""
+    """Return P(Z + ν ≥ gap) for Laplace distributions and a gap ≥ 0."""
     wide, narrow = max(one, two), min(one, two)
     if wide - narrow < 1e-9 * wide:
-        # We widen the narrower law, which has a lighter tail.
+        # Widen the narrower distribution to bound its lighter tail.
         return math.exp(-gap / wide) * (0.5 + gap / (4 * narrow))
-    # The answer is (w²e^{−g/w} − v²e^{−g/v})/(2(w² − v²)), here without the difference of nearly
-    # equal numbers.
+    # The result is (w²e^{−g/w} − v²e^{−g/v})/(2(w² − v²)), without the difference of nearly equal
+    # numbers.
     exponent = 2 * math.log(narrow / wide) - gap * (wide - narrow) / (wide * narrow)
     share = -math.expm1(exponent) * wide / (2 * (wide - narrow))
     return math.exp(-gap / wide) * share * wide / (wide + narrow)

@@ -1,4 +1,4 @@
-"""Mechanisms with only a known promise: (ε, δ), ρ, or Rényi divergences."""
+"""Mechanisms with only a known guarantee: (ε, δ), ρ, or Rényi divergences."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dpgrain.units import Level, Relation
 
 # A bound on the relative rounding of a probability, and of the scale of the noise behind it.
 _RELATIVE_ROUNDING = 2.0**-36
-# Steps of a group whose divergences are added up one by one, at most.
+# Max steps of a group with divergences added one by one.
 _MOST_TERMS = 1 << 12
 
 
@@ -27,15 +27,15 @@ class ApproximateDP(Event):
     Args:
         guaranteed_epsilon: the ε of the mechanism for one unit.
         guaranteed_delta: the δ of the mechanism for one unit.
-        level: the unit that it protects.
-        relation: the relation under which it protects that unit.
-        count: how many times it ran.
+        level: the protected unit.
+        relation: the relation of that protection.
+        count: the number of runs.
 
     Raises:
         ParameterError: if a value is out of range.
 
-    Formal guarantee: basic composition; a move that takes several steps of the stated relation is
-    charged by group privacy, δ_k = δ·(e^{kε}−1)/(e^ε−1). Proof: docs/theory, "Composition".
+    Formal guarantee: basic composition; a change of several steps of the stated relation is charged
+    by group privacy, δ_k = δ·(e^{kε}−1)/(e^ε−1). Proof: docs/theory, "Composition".
 
     >>> ApproximateDP(0.5, 0.0).epsilon(units=2)
     1.0
@@ -61,7 +61,7 @@ class ApproximateDP(Event):
         rho = self.count * steps * epsilon * (steps * epsilon) / 2
         if self.guaranteed_delta == 0:
             return Loss(pure=pure, rho=rho)
-        # The factor of group privacy is Σ_{i<k} e^{iε}; it overflows only where it is beyond any δ.
+        # The factor of group privacy is Σ_{i<k} e^{iε}; it overflows only when it exceeds any δ.
         grown: float = steps
         if (steps - 1) * epsilon > 700:
             grown = math.inf
@@ -80,16 +80,20 @@ class ApproximateDP(Event):
 def PureDP(  # noqa: N802 - the name of an event
     epsilon: float, *, level: Level = "user", relation: Relation = "zero_out"
 ) -> ApproximateDP:
-    """The event of an ε-DP mechanism with nothing else known.
+    """Return the event of an ε-DP mechanism with nothing else known.
 
     Args:
         epsilon: the ε of the mechanism for one unit.
-        level: the unit that it protects.
-        relation: the relation under which it protects that unit.
+        level: the protected unit.
+        relation: the relation of that protection.
+
+    Raises:
+        ParameterError: if a value is out of range.
 
     >>> PureDP(0.5).epsilon(units=3)
     1.5
     """
+    _validate.non_negative(epsilon=epsilon)
     return ApproximateDP(epsilon, 0.0, level, relation)
 
 
@@ -99,9 +103,9 @@ class ZCDP(Event):
 
     Args:
         rho: the ρ of the mechanism for one unit: all Rényi divergences have D_α ≤ αρ.
-        level: the unit that it protects.
-        relation: the relation under which it protects that unit.
-        count: how many times it ran.
+        level: the protected unit.
+        relation: the relation of that protection.
+        count: the number of runs.
 
     Raises:
         ParameterError: if a value is out of range.
@@ -129,23 +133,23 @@ class ZCDP(Event):
 
 @dataclass(frozen=True)
 class RDP(Event):
-    """Any mechanism with only Rényi divergences of some orders known, run ``count`` times.
+    """Any mechanism with only some Rényi divergences known, run ``count`` times.
 
     Args:
         orders: (n,) orders α, above 1.
         values: (n,) bounds on D_α for one unit, at least 0.
-        level: the unit that it protects.
-        relation: the relation under which it protects that unit.
-        count: how many times it ran.
+        level: the protected unit.
+        relation: the relation of that protection.
+        count: the number of runs.
 
     Raises:
-        ParameterError: if there are no orders, not as many values, or one out of range.
+        ParameterError: if there are no orders, another number of values, or one is out of range.
 
     Formal guarantee: values add (Mironov 2017, Prop. 1); k steps divide the order α by k, and their
-    value is the sum of α/(α−j)·D_{α−j} over j = 0, …, k−1; or they have k times the curve of one, if
-    that is less. Source: element-level paper, Definition 2.2 and Lemmas 3.1(i), 3.2(i), with less for
-    groups and with the conversion of Canonne, Kamath & Steinke 2020 instead of log(1/δ)/(α−1);
-    docs/theory, "Composition".
+    value is the sum of α/(α−j)·D_{α−j} over j = 0, …, k−1; or the k-fold group privacy curve of
+    one, if that is less. Source: element-level paper, Definition 2.2 and Lemmas 3.1(i), 3.2(i),
+    with a smaller bound for groups and with the conversion of Canonne, Kamath & Steinke 2020
+    instead of log(1/δ)/(α−1); docs/theory, "Composition".
 
     >>> round(RDP((8.0, 16.0, 32.0), (0.04, 0.08, 0.16)).epsilon(1e-6), 3)
     0.462
@@ -160,7 +164,7 @@ class RDP(Event):
     def __post_init__(self) -> None:
         if not self.orders or len(self.orders) != len(self.values):
             raise ParameterError(
-                f"values must be as many as orders, at least one, not {len(self.values)} "
+                f"values must have one value per order and at least one, not {len(self.values)} "
                 f"for {len(self.orders)} orders."
             )
         for order, value in zip(self.orders, self.values, strict=True):
@@ -185,27 +189,25 @@ class RDP(Event):
             for order, _ in known
             if _share(order, steps) > 1
         )
-        # Of very many steps the curve of one tells more than divergences do.
+        # For very many steps, group privacy of the curve gives more than divergences do.
         by_curve = Loss.of(Group(Loss(renyi=tuple(known)), int(steps)))
         return Loss(renyi=valid).or_else(by_curve) if valid else by_curve
 
 
 def _share(order: float, steps: float) -> float:
-    """Return the order that several steps leave of one, rounded down."""
+    """Return the order that remains of one after several steps, rounded down."""
     return math.nextafter(order / steps, 0.0)
 
 
 def _of_steps(known: Sequence[tuple[float, float]], order: float, steps: int) -> float:
     """Return Σ_{j<k} α/(α−j)·D_{α−j} for k steps and an order α above k, rounded up.
 
-    Args:
-        known: ((order, bound on the divergence of one step), …), from the smallest order on.
-        order: α, one of these orders.
-        steps: k.
+    ``known`` contains (order, bound on the divergence of one step) in increasing order, including
+    α.
     """
     total, below = 0.0, -math.inf
     for at, value in known:
-        # The divergences of the orders above the last known one, up to this one, are at most its own.
+        # The divergences of orders above the last known one, up to this one, are at most its own.
         last = min(steps, math.ceil(order - below)) if below > -math.inf else steps
         first = min(max(math.ceil(order - at), 0), last)
         if first < last:
@@ -217,7 +219,7 @@ def _of_steps(known: Sequence[tuple[float, float]], order: float, steps: int) ->
 
 
 def _weights(order: float, first: int, last: int) -> float:
-    """Return Σ α/(α−j) over j from ``first`` to ``last`` − 1, or a bound on the sum of very many."""
+    """Return Σ α/(α−j) over j = first, …, last − 1, or a bound for very many terms."""
     if last - first > _MOST_TERMS:
         # Each term is at most the integral over the interval to its right.
         return order * math.log((order - first) / (order - last))

@@ -1,4 +1,4 @@
-"""Partition selection: events that name unknown items with a noisy count above a threshold."""
+"""Partition selection: unknown items with a noisy count above a threshold."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from dpgrain.units import Level, Relation, Unit, User
 
 # A bound on the relative rounding of a probability, and of the scale of the noise behind it.
 _RELATIVE_ROUNDING = 2.0**-36
-# Numbers up to here are looked at one by one, and larger ones in stretches of this part of them.
+# Larger numbers than this are grouped into ranges of at most this part of them.
 _FINE_PARTS = 1 << 12
-# Weights between 0 and the largest at which the probability of passing is looked at.
+# Number of weights between 0 and the largest where the probability of passing is evaluated.
 _WEIGHTS = 1 << 9
 
 
@@ -32,20 +32,21 @@ _WEIGHTS = 1 << 9
 class Selection(Event):
     """Items selected because their noisy indicator count passed a threshold.
 
-    Each block gives 1/√t to each of its t ≤ max_items items (l2 norm at most 1); Gaussian noise is
-    added to the items that anybody holds, and those at or above the threshold are named.
+    Each block gives 1/√t to each of its t ≤ max_items items (l2 norm at most 1). Gaussian noise is
+    added to the items of any user, and those at or above the threshold are selected.
 
     Args:
-        noise_multiplier: the noise sd, where blocks have norm at most 1.
-        threshold: the noisy count from which an item is named.
-        max_items: the most items that one block may add to.
-        contribution: how blocks enter the counts.
+        noise_multiplier: the noise sd, for blocks of norm at most 1.
+        threshold: the noisy count from which an item is selected.
+        max_items: the maximum number of items of one block.
+        contribution: the effect of one person's blocks on the counts.
 
     Raises:
         ParameterError: if a value is out of range.
 
-    Formal guarantee: δ(ε) ≤ δ_G(ε; sensitivity/noise_multiplier) + a/(1−a), where a is the probability
-    that an item held only by the changed units is named. Source: docs/theory, "Unknown domains".
+    Formal guarantee: δ(ε) ≤ δ_G(ε; sensitivity/noise_multiplier) + a/(1−a), where a is the
+    probability that an item which only the changed units have is selected. Source: docs/theory,
+    "Unknown domains".
 
     >>> Selection(4.0, threshold=25.0, max_items=1).loss().leak < 1e-8
     True
@@ -72,15 +73,15 @@ class Selection(Event):
         return Loss(mu=distance / self.noise_multiplier, leak=min(leak, 1.0))
 
     def _named(self, asked: Asked) -> float:
-        """Return the probability that an item held only by the changed units is named."""
+        """Return the probability of selecting an item that only the changed units have."""
         blocks = _changed_blocks(self.contribution, asked)
         if math.isinf(blocks):
             return 1.0
         several_people = asked.units > 1 and asked.level == "user"
         may_pile_up = self.contribution.layout != "disjoint" or self.contribution.block == "record"
         if blocks > 1 and (may_pile_up or several_people):
-            # k blocks may pile up on one item. The worst case is k/√t each on t items, and at most k·t
-            # items have a smallest holder with t items.
+            # k blocks may share one item. The worst case is k/√t each on t items, and at most k·t
+            # items have a smallest contributor with t items.
             first, last = _stretch_ends(self.max_items)
             passes = ndtr((blocks / np.sqrt(first) - self.threshold) / self.noise_multiplier)
             return min(blocks * float((last * passes).max()), 1.0)
@@ -90,29 +91,30 @@ class Selection(Event):
 
 @dataclass(frozen=True)
 class AdaptiveSelection(Event):
-    """Items selected in a second round of counts, for which users turn weight to where it is needed.
+    """Items selected in a second round, with users' weight on undecided items.
 
-    The first round is a :class:`Selection`. Items whose first noisy count is at or above the floor, and
-    which it did not name, go on: each user gives a vector of l2 norm at most 1 to some of them, which
-    depends on the user's items and on the first noisy counts of these alone. Gaussian noise is added
-    again, and items at or above the threshold are named.
+    The first round is a :class:`Selection`. Items with a first noisy count at or above the floor
+    that it did not select continue. Each user gives a vector of l2 norm at most 1 to some of them;
+    it depends only on the user's items and on the first noisy counts. Gaussian noise is added
+    again, and items at or above the threshold are selected.
 
     Args:
-        noise_multiplier: the noise sd, where blocks have norm at most 1.
-        threshold: the noisy count from which an item is named.
+        noise_multiplier: the noise sd, for blocks of norm at most 1.
+        threshold: the noisy count from which an item is selected.
         first_noise_multiplier: the noise sd of the first round.
-        first_threshold: the noisy count from which the first round named an item.
-        floor: the noisy count of the first round from which an item goes on.
-        max_items: the most items that one user adds to, in both rounds.
-        contribution: how users enter the counts.
+        first_threshold: the noisy count from which the first round selected an item.
+        floor: the noisy count of the first round from which an item continues.
+        max_items: the maximum number of items of one user, in both rounds.
+        contribution: the effect of users on the counts.
 
     Raises:
         ParameterError: if a value is out of range, or a block is not a whole user.
 
-    Formal guarantee: together with the first round, δ(ε) ≤ δ_G(ε; S·√(1/σ₁² + 1/σ₂²)) + a, where S is
-    the sensitivity of one round and a the sum, over the sides that may hold items of their own, of the
-    probability that such an item is named. This event costs what the first one does not. Source:
-    docs/theory, "Names in two rounds"; after Chen, Cohen-Addad, Epasto & Zadimoghaddam 2025.
+    Formal guarantee: together with the first round, δ(ε) ≤ δ_G(ε; S·√(1/σ₁² + 1/σ₂²)) + a. S is the
+    sensitivity of one round. a is the sum of the probabilities of selecting such an item, over the
+    sides that may have their own items. This event is charged only what the first one is not.
+    Source: docs/theory, "Names in two rounds"; after Chen, Cohen-Addad, Epasto & Zadimoghaddam
+    2025.
 
     >>> first = Selection(8.0, 60.0, 100, Contribution(block="user"))
     >>> second = AdaptiveSelection(5.0, 40.0, 8.0, 60.0, floor=16.0, max_items=100)
@@ -137,8 +139,8 @@ class AdaptiveSelection(Event):
         _validate.integer(minimum=1, max_items=self.max_items)
         if self.contribution.block != "user":
             raise ParameterError(
-                f"contribution must have block='user', not {self.contribution.block!r}: what one block "
-                "of a user gives depends on the others.",
+                f"contribution must have block='user', not {self.contribution.block!r}, because "
+                "one block's contribution depends on the user's other blocks.",
                 name="contribution",
             )
 
@@ -155,7 +157,7 @@ class AdaptiveSelection(Event):
 
     @staticmethod
     def one_sided(relation: Relation, unit: Unit) -> bool:
-        """Return whether items of their own can be on one side of neighbours alone.
+        """Check if only one side of neighbours can have its own items.
 
         Args:
             relation: the neighbouring relation.
@@ -167,31 +169,30 @@ class AdaptiveSelection(Event):
         distance = asked.move(self.contribution)
         leak = self._named(asked) * (1 + _RELATIVE_ROUNDING)
         if not self.one_sided(asked.relation, asked.unit):
-            # Both sides may hold items of their own; the first event counts one of them.
+            # Both sides may have their own items; the first event counts one of them.
             leak = 2 * leak + self.first.loss(asked.units, asked.relation, asked.unit).leak
         return Loss(mu=distance / self.noise_multiplier, leak=min(leak, 1.0))
 
     def _named(self, asked: Asked) -> float:
-        """Return a bound on the probability that an item held only by the changed users is named."""
+        """Bound the probability of selecting an item that only the changed users have."""
         if asked.level == "user" and asked.units > 1:
-            # Vectors that pile up have norm at most the number of users, on this many items.
+            # Vectors on the same items have norm at most the number of users.
             several = _Passing.of(self.threshold, self.noise_multiplier, float(asked.units))
             return or_worst(several.most(float(asked.units * self.max_items)), 1.0)
         first, last = _stretch_ends(self.max_items)
         with np.errstate(all="ignore"):
             goes_on = ndtr((1 / np.sqrt(first) - self.floor) / self.first_noise_multiplier)
-        # It grows with the number of items that go on, and is concave in it.
+        # The expectation grows with the number of items that continue, and is concave in it.
         expected = float((last * goes_on).max())
         return or_worst(_Passing.of(self.threshold, self.noise_multiplier, 1.0).most(expected), 1.0)
 
 
 @dataclass(frozen=True, eq=False)
 class _Passing:
-    """The probability that a noisy weight passes, bounded by a concave function of its square.
+    """Concave bound, in its square, on the probability that a noisy weight passes.
 
-    Args:
-        squares: (n,) squares of weights as shares of the largest, from 0 to 1.
-        bounds: (n,) the smallest concave bound of the probability, at each.
+    ``squares`` (n,) are squared weights as shares of the largest, and ``bounds`` (n,) the smallest
+    concave bounds of the probability there.
     """
 
     squares: FloatArray
@@ -200,18 +201,12 @@ class _Passing:
     @staticmethod
     @lru_cache(maxsize=64)
     def of(threshold: float, noise: float, largest: float) -> _Passing:
-        """Return the bound for weights up to the largest.
-
-        Args:
-            threshold: the noisy weight that passes.
-            noise: the standard deviation of the noise.
-            largest: the largest weight.
-        """
-        # Weights to the power of 1½, so that small ones, where squares crowd, are close together, too.
+        """Return the bound for weights up to the largest."""
+        # Weights to the power 1½ also give a dense grid of squares for small weights.
         weights = np.linspace(0.0, 1.0, _WEIGHTS + 1) ** 1.5
         with np.errstate(all="ignore"):
             passes = ndtr((largest * weights - threshold) / noise)
-        # A weight counts as the next larger one, which bounds all that lie between both.
+        # Each weight is treated as the next larger one, which bounds all weights in between.
         squares, upper = weights**2, np.append(passes[1:], passes[-1])
         hull: list[int] = []
         for point in range(squares.size):
@@ -221,10 +216,9 @@ class _Passing:
         return _Passing(squares[hull], upper[hull])
 
     def most(self, items: float) -> float:
-        """Return the most that items together pass, whose squared shares add up to 1 at most.
+        """Bound the expected number of passing items with squared shares of sum ≤ 1.
 
-        Args:
-            items: the number of items, or an expected one: the bound is concave in it.
+        The bound is concave in the number of items, so it is also valid for an expected number.
         """
         if items <= 1:
             return items * float(self.bounds[-1])
@@ -232,13 +226,13 @@ class _Passing:
 
 
 def _below(x: FloatArray, y: FloatArray, first: int, middle: int, last: int) -> bool:
-    """Return whether the middle of three points lies on or below the line between the others."""
+    """Check if the middle of three points is on or below the line through the others."""
     rise = (y[last] - y[first]) * (x[middle] - x[first])
     return bool((y[middle] - y[first]) * (x[last] - x[first]) <= rise)
 
 
 def _changed_blocks(contribution: Contribution, asked: Asked) -> float:
-    """Return how many blocks of one data set may vanish or appear."""
+    """Return the number of blocks of one data set that may vanish or appear."""
     own = contribution.block
     bounds = [contribution.max_elements, contribution.cells]
     if own == "element" and asked.level == "user":
@@ -248,34 +242,22 @@ def _changed_blocks(contribution: Contribution, asked: Asked) -> float:
     if own == "record" and asked.level != "record":
         return math.inf
     if own == "user" and asked.level != "user":
-        # All parts of a person lie in one block.
+        # All parts of a person are in one block.
         return 1
     if own == "element" and asked.level == "record" and asked.relation == "replace":
-        # A replaced record leaves one block and enters another.
+        # A replaced record moves from one block to another.
         return 2 * asked.units
     return asked.units
 
 
 def selection_leak(threshold: float, noise_multiplier: float, max_items: int) -> float:
-    """The probability that any item held by one block alone is named, at the worst block size.
-
-    Args:
-        threshold: the noisy count from which an item is named.
-        noise_multiplier: the noise sd, where blocks have norm at most 1.
-        max_items: the most items that one block may add to.
-
-    Raises:
-        ParameterError: if a value is out of range.
-
-    >>> [round(selection_leak(threshold, 4.0, max_items=1), 6) for threshold in (5.0, 10.0, 20.0)]
-    [0.158655, 0.012224, 1e-06]
-    """
+    """Return the probability of selecting any item of only one block of worst size."""
     threshold = _validate.positive(threshold=threshold)
     noise_multiplier = _validate.positive(noise_multiplier=noise_multiplier)
     max_items = _validate.integer(minimum=1, max_items=max_items)
     first, last = _stretch_ends(max_items)
-    # Each count is smaller when there are more items: the first number of a stretch bounds its counts,
-    # and the last one bounds how many there are.
+    # Each count is smaller when there are more items: the first number of a range bounds its
+    # counts, and the last one bounds the number of items.
     with np.errstate(all="ignore"):
         log_none = last * log_ndtr((threshold - 1 / np.sqrt(first)) / noise_multiplier)
     return or_worst(float(-np.expm1(log_none.min())), 1.0)
@@ -283,7 +265,7 @@ def selection_leak(threshold: float, noise_multiplier: float, max_items: int) ->
 
 @lru_cache(maxsize=16)
 def _stretches(most: int) -> tuple[tuple[int, int], ...]:
-    """Split 1..most into stretches (first, last), of one number each at first and coarser later."""
+    """Split 1..most into ranges (first, last), first of one number, later coarser."""
     stretches, first = [], 1
     while first <= most:
         last = min(first + first // _FINE_PARTS, most)
@@ -294,7 +276,7 @@ def _stretches(most: int) -> tuple[tuple[int, int], ...]:
 
 @lru_cache(maxsize=16)
 def _stretch_ends(most: int) -> tuple[FloatArray, FloatArray]:
-    """Return the first numbers of all stretches, and the last ones, which a search asks for often."""
+    """Return the first and the last numbers of all ranges; cached for searches."""
     first, last = np.array(_stretches(most), dtype=np.float64).T
     first.flags.writeable = last.flags.writeable = False
     return first, last
@@ -302,24 +284,24 @@ def _stretch_ends(most: int) -> tuple[FloatArray, FloatArray]:
 
 @dataclass(frozen=True)
 class TruncatedGeometric(Event):
-    """Items published with noisy counts above a cutoff, which noise alone cannot pass.
+    """Items published with noisy counts above a cutoff that noise never exceeds.
 
-    Each block adds 1 to the counts of at most ``max_items`` items. The counts of the items that anybody
-    holds get noise X in {−cutoff..cutoff}, P(X = x) ∝ e^{−rate·|x|}; items whose noisy count is above
-    the cutoff are published with it. This names an item with the largest probability that any
-    mechanism with the same ε and δ for one holder can give it.
+    Each block adds 1 to the counts of at most ``max_items`` items. The counts of the items of any
+    user get noise X in {−cutoff..cutoff}, P(X = x) ∝ e^{−rate·|x|}. Items with a noisy count above
+    the cutoff are published with it. An item is published with the largest probability possible for
+    any mechanism with the same ε and δ per contributor.
 
     Args:
         rate: the ε of one count that changes by one.
         cutoff: the largest noise; an item is published if its noisy count is above it.
-        max_items: the most items that one block adds to.
-        contribution: how blocks enter the counts.
+        max_items: the maximum number of items of one block.
+        contribution: the effect of one person's blocks on the counts.
 
     Raises:
         ParameterError: if a value is out of range.
 
-    Formal guarantee: (rate, P(X = cutoff))-DP for one count that changes by one. Source: Desfontaines,
-    Voss, Gipson & Mandayam 2022; docs/theory, "Truncated noise".
+    Formal guarantee: (rate, P(X = cutoff))-DP for one count that changes by one. Source:
+    Desfontaines, Voss, Gipson & Mandayam 2022; docs/theory, "Truncated noise".
 
     >>> event = TruncatedGeometric(1.0, cutoff=11)
     >>> round(event.epsilon(1e-5), 4), round(event.passes(12), 2)
@@ -341,20 +323,19 @@ class TruncatedGeometric(Event):
         return self.contribution.block
 
     def passes(self, count: int) -> float:
-        """The probability that an item with this count is published.
+        """Return the probability that an item with this count is published.
 
         Args:
-            count: how many blocks add to it, at least 0.
+            count: the number of blocks with the item, at least 0.
         """
         if count <= self.cutoff + 1:
             return self._tail(self.cutoff + 1 - count)
         return 1 - self._tail(count - self.cutoff)
 
     def _tail(self, value: int) -> float:
-        """Return P(X ≥ value) for value ≥ 0."""
         if value > self.cutoff:
             return 0.0
-        # The answer is (q^v − q^{k+1})/(1 + q − 2q^{k+1}), q = e^{−rate}, here without cancellation.
+        # The result is (q^v − q^{k+1})/(1 + q − 2q^{k+1}), q = e^{−rate}, without cancellation.
         past = -math.expm1(-self.rate * (self.cutoff + 1 - value))
         below = -math.expm1(-self.rate * (self.cutoff + 1))
         inside = -math.exp(-self.rate) * math.expm1(-self.rate * self.cutoff)
@@ -366,10 +347,10 @@ class TruncatedGeometric(Event):
             return Loss(pure=math.inf)
         piled = self._piled(asked, changes)
         # An item that changes by j costs (j·rate, passes(j)). All items together have a delta mass
-        # of at most the largest passes(j)/j for each change, and that is attained before the law of
-        # X ends.
+        # of at most the largest passes(j)/j for each change, which is attained within the support
+        # of X.
         ends = min(piled, 2 * self.cutoff + 1)
-        # A larger count passes more often, so the last one of a stretch bounds them all.
+        # A larger count passes more often, so the last one of a range bounds them all.
         leak = changes * max(self.passes(last) / first for first, last in _stretches(ends))
         one = Loss(
             pure=product_up(changes, self.rate),
@@ -383,16 +364,16 @@ class TruncatedGeometric(Event):
             or changes > LARGEST_SHIFT / self.rate
         ):
             return one
-        # Each of the counts shows all with one probability, and is randomised response otherwise.
+        # Each count reveals everything with one probability, and is randomised response otherwise.
         told = -math.expm1(changes * math.log1p(-self.passes(1))) * (1 + _RELATIVE_ROUNDING)
         return one.or_else(Loss(leak=min(told, 1.0), pairs=((Response(self.rate), int(changes)),)))
 
     def _changes(self, asked: Asked) -> float:
-        """Return the most by which the counts of all items together change."""
+        """Return the largest total change of the counts of all items."""
         own = self.contribution.block
         one = self.contribution.coordinates == "one"
         items = 1 if one else self.max_items
-        # We use nothing of a block but that it is a vector of l1 norm at most max_items.
+        # The only property used of a block is that its vector has l1 norm at most max_items.
         blocks = dataclasses.replace(
             self.contribution,
             coordinates="one" if one else "nonnegative",
@@ -403,8 +384,8 @@ class TruncatedGeometric(Event):
         if asked.level == "record" and own != "record":
             moves = asked.relation == "replace" and own == "element"
             steps = 2 * asked.units if moves else asked.units
-            # A record takes one item out of the block's first ones and lets another in. The last record
-            # of an element also makes room for another element.
+            # A record replaces one of the block's first items by another. The last record of an
+            # element also admits another element.
             if self.contribution.max_elements is None:
                 changes = min(changes, steps * (1 if one else 2))
             elif own == "element":
@@ -412,10 +393,10 @@ class TruncatedGeometric(Event):
         return changes
 
     def _piled(self, asked: Asked, changes: float) -> int:
-        """Return the most by which the count of one item changes."""
+        """Return the largest change of the count of one item."""
         own = self.contribution.block
         if own == "user" or (own == "element" and self.contribution.layout == "disjoint"):
-            # A person has an item in one block at most.
+            # At most one block of a person has a given item.
             piled: float = asked.units if asked.level == "user" else 1
         else:
             piled = _changed_blocks(self.contribution, asked)

@@ -1,4 +1,4 @@
-"""Events with an output close to that of something with a known cost."""
+"""Events with an output close to the output of events with a known cost."""
 
 from __future__ import annotations
 
@@ -15,33 +15,33 @@ from dpgrain.units import Level
 
 # A bound on the relative effect of rounding.
 _RELATIVE_ROUNDING = 2.0**-40
-# Least η, to which smaller ones are raised: its inverse is a finite number.
+# Smaller η are raised to this, so that the inverse is finite.
 _LEAST_VARIATION = 1e-300
-# Points at which the smallest value of a curve is looked for first, steps in which it is narrowed
-# down, and steps for a lower bound on ε.
+# Points of the first search for the smallest value of a curve, steps of the golden-section search,
+# and steps for a lower bound on ε.
 _GRID_POINTS, _GOLDEN_STEPS, _BOUND_STEPS = 40, 60, 6
 
 
 @dataclass(frozen=True)
 class StatisticallyClose(Event):
-    """A view made from the output of other events, but for a small statistical distance.
+    """A view derived from other events' outputs, up to a small statistical distance.
 
-    On every table the law of the view lies within total variation η of that of something computed from
-    the outputs of the events alone, such as noise drawn from a table. One η covers everything that is
-    published, all coordinates and rounds together. No mechanism of this package charges it; ledgers of
-    version 0.1 contain it for sums through shufflers that only mix.
+    On every table the distribution of the view is within total variation η of a distribution
+    computed only from the outputs of the events, such as noise drawn from a table. One η covers all
+    that is published, over all coordinates and rounds. No mechanism of this package charges it;
+    ledgers of version 0.1 contain it for sums through shufflers that only mix.
 
     Args:
-        events: the event, or the events, whose outputs the view is nearly made of.
+        events: the event, or the events, with outputs that nearly determine the view.
         variation: η, in [0, 1).
 
     Raises:
         ParameterError: if a value is out of range.
 
-    Formal guarantee: δ(ε) = δ₁(ε) + (1 + e^ε)·η, where δ₁ is the curve of the events, or the smallest
-    such value at any smaller ε. η is paid once however many units are asked about, because both views
-    lie within η of their ideals. The η of several views add up: put them into one event, with all that
-    their ideals are made of. Source: docs/theory, "Close to an ideal".
+    Formal guarantee: δ(ε) = δ₁(ε) + (1 + e^ε)·η, where δ₁ is the curve of the events, or the
+    smallest such value at any smaller ε. η is charged once for any number of units, because both
+    views are within η of their ideals. The η of several views add up: put them into one event, with
+    all events of their ideals. Source: docs/theory, "Close to an ideal".
 
     >>> from dpgrain.accounting import Gaussian
     >>> Gaussian(4.0).delta(1.0) < 3.1e-6
@@ -56,7 +56,7 @@ class StatisticallyClose(Event):
     def __post_init__(self) -> None:
         if isinstance(self.events, Event):
             object.__setattr__(self, "events", (self.events,))
-        # A composed event makes the checks that are needed here.
+        # The composed event validates the events.
         Compose(self._ideal)
         _validate.delta(allow_zero=True, variation=self.variation)
 
@@ -66,7 +66,7 @@ class StatisticallyClose(Event):
 
     @property
     def ideal(self) -> Event:
-        """The event of the view if it were exactly made from the outputs."""
+        """The event of the view if it were computed exactly from the outputs."""
         return self._ideal[0] if len(self._ideal) == 1 else Compose(self._ideal)
 
     @property
@@ -74,24 +74,24 @@ class StatisticallyClose(Event):
         return self.ideal.level
 
     def cost(self, asked: Asked) -> Loss:
-        # η is paid also where the events cost nothing, because equal sums may have views that differ.
+        # η is charged even if the events cost nothing, because equal sums may have different views.
         ideal = self.ideal.cost(asked)
         return ideal if self.variation == 0 else _near(ideal, max(self.variation, _LEAST_VARIATION))
 
 
 @lru_cache(maxsize=256)
 def _near(ideal: Loss, variation: float) -> Loss:
-    """Return the loss whose curve is the smallest δ₁(x) + (1 + e^x)·η over x ≤ ε.
+    """Return the loss with the curve of the smallest δ₁(x) + (1 + e^x)·η over x ≤ ε.
 
-    The smallest value of all is given away, and the part of the curve above it is a curve of its own.
-    Beside other parts the two count no less than the whole curve, and have finite moments.
+    The minimum over all ε becomes delta mass, and the rest is a separate curve. Composed with other
+    parts, the two are at least the whole curve, and have finite moments.
     """
 
     def charged(epsilon: float) -> float:
         return _charged(ideal, variation, epsilon)
 
-    # The sum is convex in e^x where δ₁ is. Beyond the last point of the grid its second part alone is
-    # more than the whole sum at 0.
+    # The sum is convex in e^x wherever δ₁ is. Beyond the last grid point its second term exceeds
+    # the whole sum at 0.
     grid = [math.log1p(1 / variation) * i / _GRID_POINTS for i in range(_GRID_POINTS + 1)]
     best = min(range(_GRID_POINTS + 1), key=lambda i: charged(grid[i]))
     low, high = grid[max(best - 1, 0)], grid[min(best + 1, _GRID_POINTS)]
@@ -106,21 +106,14 @@ def _near(ideal: Loss, variation: float) -> Loss:
 
 def _charged(ideal: Loss, variation: float, epsilon: float) -> float:
     """Return δ₁(ε) + (1 + e^ε)·η, or 1 if that is smaller."""
-    # From e^690 on even the least variation pays for everything.
+    # At ε ≥ 690 even the smallest variation makes the sum exceed 1.
     paid = (1 + math.exp(min(epsilon, 700.0))) * variation * (1 + _RELATIVE_ROUNDING)
     return min(ideal.delta(epsilon) + paid, 1.0)
 
 
 @dataclass(frozen=True)
 class _Near:
-    """The part of δ₁(ε) + (1 + e^ε)·η above its smallest value, up to the ε of that value.
-
-    Args:
-        ideal: the loss with the curve δ₁.
-        variation: η, above 0.
-        last: the ε with the smallest value.
-        floor: the smallest value.
-    """
+    """The part of δ₁(ε) + (1 + e^ε)·η above its minimum ``floor`` at ε = ``last``."""
 
     ideal: Loss
     variation: float
@@ -128,22 +121,19 @@ class _Near:
     floor: float
 
     def delta(self, epsilon: float) -> float:
-        """Return δ at ε, less the smallest value."""
         if epsilon >= self.last:
             return 0.0
         return max(_charged(self.ideal, self.variation, epsilon) - self.floor, 0.0)
 
     def epsilon(self, delta: float) -> float:
-        """Return the smallest ε at δ, rounded up."""
         return inverse(self, delta)
 
     def bounds(self, delta: float) -> tuple[float, float]:
-        """Return bounds on the smallest ε at δ, from those of the ideal."""
         high, low = self.epsilon(delta), 0.0
         for _ in range(_BOUND_STEPS):
             rest = delta + self.floor - (1 + math.exp(low)) * self.variation
             if rest <= 0:
                 break
-            # The answer is at least `low`, so that at most `rest` of δ is left to the ideal.
+            # The result is at least `low`, so the ideal has at most `rest` of δ.
             low = max(low, min(self.ideal.bounds(rest)[0], high))
         return low, high

@@ -1,4 +1,4 @@
-"""Events of noise on a clipped sum: Gaussian, Laplace, or two-sided geometric noise."""
+"""Events of Gaussian, Laplace or two-sided geometric noise on a clipped sum."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ class Gaussian(Event):
     """Gaussian noise on each of ``count`` clipped sums.
 
     Args:
-        noise_multiplier: noise sd ÷ clipping bound, the same for every coordinate; where bounds
-            differ by cell each cell's noise is scaled by its own bound.
-        contribution: how units enter the sum.
-        count: how many such sums are published.
+        noise_multiplier: noise sd ÷ clipping bound, the same for every coordinate; if bounds differ
+            by cell, each cell's noise is scaled by its own bound.
+        contribution: the effect of one person's units on the sum.
+        count: the number of such sums published.
 
     Raises:
         ParameterError: if a value is out of range.
 
     Formal guarantee: μ-GDP with μ = √count · sensitivity / noise_multiplier, exact for every ε.
-    Source: element-level paper, eq. (9), with the exact curve instead of its eq. (1); docs/theory, "The
-    Gaussian curve".
+    Source: element-level paper, eq. (9), with the exact curve instead of its eq. (1); docs/theory,
+    "The Gaussian curve".
 
     >>> round(Gaussian(3.7306).epsilon(1e-5), 3)
     1.0
@@ -64,14 +64,14 @@ class Laplace(Event):
 
     Args:
         noise_multiplier: noise scale ÷ clipping bound.
-        contribution: how units enter the sum, with ``norm="l1"``.
-        count: how many such sums are published.
+        contribution: the effect of one person's units on the sum, with ``norm="l1"``.
+        count: the number of such sums published.
 
     Raises:
-        ParameterError: if a value is out of range, or the contribution is not of l1 norm.
+        ParameterError: if a value is out of range, or the norm of the contribution is not l1.
 
-    Formal guarantee: ε-DP with ε = count · l1 sensitivity / noise_multiplier.
-    Source: element-level paper, eq. (6); docs/theory, "Noise".
+    Formal guarantee: ε-DP with ε = count · l1 sensitivity / noise_multiplier. Source: element-level
+    paper, eq. (6); docs/theory, "Noise".
 
     >>> Laplace(2.0).epsilon(units=3)
     1.5
@@ -87,7 +87,7 @@ class Laplace(Event):
         _validate.positive(noise_multiplier=self.noise_multiplier)
         _validate.integer(minimum=1, count=self.count)
         if self.contribution.norm != "l1":
-            raise ParameterError("contribution must have norm='l1' under Laplace noise.")
+            raise ParameterError("contribution must have norm='l1' with Laplace noise.")
 
     @property
     def level(self) -> Level:
@@ -100,7 +100,7 @@ class Laplace(Event):
         return Loss(pure=pure, rho=self.count * one * one / 2)
 
 
-#: An event of one noise of a named law.
+#: An event of additive noise.
 Additive: TypeAlias = Gaussian | Laplace
-#: The event of each law of additive noise, by the law's name.
+#: The event of each additive noise distribution, by name.
 ADDITIVE: dict[str, type[Additive]] = {kind.law.name: kind for kind in (Gaussian, Laplace)}

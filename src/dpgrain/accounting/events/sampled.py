@@ -1,4 +1,4 @@
-"""Gaussian sums over samples of pairs or of users, or with a known number of rounds for each."""
+"""Gaussian sums over samples of pairs or users, or with bounded participation."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from dpgrain.accounting.losses.sides import Sides
 from dpgrain.errors import ParameterError
 from dpgrain.units import Level
 
-# Weight of a binomial law below which it is dropped and counted as probability given away.
+# Binomial weights below this are dropped and counted as delta mass.
 _NEGLIGIBLE_WEIGHT = 1e-60
-# Changed blocks beyond which the loss is bounded without a grid.
+# With more changed blocks, the loss is bounded without a grid.
 _MOST_BLOCKS = 2000
-# Chance of a draw up to which it is a bound of its own: δ is hardly ever larger.
+# Largest probability of being sampled that is used as a bound itself: δ is rarely larger.
 _SELDOM = 0.05
 # A bound on the relative rounding of a probability.
 _RELATIVE_ROUNDING = 2.0**-40
@@ -35,31 +35,32 @@ _RELATIVE_ROUNDING = 2.0**-40
 
 @dataclass(frozen=True)
 class SampledGaussian(Event):
-    """Gaussian noise on clipped sums over Poisson samples, round by round.
+    """Gaussian noise on clipped sums over Poisson samples, in several rounds.
 
     Args:
         noise_multiplier: noise sd ÷ clipping bound.
         sampling_rate: the public probability q to be in the sample of a round.
-        rounds: how many rounds there are; each draws a new sample.
-        sampling: ``"pairs"``: every block (a cell of the roster × partition grid) is drawn on its own;
-            ``"users"``: every user is drawn, with all blocks at once.
-        blocks: ``"shared"``: blocks of one person may add up (gradients); ``"disjoint"``: they lie on
+        rounds: the number of rounds; each draws a new sample.
+        sampling: ``"pairs"``: every block (a cell of the population × partition grid) is sampled
+            independently; ``"users"``: every user is sampled, with all blocks at once.
+        blocks: ``"shared"``: blocks of one person may add up (gradients); ``"disjoint"``: they have
             disjoint coordinates.
-        level: the unit whose data makes one clipped block.
-        count: how many such runs are made.
-        max_elements: the number of elements that a user keeps, where the run enforces it (the first
-            ones in a public order): an element that is emptied then admits another.
+        level: the unit that contributes one clipped block.
+        count: the number of such runs.
+        max_elements: the maximum number of elements per user, if the run enforces it (the first
+            ones in a public order): an emptied element then admits another.
 
     Raises:
-        ParameterError: if a value is out of range, or names a sample of fixed size or without
-            replacement, which is not a Poisson sample; :class:`Participation` is for those.
+        ParameterError: if a value is out of range, or ``sampling`` is a sample of fixed size or
+            without replacement, which is not a Poisson sample; use :class:`Participation` for
+            those.
 
     Formal guarantee: samples of pairs have exact dominating pairs, with weights Bin(k, q) on shifts
-    0..k, which are composed numerically. For samples of users the smallest of several bounds counts:
-    the one that reveals participation (always), and, where ``max_elements`` is known, that of a pair
-    that dominates a round, the least one if one element changes.
-    Source: element-level paper, Corollaries 2.4, 2.5 and 3.1, which claim the amplification of pairs
-    for samples of users: false. Proofs: docs/theory, "Sampling".
+    0..k, which are composed numerically. Samples of users have the smallest of several bounds: one
+    that reveals participation (always), and, if ``max_elements`` is known, one from a dominating
+    pair of a round, the least one if one element changes. Source: element-level paper, Corollaries
+    2.4, 2.5 and 3.1, which claim the amplification of pairs for samples of users: false. Proofs:
+    docs/theory, "Sampling".
 
     >>> one = SampledGaussian(1.0, 0.01, 1000)
     >>> round(one.epsilon(1e-6), 2), round(one.epsilon(1e-6, units=5), 2)
@@ -72,9 +73,9 @@ class SampledGaussian(Event):
     sampling: Literal["pairs", "users"] = field(
         default="pairs",
         metadata={
-            "remedy": "only independent draws hide who takes part. For batches of a fixed size, "
-            "shuffled or without replacement use Participation(noise_multiplier, rounds), with the "
-            "passes over the data."
+            "remedy": "only independent draws protect who participates. For batches of a fixed size, "
+            "shuffled or without replacement use Participation(noise_multiplier, rounds), "
+            "with the passes over the data."
         },
     )
     blocks: Literal["shared", "disjoint"] = "shared"
@@ -86,14 +87,16 @@ class SampledGaussian(Event):
         _validate.positive(noise_multiplier=self.noise_multiplier)
         rate = _validate.probability(sampling_rate=self.sampling_rate)
         if rate == 0:
-            raise ParameterError("sampling_rate must be above 0, not 0: nothing would be sampled.")
+            raise ParameterError(
+                "sampling_rate must be above 0, not 0, because nothing would be sampled."
+            )
         _validate.integer(minimum=1, rounds=self.rounds)
         _validate.integer(minimum=1, count=self.count)
         _ = self.contribution
 
     @property
     def contribution(self) -> Contribution:
-        """The effect of one person's blocks on the sum of a round with all of them drawn."""
+        """The effect of one person's blocks on the sum of a round with all of them."""
         return Contribution(self.level, self.blocks, "signed", max_elements=self.max_elements)
 
     def cost(self, asked: Asked) -> Loss:
@@ -107,18 +110,18 @@ class SampledGaussian(Event):
             if asked.level != "user":
                 together = self._together(asked, changed, distance, rounds, exchanged=exchanged)
                 return self._or_undrawn(together, asked.units, rounds)
-            # Users are drawn one by one, each with all elements, as if they were blocks of this size.
+            # Users are sampled independently, with all elements, like blocks of this size.
             size = distance / asked.units / (2 if exchanged else 1)
             return self._independent(size, asked.units, rounds, exchanged=exchanged)
         if self.blocks == "disjoint" and self.level == "element":
-            # Blocks on other coordinates cost what other rounds cost; blocks of several users may
-            # lie on the same coordinates.
+            # Blocks on other coordinates cost the same as other rounds; blocks of several users may
+            # share coordinates.
             people = asked.units if asked.level == "user" else 1
             return self._independent(1.0, people, changed // people * rounds, exchanged=exchanged)
         return self._independent(1.0, changed, rounds, exchanged=exchanged)
 
     def _independent(self, size: float, changed: int, rounds: int, *, exchanged: bool) -> Loss:
-        """Return the loss where ``changed`` blocks of norm ``size`` change, each drawn on its own."""
+        """Return the loss of ``changed`` independently sampled blocks of norm ``size``."""
         shift = size / self.noise_multiplier
         if shift * changed > LARGEST_SHIFT or changed > _MOST_BLOCKS:
             far = self._unsampled((2 if exchanged else 1) * shift * changed, changed, rounds)
@@ -143,7 +146,7 @@ class SampledGaussian(Event):
     def _together(
         self, asked: Asked, changed: int, moved: float, rounds: int, *, exchanged: bool
     ) -> Loss:
-        """Return the loss where ``changed`` blocks change of a user who is drawn with all of them."""
+        """Return the loss of ``changed`` blocks of a user who is sampled with all of them."""
         rate, noise = self.sampling_rate, self.noise_multiplier
         if moved / noise > LARGEST_SHIFT:
             return self._unsampled(moved / noise, 1, rounds)
@@ -153,9 +156,9 @@ class SampledGaussian(Event):
             return revealed
         changed = min(changed, elements)
         apart = self.blocks == "disjoint"
-        # Some of k blocks that are zeroed may be empty, so that up to M − 1 others stay.
+        # Some of the k zeroed blocks may be empty, so that up to M − 1 others stay.
         staying = elements - (changed if exchanged else 1)
-        # These are the norms of the sums of the blocks that change, of those that stay, and of all.
+        # Norms of the sums of the blocks that change, of the others, and of all.
         size, rest, whole = (
             (math.sqrt(blocks) if apart else blocks) / noise
             for blocks in (changed, staying, elements)
@@ -165,7 +168,7 @@ class SampledGaussian(Event):
         if apart:
             gram = Gram(rate, rest, size, -size if exchanged else 0.0)
             return revealed.or_else(Loss(pairs=((gram, rounds),)))
-        # The others point the same way, and so does what vanishes, or appears.
+        # The others point in the same direction as the blocks that vanish or appear.
         if exchanged:
             sides = Sides(rate, (whole, rest - size), (whole, rest - size))
         else:
@@ -173,28 +176,28 @@ class SampledGaussian(Event):
         return revealed.or_else(Loss(pairs=((sides, rounds),)))
 
     def _unsampled(self, moved: float, drawn: int, rounds: int) -> Loss:
-        """Bound the loss without a grid, where sums move very far, or very many blocks change.
+        """Bound the loss without a grid, for very large or very many changes.
 
-        A sampled run costs no more than one without sampling, and nothing is shown in runs in which
-        nobody concerned is drawn.
+        A sampled run costs at most as much as one without sampling, and runs that sample none of
+        the changed blocks reveal nothing.
         """
         return Loss(mu=math.sqrt(rounds) * moved).or_else(self._undrawn(drawn, rounds))
 
     def _or_undrawn(self, loss: Loss, drawn: int, rounds: int) -> Loss:
-        """Return a loss, bounded by the chance that anybody concerned is drawn, where that is rare.
+        """Return a loss, also bounded by the probability of sampling a changed block.
 
-        Composed on a grid, what happens that rarely and then shows all looks far dearer than it is.
+        A grid greatly overestimates the cost of rare events that reveal everything.
         """
         seldom = rounds * drawn * self.sampling_rate <= _SELDOM
         return loss.or_else(self._undrawn(drawn, rounds)) if seldom else loss
 
     def _undrawn(self, drawn: int, rounds: int) -> Loss:
-        """Give away all of the runs in which anybody concerned is drawn."""
+        """Count all runs that sample a changed block as delta mass."""
         chance = -math.expm1(rounds * drawn * math.log1p(-self.sampling_rate))
         return Loss(leak=min(chance * (1 + _RELATIVE_ROUNDING), 1.0))
 
     def _changed(self, asked: Asked) -> tuple[int, bool]:
-        """Return how many blocks change, and whether they become other blocks instead of nothing."""
+        """Return the number of changed blocks, and True if replaced instead of zeroed."""
         exchanged = asked.relation == "replace"
         elements = self._held(asked)
         if asked.level == "user" and self.level != "user":
@@ -203,17 +206,18 @@ class SampledGaussian(Event):
         if asked.level == self.level:
             if self.level != "element" or self.max_elements is None:
                 return asked.units, exchanged
-            # M elements are kept in a public order, so that one that is emptied admits another. In law
-            # its block becomes the other one, since each is drawn on its own.
+            # The first M elements in a public order are used, so an emptied element admits another.
+            # In distribution its block becomes the other one, because each is sampled
+            # independently.
             return min(asked.units, self.max_elements), True
-        # Any change inside a block exchanges it; a replaced record may leave one element for another.
+        # Any change inside a block replaces it; a replaced record may change its element.
         if self.level == "element":
             changed = asked.units * (2 if exchanged else 1)
             return changed if self.max_elements is None else min(changed, self.max_elements), True
         return 1, True
 
     def _held(self, asked: Asked) -> int | None:
-        """Return the most elements of the person that enter the sum, or None if it is not known."""
+        """Return the maximum number of the person's elements in the sum, or None."""
         stated = getattr(asked.unit, "max_elements", None)
         limits = (self.max_elements, asked.max_elements if stated is None else stated)
         return min((m for m in limits if m is not None), default=None)
@@ -223,24 +227,25 @@ class SampledGaussian(Event):
 class Participation(Event):
     """Gaussian noise on clipped sums, with a known number of rounds for each person.
 
-    It is the event of passes over the data, shuffled or in order, and of batches of a fixed size.
-    Nothing is gained by sampling, and nothing is assumed about who is in which batch.
+    This is the event of passes over the data, shuffled or in order, and of batches of a fixed size.
+    There is no amplification by sampling, and no assumption on the composition of batches.
 
     Args:
         noise_multiplier: noise sd ÷ clipping bound.
-        rounds: the most rounds in which a person's blocks take part, which is the number of passes.
-        blocks: ``"shared"``: blocks of one person may add up (gradients); ``"disjoint"``: they lie on
+        rounds: the maximum number of rounds in which a person's blocks participate: the number of
+            passes.
+        blocks: ``"shared"``: blocks of one person may add up (gradients); ``"disjoint"``: they have
             disjoint coordinates.
-        level: the unit whose data makes one clipped block.
-        count: how many such runs are made.
-        max_elements: the number of elements that a user keeps, where the run enforces it.
+        level: the unit that contributes one clipped block.
+        count: the number of such runs.
+        max_elements: the maximum number of elements per user, if the run enforces it.
 
     Raises:
         ParameterError: if a value is out of range.
 
-    Formal guarantee: μ-GDP with μ = √(count·rounds)·sensitivity/noise_multiplier, because the batches
-    are chosen without looking at data or outputs, and only the rounds with the person differ. Proof:
-    docs/theory, "Users are drawn".
+    Formal guarantee: μ-GDP with μ = √(count·rounds)·sensitivity/noise_multiplier, because the
+    batches are chosen independently of data and outputs, and only the rounds with the person
+    differ. Proof: docs/theory, "Users are drawn".
 
     >>> Participation(4.0, 9).epsilon(1e-6) == SampledGaussian(4.0, 1.0, 9).epsilon(1e-6)
     True
@@ -254,7 +259,7 @@ class Participation(Event):
     max_elements: int | None = None
 
     def __post_init__(self) -> None:
-        # A round with all people is a sample with rate 1, whose event makes the checks needed here.
+        # A round with all people is a sample with rate 1; its event validates the fields.
         self._everybody()
 
     def _everybody(self) -> SampledGaussian:

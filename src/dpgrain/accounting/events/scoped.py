@@ -1,4 +1,4 @@
-"""Events on the records of a public region alone."""
+"""Events on the records of one public region each."""
 
 from __future__ import annotations
 
@@ -20,34 +20,33 @@ from dpgrain.errors import ParameterError
 from dpgrain.regions import Region, atoms
 from dpgrain.units import Element, Level, Unit, User
 
-# Share by which rates are rounded up, which covers the rounding of squares and sums.
+# Relative amount by which rates are rounded up; covers the rounding of squares and sums.
 _RELATIVE_ROUNDING = 1e-12
-# Parts of a loss that are divided over regions; a loss with others is charged in full.
+# Parts of a loss that are divided over regions; a loss with other parts is charged in full.
 _ADDED = ("pure", "leak", "rho", "concentrated")
 _DIVIDED = (*_ADDED, "mu", "pairs")
-# Units about which an event is asked one by one, at most; of more, a rate is looked up at powers of
-# two.
+# Max units for which each number is evaluated; beyond, a rate is evaluated at powers of two.
 _MOST_LOOKS = 64
 
 
 @dataclass(frozen=True)
 class Scoped(Event):
-    """Several events, each on the units of one public region: a unit pays where it lies.
+    """Several events, each on the units of one public region.
 
     Args:
-        events: what was published of each region.
-        regions: the region of each event. Every unit lies inside or outside as a whole: a region of
-            elements is made of whole cells, one of users names users.
-        most: the largest number of elements of one person in each region; None where nothing bounds
-            it, and for records and users.
+        events: the published event of each region.
+        regions: the region of each event. Every unit is inside or outside as a whole: a region of
+            elements consists of whole cells, a region of users lists users.
+        most: the largest number of elements of one person in each region; None if unbounded, and
+            for records and users.
 
     Raises:
         ParameterError: if the three differ in length.
 
-    Formal guarantee: k units of one person, of which k_j lie in region j, cost the composition of what
-    each event costs k_j units, and the worst division of k over the regions is charged. For Gaussian
-    noise that is μ² = max Σ_j k_j·r_j, with r_j the largest of μ_j(i)²/i. The regions are fixed
-    beforehand. Source: docs/theory, "Scopes".
+    Formal guarantee: k units of one person, with k_j in region j, cost the composition of the costs
+    of each event to k_j units, and the worst division of k over the regions is charged. For
+    Gaussian noise that is μ² = max Σ_j k_j·r_j, with r_j the largest of μ_j(i)²/i. The regions are
+    fixed in advance. Source: docs/theory, "Scopes".
 
     >>> from dpgrain.accounting import Gaussian
     >>> from dpgrain.regions import Among, Side
@@ -65,11 +64,11 @@ class Scoped(Event):
     most: tuple[int | None, ...]
 
     def __post_init__(self) -> None:
-        # A composed event makes the checks that are needed here.
+        # The composed event validates the events.
         Compose(self.events)
         if not len(self.events) == len(self.regions) == len(self.most):
             raise ParameterError(
-                f"events, regions and most must be as many, not {len(self.events)}, "
+                f"events, regions and most must have the same length, not {len(self.events)}, "
                 f"{len(self.regions)} and {len(self.most)}."
             )
         for number in self.most:
@@ -84,7 +83,7 @@ class Scoped(Event):
         everything = Compose(self.events).cost(asked)
         division = _division(asked, {event.level for event in self.events})
         if division is None:
-            # Whoever may lie in every region pays for all events.
+            # A person who may be in every region is charged for all events.
             return everything
         looks = [division.looks(most) for most in self.most]
         losses = [
@@ -93,7 +92,7 @@ class Scoped(Event):
         ]
         ways = [way for of in losses for loss in of for way in loss.alternatives]
         if any(way != Loss(**{name: getattr(way, name) for name in _DIVIDED}) for way in ways):
-            # There are parts that are not divided, such as divergences of some orders.
+            # Some parts are not divided, such as divergences of some orders.
             return everything
         places = _places(self.regions)
         if division.slots == 1:
@@ -115,13 +114,11 @@ class Scoped(Event):
 
 @dataclass(frozen=True)
 class _Division:
-    """The division of a question about several units over regions.
+    """The division of a query about several units over regions.
 
-    Args:
-        asked: the question, whose unit is what lies in a region.
-        slots: how often some unit is inside a region, before and after the change, at most.
-        capped: True if no region holds more units of a person than its cells.
-        together: True if all units lie in the same regions.
+    ``slots`` bounds how often some unit is inside a region, before and after the change. ``capped``
+    is True if a region contains at most as many units of a person as its cells, and ``together`` if
+    all units are in the same regions.
     """
 
     asked: Asked
@@ -130,18 +127,18 @@ class _Division:
     together: bool = False
 
     def of(self, units: int) -> Asked:
-        """Return the question about some of the units."""
+        """Return the query for some of the units."""
         return replace(self.asked, units=units)
 
     def room(self, most: Sequence[int | None]) -> int:
-        """Return how many units may lie in regions with these limits for one person."""
+        """Return the number of units that fit in regions with these limits per person."""
         bounds = [number for number in most if number is not None] if self.capped else []
         return min([self.slots, *bounds])
 
     def looks(self, most: int | None) -> list[int]:
-        """Return the numbers of units of one event at which its loss is looked up.
+        """Return the numbers of units where the loss of one event is evaluated.
 
-        Between two of them the loss of the larger holds, and the rate is that over the smaller one.
+        Between two of them the larger loss is used, divided by the smaller number for the rate.
         """
         if self.together:
             return [self.asked.units]
@@ -155,9 +152,9 @@ class _Division:
 
 
 def _division(asked: Asked, levels: set[Level]) -> _Division | None:
-    """Return how a question is divided over regions of units of one level; None if it is not."""
+    """Return the division of a query over regions of units of one level, or None."""
     own = next(iter(levels))
-    # A record that is exchanged may leave one region and enter another.
+    # A replaced record may move from one region to another.
     twice = 2 if asked.relation == "replace" else 1
     match own, asked.level:
         case _ if len(levels) > 1:
@@ -176,28 +173,28 @@ def _division(asked: Asked, levels: set[Level]) -> _Division | None:
 
 
 def _of_user(asked: Asked, unit: Unit, twice: int) -> _Division | None:
-    """Return how one user's elements are divided, if there is a limit on their number."""
+    """Return the division of one user's elements, if their number is bounded."""
     if asked.units > 1 or not isinstance(unit, User) or unit.max_elements is None:
         return None
-    # A replaced user leaves up to M cells and enters up to M others.
+    # A replaced user may leave M cells and enter M others.
     elements = twice * unit.max_elements
     return _Division(Asked(elements, asked.relation, Element(), None), elements, capped=True)
 
 
 @lru_cache(maxsize=64)
 def _places(regions: tuple[Region, ...]) -> tuple[tuple[int, ...], ...]:
-    """Return the places of the regions that a unit may lie in at once."""
+    """Return the possible sets of region indices of one unit."""
     return tuple(sorted({tuple(sorted(places)) for places in atoms(regions).values()}))
 
 
 def _way(loss: Loss, place: int) -> Loss:
-    """Return one of the bounds on a loss, without the others; the last one where there are fewer."""
+    """Return one of the alternative bounds on a loss; the last one if there are fewer."""
     ways = loss.alternatives
     return ways[min(place, len(ways) - 1)]
 
 
 def _of_one_slot(losses: Sequence[Loss], places: Sequence[Sequence[int]]) -> Loss:
-    """Return the worst of what one unit pays for all events of its regions."""
+    """Return the largest total cost of one unit over its possible regions."""
     sums = dict.fromkeys(sum((losses[j] for j in of), Loss()) for of in places)
     plain = [loss for loss in sums if loss == Loss(mu=loss.mu)]
     if len(plain) == len(sums):
@@ -212,14 +209,11 @@ def _worst(
     room: Sequence[int],
     slots: int,
 ) -> Loss:
-    """Return a loss that is at least that of every division of the units over the regions.
+    """Return a loss that bounds every division of the units over the regions.
 
-    Args:
-        losses: for each event, the loss at each number of units that is looked up.
-        looks: for each event, these numbers.
-        places: the events that a unit may pay for at once.
-        room: how many units may pay for these.
-        slots: how many units are divided.
+    ``losses`` and ``looks`` contain, for each event, the losses at the evaluated numbers of units;
+    ``places`` contains the sets of events that one unit may be charged for, and ``room`` how many
+    units.
     """
 
     def largest(value: Callable[[Loss], float]) -> float:
@@ -240,7 +234,7 @@ def _worst(
 
 
 def _filled(values: Sequence[float], room: Sequence[int], slots: int) -> float:
-    """Return the most that units add which pay a value each, dearest first, as far as there is room."""
+    """Return the largest total value of ``slots`` units, with limited room per value."""
     parts, left = [], slots
     for value, most in sorted(zip(values, room, strict=True), reverse=True):
         parts.append(value * min(most, left) if left else 0.0)
@@ -249,7 +243,7 @@ def _filled(values: Sequence[float], room: Sequence[int], slots: int) -> float:
 
 
 def _rate(values: Sequence[float], looks: Sequence[int]) -> float:
-    """Return the most that one of several units adds: the largest of value(i)/i, rounded up."""
+    """Return the largest cost per unit, the maximum of value(i)/i, rounded up."""
     before = [0, *looks[:-1]]
     rates = (
         product_up(max(value, 0.0), over=float(last + 1))
@@ -261,7 +255,7 @@ def _rate(values: Sequence[float], looks: Sequence[int]) -> float:
 def _pairs(
     losses: Sequence[Loss], places: Sequence[Sequence[int]], slots: int
 ) -> tuple[tuple[Pair, int], ...]:
-    """Return each dominating pair as often as units in that many places can meet it."""
+    """Return each dominating pair with its largest number of uses by ``slots`` units."""
     mine = [Counter(dict(loss.pairs)) for loss in losses]
     counts = {}
     for pair in dict.fromkeys(pair for own in mine for pair in own):

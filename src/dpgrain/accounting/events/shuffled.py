@@ -1,4 +1,4 @@
-"""Binomial and Poisson noise on sums of integers: what an analyzer of shuffled bits sees."""
+"""Binomial and Poisson noise on integer sums, as seen by a shuffler's analyzer."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from dpgrain.noise.counts import LARGEST_COUNT, BinomialLaw, CountLaw, PoissonLa
 from dpgrain.noise.special import ndtri, ndtri_exp
 from dpgrain.units import Level
 
-# Logarithm of the mass, relative to the delta mass, that is left out of the sums, negated.
+# Negative log of the mass omitted from sums, relative to the delta mass.
 _LEFT_OUT_LOG_MASS = 50.0
-# Values of a law that are added up, at most.
+# Max number of summed values of a distribution.
 _MOST_VALUES = 1 << 22
-# Shift up to which every one is tried; of larger ones only some are.
+# Every shift up to this is evaluated, and only some larger ones.
 _EVERY_SHIFT = 2000
-# A bound on the rounding of a sum of logarithms, and of one term at a distance of 1 from the mean.
+# Bounds on the rounding of a sum of logarithms, and of one term at a distance of 1 from the mean.
 _SUM_ROUNDING, _TERM_ROUNDING = 1e-11, 2.0**-49
 # A bound on the rounding of a difference of two normal quantiles.
 _SCORE_ROUNDING = 1e-12
@@ -35,38 +35,38 @@ _SCORE_ROUNDING = 1e-12
 def _largest_ratio(noise: CountLaw, reach: int, leak: float) -> float:
     """Return the largest μ(k)/k for k = 1..reach, rounded up."""
     if max(reach, _width(noise, leak)) > _MOST_VALUES:
-        # The shift is farther than is looked at, or the law wider than any noise that is sampled.
+        # The shift is larger than supported, or the distribution is wider than any sampled noise.
         return math.inf
     rejected, accepted = _scores(noise, reach, leak)
-    # A test rejects from some t on. Nothing is asked of tests that reject, or accept, all but the
-    # delta mass: what remains are t from `start` to `end` + k, counted as places of the arrays.
+    # A test rejects from some t onwards. Tests that reject, or accept, all but the delta mass are
+    # ignored: the remaining t are from `start` to `end` + k, as array indices.
     counted_left = np.flatnonzero(rejected > -math.inf)
     counted_right = np.flatnonzero(accepted < math.inf)
     start, end = int(counted_left[0]), int(counted_right[-1])
     if start - reach < 0 or end + reach >= rejected.size:
-        # The law starts, or ends, before all but the delta mass is rejected or accepted, so that
-        # the two data sets can be distinguished.
+        # The distribution starts, or ends, before all but the delta mass is rejected or accepted,
+        # so the two data sets can be distinguished.
         return math.inf
     largest, before = 0.0, 0
     for k in _shifts(reach):
         apart = float(np.max(rejected[start : end + k + 1] - accepted[start - k : end + 1]))
         if not math.isfinite(apart):
             return math.inf
-        # μ increases, so this one stands for all shifts since the last one.
+        # μ increases, so this shift covers all shifts since the last one.
         largest = max(largest, (apart + _SCORE_ROUNDING) / (before + 1))
         before = k
     return largest
 
 
 def _width(noise: CountLaw, leak: float) -> float:
-    """Return a distance from the mean beyond which lies next to nothing of the delta mass."""
+    """Return a distance from the mean with negligible mass beyond it."""
     depth = _LEFT_OUT_LOG_MASS - math.log(leak)
-    # By Bernstein's inequality less than e^{−depth} lies farther from the mean.
+    # By Bernstein's inequality the mass further from the mean is less than e^{−depth}.
     return math.sqrt(2 * noise.variance * depth) + depth
 
 
 def _shifts(reach: int) -> list[int]:
-    """Return every shift up to some thousand, and then some of the others, up to the largest."""
+    """Return every shift up to some thousand, then some of the larger ones."""
     few = list(range(1, min(reach, _EVERY_SHIFT) + 1))
     while few[-1] < reach:
         few.append(min(math.ceil(few[-1] * (1 + 1 / _EVERY_SHIFT)), reach))
@@ -74,9 +74,9 @@ def _shifts(reach: int) -> list[int]:
 
 
 def _scores(noise: CountLaw, reach: int, leak: float) -> tuple[FloatArray, FloatArray]:
-    """Return Φ⁻¹ of (1 − P(X ≥ t)/(1−leak)), rounded up, and of P(X < t)/(1−leak), rounded down.
+    """Return Φ⁻¹ of 1 − P(X ≥ t)/(1−δ₀), rounded up, and P(X < t)/(1−δ₀), rounded down.
 
-    Both are given at the same successive t; they are −∞ and ∞ where the quotient is at least 1.
+    Both are at the same successive t; they are −∞ and ∞ if the quotient is at least 1.
     """
     width = _width(noise, leak)
     first = max(math.floor(noise.mean - width) - reach, 0)
@@ -90,13 +90,13 @@ def _scores(noise: CountLaw, reach: int, leak: float) -> tuple[FloatArray, Float
     rejected = -_score(above - slack, below + slack, leak)
     accepted = _score(below - slack, above + slack, leak)
     if last < noise.last:
-        # The last place stands for all larger ones, whose mass was left out.
+        # The last index represents all larger ones, because their mass was omitted.
         rejected, accepted = rejected[:-1], accepted[:-1]
     return rejected, accepted
 
 
 def _score(small: FloatArray, rest: FloatArray, leak: float) -> FloatArray:
-    """Return (n,) Φ⁻¹(e^small/(1−leak)), by the rest of the mass where that is the smaller part."""
+    """Return (n,) Φ⁻¹(e^small/(1−leak)), by the rest of the mass if that is smaller."""
     by_small = ndtri_exp(np.minimum(small - math.log1p(-leak), -1e-3))
     by_rest = -ndtri(np.clip((np.exp(np.minimum(rest, 0.0)) - leak) / (1 - leak), 0.0, 1.0))
     scores: FloatArray = np.where(small < math.log(0.5), by_small, by_rest)
@@ -104,7 +104,7 @@ def _score(small: FloatArray, rest: FloatArray, leak: float) -> FloatArray:
 
 
 class _Shifted(ABC):
-    """A sum of integers with noise, to which users add bounded vectors."""
+    """A noisy sum of integers with bounded vectors from users."""
 
     grid: int
     coordinates: int
@@ -123,7 +123,7 @@ class _Shifted(ABC):
     @property
     @abstractmethod
     def _noise(self) -> CountLaw:
-        """The law of the noise in one coordinate."""
+        """Distribution of the noise in one coordinate."""
 
     @property
     def level(self) -> Level:
@@ -131,14 +131,14 @@ class _Shifted(ABC):
 
     @property
     def deviation(self) -> float:
-        """The standard deviation of the noise in one coordinate, in steps of the grid."""
+        """Standard deviation of the noise in one coordinate, in grid steps."""
         return math.sqrt(self._noise.variance)
 
     def ratio(self, reach: int) -> float:
-        """The ratio c: the largest μ(k)/k for shifts k of one coordinate up to ``reach``, rounded up.
+        """Return the ratio c: the largest μ(k)/k for shifts k of a coordinate, rounded up.
 
         Args:
-            reach: the largest shift, in steps of the grid, at least 1.
+            reach: the largest shift, in grid steps, at least 1.
 
         Raises:
             ParameterError: if ``reach`` is out of range.
@@ -152,10 +152,10 @@ class _Shifted(ABC):
     def cost(self, asked: Asked) -> Loss:
         people = asked.units if asked.level == "user" else 1
         removed = asked.level == "user" and asked.relation == "zero_out"
-        # Users without data lie in the middle, or at an end of what others may add.
+        # Users without data are in the middle, or at an end, of the range of contributions.
         step = self.grid / 2 if removed and self.centred else float(self.grid)
         most = math.ceil(step)
-        # Rounding moves every coordinate farther by less than 1.
+        # Rounding changes every coordinate by less than 1 more.
         distance = min(step + math.sqrt(self.coordinates), most * math.sqrt(self.coordinates))
         mu = math.sqrt(self.rounds) * self._ratio(people * most) * people * distance
         return Loss(mu=mu, leak=min(self.rounds * self.coordinates * self.leak, 1.0))
@@ -163,30 +163,33 @@ class _Shifted(ABC):
 
 @dataclass(frozen=True)
 class Binomial(_Shifted, Event):
-    """Binomial noise on a sum of integer vectors, sent by users as shuffled bits.
+    """Binomial noise on a sum of integer vectors that users send as shuffled bits.
 
-    Every user rounds its vector at random to integers and adds, in each coordinate, that number of
-    ones; each honest participant also adds Bin(b, p) ones. The analyzer sees the number of ones of
-    *all* users together, never that of one user.
+    Every user rounds the vector at random to integers and adds that number of ones in each
+    coordinate; each honest participant also adds Bin(b, p) ones. The analyzer sees the number of
+    ones of *all* users together, never of one user.
 
     Args:
-        trials: N·b, the coins of the honest participants of a round. Drop-outs count as not honest.
-        probability: p of one coin.
-        grid: g, the distance in l2 norm, in steps of the integer grid, that a replaced user's
-            vector may move before rounding; a removed one moves half as far.
+        trials: N·b, the noise bits of the honest participants of a round. Drop-outs count as
+            dishonest.
+        probability: p of one noise bit.
+        grid: g, the largest l2 change of a replaced user's vector before rounding, in steps of the
+            integer grid; a removed vector changes half as much.
         coordinates: d, the number of coordinates.
-        leak: δ₀, the delta mass: a probability given away for each coordinate in each round.
-        rounds: T, the rounds in which a user takes part; 1 where each round has its own users.
-        centred: whether a user without data lies in the middle of what users may add, so that a removed
-            one moves half as far as a replaced one; otherwise it moves equally far.
+        leak: δ₀, the delta mass per coordinate and round.
+        rounds: T, the number of rounds of one user; 1 if each round has its own users.
+        centred: True if a user without data is in the middle of the range of contributions, so that
+            removing a user changes half as much as replacing one; otherwise it changes equally
+            much.
 
     Raises:
         ParameterError: if a value is out of range.
 
-    Formal guarantee: T·d·δ₀ besides μ-GDP with μ = √T·c·‖k‖₂, where c = max μ(k)/k over all shifts k of
-    one coordinate, and ‖k‖₂ ≤ g + √d (replaced) or g/2 + √d (removed). μ is infinite where a shift
-    leaves the law's support with a probability above δ₀. Source: Cheu, Joseph, Mao & Peng 2022,
-    protocols P1D and PVEC, with the analysis of docs/theory, "Binomial noise", instead of theirs.
+    Formal guarantee: T·d·δ₀ in addition to μ-GDP with μ = √T·c·‖k‖₂, where c = max μ(k)/k over all
+    shifts k of one coordinate, and ‖k‖₂ ≤ g + √d (replaced) or g/2 + √d (removed). μ is infinite if
+    a shift leaves the support of the distribution with a probability above δ₀. Source: Cheu,
+    Joseph, Mao & Peng 2022, protocols P1D and PVEC, with the analysis of docs/theory, "Binomial
+    noise", instead of theirs.
 
     >>> event = Binomial(2 * 10**6, 0.5, grid=100, coordinates=100, leak=1e-9)
     >>> round(event.ratio(100) * event.deviation, 3)
@@ -214,27 +217,29 @@ class Binomial(_Shifted, Event):
 
 @dataclass(frozen=True)
 class Poisson(_Shifted, Event):
-    """Poisson noise on a sum of integer vectors, made of the participants' parts.
+    """Poisson noise on a sum of integer vectors, added in parts by the participants.
 
-    It differs from :class:`Binomial` in that each of N honest participants adds Poisson(mean/N) ones in
-    each coordinate; the mean is subtracted from the sum. Only ones are sent: messages of +1 and −1 that
-    the analyzer sees apart are not covered.
+    It differs from :class:`Binomial` because each of N honest participants adds Poisson(mean/N)
+    ones in each coordinate, and the mean is subtracted from the sum. Only ones are sent: it does
+    not cover messages of +1 and −1 that the analyzer can distinguish.
 
     Args:
-        mean: λ, the mean number of ones that all honest participants add together, in one coordinate.
-        grid: g, the distance in l2 norm, in steps of the integer grid, that a replaced user's
-            vector may move before rounding; a removed one moves half as far.
+        mean: λ, the mean number of ones that all honest participants add together, in one
+            coordinate.
+        grid: g, the largest l2 change of a replaced user's vector before rounding, in steps of the
+            integer grid; a removed vector changes half as much.
         coordinates: d, the number of coordinates.
-        leak: δ₀, the delta mass: a probability given away for each coordinate in each round.
-        rounds: T, the rounds in which a user takes part; 1 where each round has its own users.
-        centred: whether a user without data lies in the middle of what users may add, so that a removed
-            one moves half as far as a replaced one; otherwise it moves equally far.
+        leak: δ₀, the delta mass per coordinate and round.
+        rounds: T, the number of rounds of one user; 1 if each round has its own users.
+        centred: True if a user without data is in the middle of the range of contributions, so that
+            removing a user changes half as much as replacing one; otherwise it changes equally
+            much.
 
     Raises:
         ParameterError: if a value is out of range.
 
-    Formal guarantee: that of :class:`Binomial`, with the law Poisson(λ). Source: docs/theory,
-    "Binomial noise".
+    Formal guarantee: as for :class:`Binomial`, with the distribution Poisson(λ). Source:
+    docs/theory, "Binomial noise".
 
     >>> round(Poisson(1e6, grid=100, coordinates=100, leak=1e-9).ratio(100) * 1e3, 3)
     1.001

@@ -1,1 +1,1 @@
-"""Privacy losses of events, in closed form where that is exact, else by dominating pairs."""
+"""Privacy losses of events, exact in closed form or bounded by dominating pairs."""

@@ -1,4 +1,4 @@
-"""The curve of the best of a random number of private runs, from the curve of one run."""
+"""Curve of the best of a random number of private runs, from the curve of one run."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from dpgrain.accounting.losses.rounding import fails_closed
 if TYPE_CHECKING:
     from dpgrain.accounting.losses.loss import Loss
 
-# Points of the curve of a run on each side of 0, and cells of the chance of a better result.
+# Points of a run's curve on each side of 0, and cells of the probability of a better result.
 _POINTS, _CELLS = 80, 200
-# The δ of a run up to which its curve is looked at, and the largest ε.
+# Smallest δ and largest ε where the curve of a run is evaluated.
 _LEAST_DELTA, _LARGEST_EPSILON = 1e-25, 500.0
-# The least chance of a better result that is told apart from 0.
+# Smallest probability of a better result that is distinguished from 0.
 _LEAST_CHANCE = 1e-20
 # Bounds on the rounding of an exponent, relative to its terms, and of a sum.
 _EXPONENT_ROUNDING, _SUM_ROUNDING = 2.0**-50, 2.0**-36
@@ -30,48 +30,29 @@ _DIFFERENCE_ROUNDING = 2.0**-51
 
 @dataclass(frozen=True)
 class Runs:
-    """The law of the number of runs.
-
-    Args:
-        mean: the mean number.
-        gamma: γ of the truncated negative binomial law; 0 for Poisson's.
-        eta: its η.
-    """
+    """Distribution of the number of runs: Poisson for γ = 0, else negative binomial."""
 
     mean: float
     gamma: float = 0.0
     eta: float = 1.0
 
     def weight(self, chance: FloatArray) -> FloatArray:
-        """Return (n,) chances that a result is the best one, relative to those of the best result.
-
-        Args:
-            chance: (n,) probabilities that one run has a better result.
-        """
+        """Return (n,) relative probabilities of being best, given (n,) of a better run."""
         if self.gamma == 0:
             return np.exp(-self.mean * chance)
         return (self.gamma / self._rest(chance)) ** (1 + self.eta)
 
     def steps(self, chances: FloatArray) -> FloatArray:
-        """Return (n−1,) differences of neighbouring weights, rounded up.
-
-        Args:
-            chances: (n,) increasing probabilities.
-        """
+        """Return (n−1,) differences of neighbouring weights, rounded up."""
         weights = self.weight(chances)
-        # Logarithms of weights are rounded in proportion to themselves and to their factor.
+        # The rounding of logarithms of weights is proportional to their size and to their factor.
         terms = 2 + self.eta - np.log(np.maximum(weights, 1e-300))
         off = _EXPONENT_ROUNDING * terms * weights
         steps: FloatArray = weights[:-1] - weights[1:] + off[:-1] + off[1:]
         return steps
 
     def log_falls(self, chance: FloatArray, moved: FloatArray) -> FloatArray:
-        """Return (n,) ln of the slope of ``weight`` at larger chances over that at ``chance``.
-
-        Args:
-            chance: (n,) probabilities.
-            moved: (n,) by how much the others are larger.
-        """
+        """Return (n,) ln of the quotient of slopes at ``chance + moved`` and ``chance``."""
         if self.gamma == 0:
             return -self.mean * moved
         return -(2 + self.eta) * np.log1p((1 - self.gamma) * moved / self._rest(chance))
@@ -82,13 +63,10 @@ class Runs:
 
 @dataclass(frozen=True)
 class Best:
-    """The curve of the best result, where a run's curve is known.
+    """Curve of the best result, from a run's curve in both orders of the neighbours.
 
-    Args:
-        run: the curve of one run, in both orders of the neighbours.
-        runs: the law of the number of runs, which does not depend on the data.
-
-    Proof: docs/theory, "Repeating and keeping the best".
+    The number of runs must be independent of the data. Proof: docs/theory, "Repeating and keeping
+    the best".
     """
 
     run: Loss
@@ -96,7 +74,6 @@ class Best:
 
     @fails_closed(1.0)
     def delta(self, epsilon: float) -> float:
-        """Return δ at ε, rounded up."""
         known = _chord(self.run)
         if known is None:
             return 1.0
@@ -104,30 +81,23 @@ class Best:
 
     @fails_closed(math.inf)
     def epsilon(self, delta: float) -> float:
-        """Return the smallest ε at δ, rounded up."""
         return inverse(self, delta)
 
     def bounds(self, delta: float) -> tuple[float, float]:
-        """Return 0, since nothing is known from below, and the smallest ε at δ."""
         return 0.0, self.epsilon(delta)
 
 
 @dataclass(frozen=True, eq=False)
 class _Chord:
-    """A chord of γ → H_γ of one run, through points with slopes that increase.
-
-    Args:
-        logs: (n,) ln γ, increasing.
-        values: (n,) bounds on H_γ.
-    """
+    """Chord of γ → H_γ of one run, through points (ln γ, H_γ) with increasing slopes."""
 
     logs: FloatArray
     values: FloatArray
 
     def best(self, runs: Runs, epsilon: float) -> float:
-        """Return a bound on δ(ε) of the best result."""
-        # Between two of these chances s, the largest chance s' on the other side is γ_j·s + H_j for
-        # one j.
+        """Bound δ(ε) of the best result."""
+        # Between two of these probabilities s, the largest probability s' on the other side is
+        # γ_j·s + H_j for one j.
         turns = self._turns
         chances = np.append(0.0, np.geomspace(_LEAST_CHANCE, 1.0, _CELLS))
         chances = np.unique(np.concatenate([chances, turns[(turns > 0) & (turns < 1)]]))
@@ -137,7 +107,7 @@ class _Chord:
         logs = epsilon + self.logs[j] + falls
         logs -= _EXPONENT_ROUNDING * (epsilon + np.abs(self.logs[j]) + np.abs(falls))
         gained = float(runs.steps(chances) @ self._gained(right, logs))
-        # The lowest line may lie above 1, where the largest chance is 1.
+        # The lowest line may be above 1, where the largest probability is 1.
         one = np.ones(1)
         excess = np.maximum(self._moved(one, np.zeros(1, dtype=np.int64)), 0.0)
         last = float(runs.weight(one) @ self._at(epsilon + runs.log_falls(one, excess)))
@@ -145,19 +115,19 @@ class _Chord:
 
     @property
     def _turns(self) -> FloatArray:
-        """The (n−1,) chances, falling, at which the line of the next point is the lower one."""
+        """The (n−1,) decreasing probabilities where the next point's line becomes lower."""
         one, two = np.arange(self.logs.size - 1), np.arange(1, self.logs.size)
         turns: FloatArray = -_slopes(self.logs, self.values, one, two)
         return turns
 
     def _moved(self, chance: FloatArray, j: IndexArray) -> FloatArray:
-        """Return (n,) by how much the lines of points j lie above the chance, rounded up."""
+        """Return (n,) distances of the lines of points j above the probability, rounded up."""
         slopes = np.expm1(self.logs[j]) * chance
         moved: FloatArray = slopes + self.values[j]
         return moved + _DIFFERENCE_ROUNDING * (np.abs(slopes) + self.values[j])
 
     def _at(self, logs: FloatArray) -> FloatArray:
-        """Return (n,) values of the chord at ln γ, from above."""
+        """Return (n,) values of the chord at ln γ, rounded up."""
         place = np.clip(np.searchsorted(self.logs, logs, side="right") - 1, 0, self.logs.size - 2)
         width = np.expm1(self.logs[place + 1] - self.logs[place])
         with np.errstate(over="ignore"):
@@ -167,7 +137,7 @@ class _Chord:
         return np.where(logs < self.logs[0], 1.0, inside)
 
     def _gained(self, most: FloatArray, logs: FloatArray) -> FloatArray:
-        """Bound P(A) − ρQ(A) over events A with P(A) at most ``most``, where ln ρ is given.
+        """Bound P(A) − ρQ(A) over events A with P(A) ≤ ``most``, for given ln ρ.
 
         For every γ ≥ ρ it is at most (1 − ρ/γ)·most + (ρ/γ)·H_γ.
         """
@@ -181,7 +151,7 @@ class _Chord:
 
 @lru_cache(maxsize=64)
 def _chord(run: Curve) -> _Chord | None:
-    """Return a chord of a run's curve; None where it tells everything."""
+    """Return a chord of a run's curve; None if the run reveals everything."""
     high = 1e-12
     while run.delta(high) > _LEAST_DELTA and high < _LARGEST_EPSILON:
         high *= 1.5
@@ -190,7 +160,7 @@ def _chord(run: Curve) -> _Chord | None:
     deltas = np.minimum.accumulate(np.minimum(deltas, 1.0))
     if deltas[0] >= 1:
         return None
-    # Below ε = 0 the curve is H_γ = 1 − γ + γ·H_{1/γ}, of the pair in the other order.
+    # Below ε = 0 the curve is H_γ = 1 − γ + γ·H_{1/γ}, for the pair in the other order.
     below = -np.expm1(-positive) + np.exp(-positive) * deltas
     logs = np.concatenate([-positive[:0:-1], positive])
     values = np.concatenate([below[:0:-1], deltas])
@@ -199,7 +169,7 @@ def _chord(run: Curve) -> _Chord | None:
 
 
 def _convex(logs: FloatArray, values: FloatArray) -> list[int]:
-    """Return the points of a chord that is convex in γ and falls, from the first to the last."""
+    """Return the points of a decreasing chord that is convex in γ."""
     kept = [0]
     for i in range(1, logs.size):
         if values[i] >= values[kept[-1]]:
@@ -213,5 +183,5 @@ def _convex(logs: FloatArray, values: FloatArray) -> list[int]:
 
 
 def _slopes(logs: FloatArray, values: FloatArray, one: Any, two: Any) -> Any:
-    """Return the slopes between points, of γ whose logarithms are given."""
+    """Return the slopes between points with respect to γ, from ln γ."""
     return (values[two] - values[one]) / (np.exp(logs[one]) * np.expm1(logs[two] - logs[one]))

@@ -1,8 +1,8 @@
-"""Composition of privacy losses: the law of their sum, by one tilted Fourier transform.
+"""Composition of privacy losses by a tilted Fourier transform.
 
-The laws are tilted by e^{θ·loss} before they are convolved, θ being the saddle point of the question.
-The answer then lies in the middle of a short window, and the error of the transform is relative to
-it: δ = 1e-30 is as exact as δ = 1e-3. Proof: docs/theory, "Losses on a grid".
+The distributions are tilted by e^{θ·loss} before convolution, where θ is the saddle point of the
+query. The answer is then in the middle of a short window, and the error of the transform is
+relative to it: δ = 1e-30 is as exact as δ = 1e-3. Proof: docs/theory, "Losses on a grid".
 """
 
 from __future__ import annotations
@@ -20,33 +20,33 @@ from dpgrain.accounting.losses.pairs import Counted
 from dpgrain.accounting.losses.rounding import fails_closed, or_worst
 from dpgrain.accounting.losses.sequences import discounted
 
-# Logarithm of the δ below which it is bounded by a first look only.
+# Log of the smallest δ that is composed; smaller ones only have the initial bound.
 _LEAST_LOG_DELTA = -695.0
-# Share that discretisation may add to ε.
+# Relative error of ε that discretisation may add.
 _RELATIVE_ACCURACY = 1e-4
-# Points of a law, at most; transforms have up to four times as many.
+# Max points of a distribution; transforms have up to four times as many.
 _MOST_POINTS = 1 << 21
-# The mass e^{this}, relative to δ, may count as infinite loss; and this mass of the smallest losses may
-# be put together.
+# Mass that may count as infinite loss, as a log relative to δ; and mass of the smallest losses that
+# may be merged.
 _TAIL_LOG_MASS, _FLOOR_MASS = -12.0, 1e-8
-# Logarithm of the quotient by which δ may lie below what it is expected to be at most.
+# Log of the quotient by which δ may be below its expected upper bound.
 _SPARE_LOG_DELTA = 5.0
-# Tries, at most, of a question whose answer lies elsewhere than it seemed.
+# Max attempts if the answer is outside the expected window.
 _MOST_LOOKS = 4
-# Steps, at most, of a search for an answer by the δ of several ε.
+# Max steps of a search for an answer by the δ of several ε.
 _MOST_HALVINGS = 12
-# A window may cut off the mass e^{the first}, relative to the answer; a bound from below leaves room
-# for e^{the second} times as much.
+# Log of the mass that a window may truncate, relative to the answer; and log of the additional
+# margin of a bound from below.
 _CUT_LOG_MASS, _SPARE_LOG_MASS = -40.0, 14.0
 # A bound on the relative rounding of a sum of discounted terms.
 _RELATIVE_ROUNDING = 2e-14
-# A bound on the relative error of one transform of numbers that add up to 1.
+# A bound on the relative error of one transform of numbers with sum 1.
 _TRANSFORM_ERROR = 8 * 2.0**-53
 
 
 @dataclass(frozen=True)
 class _Saddle:
-    """The place of an answer: the tilt, ε, ln δ, and the standard deviation of the tilted sum."""
+    """Location of an answer: the tilt, ε, ln δ, and the tilted sum's deviation."""
 
     theta: float
     epsilon: float
@@ -54,17 +54,17 @@ class _Saddle:
     deviation: float
 
     def __post_init__(self) -> None:
-        # A NaN anywhere says that nothing is known, and then nothing is composed around the place.
+        # A NaN means that nothing is known, so nothing is composed around the location.
         numbers = (self.theta, self.epsilon, self.log_delta, self.deviation)
         if any(map(math.isnan, numbers)):
             for name, worst in (("epsilon", math.inf), ("log_delta", 0.0), ("deviation", math.inf)):
                 object.__setattr__(self, name, worst)
 
     def expecting(self, delta: float) -> _Saddle:
-        """Return the place where δ is expected to be less than the bound that is known.
+        """Return the location for an expected δ below the known bound.
 
-        What counts as infinite loss is then less as well, and not much less than it may be: the tilted
-        sum would be made of the rarest losses.
+        Less mass then counts as infinite loss, but not too little: otherwise the rarest losses
+        would dominate the tilted sum.
         """
         if not delta > 0:
             return self
@@ -73,25 +73,19 @@ class _Saddle:
 
 @fails_closed(1.0)
 def composed_delta(pairs: Counted, epsilon: float, *, upper: bool = True) -> float:
-    """Bound δ(ε) of pairs that are all fixed beforehand, from above (or from below).
-
-    Args:
-        pairs: ((pair, count), …), each pair composed ``count`` times.
-        epsilon: the ε, at least 0.
-        upper: whether the bound is from above.
-    """
+    """Bound δ(ε), ε ≥ 0, of pairs fixed in advance, from above or below."""
 
     answer = 0.0
     saddles = [(_at_epsilon(way, epsilon), way) for way in _both_ways(pairs)]
     for saddle, way in sorted(saddles, key=lambda one: -one[0].log_delta):
-        # The first look is a bound as well, so a way that cannot be the larger one is not composed.
+        # The initial estimate is also a bound, so skip orders that cannot give the larger δ.
         if math.exp(saddle.log_delta) > answer:
             answer = max(answer, _delta_one_way(way, saddle, upper=upper))
     return min(answer, 1.0)
 
 
 def _delta_one_way(way: Counted, saddle: _Saddle, *, upper: bool) -> float:
-    """Bound δ at the ε of a place, for one order of the neighbours."""
+    """Bound δ at the ε of a location, for one order of the neighbours."""
     answer = math.exp(saddle.log_delta) if upper else 0.0
     for _ in range(_MOST_LOOKS):
         summed = _Sum.of(way, saddle, upper)
@@ -108,13 +102,7 @@ def _delta_one_way(way: Counted, saddle: _Saddle, *, upper: bool) -> float:
 
 @fails_closed(math.inf)
 def composed_epsilon(pairs: Counted, delta: float, *, upper: bool = True) -> float:
-    """Bound the smallest ε ≥ 0 with δ(ε) ≤ delta, which is infinite where no ε is enough.
-
-    Args:
-        pairs: ((pair, count), …), each pair composed ``count`` times, all fixed beforehand.
-        delta: the δ.
-        upper: whether the bound is from above.
-    """
+    """Bound the smallest ε ≥ 0 with δ(ε) ≤ delta for pairs fixed in advance, or infinity."""
 
     if delta <= 0:
         return math.inf
@@ -127,7 +115,6 @@ def composed_epsilon(pairs: Counted, delta: float, *, upper: bool = True) -> flo
 
 
 def _one_way(way: Counted, saddle: _Saddle, delta: float, *, upper: bool) -> float:
-    """Bound ε(δ) for one order of the neighbours."""
     if math.isinf(saddle.epsilon):
         return math.inf if upper else 0.0
     answer = saddle.epsilon if upper else 0.0
@@ -142,7 +129,7 @@ def _one_way(way: Counted, saddle: _Saddle, delta: float, *, upper: bool) -> flo
             return answer
         if next_ is not None and next_ > saddle.epsilon:
             break
-        # The first look was far off, so we take a finer step and a window around a smaller ε.
+        # The initial estimate was inaccurate, so use a finer step and a window around a smaller ε.
         nearer = 0.9 * saddle.epsilon if next_ is None else next_
         saddle = _at_epsilon(way, nearer)
         saddle = saddle.expecting(delta) if upper else saddle
@@ -150,12 +137,12 @@ def _one_way(way: Counted, saddle: _Saddle, delta: float, *, upper: bool) -> flo
 
 
 def _halved(way: Counted, saddle: _Saddle, delta: float, answer: float, *, upper: bool) -> float:
-    """Bound ε(δ) by the δ of several ε, where the tilt of a first look is not that of the answer.
+    """Bound ε(δ) by the δ of several ε, if the initial tilt does not fit the answer.
 
-    It is not where losses that are larger than ε by far are rare but not negligible: Rényi divergences
-    are made of them, and δ is not. Every window gives a bound, whatever its place is.
+    This happens if losses much larger than ε are rare but not negligible: they dominate Rényi
+    divergences, but not δ. Every window gives a bound, wherever it is.
     """
-    # The place of a look is no bound: only answers are.
+    # The location of an estimate is not a bound: only answers are.
     low, high = 0.0, answer if upper else saddle.epsilon
     epsilon = min(high, saddle.epsilon) / 2
     for _ in range(_MOST_HALVINGS):
@@ -198,15 +185,15 @@ def _deviation(laws: Sequence[tuple[Law, int]], theta: float) -> float:
 
 
 def _conversion(theta: float) -> float:
-    """Return ln of (1−1/α)^{α−1}/α, the factor that α = 1+θ gains over e^{K − θε}."""
+    """Return ln of (1−1/α)^{α−1}/α, the factor of α = 1+θ compared with e^{K − θε}."""
     return theta * (math.log(theta) - math.log1p(theta)) - math.log1p(theta)
 
 
 def _smallest(value: Callable[[float], float]) -> float:
-    """Find about where a function of θ > 0 is smallest, first on a grid and then closer.
+    """Return an approximate minimiser θ > 0, by a grid and then a closer search.
 
-    The function falls up to that place and grows from there on, to infinity or NaN. Each θ gives a
-    bound, so that a place that is missed costs accuracy alone.
+    The function falls up to the minimum and then grows to infinity or NaN. Each θ gives a bound, so
+    an inaccurate minimum only costs accuracy.
     """
     grid = np.geomspace(1e-4, 1e10, 57)
     first, last = 0, grid.size - 1
@@ -229,7 +216,7 @@ def _smallest(value: Callable[[float], float]) -> float:
 
 
 def _looks(pairs: Counted, log_delta: float) -> list[tuple[Law, int]]:
-    """Return the laws of the parts, without losses that are too rare to matter to this δ."""
+    """Return coarse distributions of the parts, without losses too rare for this δ."""
     tail = _tail(pairs, log_delta)
     return [(pair.look().cut(tail), count) for pair, count in pairs]
 
@@ -240,13 +227,13 @@ def _infinite(laws: Sequence[tuple[Law, int]]) -> float:
 
 
 def _tail(pairs: Counted, log_delta: float) -> float:
-    """Return the mass of each part to count as infinite loss."""
+    """Return the mass of each part that counts as infinite loss."""
     total = sum(count for _, count in pairs)
     return math.exp(max(log_delta + _TAIL_LOG_MASS, -700.0)) / total
 
 
 def _at_epsilon(pairs: Counted, epsilon: float) -> _Saddle:
-    """Find the saddle point for δ(ε), with a bound on that δ."""
+    """Return the saddle point for δ(ε), with a bound on that δ."""
     bound = -math.inf
     while True:
         laws = _looks(pairs, bound)
@@ -259,14 +246,13 @@ def _at_epsilon(pairs: Counted, epsilon: float) -> _Saddle:
         bound = min(
             math.log(math.exp(min(max(log_delta(theta), -700.0), 700.0)) + _infinite(laws)), 0.0
         )
-        # The rarest losses have the largest moments. Once a bound shows that they do not matter,
-        # the next bound leaves them out and is smaller.
+        # The rarest losses have the largest moments. Once a bound shows that they are irrelevant,
+        # the next bound omits them and is smaller.
         if before > -math.inf and bound > before - 1:
             return _Saddle(theta, epsilon, bound, _deviation(laws, theta))
 
 
 def _at_delta(pairs: Counted, delta: float) -> _Saddle:
-    """Find the saddle point for ε(δ)."""
     log_delta = math.log(delta)
     laws = _looks(pairs, log_delta)
     rest = delta - _infinite(laws)
@@ -282,7 +268,7 @@ def _at_delta(pairs: Counted, delta: float) -> _Saddle:
 
 @dataclass(frozen=True, eq=False)
 class _Sum:
-    """The tilted law of the sum of all losses, on a window of the grid.
+    """The tilted distribution of the sum of all losses, on a window of the grid.
 
     δ(ε) = e^{log_scale} · Σ tilted(ℓ)·e^{−θℓ}·(1 − e^{ε−ℓ}) over ℓ > ε.
     """
@@ -299,7 +285,7 @@ class _Sum:
 
     @staticmethod
     def of(pairs: Counted, saddle: _Saddle, upper: bool) -> _Sum | None:
-        """Compose the pairs around a place, or return None where only the first look is to be had."""
+        """Compose the pairs around a location; None if only the initial bound is available."""
         if saddle.log_delta < _LEAST_LOG_DELTA or math.isinf(saddle.deviation):
             return None
         total = sum(count for _, count in pairs)
@@ -327,8 +313,8 @@ class _Sum:
             logs.append((count, np.log(np.where(spectrum == 0, 1e-300, spectrum))))
         whole = sum(count * log for count, log in logs)
         tilted = np.roll(irfft(np.exp(whole), size), -(low % size))
-        # The spectrum of each factor is off by the error of a transform; the last transform adds its
-        # own error.
+        # The spectrum of each factor has the error of a transform; the last transform adds its own
+        # error.
         off = np.exp(np.real(whole))
         for count, log in logs:
             off += count * np.exp(np.minimum(np.real(whole - log), 0.0))
@@ -336,12 +322,12 @@ class _Sum:
         infinite = -math.expm1(sum(count * math.log1p(-min(p.infinite, 0.5)) for p, count in parts))
         if any(part.infinite >= 0.5 for part, _ in parts):
             infinite = 1.0
-        # In a bound from below, mass that wraps around counts more at a smaller ε, where `epsilon`
-        # looks.
+        # In a bound from below, mass that wraps around has more effect at a smaller ε, which
+        # `epsilon` evaluates.
         spare = 0.0 if upper else _SPARE_LOG_MASS
         beyond = math.exp(min(saddle.log_delta + _CUT_LOG_MASS + spare, 0.0))
         outside = infinite + beyond if upper else -beyond
-        # This bounds the rounding of exponents up to some hundreds, in every factor.
+        # Bounds the rounding of exponents up to some hundreds, in every factor.
         rounding = 1e-10 + 1e-13 * total
         moment += rounding if upper else -rounding
         slip = sum(count * part.slip for part, count in parts)
@@ -354,7 +340,7 @@ class _Sum:
 
     @property
     def _beyond(self) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """For each grid point ℓ, Σ tilted·e^{−θ(ℓ'−ℓ)} over ℓ' > ℓ, that sum with θ+1, and the error.
+        """For each grid point ℓ, Σ tilted·e^{−θ(ℓ'−ℓ)} over ℓ' > ℓ, with θ+1, and the error.
 
         δ(ε) = e^{log_scale − θℓ}·(first − e^{ε−ℓ}·second) for ε from ℓ to the next point.
         """
@@ -362,7 +348,7 @@ class _Sum:
         theta = self.saddle.theta
         first = discounted(mass, theta * self.step)
         second = discounted(mass, (theta + 1) * self.step)
-        # Every later point has the same error, so that the errors make a geometric sum.
+        # Every later point has the same error, so the sum of the errors is geometric.
         rate, later = theta * self.step, np.arange(mass.size - 1, -1, -1, dtype=np.float64)
         error = self.error * math.exp(-rate) * (np.expm1(-rate * later) / math.expm1(-rate))
         return first, second, error + _RELATIVE_ROUNDING * first
@@ -378,23 +364,23 @@ class _Sum:
         return float(max(inside, 0.0) * factor + self.outside)
 
     def epsilon(self, delta: float) -> float | None:
-        """Return the smallest ε ≥ 0 with δ(ε) ≤ delta, or None if it lies below the window."""
+        """Return the smallest ε ≥ 0 with δ(ε) ≤ delta, or None if it is below the window."""
         target = delta - self.outside
         if target <= 0:
             return math.inf if self.upper else 0.0
         values = self._values
         first, second, error = self._beyond
         first = first + (error if self.upper else -error)
-        # This is the sum that each point would need for δ(ε) = delta.
+        # The sum that each point would need for δ(ε) = delta.
         with np.errstate(over="ignore"):
             wanted = np.exp(math.log(target) - self.log_scale + self.saddle.theta * values)
         # NaN counts as too large, because nothing is known there.
         above = np.flatnonzero(~(first - second <= wanted))
-        # Below a trusted loss, mass that wraps around might count.
+        # Below a trusted loss, mass that wraps around might matter.
         if not self.upper and (above.size == 0 or values[above[-1]] < _trusted(self.saddle)):
             return None
         if above.size == 0:
-            # The answer is 0 only if the window begins at or below 0.
+            # The answer is 0 only if the window starts at or below 0.
             return 0.0 if float(values[0]) + self.slip <= 0 else None
         j = int(above[-1])
         if j == values.size - 1:  # pragma: no cover - the window reaches beyond the answer
@@ -407,13 +393,14 @@ class _Sum:
 
 
 def _trusted(saddle: _Saddle) -> float:
-    """Return the loss above which mass that wraps around does not matter to a bound from below."""
+    """Return the loss above which wrapped mass is irrelevant to a bound from below."""
     return saddle.epsilon - _SPARE_LOG_MASS / saddle.theta
 
 
 def _step(pairs: Counted, saddle: _Saddle, total: int) -> float:
-    """Return a step with the wanted accuracy, or a larger one that keeps the arrays within bounds."""
-    # Spreading within a step h adds about θ(θ+1)h²/12 to each ln E e^{θ·loss}, and 1/θ of that to ε.
+    """Return a step with the required accuracy, or a larger one to limit arrays."""
+    # Spreading within a step h adds about θ(θ+1)h²/12 to each ln E e^{θ·loss}, and 1/θ of that to
+    # ε.
     scale = max(saddle.epsilon, 0.1 * saddle.deviation, 1e-12)
     step = math.sqrt(12 * _RELATIVE_ACCURACY * scale / (total * (1 + saddle.theta)))
     step = min(step, max(saddle.deviation, 1e-12) / 40)
@@ -430,11 +417,11 @@ def _window(
     saddle: _Saddle,
     moment: float,
 ) -> tuple[int, int]:
-    """Return the first loss of a window, in steps, and the least length of a transform around it.
+    """Return a window's first loss, in steps, and its transform's minimum length.
 
-    Chernoff's bound gives both. Losses above the window have too little mass to matter to δ. The
-    transform wraps around, and it is so long that the mass which comes back from far below or above, to
-    losses beyond ε, does not matter either.
+    Chernoff's bound gives both. Losses above the window have too little mass to affect δ. The
+    transform wraps around; it is long enough that wrapped mass from far below or above is also
+    negligible beyond ε.
     """
     step, theta = parts[0][0].step, saddle.theta
     deviation = max(saddle.deviation, step)
@@ -443,7 +430,7 @@ def _window(
     moments = {s: _log_moment(laws, theta + s) for s in (*speeds, *(-s for s in speeds))}
     # The mass above `high` is at most e^{K(θ+s) − (θ+s)·high}.
     high = min((moments[s] - cut) / (theta + s) for s in speeds)
-    # A tilted mass beyond ε counts at most e^{K(θ) − θε} times.
+    # Beyond ε, a tilted mass is multiplied by at most e^{K(θ) − θε}.
     wrapped = cut - moment + theta * saddle.epsilon
     low = max((wrapped + moment - moments[-s]) / s for s in speeds)
     far = min((moments[s] - moment - wrapped) / s for s in speeds)
@@ -452,6 +439,6 @@ def _window(
     first = max(min(math.floor(low / step), math.floor(saddle.epsilon / step) - 1), lowest - 1)
     last = min(math.ceil(high / step), highest)
     last = max(last, first + 1, math.ceil(saddle.epsilon / step) + 1)
-    # An answer may lie below ε, down to there.
+    # An answer may be below ε, but not below this.
     back = min(math.ceil(far / step), highest) - math.floor(_trusted(saddle) / step)
     return first, max(last - first + 1, back + 1)

@@ -1,8 +1,8 @@
 """The exact privacy curve of the Gaussian mechanism, and its inverses.
 
-μ is sensitivity ÷ noise sd. The curve is δ(ε) = Φ(μ/2 − ε/μ) − e^ε Φ(−μ/2 − ε/μ)
-(Balle & Wang 2018; Dong, Roth & Su 2022, Cor. 2.13), exact for every ε ≥ 0: it replaces the
-element-level paper's eq. (1), which is valid but loose, and its Lemma 3.2(ii), which is false.
+μ is sensitivity ÷ noise sd. The curve is δ(ε) = Φ(μ/2 − ε/μ) − e^ε Φ(−μ/2 − ε/μ) (Balle & Wang
+2018; Dong, Roth & Su 2022, Cor. 2.13), exact for every ε ≥ 0. It replaces the element-level paper's
+eq. (1), which is valid but loose, and its Lemma 3.2(ii), which is false.
 """
 
 from __future__ import annotations
@@ -21,17 +21,18 @@ from dpgrain.noise.special import erfcx, log_ndtr, ndtr, ndtri_exp
 _RELATIVE_ROUNDING = 64 * 2.0**-53
 # A bound on the rounding of ε/μ − μ/2, relative to ε/μ + μ/2.
 _PLACE_ROUNDING = 4 * 2.0**-53
-# μ is a sensitivity over a noise, and both are rounded; this factor covers the exact quotient.
+# μ is a sensitivity divided by a noise scale, and both are rounded; this factor covers the exact
+# quotient.
 _MU_ROUNDING = 1 + 2.0**-47
-# Smallest float above 0, because no δ of a Gaussian is 0.
+# Smallest float above 0, because a Gaussian's δ is never 0.
 _LEAST_FLOAT = 5e-324
-# Largest number that is squared: squares of larger ones may overflow, and e^{−x²/2} is 0 for them.
+# Largest number that is squared: larger squares may overflow, and their e^{−x²/2} is 0.
 _LARGEST_SQUARED = 1e100
 _SQRT2 = math.sqrt(2.0)
 
 
 def gaussian_delta(epsilon: float, mu: float) -> float:
-    """The smallest δ for which a μ-GDP Gaussian mechanism is (ε, δ)-DP, rounded up.
+    """Return the smallest δ for which a μ-GDP mechanism is (ε, δ)-DP, rounded up.
 
     Args:
         epsilon: any real number.
@@ -58,34 +59,30 @@ def gaussian_delta(epsilon: float, mu: float) -> float:
         return _LEAST_FLOAT
     mu *= _MU_ROUNDING
     b = epsilon / mu + mu / 2
-    # This difference of two numbers as large as b is rounded down, because δ falls with it.
+    # This difference between numbers as large as b is rounded down, because δ decreases with it.
     a = epsilon / mu - mu / 2 - _PLACE_ROUNDING * abs(b)
     if a > 0:
-        # This is Φ̄(a) − e^ε Φ̄(b) with the common factor e^{−a²/2}/2 drawn out. Huge exponentials do
-        # not cancel then, and δ is right down to the smallest double.
+        # Φ̄(a) − e^ε Φ̄(b) with the common factor e^{−a²/2}/2 extracted, so that huge exponentials
+        # do not cancel and δ is accurate down to the smallest double.
         first, second = float(erfcx(a / _SQRT2)), float(erfcx(b / _SQRT2))
         rounding = _RELATIVE_ROUNDING * first
         delta = 0.5 * math.exp(-a * a / 2) * (max(first - second, 0.0) + rounding)
         return min(max(delta * (1 + _RELATIVE_ROUNDING * a * a), _LEAST_FLOAT), 1.0)
     first = float(ndtr(-a))
     falls = float(log_ndtr(-b))
-    # The exponent, too, is a sum of numbers that may nearly cancel, and is rounded down.
+    # The exponent is also a sum of numbers that may nearly cancel, and is rounded down.
     exponent = min(epsilon + falls, 0.0) - _RELATIVE_ROUNDING * (1 + abs(epsilon) + abs(falls))
     return min(max(first - math.exp(exponent), 0.0) + _RELATIVE_ROUNDING * first, 1.0)
 
 
 def gaussian_deltas(epsilon: float, mus: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return (n,) values of :func:`gaussian_delta` at one ε ≥ 0 for n values of μ, rounded up.
-
-    >>> bool(gaussian_deltas(1.0, np.array([0.5]))[0] >= gaussian_delta(1.0, 0.5))
-    True
-    """
+    """Return (n,) :func:`gaussian_delta` at one ε ≥ 0 for n values of μ, rounded up."""
     with np.errstate(divide="ignore", over="ignore", under="ignore", invalid="ignore"):
         mus = mus * _MU_ROUNDING
         b = epsilon / mus + mus / 2
         a = epsilon / mus - mus / 2 - _PLACE_ROUNDING * b
-        # For a > 0 (`right`) the factor e^{−a²/2}/2 is drawn out; for a ≤ 0 (`left`) e^ε stays in the
-        # exponent. Both avoid cancellation, as in `gaussian_delta`.
+        # For a > 0 (`right`) the factor e^{−a²/2}/2 is extracted; for a ≤ 0 (`left`) e^ε stays in
+        # the exponent. Both avoid cancellation, like `gaussian_delta`.
         first = erfcx(np.maximum(a, 0.0) / _SQRT2)
         second = erfcx(b / _SQRT2)
         right = (
@@ -106,13 +103,9 @@ def gaussian_deltas(epsilon: float, mus: NDArray[np.float64]) -> NDArray[np.floa
 def bisect(
     holds: Callable[[float], bool], low: float, high: float, within: float = 0.0
 ) -> tuple[float, float]:
-    """Narrow (low, high), where ``holds`` is false at low and true at high, to neighbours.
+    """Narrow (low, high) to neighbours, with ``holds`` false at low and true at high.
 
-    Args:
-        holds: the property.
-        low: where it does not hold, at least 0.
-        high: where it holds.
-        within: the share of ``high`` by which they may lie apart, where the property takes long.
+    For a slow condition, ``within`` allows a final distance of this share of ``high``.
     """
     for _ in range(200):
         middle = math.sqrt(low * high) if low > 0 and high / low > 4 else (low + high) / 2
@@ -126,10 +119,10 @@ def bisect(
 
 
 def gaussian_epsilon(delta: float, mu: float) -> float:
-    """The smallest ε ≥ 0 for which a μ-GDP Gaussian mechanism is (ε, δ)-DP, rounded up.
+    """Return the smallest ε ≥ 0 for which a μ-GDP mechanism is (ε, δ)-DP, rounded up.
 
     Args:
-        delta: the δ of the promise.
+        delta: the δ of the guarantee.
         mu: the sensitivity ÷ the standard deviation of the noise.
 
     Raises:
@@ -153,18 +146,7 @@ def gaussian_epsilon(delta: float, mu: float) -> float:
 
 
 def gaussian_mu(epsilon: float, delta: float) -> float:
-    """The largest μ for which μ-GDP implies (ε, δ)-DP, rounded down.
-
-    Args:
-        epsilon: the ε of the promise, at least 0.
-        delta: the δ of the promise.
-
-    Raises:
-        ParameterError: if ε is below 0, or δ is not a number.
-
-    >>> round(1 / gaussian_mu(1.0, 1e-5), 4)
-    3.7306
-    """
+    """Return the largest μ for which μ-GDP implies (ε, δ)-DP, rounded down."""
     _require_size(epsilon)
     _require_number(delta)
     if delta <= 0:
@@ -178,21 +160,13 @@ def gaussian_mu(epsilon: float, delta: float) -> float:
 
 
 def pure_mu(epsilon: float) -> float:
-    """The smallest μ for which every ε-DP mechanism is μ-GDP, rounded up: 2Φ⁻¹(e^ε/(1+e^ε)).
+    """Return the smallest μ for which every ε-DP mechanism is μ-GDP, rounded up.
 
-    The same μ dominates a mechanism of 2ε-bounded range. Source: docs/theory, "Budgets".
-
-    Args:
-        epsilon: the ε, at least 0; may be infinite.
-
-    Raises:
-        ParameterError: if ε is below 0.
-
-    >>> round(pure_mu(0.1), 4), round(pure_mu(0.05), 4)
-    (0.1253, 0.0627)
+    It is 2Φ⁻¹(e^ε/(1+e^ε)), and also dominates mechanisms of 2ε-bounded range. Source: docs/theory,
+    "Budgets".
     """
     _require_size(epsilon)
-    # The function is concave with this slope at 0, where its closed form cancels.
+    # The function is concave with this slope at 0, where its closed form would cancel.
     tangent = math.sqrt(math.pi / 2) * epsilon
     if tangent <= 1e-4 or math.isinf(epsilon):
         return tangent * (1 + _RELATIVE_ROUNDING)
@@ -205,6 +179,6 @@ def _require_size(epsilon: float) -> None:
 
 
 def _require_number(delta: float) -> None:
-    # NaN is below nothing, so that the search would take any μ, or any ε, for small enough.
+    # Comparisons with NaN are false, so the search would accept any μ, or any ε.
     if math.isnan(delta):
         raise ParameterError("delta must be a number, not nan.", name="delta")

@@ -1,4 +1,4 @@
-"""The loss of an event: the part of the accountant with numbers and without names."""
+"""Privacy losses: the numerical part of the accountant."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ else:
     # Closed forms need no numerical composition, so the transforms are imported only when needed.
     compose = later("dpgrain.accounting.losses.compose")
 
-# ((order, divergence), …), in growing order.
+# ((order, divergence), …), in increasing order.
 _Renyi: TypeAlias = tuple[tuple[float, float], ...]
-# Bounds on one composition that are kept, at most.
+# Max number of alternative bounds on one composition.
 _MOST_ALTERNATIVES = 36
-# Rényi orders at which divergences of parts are added where none are given.
+# Rényi orders for adding divergences of parts if none are given.
 _ORDERS = tuple(float(1 + step) for step in np.geomspace(0.05, 1000.0, 40))
 # A bound on the relative rounding of a closed form.
 _RELATIVE_ROUNDING = 1e-9
@@ -50,7 +50,7 @@ _RELATIVE_ROUNDING = 1e-9
 def _composed_by(
     plus: Callable[[Any, Any], Any], times: Callable[[int, Any], Any] = product_up
 ) -> Mapping[str, Any]:
-    """Return the metadata of a part of a loss: how two of them add up, and how n equal ones do."""
+    """Return the metadata of a loss field: the sum of two parts, and of n equal ones."""
     return {"plus": plus, "times": times}
 
 
@@ -70,7 +70,7 @@ def _pairs_sum(one: Counted, two: Counted) -> Counted:
     counts: dict[Pair, int] = {}
     for pair, count in one + two:
         counts[pair] = counts.get(pair, 0) + count
-    # The pairs are sorted, so that the order of events does not matter.
+    # The pairs are sorted, so that the order of events is irrelevant.
     return tuple(sorted(counts.items(), key=repr))
 
 
@@ -92,25 +92,25 @@ def _renyi_times(count: int, renyi: _Renyi) -> _Renyi:
 
 @dataclass(frozen=True)
 class Loss:
-    """An upper bound on a privacy loss, given by its parts.
+    """An upper bound on a privacy loss, composed of several parts.
 
     Args:
         mu: the Gaussian part (sensitivity ÷ noise sd); independent parts add their squares.
         pure: the ε of the pure part; parts add.
-        leak: the delta mass: the probability given away outright; parts add.
-        rho: the zCDP of the pure part, where it is known to be less than pure²/2; parts add.
+        leak: the delta mass: the probability that everything is revealed; parts add.
+        rho: the zCDP of the pure part, if known to be less than pure²/2; parts add.
         pairs: ((dominating pair, count), …), which are composed numerically.
-        renyi: ((order, value), …) of a part of which only Rényi divergences are known; parts add.
-        concentrated: the ρ of a part of which only its zCDP is known; parts add.
+        renyi: ((order, value), …) of a part with only Rényi divergences known; parts add.
+        concentrated: the ρ of a part with only its zCDP known; parts add.
         others: other bounds on the same loss; at each ε or δ the smallest counts.
 
-    Without pairs the curve is the lower of two that hold: δ(ε) ≤ δ_G(ε − pure; mu) + leak, which is
-    exact where only one part is present (for ``pure`` alone it is that of randomised response, the
-    worst ε₀-DP mechanism), and that of (mu²/2 + rho + concentrated)-zCDP, plus leak, which is less
-    for many pure parts. Beside a part of which only its zCDP is known, the first is the curve of
-    (mu²/2 + concentrated)-zCDP at ε − pure. With pairs it is that of all parts convolved: an upper
-    bound, within about 3e-4 of the exact ε. All hold under adaptive composition. Proofs: docs/theory,
-    "Composition" and "Losses on a grid".
+    Without pairs the curve is the lower of two valid ones. The first is δ(ε) ≤ δ_G(ε − pure; mu) +
+    leak, which is exact if only one part is present (``pure`` only is randomised response, the
+    worst ε₀-DP mechanism). The second is (mu²/2 + rho + concentrated)-zCDP, plus leak, which is
+    less for many pure parts. With a part that has only its zCDP known, the first is the curve of
+    (mu²/2 + concentrated)-zCDP at ε − pure. With pairs the curve is that of all parts convolved: an
+    upper bound, within about 3e-4 of the exact ε. All are valid under adaptive composition. Proofs:
+    docs/theory, "Composition" and "Losses on a grid".
 
     >>> (Loss(mu=3.0) + Loss(mu=4.0)).mu
     5.0
@@ -119,7 +119,7 @@ class Loss:
     (10.0, 5.222)
     """
 
-    # Each part states how it composes: a part without metadata fails in the first sum.
+    # Each part states its composition: a part without metadata fails in the first sum.
     mu: float = field(default=0.0, metadata=_composed_by(hypot_up, _mu_times))
     pure: float = field(default=0.0, metadata=_composed_by(sum_up))
     leak: float = field(default=0.0, metadata=_composed_by(_leak_sum, _leak_times))
@@ -130,7 +130,7 @@ class Loss:
     others: tuple[Loss, ...] = ()
 
     def __post_init__(self) -> None:
-        # A NaN counts as infinite, or as given away.
+        # A NaN counts as infinite, or as delta mass 1.
         for name in ("mu", "pure", "rho", "concentrated"):
             object.__setattr__(self, name, or_worst(getattr(self, name)))
         object.__setattr__(self, "leak", or_worst(self.leak, 1.0))
@@ -144,7 +144,7 @@ class Loss:
         return Loss(pairs=((FromCurve(curve), 1),))
 
     def or_else(self, *others: Loss) -> Loss:
-        """Return this loss with further bounds on it; the smallest counts."""
+        """Return this loss with additional bounds; the smallest counts."""
         return replace(self, others=(*self.others, *others))
 
     def __add__(self, other: Loss) -> Loss:
@@ -153,8 +153,8 @@ class Loss:
             return self._plus(other)
         sums = [one._plus(two) for one in mine for two in theirs]
         if len(sums) > _MOST_ALTERNATIVES:
-            # Every sum is a bound, so we may keep some: those of the alternatives at the same place,
-            # and those that give the least away.
+            # Every sum is a bound, so a selection is valid: the sums of alternatives at the same
+            # index, and those with the least delta mass.
             longest = max(len(mine), len(theirs))
             same = [mine[i % len(mine)]._plus(theirs[i % len(theirs)]) for i in range(longest)]
             room = max(_MOST_ALTERNATIVES - longest, 0)
@@ -163,7 +163,7 @@ class Loss:
         return replace(first, others=tuple(rest))
 
     def __mul__(self, count: int) -> Loss:
-        """Return the sum of ``count`` such losses, exact but for rounding."""
+        """Return the sum of ``count`` such losses, exact except for rounding."""
         first, *rest = (loss._times(count) for loss in self.alternatives)
         return replace(first, others=tuple(rest))
 
@@ -192,29 +192,29 @@ class Loss:
 
     @property
     def is_pure(self) -> bool:
-        """True if one of the bounds consists of its pure part only, and so holds at δ = 0.
+        """True if one of the bounds has only a pure part, and is therefore valid at δ = 0.
 
         >>> Loss(pure=0.5).is_pure, Loss(pure=0.5, concentrated=0.1).is_pure
         (True, False)
         """
-        # All fields are compared, so that a loss with a new kind of part is not pure.
+        # All fields are compared, so that a loss with a new type of part is not pure.
         return any(loss == Loss(pure=loss.pure, rho=loss.rho) for loss in self.alternatives)
 
     def delta(self, epsilon: float) -> float:
-        """The smallest δ at ε in this bound."""
+        """Return the smallest δ at ε in this bound."""
         smallest = 1.0
         for loss in sorted(self.alternatives, key=lambda loss: loss.leak):
-            # No bound is below what it gives away, so that a larger leak need not be composed.
+            # A bound is at least its delta mass, so a larger leak need not be composed.
             if loss.leak < smallest:
                 smallest = min(smallest, loss._delta(epsilon))
         return smallest
 
     def epsilon(self, delta: float) -> float:
-        """The smallest ε ≥ 0 that this bound gives at δ; infinite if there is none."""
+        """Return the smallest ε ≥ 0 of this bound at δ; infinite if there is none."""
         return self._best(delta)[0]
 
     def bounds(self, delta: float) -> tuple[float, float]:
-        """Return two numbers between which the exact ε of this bound at δ lies."""
+        """Return a lower and an upper bound on the exact ε of this bound at δ."""
         if delta >= 1:
             return 0.0, 0.0
         upper, best = self._best(delta)
@@ -228,11 +228,11 @@ class Loss:
         return min(best._composed().epsilon(rest, upper=False), upper), upper
 
     def _best(self, delta: float) -> tuple[float, Loss]:
-        """Return the smallest ε of all bounds at δ, and the bound that gives it."""
+        """Return the smallest ε of all bounds at δ, and its bound."""
         if delta >= 1:
             return 0.0, self
         best, smallest = self, math.inf
-        # Closed forms come first, so that what a quick look finds far above them is not composed.
+        # Closed forms come first; numeric ones are skipped if a quick estimate is far above them.
         for loss in sorted(
             self.alternatives, key=lambda loss: bool(loss.pairs) and loss._closed is None
         ):
@@ -245,24 +245,24 @@ class Loss:
         return smallest, best
 
     def best_at(self, delta: float) -> Loss:
-        """Return the one bound that is best at a δ; it is quicker to ask for the δ of many ε.
+        """Return the single bound that is best at a δ, for fast evaluation at many ε.
 
         Args:
-            delta: the δ at which the bound is chosen; the bound holds everywhere.
+            delta: the δ that selects the bound; the bound is valid everywhere.
         """
         epsilon, best = self._best(delta)
         if epsilon == 0:
-            # Several bounds may give 0 at this δ; the best of them gives it at the smallest one.
+            # Several bounds may give 0 at this δ; the best of them has it at the smallest one.
             best = min(self.alternatives, key=lambda loss: loss._delta(0.0))
         return replace(best, others=())
 
     def _hopeless(self, rest: float, known: float) -> bool:
-        """Return whether even a quick bound, seldom twice the answer, is far above a known ε."""
+        """Check if a quick bound, rarely twice the answer, is far above a known ε."""
         numeric = bool(self.pairs) and self._closed is None and self._direct
         return numeric and rest > 0 and self._composed().rough(rest) > 3 * known
 
     def tradeoff(self, alphas: FloatArray) -> FloatArray:
-        """Return (n,) lower bounds on the error of the second kind, at n errors of the first kind."""
+        """Return (n,) lower bounds on the type II error, at n type I errors."""
         if math.isinf(self.mu):
             return np.zeros_like(alphas)
         if self == Loss(mu=self.mu):
@@ -271,7 +271,7 @@ class Loss:
                 ndtr(-ndtri(alphas) - self.mu) * (1 - _RELATIVE_ROUNDING), 0, 1
             )
             return exact
-        # Closed forms are quick, so they are asked at more points.
+        # Closed forms are fast, so they are evaluated at more points.
         points = 60 if self.pairs else 1000
         largest = self.epsilon(1e-9)
         grid = np.linspace(0.0, min(largest, 700.0) if math.isfinite(largest) else 0.0, points)
@@ -285,7 +285,7 @@ class Loss:
         return errors
 
     def renyi_at(self, order: float) -> float:
-        """Return the Rényi divergence of an order above 1 that this bound gives, or infinity."""
+        """Return this bound's Rényi divergence of an order above 1, or infinity."""
         return min(loss._renyi(order) for loss in self.alternatives)
 
     def _renyi(self, order: float) -> float:
@@ -293,7 +293,7 @@ class Loss:
 
     @fails_closed(math.inf)
     def _finite_renyi(self, order: float) -> float:
-        """Return the divergence of all but what is given away."""
+        """Return the divergence without the delta mass."""
         divergence = _at(self.renyi, order) + order * self._zcdp_beside
         divergence += min(order * self.rho, self.pure) if self.pure > 0 else 0.0
         for pair, count in self.pairs:
@@ -303,10 +303,10 @@ class Loss:
 
     @property
     def _infinite(self) -> float:
-        """The mass of pairs at infinite loss."""
+        """Mass of pairs at infinite loss."""
         return sum(count * pair.look().infinite for pair, count in self.pairs if pair.leaks)
 
-    # The methods below are about one alternative; most of them leave out its delta mass.
+    # The methods below concern one alternative; most of them exclude its delta mass.
 
     @fails_closed(1.0)
     def _delta(self, epsilon: float) -> float:
@@ -351,13 +351,13 @@ class Loss:
 
     @property
     def _orders(self) -> tuple[tuple[float, float], ...]:
-        """The Rényi divergences of all parts together."""
+        """Rényi divergences of all parts together."""
         orders = [order for order, _ in self.renyi] or _ORDERS
         return tuple((order, self._finite_renyi(order)) for order in orders)
 
     @property
     def _closed(self) -> Invertible | None:
-        """The closed form of the curve, or None unless there is one pair and it has one."""
+        """Closed form of the curve, or None unless there is one pair and it has one."""
         beside = Loss(mu=self.mu, leak=self.leak, pairs=self.pairs, others=self.others)
         if len(self.pairs) == 1 and self == beside:
             (pair, count), *_ = self.pairs
@@ -389,7 +389,7 @@ class Loss:
 
     @property
     def _concentrates(self) -> bool:
-        """True if the zCDP curve may be the lower one; for a single part the direct curve is exact."""
+        """True if the zCDP curve may be lower; a single part's direct curve is exact."""
         alone = not self.pairs and not self.renyi
         several = self.mu > 0 or self.concentrated > 0
         return alone and self.pure > 0 and (several or self.rho < self.pure * self.pure / 2)
@@ -405,7 +405,7 @@ class Loss:
         return gaussian_delta(_left(epsilon, self.pure), self.mu)
 
     def _direct_epsilon(self, rest: float) -> float:
-        """Return the smallest ε ≥ 0 at which the direct curve is at most ``rest``."""
+        """Return the smallest ε ≥ 0 where the direct curve is at most ``rest``."""
         if self.pure == math.inf:
             return math.inf
         if self.concentrated > 0:
@@ -420,7 +420,8 @@ class Loss:
                     1
                 ]
             return sum_up(self.pure, gaussian_epsilon(rest, self.mu))
-        # We solve δ = (e^p − e^ε)/(1 + e^p) for ε and round up; δ(0) > rest makes the logarithm finite.
+        # Solve δ = (e^p − e^ε)/(1 + e^p) for ε and round up; δ(0) > rest makes the logarithm
+        # finite.
         if rest == 0:
             return self.pure
         epsilon = self.pure + math.log1p(-rest * (1 + math.exp(-self.pure)))
@@ -429,24 +430,18 @@ class Loss:
     def _pure_delta(self, epsilon: float) -> float:
         if epsilon >= self.pure:
             return 0.0
-        # This is (e^p − e^ε)/(1 + e^p), written so that a large p does not overflow.
+        # (e^p − e^ε)/(1 + e^p), without overflow for large p.
         delta = -math.expm1(_left(epsilon, self.pure)) / (1 + math.exp(-self.pure))
         return min(delta * (1 + 2.0**-50) + 5e-324, 1.0)
 
 
-# The fields that add up when losses compose: all but the other bounds.
+# The fields that add up when losses compose: all except the other bounds.
 _PARTS = tuple(part for part in fields(Loss) if part.name != "others")
 
 
 @dataclass(frozen=True)
 class _Composed:
-    """Several pairs together, and parts too large for a grid, added by basic composition.
-
-    Args:
-        pairs: the pairs that are composed numerically.
-        mu: the μ of a Gaussian part that is too large for the grid; 0 for none.
-        pure: the ε of a pure part that is too large for the grid; 0 for none.
-    """
+    """Several pairs, and parts too large for a grid, added by basic composition."""
 
     pairs: Counted
     mu: float = 0.0

@@ -1,4 +1,4 @@
-"""Arithmetic of mixtures of normal laws with standard deviation 1: masses, densities, places."""
+"""Mixtures of unit-variance normal distributions: masses and densities."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import numpy as np
 from dpgrain._types import FloatArray
 from dpgrain.noise.special import log_ndtr, ndtr
 
-# Standard deviations beyond which the normal law has less mass than any δ.
+# Standard deviations beyond which the normal mass is less than any δ.
 _FAR_DEVIATIONS = 38.4
-# Largest exponent of which the exponential is not infinite.
+# Largest exponent with a finite exponential.
 _LARGEST_EXPONENT = 700.0
 #: A bound on the relative rounding of the special functions.
 FUNCTION_ROUNDING = 16 * 2.0**-53
 
 
 def mirrored_places(losses: FloatArray, rate: float, shift: float) -> FloatArray:
-    """Return (n,) places x at which a mirrored mixture has given losses.
+    """Return the (n,) points x where a mirrored mixture has given losses.
 
     The loss is ln of (1−q)+q·e^{sx−s²/2} over (1−q)+q·e^{−sx−s²/2}.
     """
@@ -35,7 +35,7 @@ def mirrored_places(losses: FloatArray, rate: float, shift: float) -> FloatArray
 
 
 def normal_quantile(tail: float) -> float:
-    """Return about the z with Φ(−z) = tail, and nothing smaller."""
+    """Return an approximate z with Φ(−z) = tail, rounded up."""
     if tail >= 0.5:
         return 0.0
     return (
@@ -48,7 +48,7 @@ def normal_quantile(tail: float) -> float:
 def log_ratio(
     mixture: tuple[tuple[float, float], ...], x: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Return (n,) ln of a mixture's density over the standard normal's, and its derivative."""
+    """Return (n,) ln of a mixture's density ratio to N(0, 1), and its derivative."""
     if mixture == ((1.0, 0.0),):
         return np.zeros_like(x), np.zeros_like(x)
     parts = [(w, m, m * x - m * m / 2) for w, m in mixture if w > 0]
@@ -60,7 +60,7 @@ def log_ratio(
         density = w * np.exp(exponent - peak)
         total += density
         slope += m * density
-        # Near ratio 1 this keeps what the logarithm of a sum loses.
+        # Near ratio 1 this retains digits that the logarithm of a sum loses.
         small += w * np.expm1(np.minimum(exponent, _LARGEST_EXPONENT))
     near = np.abs(small) < 0.5
     logs = peak + np.log(total)
@@ -69,13 +69,13 @@ def log_ratio(
 
 
 def log_normal_masses(mixture: tuple[tuple[float, float], ...], places: FloatArray) -> FloatArray:
-    """Return (n,) ln of the mass between neighbouring places, also where the mass underflows."""
+    """Return (n,) ln of the mass between neighbouring points, without underflow."""
     logs: FloatArray = np.full(places.size - 1, -np.inf)
     for weight, mean in mixture:
         if weight == 0:
             continue
         left, right = places[:-1] - mean, places[1:] - mean
-        # The mass is a difference of two tails on the same side, of which the nearer is the larger.
+        # The mass is a difference of two tails on the same side, and the nearer one is the larger.
         turned = left > 0
         near = np.where(turned, -left, right)
         far = np.where(turned, -right, left)
@@ -90,7 +90,7 @@ def log_normal_masses(mixture: tuple[tuple[float, float], ...], places: FloatArr
 def normal_masses(
     mixture: tuple[tuple[float, float], ...], places: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Return (n,) masses between neighbouring places, and bounds on their rounding."""
+    """Return (n,) masses between neighbouring points, and bounds on their rounding."""
     mass, error = np.zeros(places.size - 1), np.zeros(places.size - 1)
     for weight, mean in mixture:
         if weight == 0:
@@ -98,7 +98,7 @@ def normal_masses(
         z = places - mean
         tails = ndtr(-np.abs(z))
         left, right = z[:-1], z[1:]
-        # We subtract the smaller tails, because numbers near 1 would leave nothing but rounding.
+        # Subtract the smaller tails, because differences of numbers near 1 are only rounding.
         apart = np.where(right <= 0, tails[1:] - tails[:-1], tails[:-1] - tails[1:])
         apart = np.where((left < 0) & (right > 0), 1 - tails[:-1] - tails[1:], apart)
         mass += weight * apart

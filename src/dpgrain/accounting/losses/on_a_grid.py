@@ -1,4 +1,4 @@
-"""Laws of the privacy loss, and ways to put their masses on a grid, from above and from below."""
+"""Distributions of the privacy loss, with bounds on a grid from above and below."""
 
 from __future__ import annotations
 
@@ -16,12 +16,10 @@ from dpgrain.accounting.losses.sequences import increasing
 
 @dataclass(frozen=True, eq=False)
 class Law:
-    """A law of the privacy loss, above the true one.
+    """A distribution of the privacy loss, above the true one.
 
-    Args:
-        values: (n,) increasing losses.
-        mass: (n,) masses, rounded up, so that they may add up to a little more than 1.
-        infinite: the mass at infinite loss.
+    ``values`` are (n,) increasing losses and ``mass`` their (n,) masses, rounded up, so that their
+    sum may slightly exceed 1; ``infinite`` is the mass at infinite loss.
     """
 
     values: FloatArray
@@ -29,7 +27,7 @@ class Law:
     infinite: float = 0.0
 
     def cut(self, tail: float) -> Law:
-        """Return the law with its largest losses, of mass at most ``tail``, moved to infinity."""
+        """Move the largest losses, of mass at most ``tail``, to infinity."""
         above = np.cumsum(self.mass[::-1])[::-1]
         size = max(int(np.searchsorted(-above, -tail)), 1)
         if size >= self.values.size:
@@ -38,7 +36,7 @@ class Law:
         return Law(self.values[:size], self.mass[:size], self.infinite + rest)
 
     def thinned(self, points: int) -> Law:
-        """Return the law with about ``points`` of its losses; the others are spread onto neighbours."""
+        """Spread the distribution onto about ``points`` of its losses."""
         if self.values.size <= points:
             return self
         points_left = np.unique(
@@ -47,7 +45,7 @@ class Law:
         left = np.clip(
             np.searchsorted(points_left, self.values, side="right") - 1, 0, points_left.size - 2
         )
-        # The spreading keeps the masses under P and under Q, as in `spread_masses`.
+        # The spreading preserves the masses under P and under Q, as in `spread_masses`.
         right = np.expm1(points_left[left] - self.values) / np.expm1(
             points_left[left] - points_left[left + 1]
         )
@@ -65,7 +63,7 @@ class Law:
         return peak + math.log(float(np.dot(self.mass, np.exp(exponents - peak))) or 5e-324)
 
     def spread(self, theta: float) -> tuple[float, float]:
-        """Return mean and variance of the loss under the law tilted by e^{θ·loss}."""
+        """Return mean and variance of the loss after tilting by e^{θ·loss}."""
         exponents = theta * self.values
         weights = self.mass * np.exp(exponents - max(exponents[0], exponents[-1]))
         weights /= weights.sum() or 1.0
@@ -75,14 +73,10 @@ class Law:
 
 @dataclass(frozen=True, eq=False)
 class Losses:
-    """A law of the privacy loss on the multiples of a step.
+    """A distribution of the privacy loss on the multiples of a step.
 
-    Args:
-        step: the distance of neighbouring grid points.
-        low: the place of the first mass, whose loss is ``low * step``.
-        mass: (n,) masses.
-        infinite: the mass at infinite loss.
-        slip: the most by which a loss may be larger than stated, for the rounding of places.
+    ``low`` is the index of the first of (n,) masses, with loss ``low * step``; ``slip`` bounds the
+    excess of a loss over its stated value, for the rounding of grid points.
     """
 
     step: float
@@ -93,12 +87,12 @@ class Losses:
 
     @property
     def high(self) -> int:
-        """The last loss, in steps."""
+        """Last loss, in steps."""
         return self.low + self.mass.size - 1
 
     @property
     def law(self) -> Law:
-        """The law with the value of each loss spelled out."""
+        """The same distribution with explicit values."""
         values = self.step * np.arange(self.low, self.low + self.mass.size, dtype=np.float64)
         return Law(values, self.mass, self.infinite)
 
@@ -106,16 +100,16 @@ class Losses:
 def spread_masses(
     ends: FloatArray, p: FloatArray, p_error: FloatArray, q: FloatArray, q_error: FloatArray
 ) -> FloatArray:
-    """Return (n,) masses at the ends of n−1 intervals of the loss, onto which theirs are spread.
+    """Return (n,) masses at interval ends, spread from p and q of n−1 intervals.
 
-    The share (p − e^{left}·q)/(1 − e^{−width}) goes to the right end, which keeps the masses under
-    P and under Q.
+    The share (p − e^{left}·q)/(1 − e^{−width}) goes to the right end, which preserves the masses
+    under P and under Q.
     """
     p = p + p_error
     with np.errstate(over="ignore", invalid="ignore", divide="ignore", under="ignore"):
         matched = np.exp(ends[:-1] + np.log(np.maximum(q - q_error, 0.0)))
         right = (p - matched) / -np.expm1(ends[:-1] - ends[1:]) * (1 + FUNCTION_ROUNDING)
-    # Where nothing is known of Q, all mass goes to the right.
+    # If nothing is known of Q, all mass goes to the right.
     right = np.clip(np.where(np.isnan(right), p, right), 0.0, p)
     mass = np.zeros(ends.size)
     mass[:-1] += p - right
@@ -124,9 +118,9 @@ def spread_masses(
 
 
 def regridded(law: Law, step: float, tail: float, floor: float) -> Losses:
-    """Move a law onto a grid by spreading every mass onto the grid points on both sides of it."""
+    """Spread every mass of a distribution onto the neighbouring points of a grid."""
     law = law.cut(tail)
-    # The smallest losses, which have next to no mass, are raised to the first one that counts.
+    # The smallest losses, with negligible mass, are raised to the first relevant one.
     first = min(int(np.searchsorted(np.cumsum(law.mass), floor)), law.mass.size - 1)
     masses = law.mass[first:].copy()
     masses[0] += float(law.mass[:first].sum())
@@ -138,21 +132,22 @@ def regridded(law: Law, step: float, tail: float, floor: float) -> Losses:
     right = np.clip(np.expm1(place * step - law.values) / math.expm1(-step), 0.0, 1.0)
     np.add.at(mass, index, (1 - right) * law.mass)
     np.add.at(mass, index + 1, right * law.mass)
-    # The slip covers the rounding of a place, beyond which a loss may lie.
+    # The slip covers the rounding of a grid point, which a loss may exceed.
     return Losses(step, low, mass, law.infinite, 1e-15 * float(np.abs(law.values).max()))
 
 
 def merged_masses(step: float, low: int, p: FloatArray, q: FloatArray) -> Losses:
     """Move masses p, q around low, low+1, … onto the grid, as a bound from below.
 
-    Between two points γ → H_γ lies above the line P(T) − γQ(T) of any test T. We take the test of all
-    losses above the middle, or that of all or no losses where its line is better. The grid gets the
+    Between two points γ → H_γ is above the line P(T) − γQ(T) of any test T. The tests used are all
+    losses above the midpoint, all losses, or none, whichever line is best. The grid gets the
     largest convex curve below those lines.
     """
     index = np.arange(low, low + p.size)
     ratio = np.exp(step * index)
     (left_p, right_p), (left_q, right_q) = _sides(p), _sides(q)
-    # The line of a middle must not be below those of all (1 − γ) and none (0) on its interval.
+    # The line of a midpoint must not be below the lines of all (1 − γ) and none (0) on its
+    # interval.
     right, left = ratio[1:], ratio[:-1]
     trivial = (right_p < right * right_q) | (left_p > left * left_q)
     everything = trivial & (index[:-1] < 0)
@@ -173,7 +168,7 @@ def merged_masses(step: float, low: int, p: FloatArray, q: FloatArray) -> Losses
     mass[1:] -= up * lack[:-1]
     mass[:-1] -= down * excess[1:]
     if float(mass.min()) < 0:
-        # The curve is not convex, so we take the largest convex curve below it, by pooling its slopes.
+        # The curve is not convex, so use the largest convex curve below it, by pooling its slopes.
         width = np.diff(ratio)
         slope = -right_q - (excess[1:] - lack[:-1]) / width
         pooled = increasing(slope, width)
@@ -187,14 +182,14 @@ def merged_masses(step: float, low: int, p: FloatArray, q: FloatArray) -> Losses
 
 
 def _sides(mass: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return (n−1,) masses to the left, and to the right, of each gap between n points."""
+    """Return (n−1,) masses to the left and right of each gap between n points."""
     return np.cumsum(mass)[:-1], np.cumsum(mass[::-1])[::-1][1:]
 
 
 def _between(
     index: NDArray[np.int64], left: FloatArray, right: FloatArray, mass: FloatArray
 ) -> FloatArray:
-    """Return (n,) masses between gaps, from the sums on the side where those are small."""
+    """Return (n,) masses between gaps, from the cumulative sums on the smaller side."""
     total = float(mass.sum())
     by_left = np.diff(left, prepend=0.0, append=total)
     by_right = -np.diff(right, prepend=total, append=0.0)

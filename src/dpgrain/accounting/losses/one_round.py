@@ -1,4 +1,4 @@
-"""The exact privacy curve of two mixtures of normal laws, by the one threshold at which they differ."""
+"""Exact privacy curve of two mixtures of normal distributions, by one threshold."""
 
 from __future__ import annotations
 
@@ -14,60 +14,56 @@ from dpgrain.accounting.losses.mixtures import log_ratio
 from dpgrain.accounting.losses.rounding import fails_closed
 from dpgrain.noise.special import log_ndtr
 
-# Parts of a mixture: (weight, mean) of normal laws with standard deviation 1.
+# Parts of a mixture: (weight, mean) of normal distributions with standard deviation 1.
 Parts: TypeAlias = tuple[tuple[float, float], ...]
 
-# Points at which a place is looked for at a time, and how often it is narrowed down.
+# Points per search step, and number of search steps.
 _POINTS, _TIMES = 17, 14
 # A bound on the rounding of a loss, relative to its terms.
 _LOSS_ROUNDING = 2.0**-48
-# Bounds on the rounding of a tail: relative, for each unit of its logarithm, and that of a coefficient
-# relative to the weights of which it is a difference.
+# Bounds on the rounding of a tail: relative, for each unit of its logarithm; and of a coefficient,
+# relative to the two weights that it is a difference of.
 _TAIL_ROUNDING, _WEIGHT_ROUNDING = 2.0**-46, 2.0**-50
-# Share by which an ε is raised until its δ is small enough, and how often it may be.
+# Relative amount by which ε is raised until its δ is small enough, and max number of raises.
 _RAISE, _MOST_RAISES = 1e-12, 40
-# Shares by which an ε is lowered until its δ is above what was asked.
+# Relative amounts by which ε is lowered until its δ exceeds the requested one.
 _SHARES = (1e-9, 1e-7, 1e-5, 1e-3, 0.1)
-# Smallest float above 0, to which no δ is rounded down.
+# Smallest float above 0, because no δ is rounded down to 0.
 _LEAST_FLOAT = 5e-324
-# Standard deviations beyond which no place is looked for.
+# Standard deviations that limit the search for a threshold.
 _FAR = 60.0
 
 
 class Increasing(Protocol):
-    """Two mixtures whose loss increases with the place."""
+    """Two mixtures with a loss that increases with the point x."""
 
     @property
     def p(self) -> Parts:
-        """The parts of the first law."""
+        """Parts of the first distribution."""
 
     @property
     def q(self) -> Parts:
-        """The parts of the second law."""
+        """Parts of the second distribution."""
 
 
 @dataclass(frozen=True)
 class OneRound:
     """The curve of one draw from a pair of mixtures, in both orders.
 
-    Args:
-        ways: the pair, and the pair in the other order where it differs; losses increase.
-
-    δ(ε) = P(x > x*) − e^ε·Q(x > x*), where the loss is ε at x*. Parts of P and Q with one mean are
-    subtracted from each other before they are multiplied by tails, so that the answer is right down to
-    the smallest numbers. Proof: docs/theory, "Losses on a grid".
+    ``ways`` contains the pair and, if different, the pair in the other order; their losses
+    increase. δ(ε) = P(x > x*) − e^ε·Q(x > x*), where the loss is ε at x*. Parts of P and Q with the
+    same mean are subtracted before they are multiplied by tails, so that δ is accurate down to the
+    smallest numbers. Proof: docs/theory, "Losses on a grid".
     """
 
     ways: tuple[Increasing, ...]
 
     @fails_closed(1.0)
     def delta(self, epsilon: float) -> float:
-        """Return δ at ε, rounded up."""
         return min(max(_LEAST_FLOAT, *(_delta(way, epsilon) for way in self.ways)), 1.0)
 
     @fails_closed(math.inf)
     def epsilon(self, delta: float) -> float:
-        """Return the smallest ε at δ, rounded up."""
         if delta <= 0:
             return math.inf
         if self.delta(0.0) <= delta:
@@ -80,7 +76,6 @@ class OneRound:
         return math.inf
 
     def bounds(self, delta: float) -> tuple[float, float]:
-        """Return bounds on the smallest ε at δ."""
         high = self.epsilon(delta)
         if math.isfinite(high):
             for share in _SHARES:
@@ -99,7 +94,7 @@ def _delta(way: Increasing, epsilon: float) -> float:
     """Return δ at ε for one order, rounded up."""
     low, high = _places(way, epsilon)
     if high is None:
-        # Nowhere is the loss above ε for sure: what lies beyond the first place may count.
+        # The loss is nowhere above ε for certain: all mass beyond the first point may count.
         return math.exp(min(_log_tail(way.p, low), 0.0))
     return sum(_beyond(way, high, epsilon)) + _between(way, low, high, epsilon)
 
@@ -114,18 +109,18 @@ def _least(way: Increasing, epsilon: float) -> float:
 
 
 def _losses(way: Increasing, x: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return (n,) losses at places x, and bounds on their rounding."""
+    """Return (n,) losses at points x, and bounds on their rounding."""
     (top, rises), (bottom, falls) = log_ratio(way.p, x), log_ratio(way.q, x)
     farthest = max(abs(mean) for _, mean in way.p + way.q)
-    # A logarithm is rounded in proportion to itself, and its exponents in proportion to m·x.
+    # The rounding of a logarithm is proportional to its size, and of its exponents to m·x.
     terms = np.abs(top) + np.abs(bottom) + (np.abs(rises) + np.abs(falls)) * (np.abs(x) + farthest)
     return top - bottom, _LOSS_ROUNDING * terms
 
 
 def _places(way: Increasing, epsilon: float) -> tuple[float, float | None]:
-    """Return two places near each other, where the loss is below ε for sure, and above it.
+    """Return two nearby points, where the loss is certainly below and above ε.
 
-    The second is None where the loss is nowhere above ε for sure.
+    The second is None if the loss is nowhere certainly above ε.
     """
     ends = _ends(way)
 
@@ -137,13 +132,13 @@ def _places(way: Increasing, epsilon: float) -> tuple[float, float | None]:
         loss, rounding = _losses(way, x)
         return np.asarray(loss + 2 * rounding > epsilon)
 
-    # Between the two the loss may be flat, so that each is looked for by itself.
+    # The loss may be flat in between, so each edge is searched separately.
     low, high = _edge(not_below, *ends)[0], _edge(above, *ends)[1]
     return low, high if above(np.array([high]))[0] else None
 
 
 def _edge(holds: Callable[[FloatArray], BoolArray], low: float, high: float) -> tuple[float, float]:
-    """Return the last place where a condition fails, and the next one, from which on it holds."""
+    """Return the last point that fails a condition, and the next one that does not."""
     for _ in range(_TIMES):
         x = np.linspace(low, high, _POINTS)
         found = np.flatnonzero(holds(x))
@@ -153,17 +148,17 @@ def _edge(holds: Callable[[FloatArray], BoolArray], low: float, high: float) -> 
 
 
 def _between(way: Increasing, low: float, high: float, epsilon: float) -> float:
-    """Bound what the places between two others add to δ."""
+    """Bound the contribution to δ of the points between two others."""
     losses, rounding = _losses(way, np.array([low, high]))
     first, last = losses + np.array([1, 1]) * rounding
     share = -math.expm1(min(epsilon - float(last), 0.0))
-    # To the left of the first place the loss is below ε, unless it never is.
+    # To the left of the first point the loss is below ε, unless it never is.
     outside = 0.0 if first <= epsilon else share
     return share * math.exp(min(_log_tail(way.p, low), 0.0)) + outside
 
 
 def _log_tail(parts: Parts, place: float) -> float:
-    """Return ln of the mass to the right of a place, rounded up."""
+    """Return ln of the mass to the right of a point, rounded up."""
     logs = [math.log(w) + float(log_ndtr(m - place)) for w, m in parts if w > 0]
     total = float(np.logaddexp.reduce(logs))
     return total + _TAIL_ROUNDING * (1 + abs(total))
@@ -179,7 +174,7 @@ def _beyond(way: Increasing, place: float, epsilon: float) -> tuple[float, float
         sign, size = _difference(one, two, epsilon)
         (added if sign > 0 else taken).append(size + tail)
         weights = np.logaddexp(_log(one), epsilon + _log(two))
-        # A difference of logarithms is rounded in proportion to them.
+        # The rounding of a difference of logarithms is proportional to them.
         logs = abs(epsilon) + sum(abs(_log(weight)) for weight in (one, two) if weight > 0)
         terms = 1 + (logs if epsilon >= 1 else 0)
         rounding += [
@@ -208,7 +203,7 @@ def _log(value: float) -> float:
 
 
 def _epsilon(way: Increasing, delta: float) -> float:
-    """Return about the smallest ε at δ for one order: the loss at the place with that δ."""
+    """Return the approximate smallest ε at δ for one order: the loss at its point."""
     low, high = _ends(way)
     for _ in range(_TIMES):
         x = np.linspace(low, high, _POINTS)

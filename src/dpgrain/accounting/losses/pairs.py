@@ -1,13 +1,13 @@
-"""Dominating pairs: two laws at least as far apart as the outputs on any two neighbours.
+"""Dominating pairs: distributions that bound the distance of neighbours' outputs.
 
-A pair is asked for the law of its privacy loss, ln(dP/dQ) under P, on a grid:
+A pair supplies the distribution of its privacy loss, ln(dP/dQ) under P, on a grid:
 
-- from above the mass of every interval is spread onto its two ends so that the masses under P and
-  under Q are both kept. That is the chord of the convex curve γ → H_γ(P‖Q);
-- from below the mass between the middles of neighbouring intervals is merged (post-processing) and
+- from above, the mass of every interval is spread onto its two ends so that the masses under P and
+  under Q are both preserved. That is the chord of the convex curve γ → H_γ(P‖Q);
+- from below, the mass between the midpoints of neighbouring intervals is merged (post-processing) and
   moved onto the grid by the tangents of that curve.
 
-Both err by the square of the step. Proofs: docs/theory, "Losses on a grid".
+The error of both is quadratic in the step. Proofs: docs/theory, "Losses on a grid".
 """
 
 from __future__ import annotations
@@ -37,74 +37,63 @@ from dpgrain.accounting.losses.one_round import OneRound
 from dpgrain.accounting.losses.sequences import increasing
 from dpgrain.noise.special import log_ndtr, ndtr
 
-#: The largest shift, or loss of one response, that is put on a grid.
+#: Largest shift, or loss of one response, on a grid.
 LARGEST_SHIFT = 2.0**13
-# Largest loss for which the odds e^loss are computed.
+# Largest loss with computed odds e^loss.
 _LARGEST_ODDS_LOSS = 690.0
-# Standard deviations between places from which moments are computed, and the number of these, at
-# most.
+# Spacing in standard deviations of the points for moments, and max number of points.
 _SPACING_DEVIATIONS, _MOST_PLACES = 0.04, 1 << 18
-# Points for a first guess of the place of a loss, and for a first look at a law.
+# Points for an initial guess of the location of a loss, and for a coarse distribution.
 _TABLE_POINTS = 2048
-# Steps in which the place beyond which there is little mass is narrowed down.
+# Steps of the search for the point beyond which there is little mass.
 _NARROWINGS = 12
-# Arithmetic in which no product of many factors overflows, or loses a digit of a float.
+# Arithmetic without overflow, or loss of a float's digit, in products of many factors.
 _MANY_DIGITS = decimal.Context(40, Emin=decimal.MIN_EMIN, Emax=decimal.MAX_EMAX, traps=[])
-# Responses whose law is added up term by term, at most.
+# Max responses with a distribution that is summed term by term.
 _MOST_RESPONSES = 1 << 16
 
 
 class Pair(ABC):
-    """Two laws (P, Q) that dominate every pair of neighbours' outputs."""
+    """Two distributions (P, Q) that dominate every pair of neighbours' outputs."""
 
     # True if P may have mass where Q has none.
     leaks: ClassVar[bool] = False
 
     @property
     def swapped(self) -> Pair:
-        """The pair (Q, P), or this pair itself where the two are mirror images."""
+        """The pair (Q, P), or this pair itself if the two are mirror images."""
         return self
 
     @abstractmethod
     def losses(self, step: float, tail: float, floor: float, *, upper: bool = True) -> Losses:
-        """Return the law of the loss on a grid, a bound from above or from below.
+        """Return a bound on the distribution of the loss on a grid, from above or below.
 
-        Args:
-            step: the distance of neighbouring grid points.
-            tail: the mass, of the largest losses, that may be moved to infinite loss.
-            floor: the mass, of the smallest losses, that may be put together.
-            upper: whether the bound is from above.
+        A mass ``tail`` of the largest losses may become infinite, and a mass ``floor`` of the
+        smallest ones may be merged.
         """
 
     @abstractmethod
     def look(self) -> Law:
-        """Return a law of the loss from above, in a few thousand points where they matter."""
+        """Return a coarse upper bound on the loss's distribution."""
 
     def log_moment(self, theta: float) -> float:
         """Return ln E_P[(dP/dQ)^θ] over finite losses, rounded up."""
         return self.look().log_moment(theta)
 
     def curve(self, count: int, mu: float) -> Invertible | None:  # noqa: ARG002
-        """Return the exact curve of ``count`` such pairs and a Gaussian part, if there is one."""
+        """Return the exact curve of ``count`` such pairs and a Gaussian part, or None."""
         return None
 
 
-# Each item is (pair, how often it is composed).
+# Each item is (pair, number of times it is composed).
 Counted: TypeAlias = tuple[tuple[Pair, int], ...]
 
 
 @dataclass(frozen=True)
 class Mixtures(Pair):
-    """Two mixtures of normal laws with standard deviation 1, P to the right of Q.
+    """Two mixtures of unit-variance normal distributions, P to the right of Q.
 
-    Args:
-        p: ((weight, mean), …) of the parts of P.
-        q: ((weight, mean), …) of the parts of Q; no mean of Q is larger than one of P, so that the loss
-            increases.
-
-    >>> gaussian = Mixtures(((1.0, 0.5),), ((1.0, 0.0),))
-    >>> round(gaussian.losses(0.01, 1e-12, 1e-12).law.spread(0.0)[0], 3)
-    0.125
+    Parts are ((weight, mean), …). No mean of Q is larger than one of P, so that the loss increases.
     """
 
     p: tuple[tuple[float, float], ...]
@@ -120,7 +109,6 @@ class Mixtures(Pair):
         return _look(self)
 
     def curve(self, count: int, mu: float) -> Invertible | None:
-        """Return the exact curve of one draw, beside nothing else."""
         if count > 1 or mu > 0:
             return None
         swapped = self.swapped
@@ -129,11 +117,11 @@ class Mixtures(Pair):
         )
 
     def _ends(self, tail: float, floor: float) -> tuple[float, float]:
-        """Return places beyond which P has at most ``floor`` on the left and ``tail`` on the right."""
+        """Return points with mass of P ≤ ``floor`` to the left and ≤ ``tail`` to the right."""
         parts = [(weight * len(self.p), mean) for weight, mean in self.p if weight > 0]
         low = min(mean - normal_quantile(floor / weight) for weight, mean in parts)
         high = max(mean + normal_quantile(tail / weight) for weight, mean in parts)
-        # Far parts of P may have less than that mass together, and are then no reason to look there.
+        # Far parts of P may have less than that mass together; then they are irrelevant here.
         near = low
         for _ in range(_NARROWINGS if self._beyond(low) > tail > 0 else 0):
             middle = (near + high) / 2
@@ -141,7 +129,7 @@ class Mixtures(Pair):
         return low, max(high, low + 1e-3)
 
     def _beyond(self, place: float) -> float:
-        """Return the mass of P to the right of a place, rounded up."""
+        """Return the mass of P to the right of a point, rounded up."""
         return float(sum(w * ndtr(m - place) for w, m in self.p)) * (1 + FUNCTION_ROUNDING)
 
     @lru_cache(maxsize=4096)  # noqa: B019 - a pair is a few numbers.
@@ -149,13 +137,12 @@ class Mixtures(Pair):
         return self.log_moment_beyond(theta, -math.inf)
 
     def log_moment_beyond(self, theta: float, first: float) -> float:
-        """Return ln E_P[(dP/dQ)^θ] over the places to the right of ``first``, rounded up.
+        """Return ln E_P[(dP/dQ)^θ] over the points to the right of ``first``, rounded up.
 
-        Args:
-            theta: the θ, above 0.
-            first: a place from which on the loss increases; −∞ for all places.
+        The loss must increase from ``first``; −∞ means all points.
         """
-        # The law tilted by e^{θ·loss} lies farther to the right, so we look farther there.
+        # The distribution tilted by e^{θ·loss} is further to the right, so include points further
+        # there.
         apart = max(m for _, m in self.p) - min(m for _, m in self.q)
         low, high = self._ends(0.0, 0.0)
         low, high = max(low, first), high + theta * apart
@@ -168,13 +155,14 @@ class Mixtures(Pair):
         p, q = log_normal_masses(self.p, places), log_normal_masses(self.q, places)
         left, right = ends[:-1], ends[1:]
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            # The share that goes to the right keeps the masses under P and under Q, as on a grid.
+            # The share that goes to the right preserves the masses under P and under Q, as on a
+            # grid.
             share = -np.expm1(left + q - p) / -np.expm1(left - right) * (1 + 1e-9)
             share = np.clip(np.where(np.isnan(share), 1.0, share), 0.0, 1.0)
             inside = p + np.logaddexp(
                 np.log1p(-share) + theta * left, np.log(share) + theta * right
             )
-        # Beyond the last place the loss grows by at most `apart` for each unit of x.
+        # Beyond the last point the loss grows by at most `apart` for each unit of x.
         rest = [
             math.log(w)
             + theta * (float(ends[-1]) - apart * (high - m - theta * apart / 2))
@@ -185,20 +173,20 @@ class Mixtures(Pair):
         return float(np.logaddexp.reduce([*inside, *rest])) + 1e-12
 
     def loss(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return (n,) losses at places x, and their derivatives."""
+        """Return (n,) losses at points x, and their derivatives."""
         (top, rises), (bottom, falls) = log_ratio(self.p, x), log_ratio(self.q, x)
         return top - bottom, rises - falls
 
     @property
     def _mirrored(self) -> tuple[float, float] | None:
-        """The (rate, shift) of a pair (1−q)N(0) + qN(±shift), whose loss can be inverted, or None."""
+        """The (rate, shift) of a pair (1−q)N(0) + qN(±shift), with an invertible loss."""
         if len(self.p) == len(self.q) == 2 and self.p[0] == self.q[0] and self.p[0][1] == 0:
             (_, up), (rate, down) = self.p[1], self.q[1]
             return (rate, up) if up == -down and self.p[1][0] == rate else None
         return None
 
     def places(self, losses: FloatArray, low: float, high: float) -> tuple[FloatArray, float]:
-        """Return (n,) places where the loss has given increasing values, and its largest miss."""
+        """Return (n,) points with given increasing losses, and their largest error."""
         if losses.size == 0:
             return losses, 0.0
         if self._mirrored is not None:
@@ -240,15 +228,15 @@ class Mixtures(Pair):
             )
             ends = step * np.arange(bottom, top + 1)
             mass = spread_masses(ends, p, p_error, q, q_error)
-            # Losses to the left of the first place are raised to the second grid point, above them.
+            # Losses to the left of the first point are raised to the second grid point, above them.
             mass[1] += float(sum(w * ndtr(low - m) for w, m in self.p)) * (1 + FUNCTION_ROUNDING)
             return Losses(step, bottom, mass, self._beyond(high), slip)
-        # Losses whose odds are beyond double precision count as the largest whose odds are not.
+        # Losses with odds beyond double precision count as the largest one within it.
         top = min(top, math.floor(_LARGEST_ODDS_LOSS / step))
         bottom = max(bottom, -math.floor(_LARGEST_ODDS_LOSS / step))
         if bottom >= top:
             return Losses(step, min(bottom, top), np.ones(1))
-        # Every place makes a valid test, so that the places need not be exact.
+        # Every point makes a valid test, so the points need not be exact.
         middles, _ = self.places(step * (np.arange(bottom, top) + 0.5), low, high)
         places = np.concatenate([[-np.inf], middles, [np.inf]])
         p, q = normal_masses(self.p, places)[0], normal_masses(self.q, places)[0]
@@ -257,12 +245,7 @@ class Mixtures(Pair):
 
 @dataclass(frozen=True)
 class Mixed(Pair):
-    """One of several pairs, drawn with public weights and revealed.
-
-    Args:
-        pairs: the pairs, each its own mirror image.
-        weights: their probabilities.
-    """
+    """One of several mirrored pairs, drawn with public weights and revealed."""
 
     pairs: tuple[Pair, ...]
     weights: tuple[float, ...]
@@ -296,7 +279,7 @@ class Mixed(Pair):
 
 @lru_cache(maxsize=256)
 def _look(pair: Mixtures) -> Law:
-    """Return the law with losses at equally spaced places."""
+    """Return the distribution with losses at equally spaced points."""
     low, high = pair._ends(0.0, 0.0)
     places = np.linspace(low, high, _TABLE_POINTS)
     ends = pair.loss(places)[0]
@@ -308,38 +291,30 @@ def _look(pair: Mixtures) -> Law:
 
 @dataclass(frozen=True)
 class Null(Pair):
-    """The pair of two equal laws: nothing is learned from it."""
+    """The pair of two equal distributions: it reveals nothing."""
 
     def look(self) -> Law:
-        """Return the law whose only loss is 0."""
         return Law(np.zeros(1), np.ones(1))
 
     def losses(self, step: float, tail: float, floor: float, *, upper: bool = True) -> Losses:  # noqa: ARG002
-        """Return the law whose only loss is 0."""
         return Losses(step, 0, np.ones(1))
 
 
 @dataclass(frozen=True)
 class Response(Pair):
-    """Randomised response with odds e^ε, which dominates every ε-DP mechanism.
-
-    Args:
-        epsilon: the ε of the response, finite and above 0.
-    """
+    """Randomised response with odds e^ε, which dominates every ε-DP mechanism."""
 
     epsilon: float
 
     def curve(self, count: int, mu: float) -> Invertible | None:
-        """Return the exact curve of some responses, beside nothing else."""
         return Responses(self.epsilon, count) if mu == 0 and count <= _MOST_RESPONSES else None
 
     def look(self) -> Law:
-        """Return the law of the two losses −ε and ε."""
         odd = math.exp(-self.epsilon) / (1 + math.exp(-self.epsilon))
         return Law(np.array([-self.epsilon, self.epsilon]), np.array([odd, 1 - odd]))
 
     def losses(self, step: float, tail: float, floor: float, *, upper: bool = True) -> Losses:
-        """Return the law of the two losses, moved onto the grid; from below, of 0 if it is too fine."""
+        """Return the two losses on the grid; from below, the loss 0 if it is too fine."""
         if not upper and self.epsilon > _MOST_PLACES * step:
             return Losses(step, 0, np.ones(1))
         if not upper:
@@ -353,11 +328,9 @@ class Response(Pair):
 
 @dataclass(frozen=True)
 class Revealed(Pair):
-    """A person takes part at a public rate, which is revealed, and then shifts a Gaussian sum.
+    """A Gaussian sum that a person shifts with a public rate, and that reveals when.
 
-    Args:
-        rate: the probability to take part.
-        shift: the distance that the sum moves if the person takes part, in noise standard deviations.
+    ``shift`` is the change of the sum if the person participates, in noise standard deviations.
     """
 
     rate: float
@@ -369,11 +342,9 @@ class Revealed(Pair):
         return Mixed((Null(), shifted), (1 - self.rate, self.rate))
 
     def look(self) -> Law:
-        """Return the law of the mixture over taking part or not."""
         return self._mixed.look()
 
     def losses(self, step: float, tail: float, floor: float, *, upper: bool = True) -> Losses:
-        """Return the law of the mixture over taking part or not, on the grid."""
         return self._mixed.losses(step, tail, floor, upper=upper)
 
     def log_moment(self, theta: float) -> float:
@@ -386,33 +357,27 @@ class Revealed(Pair):
 
 @dataclass(frozen=True)
 class FromCurve(Pair):
-    """A pair with a known privacy curve, in both orders of the neighbours.
-
-    Args:
-        known: the privacy curve.
-    """
+    """A pair with a known privacy curve, in both orders of the neighbours."""
 
     known: Invertible
     leaks: ClassVar[bool] = True
 
     def look(self) -> Law:
-        """Return the law of the chord of the curve through a few hundred points."""
         return _curve_look(self)
 
     def losses(self, step: float, tail: float, floor: float, *, upper: bool = True) -> Losses:
-        """Return the law of the chord on the grid; from below, the law whose only loss is 0."""
+        """Return the chord's distribution on the grid; from below, only the loss 0."""
         if not upper:
             return Losses(step, 0, np.ones(1))
         return regridded(self.look(), step, tail, floor)
 
     def curve(self, count: int, mu: float) -> Invertible | None:
-        """Return the known curve if it is composed with nothing else."""
         return self.known if count == 1 and mu == 0 else None
 
 
 @lru_cache(maxsize=64)
 def _curve_look(pair: FromCurve) -> Law:
-    """Return the law of the chord on a grid that is coarser away from 0, as far as δ matters."""
+    """Return the distribution of the chord on a grid that is coarser away from 0."""
     curve, high = pair.known, 1e-3
     while curve.delta(high) > 1e-25 and high < _LARGEST_ODDS_LOSS / 2:
         high *= 2
@@ -422,18 +387,19 @@ def _curve_look(pair: FromCurve) -> Law:
 
 
 def _curve_masses(curve: Invertible, positive: FloatArray) -> tuple[FloatArray, float]:
-    """Return (2n−1,) masses at losses −x, …, 0, …, x, and the mass at infinity, of a chord of H_γ.
+    """Return masses at losses −x, …, x and at infinity, of a chord of H_γ.
 
-    The chord goes through n losses x ≥ 0 and their negatives: below ε = 0 the curve is
-    H_γ = 1 − γ + γ·H_{1/γ} of the swapped pair, which has the same bound.
+    The (2n−1,) masses are for n losses x ≥ 0 and their negatives: below ε = 0 the curve is H_γ = 1
+    − γ + γ·H_{1/γ} of the swapped pair, which has the same bound.
     """
     deltas = np.array([curve.delta(float(x)) for x in positive]) * (1 + 1e-10)
     delta: FloatArray = np.minimum.accumulate(np.minimum(deltas, 1.0))
     ratio = np.exp(np.concatenate([-positive[:0:-1], positive]))
-    # This is the part of H_γ above (1 − γ)₊.
+    # The part of H_γ above (1 − γ)₊.
     extra = np.concatenate([ratio[: positive.size - 1] * delta[:0:-1], delta])
     slope = np.diff(extra) / np.diff(ratio)
-    # To the left of the grid the chord goes to (0, 1), where H_γ is 1 − γ; to the right it is flat.
+    # To the left of the grid the chord goes to (0, 1), because H_γ is 1 − γ there; to the right it
+    # is flat.
     slope = np.concatenate([[extra[0] / ratio[0]], slope, [0.0]])
     slope[: positive.size] -= 1.0
     weights = np.concatenate([[ratio[0]], np.diff(ratio), [1e300]])
@@ -444,17 +410,12 @@ def _curve_masses(curve: Invertible, positive: FloatArray) -> tuple[FloatArray, 
 
 @dataclass(frozen=True)
 class Gram(Pair):
-    """A person with several vectors is drawn with a public rate; some of the vectors change.
+    """A person with several vectors, some changed, sampled with a public rate.
 
-    The pair is (1−q)N(0) + qN((middle, up)) against (1−q)N(0) + qN((middle, down)). The first
-    coordinate says how likely it is that the person takes part. All lengths are in noise standard
-    deviations. Proof: docs/theory, "Users are drawn".
-
-    Args:
-        rate: the probability to take part.
-        middle: the length of what stays, above 0.
-        up: that of what changes, at least 0.
-        down: that of what it changes to, at most 0.
+    The pair is (1−q)N(0) + qN((middle, up)) against (1−q)N(0) + qN((middle, down)). ``middle`` > 0
+    is the norm of the unchanged part, ``up`` ≥ 0 of the vectors before the change, and ``down`` ≤ 0
+    after it, all in noise standard deviations. The first coordinate reveals how likely the person
+    participates. Proof: docs/theory, "Users are drawn".
     """
 
     rate: float
@@ -467,21 +428,21 @@ class Gram(Pair):
         return Gram(self.rate, self.middle, -self.down, -self.up)
 
     def _parts(self, spacing: float, tail: float, floor: float, *, upper: bool) -> Mixed:
-        """Return the mixture over the participation rates that the first coordinate reveals."""
+        """Return the mixture over participation rates that the first coordinate reveals."""
         ends = (-normal_quantile(floor), self.middle + normal_quantile(tail))
         rates, weights = revealed_rates(self.rate, self.middle, ends, spacing, upper=upper)
         pairs = tuple(drawn(float(rate), self.up, self.down) for rate in rates)
         return Mixed(pairs, tuple(float(weight) for weight in weights))
 
     def look(self) -> Law:
-        """Return the law of a coarse mixture over what the first coordinate reveals."""
+        """Return the distribution of a coarse mixture over the revealed rates."""
         return _gram_look(self)
 
     def log_moment(self, theta: float) -> float:
         return self._parts(1.0, 1e-25, 1e-15, upper=True).log_moment(theta)
 
     def losses(self, step: float, tail: float, floor: float, *, upper: bool = True) -> Losses:
-        """Return the law of a fine mixture over what the first coordinate reveals, on the grid."""
+        """Return the distribution of a fine mixture over the revealed rates, on the grid."""
         parts = self._parts(0.1, tail, floor, upper=upper)
         return parts.losses(step, tail, floor, upper=upper)
 
@@ -492,7 +453,7 @@ def _gram_look(pair: Gram) -> Law:
 
 
 def drawn(rate: float, up: float, down: float) -> Pair:
-    """Return the pair (1−q)N(0) + qN(up), (1−q)N(0) + qN(down), where up ≥ 0 ≥ down."""
+    """Return the pair (1−q)N(0) + qN(up), (1−q)N(0) + qN(down), for up ≥ 0 ≥ down."""
     return Mixtures(_drawn(rate, up), _drawn(rate, down)) if rate > 0 else Null()
 
 
@@ -505,17 +466,12 @@ def _drawn(rate: float, mean: float) -> tuple[tuple[float, float], ...]:
 def revealed_rates(
     rate: float, shift: float, ends: tuple[float, float], spacing: float, *, upper: bool
 ) -> tuple[FloatArray, FloatArray]:
-    """Return participation rates that x ~ (1−q)N(0) + qN(shift) reveals, and their probabilities.
+    """Return the rates revealed by x ~ (1−q)N(0) + qN(shift), and their probabilities.
 
-    Args:
-        rate: the probability q to take part.
-        shift: the distance of the two laws, in noise standard deviations.
-        ends: the two x between which rates are distinguished.
-        spacing: the distance of neighbouring rates, in log odds.
-        upper: whether the bound is from above.
-
-    H_γ of the pair that is left is convex in its rate, so that spreading rates onto a grid with the
-    same mean bounds it from above, and merging them from below.
+    ``ends`` are the two x between which rates are distinguished, and ``spacing`` is the distance of
+    neighbouring rates, in log odds. H_γ of the remaining pair is convex in its rate, so spreading
+    rates onto a grid with the same mean bounds it from above, and merging them bounds it from
+    below.
     """
     odds = math.log(rate) - math.log1p(-rate)
     low, high = np.clip([odds + shift * (x - shift / 2) for x in ends], -45.0, 25.0)
@@ -542,14 +498,10 @@ def revealed_rates(
 
 @lru_cache(maxsize=64)
 def binomial_weights(trials: int, rate: float) -> tuple[float, ...]:
-    """Return P(Bin(trials, rate) = j) for j = 0..trials, each rounded to the nearest float.
-
-    >>> binomial_weights(2, 0.5)
-    (0.25, 0.5, 0.25)
-    """
+    """Return P(Bin(trials, rate) = j) for j = 0..trials, correctly rounded."""
     if rate == 1:
         return tuple(float(j == trials) for j in range(trials + 1))
-    # Logarithms of factorials would lose three digits of thousands of trials.
+    # Logarithms of factorials would lose three digits for thousands of trials.
     with decimal.localcontext(_MANY_DIGITS):
         one = Decimal(rate)
         odds, weight = one / (1 - one), (1 - one) ** trials

@@ -1,4 +1,4 @@
-"""Two operations on long sequences, without the import of whole libraries."""
+"""Two operations on long sequences, without importing large libraries."""
 
 from __future__ import annotations
 
@@ -8,34 +8,28 @@ import numpy as np
 
 from dpgrain._types import FloatArray
 
-# Terms, a power of two, that are added up at a time, so that they stay in cache.
+# Terms added at a time, a power of two; they fit in the cache.
 _CHUNK_TERMS = 1 << 14
 
 
 def discounted(terms: FloatArray, rate: float) -> FloatArray:
     """Return (n,) sums over all later terms, each times e^{−rate·distance}.
 
-    Args:
-        terms: (n,) numbers, at least 0.
-        rate: the rate of the discount, above 0.
-
-    Distances double, so that a term meets about log₂ n factors and additions on its way. Each factor
-    is e^{−rate} to a power of two, whose exponent has no rounding. Therefore the relative error is at
-    most 3·2⁻⁵³·(log₂ n + log₂ of a chunk + 2), which is less than 2e-14 up to n = 2^32.
-
-    >>> discounted(np.array([1.0, 1.0, 1.0]), math.log(2)).tolist()
-    [0.75, 0.5, 0.0]
+    Terms are ≥ 0 and the rate > 0. Distances double, so a term meets about log₂ n factors and
+    additions. Each factor is e^{−rate} to a power of two, with an exactly representable exponent.
+    The relative error is therefore at most 3·2⁻⁵³·(log₂ n + log₂ of a chunk + 2), which is less
+    than 2e-14 up to n = 2^32.
     """
     if terms.size <= _CHUNK_TERMS:
         later = np.append(terms[1:], 0.0) * math.exp(-rate)
         _add_doubling(later, rate)
         return later
-    # We sum each chunk by itself and then add later chunks, of which only the totals are needed.
+    # Sum each chunk separately, then add later chunks, which only needs their totals.
     rows = np.zeros((-(-terms.size // _CHUNK_TERMS), _CHUNK_TERMS))
     rows.reshape(-1)[: terms.size] = terms
     powers = np.full(_CHUNK_TERMS, math.exp(-rate))
     for j in range(_CHUNK_TERMS.bit_length() - 1):
-        # These are the positions whose distance from the end of the chunk has the bit j.
+        # The positions with the bit j in their distance from the end of the chunk.
         powers.reshape(-1, 2, 1 << j)[:, 0] *= math.exp(-rate * (1 << j))
     wholes = np.empty(len(rows))
     for i, row in enumerate(rows):
@@ -61,17 +55,11 @@ def _add_doubling(sums: FloatArray, rate: float) -> None:
 
 
 def increasing(values: FloatArray, weights: FloatArray) -> FloatArray:
-    """Return the never-falling sequence nearest in weighted squares.
+    """Return the non-decreasing sequence nearest in weighted squares.
 
-    Args:
-        values: (n,) the sequence that the answer is near to.
-        weights: (n,) weights, at least 0; those of two neighbours are not both 0.
-
-    It is found by pooling neighbours that fall. Only they are visited, one by one; all others keep
-    their values to the bit.
-
-    >>> increasing(np.array([1.0, 3.0, 2.0, 5.0]), np.ones(4)).tolist()
-    [1.0, 2.5, 2.5, 5.0]
+    ``weights`` are at least 0, and not both 0 for two neighbours. The sequence is computed by
+    pooling decreasing neighbours. Only they are visited individually; all other values are
+    unchanged, bit for bit.
     """
     pools: list[tuple[int, int, float, float]] = []
     done = 0
@@ -81,7 +69,7 @@ def increasing(values: FloatArray, weights: FloatArray) -> FloatArray:
         start, stop = fall, fall + 1
         mean, weight = float(values[fall]), float(weights[fall])
         if start < done:
-            # The fall begins inside the last pool, so that pool takes part.
+            # The fall begins inside the last pool, so that pool is included.
             start, stop, mean, weight = pools.pop()
         while True:
             if stop < values.size and values[stop] < mean:

@@ -1,4 +1,4 @@
-"""The dominating pair of people who are drawn with all that they hold, of which a part changes."""
+"""Dominating pair of a sampled person with several vectors, some of them changed."""
 
 from __future__ import annotations
 
@@ -14,24 +14,22 @@ from dpgrain.accounting.losses.on_a_grid import Law, Losses, spread_masses
 from dpgrain.accounting.losses.pairs import Mixtures, Pair, drawn
 from dpgrain.noise.special import ndtr
 
-# Places on each side for a first look at the law.
+# Points on each side for a coarse distribution.
 _TABLE_POINTS = 2048
-# Share of the largest exponent that rounding may add to a loss, which is a difference of exponents.
+# Rounding error of a loss relative to the largest exponent, because it is a difference of
+# exponents.
 _EXPONENT_ROUNDING = 1e-15
 
 
 @dataclass(frozen=True)
 class Sides(Pair):
-    """A pair whose H_γ is that of one pair of mixtures for γ ≥ 1, and of another one for γ < 1.
+    """A pair with H_γ of one pair of mixtures for γ ≥ 1, and of another for γ < 1.
 
-    Args:
-        rate: the probability q to take part, below 1.
-        above: (up, down), up > down: for γ ≥ 1 the pair is (1−q)N(0) + qN(up), (1−q)N(0) + qN(down).
-        below: (up, down) for γ < 1, of the pair in the other order: (1−q)N(0) + qN(down),
-            (1−q)N(0) + qN(up). It must have the same up − down.
-
-    Losses above 0 are those of the first pair, losses below 0 those of the second, and the rest of the
-    mass has loss 0. Proof: docs/theory, "Users are drawn".
+    For γ ≥ 1 the pair is (1−q)N(0) + qN(up), (1−q)N(0) + qN(down), with ``rate`` q < 1 and
+    ``above`` = (up, down), up > down. For γ < 1 it is (1−q)N(0) + qN(down), (1−q)N(0) + qN(up) with
+    ``below`` = (up, down), which must have the same up − down. Losses above 0 are from the first
+    pair, losses below 0 from the second, and the rest of the mass has loss 0. Proof: docs/theory,
+    "Users are drawn".
     """
 
     rate: float
@@ -43,17 +41,16 @@ class Sides(Pair):
         return self if self.above == self.below else Sides(self.rate, self.below, self.above)
 
     def look(self) -> Law:
-        """Return the law with losses at equally spaced places on either side."""
         return _look(self)
 
     def log_moment(self, theta: float) -> float:
-        # Where θ is large, losses count that are beyond all places of a look.
+        # For large θ, losses beyond all points of the coarse distribution matter.
         above, law = _Side.of(self.rate, self.above), self.look()
         rest = Law(law.values[:_TABLE_POINTS], law.mass[:_TABLE_POINTS]).log_moment(theta)
         return float(np.logaddexp(above.mixtures.log_moment_beyond(theta, above.first), rest))
 
     def losses(self, step: float, tail: float, floor: float, *, upper: bool = True) -> Losses:
-        """Return the law on a grid; from below, the law whose only loss is 0."""
+        """Return the distribution on a grid; from below, the one with the only loss 0."""
         if not upper:
             return Losses(step, 0, np.ones(1))
         above, below = _Side.of(self.rate, self.above), _Side.of(self.rate, self.below)
@@ -67,12 +64,10 @@ class Sides(Pair):
 class _Cells:
     """The positive losses of a side, cell by cell.
 
-    Args:
-        ends: (n,) increasing losses, the first of which is 0.
-        up: masses under the law farther up, and bounds on their rounding, (n−1,) each.
-        down: the same under the other law.
-        rest: the masses of both laws to the left of all cells, and to the right of them, rounded up.
-        slip: the most by which a loss may be larger than stated, where places and losses are rounded.
+    ``ends`` are (n,) increasing losses from 0. ``up`` and ``down`` are (n−1,) masses under the
+    higher and the lower distribution, with bounds on their rounding. ``rest`` are both masses to
+    the left and to the right of all cells, rounded up. ``slip`` bounds the excess of a loss over
+    its stated value.
     """
 
     ends: FloatArray
@@ -84,7 +79,7 @@ class _Cells:
 
 @dataclass(frozen=True)
 class _Side:
-    """The places from which on (1−q)N(0) + qN(up) is the likelier law, where its loss increases."""
+    """The points where (1−q)N(0) + qN(up) is likelier, so that its loss increases."""
 
     mixtures: Mixtures
     first: float
@@ -110,7 +105,7 @@ class _Side:
         return self.cells(np.maximum.accumulate(ends), places, 0.0)
 
     def _rounding(self, last: float) -> float:
-        """Return the most by which rounding may change a loss between the first place and another."""
+        """Return the largest rounding error of a loss between the first point and another."""
         farthest = max(abs(self.first), abs(last))
         means = [abs(m) for _, m in (*self.mixtures.p, *self.mixtures.q)]
         return _EXPONENT_ROUNDING * (1 + max(m * farthest + m * m / 2 for m in means))
@@ -133,18 +128,18 @@ class _Side:
 
 
 def _joined(above: _Cells, below: _Cells) -> tuple[FloatArray, FloatArray, float]:
-    """Return the losses of both sides, their masses under P, and the mass at infinite loss."""
+    """Return both sides' losses, their masses under P, and the mass at infinite loss."""
     infinite = above.rest[1][0]
     positive = spread_masses(above.ends, *above.up, *above.down)[1:]
-    # Below 0 the laws change places, and P is the one that lies farther down.
+    # Below 0 the distributions are swapped, and P is the lower one.
     ends = -below.ends[::-1]
     (p, p_error), (q, q_error) = (
         (mass[::-1], error[::-1]) for mass, error in (below.down, below.up)
     )
     negative = spread_masses(ends, p, p_error, q, q_error)
-    # The smallest losses are raised to the second end: the first may lie below some of them.
+    # The smallest losses are raised to the second end, because the first may be below some of them.
     negative[1] += below.rest[1][1]
-    # What is not below 0 under the second pair is above 0 under the first, or 0.
+    # Mass that is not below 0 under the second pair is above 0 under the first, or 0.
     rest = negative[-1] + below.rest[0][1] - float(positive.sum()) - infinite
     mass = np.concatenate([negative[:-1], [max(rest, 0.0)], positive])
     return np.concatenate([ends[:-1], above.ends]), mass, infinite

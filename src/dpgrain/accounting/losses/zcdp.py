@@ -12,24 +12,20 @@ from dataclasses import dataclass
 
 from dpgrain.accounting.losses.gaussian import bisect
 
-# Bounds on the rounding of the exponents, relative to the sum of their terms. The bound for ε is
-# larger than that for δ at the same α, so that δ(ε(δ)) ≤ δ.
+# Bounds on the rounding of the exponents, relative to the sum of their terms. At the same α the
+# bound for ε exceeds the bound for δ, so that δ(ε(δ)) ≤ δ.
 _DELTA_ROUNDING, _EPSILON_ROUNDING = 2.0**-48, 2.0**-44
 
 
 def zcdp_delta(epsilon: float, rho: float) -> float:
-    """Return the δ of ρ-zCDP at ε ≥ 0, rounded up; it is 1 where ε is negative.
-
-    >>> zcdp_delta(1.0, 0.01) < 1e-8
-    True
-    """
+    """Return the δ of ρ-zCDP at ε ≥ 0, rounded up; 1 for negative ε."""
     if rho == math.inf or epsilon < 0:
         return 1.0
     if rho == 0 or epsilon == math.inf:
         return 0.0
 
     def rises(t: float) -> bool:
-        # This is the derivative of the exponent in t = α − 1; it increases with t.
+        # The derivative of the exponent in t = α − 1; it increases with t.
         return (2 * t + 1) * rho - epsilon - math.log1p(1 / t) >= 0
 
     t = bisect(rises, 1e-300, _doubled(rises))[1]
@@ -39,16 +35,11 @@ def zcdp_delta(epsilon: float, rho: float) -> float:
 
 
 def _up(exponent: float) -> float:
-    """Return e^exponent, rounded up, at most 1 and never 0."""
     return min(math.exp(min(exponent, 0.0)) * (1 + _DELTA_ROUNDING) + 5e-324, 1.0)
 
 
 def zcdp_epsilon(delta: float, rho: float) -> float:
-    """Return the smallest ε ≥ 0 of ρ-zCDP at δ, rounded up.
-
-    >>> round(zcdp_epsilon(1e-6, 0.01), 3)
-    0.622
-    """
+    """Return the smallest ε ≥ 0 of ρ-zCDP at δ, rounded up."""
     if rho == 0:
         return 0.0
     if rho == math.inf or delta <= 0:
@@ -66,33 +57,22 @@ def zcdp_epsilon(delta: float, rho: float) -> float:
 
 @dataclass(frozen=True)
 class Concentrated:
-    """The curve of a mechanism of which only its zCDP is known.
-
-    Args:
-        rho: its ρ, above 0.
-    """
+    """The curve of a mechanism with only its zCDP known."""
 
     rho: float
 
     def delta(self, epsilon: float) -> float:
-        """Return δ at ε, rounded up."""
         return zcdp_delta(epsilon, self.rho)
 
     def epsilon(self, delta: float) -> float:
-        """Return the smallest ε ≥ 0 at δ, rounded up."""
         return zcdp_epsilon(delta, self.rho)
 
     def bounds(self, delta: float) -> tuple[float, float]:
-        """Return 0, since nothing is known from below, and the smallest ε at δ."""
         return 0.0, self.epsilon(delta)
 
 
 def renyi_delta(epsilon: float, orders: Sequence[tuple[float, float]]) -> float:
-    """Return the δ of Rényi divergences ((order, value), …) at ε ≥ 0, rounded up.
-
-    >>> round(renyi_delta(1.0, [(16.0, 0.08)]), 9)
-    2.4e-08
-    """
+    """Return the δ of Rényi divergences ((order, value), …) at ε ≥ 0, rounded up."""
     smallest = 1.0
     for order, value in orders:
         if order > 1 and value < math.inf:
@@ -104,11 +84,7 @@ def renyi_delta(epsilon: float, orders: Sequence[tuple[float, float]]) -> float:
 
 
 def renyi_epsilon(delta: float, orders: Sequence[tuple[float, float]]) -> float:
-    """Return the smallest ε ≥ 0 of Rényi divergences ((order, value), …) at δ, rounded up.
-
-    >>> round(renyi_epsilon(2.4e-8, [(16.0, 0.08)]), 2)
-    1.0
-    """
+    """Return the smallest ε ≥ 0 of divergences ((order, value), …) at δ, rounded up."""
     smallest = math.inf
     for order, value in orders:
         if order > 1 and value < math.inf and delta > 0:
@@ -119,7 +95,7 @@ def renyi_epsilon(delta: float, orders: Sequence[tuple[float, float]]) -> float:
 
 
 def _doubled(holds: Callable[[float], bool]) -> float:
-    """Return some t at which a condition holds, if it holds from some t on."""
+    """Return some t that satisfies a condition, if all large enough t satisfy it."""
     t = 1.0
     while not holds(t):
         t *= 2

@@ -1,14 +1,14 @@
-"""Limits of every private mechanism: floors with numbers, and the orders of the papers.
+"""Limits of all private mechanisms: numerical floors, and orders of the papers.
 
-Two classical arguments are about the worst data set of a given number of units, and hold for every
-(ε, δ)-DP mechanism, whatever it computes. *Two points* compares data sets whose sums are far apart
-and whose outputs share mass. *Fingerprints* uses that a good mean of many coordinates gives away who is
-in it (after Bun, Ullman & Vadhan 2014, Dwork et al. 2015).
+Two classical arguments concern the worst data set with a given number of units, and apply to every
+(ε, δ)-DP mechanism, for any task. *Two points* compares data sets with distant sums and overlapping
+outputs. *Fingerprints* uses that an accurate mean of many coordinates reveals who is in it (after
+Bun, Ullman & Vadhan 2014, Dwork et al. 2015).
 
-Other arguments are about users with many independent records of one law. *Two worlds* compares laws
-that few users can distinguish; where each user may have any number of records, what is left is the
-floor of a fixed number of users. *Many hypotheses* has one world for each hypothesis. *Clipped
-sums* is about Gaussian noise on contributions of bounded norm, wherever their centre is. The lower
+Other arguments concern users with many independent records of one distribution. *Two worlds*
+compares distributions that few users can distinguish; for an unlimited number of records per user,
+the floor for the number of users remains. *Many hypotheses* has one world for each hypothesis.
+*Clipped sums* concerns Gaussian noise on contributions of bounded norm, with any centre. The lower
 bounds of the papers are orders, without constants and logarithms. Proofs: docs/theory, "How little
 error there can be".
 """

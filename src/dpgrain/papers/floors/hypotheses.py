@@ -1,4 +1,4 @@
-"""The floor of choices among many hypotheses, with one world for each of them."""
+"""Floor of choices among many hypotheses, with one world for each of them."""
 
 from __future__ import annotations
 
@@ -30,23 +30,23 @@ def least_excess_of_choice(
     records: int = 1,
     relation: Relation = "zero_out",
 ) -> float:
-    """A floor under the excess risk of choosing among finitely many hypotheses, in bounds of the loss.
+    """Return a floor under the excess risk of a private choice, in bounds of the loss.
 
     Args:
         epsilon: the promised ε for one user.
         delta: the promised δ.
         n: the number of users.
-        hypotheses: the number of hypotheses to choose from, 2 or more.
-        records: the number of independent records of one law that each user has.
+        hypotheses: the number of hypotheses, 2 or more.
+        records: the number of independent records per user, from one distribution.
         relation: ``"zero_out"`` or ``"replace"``.
 
     Raises:
         ParameterError: if a parameter is out of range.
 
-    Formal guarantee: for every (ε, δ)-DP choice there are losses in [0, 1] and a law of records for
-    which the expected excess risk is at least this. Proof: docs/theory, "How little error there can
-    be". Source: user-level learning paper, Thm. 8, of order ln K/(n·ε·√m), with numbers, for δ > 0, and
-    without its log K ≥ 32 log 2; its sample space has log K coordinates, this one K.
+    Formal guarantee: for every (ε, δ)-DP choice there are losses in [0, 1] and a distribution of
+    records with at least this expected excess risk. Proof: docs/theory, "How little error there can
+    be". Source: user-level learning paper, Thm. 8, of order ln K/(n·ε·√m), with numbers, for δ > 0,
+    and without its log K ≥ 32 log 2; its sample space has log K coordinates, this one K.
 
     >>> round(least_excess_of_choice(1.0, 0.0, 10_000, 1000, records=10), 6)
     5.1e-05
@@ -67,13 +67,13 @@ def least_excess_of_choice(
     gaps = gaps_between(epsilon, n, records)
 
     def several(gaps: FloatArray, told: FloatArray) -> float:
-        # For J users, world v differs from the world in which all hypotheses are alike.
+        # For J users, world v differs from the world with equally good hypotheses.
         within = np.cumsum(chances_of_sizes(sizes, n, told), axis=1)
         return float(np.max(gaps[:, None] * (within - 1 + wrong)))
 
     fair = several(gaps / 2, _told_from_fair(records, gaps / 2))
     sure = several(gaps, -np.expm1(records * np.log1p(-np.minimum(gaps, 1 - 1e-16))))
-    # Here one of two hypotheses is right in each world, and the others are never better.
+    # One of two hypotheses is right in each world here, and the others are never better.
     two = least_error_of_records(
         epsilon, delta, n, records=records, relation=relation, penalty="absolute"
     )
@@ -81,13 +81,13 @@ def least_excess_of_choice(
 
 
 def _told_from_fair(records: int, gaps: FloatArray) -> FloatArray:
-    """Return the total variation between records of chance ½ − gap and as many fair ones."""
+    """Return the total variation between records with P(1) = ½ − gap and fair ones."""
     low = np.maximum(0.5 - gaps, 1e-300)
-    # From about this number of ones on, fair records are the likelier; any number gives a floor.
+    # From about this number of ones, fair records are likelier; any number gives a floor.
     odds = np.log1p(2 * gaps) - np.log1p(-np.minimum(2 * gaps, 1 - 1e-16))
     ones = np.ceil(records * np.log1p(2 * gaps) / odds)
     ones = np.clip(ones, 1, records)
     told = betainc(ones, records - ones + 1, 0.5) - betainc(ones, records - ones + 1, low)
-    # Pinsker's inequality bounds it where gaps are next to nothing.
+    # Pinsker's inequality, for very small gaps.
     bound = gaps * math.sqrt(records) * (1 + 4 * gaps * gaps)
     return np.where(gaps * math.sqrt(records) < CLOSE, bound, np.clip(told, 0.0, 1.0))

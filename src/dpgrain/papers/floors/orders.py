@@ -1,4 +1,4 @@
-"""The lower bounds of the papers: orders, without constants and logarithms."""
+"""Lower bounds of the papers: orders, without constants and logarithms."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dpgrain import _validate
 
 
 def mean_order(epsilon: float, n: int, *, dimension: int = 1, records: int = 1) -> float:
-    """The order of the private error of a mean of users' records, in bounds of a record: √d/(nε√m).
+    """Return the order √d/(nε√m) of a private mean's error, in bounds of a record.
 
     Args:
         epsilon: the promised ε.
@@ -20,8 +20,8 @@ def mean_order(epsilon: float, n: int, *, dimension: int = 1, records: int = 1) 
         ParameterError: if a number is out of range.
 
     Source: user-level learning paper, Cor. 1 and App. C.4. Its Lemma 3 needs a bound on the largest
-    coordinate of the mean, not on its l2 norm alone; the prior of Prop. 6, uniform on a box, has one,
-    so that the order stands.
+    coordinate of the mean, not only on its l2 norm. The prior of Prop. 6, uniform on a box, has
+    one, so the order is valid.
 
     >>> mean_order(1.0, 1000, dimension=100), mean_order(1.0, 1000, dimension=100, records=100)
     (0.01, 0.001)
@@ -34,21 +34,21 @@ def mean_order(epsilon: float, n: int, *, dimension: int = 1, records: int = 1) 
 def convex_order(
     epsilon: float, n: int, *, dimension: int, records: int = 1, strength: float | None = None
 ) -> float:
-    """The order of the least excess risk of convex losses, in G·R: 1/√(nm) + √d/(nε√m).
+    """Return the order 1/√(nm) + √d/(nε√m) of the least convex excess risk, in G·R.
 
     Args:
         epsilon: the promised ε.
         n: the number of users.
         dimension: the number of coordinates.
         records: the number of records of each user.
-        strength: μ, where losses are μ-strongly convex; the order is then 1/μ·(1/(nm) + d/(n²mε²)), in
+        strength: μ, if losses are μ-strongly convex; the order is then 1/μ·(1/(nm) + d/(n²mε²)), in
             G².
 
     Raises:
         ParameterError: if a number is out of range.
 
-    Source: user-level learning paper, Thm. 6; user-level SCO paper, Thm. 4.11, for the strongly convex
-    rate.
+    Source: user-level learning paper, Thm. 6; user-level SCO paper, Thm. 4.11, for the strongly
+    convex rate.
 
     >>> round(convex_order(1.0, 1000, dimension=100, records=100), 4)
     0.0042
@@ -63,7 +63,7 @@ def convex_order(
 
 
 def choice_order(epsilon: float, n: int, hypotheses: int, *, records: int = 1) -> float:
-    """The order of the least excess risk of K hypotheses, in bounds of the loss.
+    """Return the order of a private choice's least excess risk, in bounds of the loss.
 
     Args:
         epsilon: the promised ε, of a pure promise.
@@ -85,7 +85,7 @@ def choice_order(epsilon: float, n: int, hypotheses: int, *, records: int = 1) -
 
 
 def _checked(epsilon: float, n: int, records: int) -> tuple[float, int, int]:
-    """Check the numbers that all orders take."""
+    """Validate the numbers that all orders use."""
     n = _validate.integer(minimum=1, n=n)
     records = _validate.integer(minimum=1, records=records)
     return _validate.positive(epsilon=epsilon), n, records

@@ -1,4 +1,4 @@
-"""Floors of sums of clipped vectors, by any mechanism or by Gaussian noise around any centre."""
+"""Floors of sums of clipped vectors, for any mechanism or for Gaussian noise."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def least_error(
     relation: Relation = "zero_out",
     signed: bool = True,
 ) -> float:
-    """A floor under the rms l2 error of a private sum of n clipped vectors, in clipping bounds.
+    """Return a floor under the rms l2 error of a private sum, in clipping bounds.
 
     Args:
         epsilon: the promised ε for one vector.
@@ -27,14 +27,14 @@ def least_error(
         n: the number of vectors.
         dimension: the number of their coordinates.
         relation: ``"zero_out"`` or ``"replace"``.
-        signed: whether coordinates may be negative; if not, only two points are compared.
+        signed: True if coordinates may be negative; otherwise only two points are compared.
 
     Raises:
         ParameterError: if a parameter is out of range.
 
     Formal guarantee: for every (ε, δ)-DP mechanism there is a data set of n vectors of l2 norm at
-    most 1 on which its rms error is at least this. Proofs: docs/theory, "How little error there
-    can be".
+    most 1 on which its rms error is at least this. Proofs: docs/theory, "How little error there can
+    be".
 
     >>> round(least_error(1.0, 1e-6, 10_000, relation="replace"), 3)
     0.977
@@ -55,22 +55,23 @@ def least_error(
 
 
 def least_noise_of_clipped_sums(noise_multiplier: float, n: int, dimension: int = 1) -> float:
-    """A floor under the rms noise that clipped sums bring to a mean of Gaussian users, in their sd.
+    """Return a floor under the rms noise of clipped sums in a mean, in users' sd.
 
     Args:
         noise_multiplier: noise sd of the sum ÷ the norm bound of a contribution; for several rounds
-            together, the noise multiplier of one round that costs as much.
+            together, the noise multiplier of one round with the same cost.
         n: the number of users.
-        dimension: the dimension d of their vectors, which are N(μ, s²I); the floor is in units of s.
+        dimension: the dimension d of their vectors, which are N(μ, s²I); the floor is in units of
+            s.
 
     Raises:
         ParameterError: if a parameter is out of range.
 
-    Formal guarantee: whatever each user's contribution is, as long as its norm is at most r for a noise
-    of sd r·noise_multiplier, an answer that is linear in the noisy sums and unbiased near the true mean
-    has at least this error from the noise: σ·d^(3/2)/(n·E‖z‖), z ~ N(0, I). Clipping to a small r
-    around the true mean attains it in the limit. It holds for several rounds, and however many
-    coordinates a contribution has. Proof: docs/theory, "How little error there can be".
+    Formal guarantee: each user's contribution may be any function of norm at most r, for noise of
+    sd r·noise_multiplier. An answer that is linear in the noisy sums and unbiased near the true
+    mean has at least this error from the noise: σ·d^(3/2)/(n·E‖z‖), z ~ N(0, I). Clipping to a
+    small r around the true mean attains it in the limit. It is valid for several rounds, and any
+    number of coordinates of a contribution. Proof: docs/theory, "How little error there can be".
 
     >>> round(least_noise_of_clipped_sums(4.0, 1000, 100), 4)
     0.401
@@ -82,7 +83,7 @@ def least_noise_of_clipped_sums(noise_multiplier: float, n: int, dimension: int 
 
 
 def _mean_norm(dimension: int) -> float:
-    """Return E‖z‖ of z ~ N(0, I), or a little more."""
+    """Return E‖z‖ of z ~ N(0, I), or slightly more."""
     if dimension > 10**6:
         return math.sqrt(dimension)
     half = dimension / 2

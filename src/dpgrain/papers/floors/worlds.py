@@ -1,4 +1,4 @@
-"""Floors by two worlds: laws of records that few users can distinguish."""
+"""Floors by two worlds: distributions of records that few users can distinguish."""
 
 from __future__ import annotations
 
@@ -17,12 +17,11 @@ from dpgrain.units import RELATIONS, Relation
 
 Penalty: TypeAlias = Literal["squared", "absolute"]
 PENALTIES: tuple[Penalty, ...] = ("squared", "absolute")
-# Steps of a chain of neighbours above which it is walked in groups: a valid floor, next to no
-# smaller.
+# Longer chains of neighbours are processed in groups: a valid floor, barely smaller.
 _MOST_STEPS = 1 << 14
-# Distance in ε beyond which two worlds share less than the smallest float.
+# Distance in ε where the overlap of two worlds is below the smallest float.
 _APART_EPSILON = 1400.0
-# Difference of probabilities below which it is bounded instead of computed.
+# Smaller differences of probabilities are bounded instead of computed.
 CLOSE = 1e-7
 
 
@@ -34,26 +33,27 @@ def least_error_of_worlds(
     relation: Relation = "zero_out",
     penalty: Penalty = "squared",
 ) -> float:
-    """A floor under the error of distinguishing two worlds that no number of records takes away.
+    """Return a floor under the error of distinguishing two worlds.
 
     Args:
         epsilon: the promised ε for one user.
         delta: the promised δ.
         n: the number of users.
         relation: ``"zero_out"`` or ``"replace"``.
-        penalty: the error E(A − ϑ)² or E|A − ϑ|, for the world ϑ in {0, 1} and the answer A in [0, 1].
+        penalty: the error E(A − ϑ)² or E|A − ϑ|, for the world ϑ in {0, 1} and the answer A in [0,
+            1].
 
     Raises:
         ParameterError: if a parameter is out of range.
 
-    In world 0 all records of all users have one value, and in world 1 another. For means of records in
-    [−B, B] the rms error is 2B times the root of this; for linear losses of slope G on [−R, R] the
-    excess risk is 2·G·R times the absolute one.
+    In world 0 all records of all users have one value, and in world 1 another. For means of records
+    in [−B, B] the rms error is 2B times the root of this; for linear losses of slope G on [−R, R]
+    the excess risk is 2·G·R times the absolute one.
 
-    Formal guarantee: for every (ε, δ)-DP mechanism one of the two worlds has at least this error. For
-    δ = 0 nothing larger is true: noise on the number of users attains it. Proof: docs/theory,
-    "How little error there can be". Source: user-level learning paper, Thm. 9, whose e^(−nε), of order,
-    becomes e^(−nε/2) for exchanged users: a group of half of them leads to a data set between.
+    Formal guarantee: for every (ε, δ)-DP mechanism one of the two worlds has at least this error.
+    For δ = 0 the floor is tight: noise on the number of users attains it. Proof: docs/theory, "How
+    little error there can be". Source: user-level learning paper, Thm. 9. Its order e^(−nε) becomes
+    e^(−nε/2) for replaced users, because a group of half of them leads to a data set in between.
 
     >>> round(least_error_of_worlds(0.1, 1e-6, 50), 5)
     0.00263
@@ -78,25 +78,27 @@ def least_error_of_records(
     relation: Relation = "zero_out",
     penalty: Penalty = "squared",
 ) -> float:
-    """A floor under the error that privacy brings to the mean of users' records, or to convex losses.
+    """Return a floor under the error that privacy adds to means or convex losses.
 
     Args:
         epsilon: the promised ε for one user.
         delta: the promised δ.
         n: the number of users.
-        records: the number of independent records of one law that each user has.
+        records: the number of independent records per user, from one distribution.
         dimension: the number of coordinates of a record, or of the parameter.
         relation: ``"zero_out"`` or ``"replace"``.
-        penalty: with ``"squared"`` the error is the rms l2 error of the mean of the law, in bounds of a
-            record's norm; with ``"absolute"`` it is the excess risk of a linear loss, in G·R.
+        penalty: with ``"squared"`` the error is the rms l2 error of the mean of the distribution,
+            in bounds of a record's norm; with ``"absolute"`` it is the excess risk of a linear
+            loss, in G·R.
 
     Raises:
         ParameterError: if a parameter is out of range.
 
-    Formal guarantee: for every (ε, δ)-DP mechanism there is a law on {±1/√d}^d such that its error,
-    over the records and its own noise, is at least this. For small ε and δ, and many users, it is near
-    √d/(3nε√m), and near √d/(8nε√m) for losses. Proof: docs/theory, "How little error there can be".
-    Source: user-level learning paper, Cor. 1 and Thm. 6 and 9, with numbers.
+    Formal guarantee: for every (ε, δ)-DP mechanism there is a distribution on {±1/√d}^d such that
+    the error, over the records and the mechanism's noise, is at least this. For small ε and δ, and
+    many users, it is near √d/(3nε√m), and near √d/(8nε√m) for losses. Proof: docs/theory, "How
+    little error there can be". Source: user-level learning paper, Cor. 1 and Thm. 6 and 9, with
+    numbers.
 
     >>> [round(least_error_of_records(1.0, 1e-9, 1000, records=m), 6) for m in (1, 100)]
     [0.001325, 0.000167]
@@ -123,7 +125,7 @@ def least_error_of_records(
 
 
 def _chain(epsilon: float, delta: float, steps: int) -> tuple[FloatArray, FloatArray]:
-    """Return the best test of two data sets: corners (π, 1 − the most that π may become).
+    """Return the best test of two data sets: corners (π, 1 − largest attainable π).
 
     One step takes a probability π to at most min(e^ε·π + δ, 1 − e^{−ε}(1 − π − δ)).
     """
@@ -138,8 +140,8 @@ def _chain(epsilon: float, delta: float, steps: int) -> tuple[FloatArray, FloatA
     worn = np.exp(-np.minimum(i * epsilon, 700.0))
     lost = delta * np.expm1(np.minimum(i * epsilon, 700.0)) / math.expm1(min(epsilon, 700.0))
     turn = (1 - delta) / (math.exp(min(epsilon, 700.0)) + 1)
-    # This is the bend of one step, walked back i times; by symmetry it is also what is missing to 1
-    # on the other side.
+    # The bend of one step, traced back i times; by symmetry it is also the remainder to 1 on the
+    # other side.
     back = np.maximum(worn * (turn - lost), 0.0)[:-1]
     risen = int(np.searchsorted(lost, turn, side="right"))
     if risen > steps:
@@ -152,7 +154,7 @@ def _chain(epsilon: float, delta: float, steps: int) -> tuple[FloatArray, FloatA
 
 
 def _unsure(epsilon: float, delta: float, steps: int, penalty: Penalty) -> float:
-    """Return the least error of distinguishing two worlds, in the mean over both."""
+    """Return the least error of distinguishing two worlds, averaged over both."""
     if steps == 0:
         return 0.25 if penalty == "squared" else 0.5
     if steps * epsilon > _APART_EPSILON:
@@ -167,7 +169,7 @@ def _unsure(epsilon: float, delta: float, steps: int, penalty: Penalty) -> float
 
 
 def raised_chance(epsilon: float, delta: float, steps: int, chance: float) -> float:
-    """Return the most that a probability may become within some steps."""
+    """Return the largest probability attainable from ``chance`` within some steps."""
     if steps == 0:
         return chance
     if steps * epsilon > _APART_EPSILON:
@@ -177,20 +179,20 @@ def raised_chance(epsilon: float, delta: float, steps: int, chance: float) -> fl
 
 
 def group_sizes(epsilon: float, n: int) -> NDArray[np.int64]:
-    """Return numbers of users whose records differ between the worlds, as far as they matter."""
+    """Return relevant numbers of users with different records in the two worlds."""
     most = min(n, math.ceil(min(60 / epsilon, 1e15)) + 2)
     sizes = np.unique(np.rint(np.geomspace(1, most, SIZES)))
     return np.concatenate(([0], sizes)).astype(np.int64)
 
 
 def gaps_between(epsilon: float, n: int, records: int) -> FloatArray:
-    """Return the distances of worlds to try, from well below what can be distinguished up to 1."""
+    """Return distances of worlds to try, from indistinguishable up to 1."""
     least = 1e-3 / (n * math.sqrt(records) * max(epsilon, 1e-3))
     return np.geomspace(max(min(least, 1.0), 1e-300), 1.0, GAPS)
 
 
 def chances_of_sizes(sizes: NDArray[np.int64], n: int, apart: FloatArray) -> FloatArray:
-    """Return (gaps, sizes) chances that Bin(n, apart) is above the size before and at most this one."""
+    """Return (gaps, sizes) probabilities of Bin(n, apart) in (previous size, size]."""
     most = np.minimum(sizes, n - 1).astype(np.float64)[None, :]
     below = betaincc(most + 1, n - most, apart[:, None])
     below = np.where(sizes[None, :] >= n, 1.0, below)
@@ -198,8 +200,8 @@ def chances_of_sizes(sizes: NDArray[np.int64], n: int, apart: FloatArray) -> Flo
 
 
 def _told_apart(records: int, gaps: FloatArray) -> FloatArray:
-    """Return the total variation between records that are 1 with chance (1 + gap)/2 or (1 − gap)/2."""
-    # An even number of records shows no more than the odd number before it. The best test asks
+    """Return the total variation between records with probabilities (1 ± gap)/2 of 1."""
+    # An even number of records reveals no more than the odd number before it. The best test is
     # whether more than half of them are 1.
     half = (records - 1) // 2
     more, fewer = (betainc(half + 1, half + 1, (1 + sign * gaps) / 2) for sign in (1, -1))

@@ -39,28 +39,28 @@ from dpgrain.units import User
 
 Kind: TypeAlias = Literal["convex", "strongly_convex", "nonconvex"]
 
-# Coin betting is run for a number of rounds between these: far fewer do not reach the solution, and
-# more only raise the noise of each.
+# Limits on the rounds of coin betting: far fewer do not reach the solution, and more only increase
+# the noise of each.
 _LEAST_ROUNDS, _MOST_ROUNDS = 50, 100
 
 
 @dataclass(frozen=True)
 class WinsorizedErm:
-    """Winsorized first-order optimisation of the empirical risk (Levy et al., Algorithm 3).
+    """Winsorized first-order optimisation of the empirical risk (Levy et al., Alg. 3).
 
     Args:
-        known: what is publicly known; its smoothness must be finite.
-        kind: ``"convex"`` averages steps of one length; ``"strongly_convex"`` makes one restart with
-            falling steps; ``"nonconvex"`` returns a random iterate.
-        rounds: T; None for H·R/ν rounds, as far as users suffice, where ν is the noise of one round
-            that had all of the promise; beyond them only noise is left. With ``"strongly_convex"`` None
-            stands for H/μ·ln of the ratio of the start's error to the noise.
-        iterate: which iterate ``"nonconvex"`` returns, from 1, or the last if there are fewer; None to
-            draw it.
+        known: the public facts; its smoothness must be finite.
+        kind: ``"convex"`` averages steps of constant size; ``"strongly_convex"`` does one restart
+            with decreasing steps; ``"nonconvex"`` returns a random iterate.
+        rounds: T; None for H·R/ν rounds, limited by the number of users, where ν is the noise of
+            one round with the whole promise; beyond them only noise is left. With
+            ``"strongly_convex"`` None means H/μ·ln of the ratio of the start's error to the noise.
+        iterate: the iterate that ``"nonconvex"`` returns, from 1, or the last if there are fewer;
+            None to draw it.
 
     Raises:
-        ParameterError: if a value is out of range, the smoothness is infinite, the strength is 0 with
-            ``"strongly_convex"``, or an iterate is stated where none is returned.
+        ParameterError: if a value is out of range, the smoothness is infinite, the strength is 0
+            with ``"strongly_convex"``, or ``iterate`` is set for another kind.
 
     Source: Theorem 4 and Proposition 3, with the constants of exact accounting.
 
@@ -88,7 +88,8 @@ class WinsorizedErm:
             _validate.integer(minimum=1, iterate=self.iterate)
             if self.kind != "nonconvex":
                 raise ParameterError(
-                    f"iterate must be left out with kind={self.kind!r}, which returns no single one."
+                    f"iterate must be omitted with kind={self.kind!r}, which does not return a "
+                    "single iterate."
                 )
 
     def plan(self, task: Task) -> Program:
@@ -120,15 +121,15 @@ class WinsorizedErm:
 
 @dataclass(frozen=True)
 class PhasedErmSco:
-    """Phases over fresh users, with a growing pull to the last solution (Levy et al., Algorithm 4).
+    """Phases over fresh users, with a growing pull (Levy et al., Algorithm 4).
 
     Args:
-        known: what is publicly known; its smoothness must be finite.
-        count: the number of phases; None for all that users suffice for, at most log₂ of the ratio of
-            G√(nm) to the noise.
+        known: the public facts; its smoothness must be finite.
+        count: the number of phases; None for the maximum that the users allow, at most log₂ of the
+            ratio of G√(nm) to the noise.
 
-    Phase t has n/2^t users and the pull λ·4^t, where λ = √(G²/(nm) + ν²)/R and ν is the noise of one
-    mean. Source: Theorem 5, with the constants of exact accounting.
+    Phase t has n/2^t users and the pull λ·4^t, where λ = √(G²/(nm) + ν²)/R and ν is the noise of
+    one mean. Source: Theorem 5, with the constants of exact accounting.
 
     >>> program = PhasedErmSco(Known(smoothness=1.0, records=100)).plan(
     ...     Task.of(100_000, (0.0, 0.0), 4.0, 1e-6)
@@ -145,7 +146,7 @@ class PhasedErmSco:
         check_smooth(self.known, "PhasedErmSco", "UserLevelSgd")
 
     def plan(self, task: Task) -> Program:
-        """Plan the phases that were asked for, or all that users suffice for."""
+        """Plan the requested number of phases, or the maximum that the users allow."""
         if self.count is not None:
             return self._of(task, self.count)
         known, noise = self.known, self._noise(task)
@@ -173,7 +174,7 @@ class PhasedErmSco:
 
 @dataclass(frozen=True)
 class _OnePhase(ABC):
-    """Recipes of one phase, which :class:`UserLevelSgdStronglyConvex` asks for several times."""
+    """Recipes of one phase, which :class:`UserLevelSgdStronglyConvex` repeats."""
 
     known: Known = ANY
     rounds: int | None = None
@@ -189,37 +190,37 @@ class _OnePhase(ABC):
 
     @abstractmethod
     def stage(self, task: Task, n_users: int) -> Stage:
-        """Plan the one stage of a phase that has only some of the users."""
+        """Plan the only stage of a phase that has some of the users."""
 
 
 @dataclass(frozen=True)
 class UserLevelSgd(_OnePhase):
-    """Multi-pass gradient descent on soft-core means of a smoothed loss (Asi & Liu, Algorithm 2).
+    """Multi-pass gradient descent on soft-core means (Asi & Liu, Algorithm 2).
 
     Args:
-        known: what is publicly known; kinks are welcome.
-        rounds: T; None for min(nm, (G/ν₁)²), but at most 1000, where ν₁ is about the noise of one mean
-            that had all of the promise.
-        smoothing: ``"ball"`` takes gradients at random points within r = d^(1/4)·R/√T (Lemma 2.5);
-            ``"moreau"`` takes those of the Moreau envelope of curvature G√T/R, which asks only within
-            the domain (Remark 4.3); ``"none"`` does not smooth.
+        known: the public facts; the loss may have kinks.
+        rounds: T; None for min(nm, (G/ν₁)²), but at most 1000, where ν₁ is the approximate noise of
+            one mean with the whole promise.
+        smoothing: ``"ball"`` uses gradients at random points within r = d^(1/4)·R/√T (Lemma 2.5);
+            ``"moreau"`` uses gradients of the Moreau envelope of curvature G√T/R, evaluated only
+            within the domain (Remark 4.3); ``"none"`` does not smooth.
 
     Raises:
         ParameterError: if a value is out of range.
 
-    Steps are of length R/√(T(G² + ν² + 2G²T/(nm))), where ν is the noise of a round, and at most 2/β,
-    where β is the curvature of what is smoothed; the iterates are averaged. A start known to be near
-    the solution shrinks R (Remark 4.2): state how near as the distance.
+    Steps have size R/√(T(G² + ν² + 2G²T/(nm))), where ν is the noise of a round, and at most 2/β,
+    where β is the curvature of the smoothed loss; the iterates are averaged. If the start is known
+    to be near the solution, R shrinks (Remark 4.2): pass that distance as the distance.
 
-    The theorem has T = m²n² and steps that shrink as T^(-3/4), so that kinks are not overfitted; with
-    T ≤ 1000 such steps end about 0.07·GR above the least loss, however many users there are. With the
-    envelope and steps of at most 2/β, T = nm rounds suffice for its rate. A thousand rounds leave up to
-    1.5·GR/√1000 = 0.05·GR of the start beside the noise, so its rate is seen with about a thousand
-    records in all and no more; :class:`UserLevelAgd` leaves 2·GR/T.
+    The theorem has T = m²n² and steps that decrease as T^(-3/4), to avoid overfitting kinks. With T
+    ≤ 1000 such steps end about 0.07·GR above the minimum, for any number of users. With the
+    envelope and steps of at most 2/β, T = nm rounds are sufficient for its rate. A thousand rounds
+    leave up to 1.5·GR/√1000 = 0.05·GR of the start in addition to the noise, so the rate is only
+    visible up to about a thousand records in total; :class:`UserLevelAgd` leaves 2·GR/T.
 
-    Formal guarantee (of accuracy): with ``"moreau"`` the expected excess is at most :meth:`excess`, if
-    no run halts. Source: Theorem 4.1, whose noise is not private; steps, T and bound as in Cheu et al.,
-    Lemmas B.4 to B.6 and 4.6; the constants here are those of the soft core.
+    Formal guarantee (of accuracy): with ``"moreau"`` the expected excess is at most :meth:`excess`,
+    if no run halts. Source: Theorem 4.1, with noise that is not private there; steps, T and bound
+    as in Cheu et al., Lemmas B.4 to B.6 and 4.6; the constants here are those of the soft core.
 
     >>> program = UserLevelSgd(Known(records=100), rounds=50).plan(Task.of(2000, (0.0,), 1.0, 1e-6))
     >>> program.event.epsilon(1e-6) <= 1.0
@@ -233,7 +234,7 @@ class UserLevelSgd(_OnePhase):
         _validate.one_of(("ball", "moreau", "none"), smoothing=self.smoothing)
 
     def stage(self, task: Task, n_users: int) -> Stage:
-        """Plan the one stage of a phase that has only some of the users."""
+        """Plan the only stage of a phase that has some of the users."""
         known, rounds = self.known, self._rounds(task, n_users)
         mean = _soft_core(known, task, n_users, rounds)
         noise = mean.noise_sd * math.sqrt(task.dimension)
@@ -253,11 +254,11 @@ class UserLevelSgd(_OnePhase):
         return Stage(mean, Sgd(Constant(size), ball_of(known, task), Uniform()), smoothing)
 
     def excess(self, task: Task, n_users: int) -> float:
-        """Bound the expected excess of the loss with the Moreau envelope, from public numbers.
+        """Bound the expected excess with the Moreau envelope, from public numbers.
 
         Args:
             task: the promise and the size of the problem.
-            n_users: how many users are asked.
+            n_users: the number of users.
         """
         known, rounds = self.known, self._rounds(task, n_users)
         noise = _core_noise(known, task, n_users) * math.sqrt(rounds)
@@ -273,25 +274,25 @@ class UserLevelSgd(_OnePhase):
 
 @dataclass(frozen=True)
 class UserLevelAgd(_OnePhase):
-    """Accelerated descent on soft-core means of the Moreau envelope, in few rounds; ours.
+    """Our recipe: accelerated descent on soft-core means of the Moreau envelope.
 
     Args:
-        known: what is publicly known; kinks are welcome.
-        rounds: T; None for 2G/max(ν₁, G/√(nm)), after which the start weighs no more than noise and
-            sampling, or √(2HR/max(…)) if that is less, but at most 1000; ν₁ is about the noise of one
-            mean that had all of the promise.
+        known: the public facts; the loss may have kinks.
+        rounds: T; None for 2G/max(ν₁, G/√(nm)), after which the start's error is at most that of
+            noise and sampling, or √(2HR/max(…)) if that is less, but at most 1000; ν₁ is the
+            approximate noise of one mean with the whole promise.
 
     Raises:
         ParameterError: if a value is out of range.
 
     The envelope has the curvature β = G√(T(T + 1))/(2R), and the solver is
-    :class:`~dpgrain.papers.AcSa`: T rounds leave 2GR/T of the start, where gradient steps leave
-    GR/√T, and all rounds together have the noise of one. So the rate of Asi & Liu, Theorem 4.1, takes
-    about √(nm) rounds in place of m²n²; with 1000 it is seen until 0.002·GR is left.
+    :class:`~dpgrain.papers.AcSa`: T rounds leave 2GR/T of the start, while gradient steps leave
+    GR/√T, and all rounds together have the noise of one. The rate of Asi & Liu, Theorem 4.1, then
+    takes about √(nm) rounds instead of m²n²; with 1000 rounds it is visible down to 0.002·GR.
 
-    Formal guarantee (of accuracy): :meth:`excess` bounds the expected excess on the users' records, if
-    no run halts; what sampling adds is there as √(1/(nm))·GR, its order for one direction. Source:
-    Cheu et al., Theorem 4.7, on the soft core; docs/theory, "User-level recipes".
+    Formal guarantee (of accuracy): :meth:`excess` bounds the expected excess on the users' records,
+    if no run halts; the sampling error is included as √(1/(nm))·GR, its order for one direction.
+    Source: Cheu et al., Theorem 4.7, on the soft core; docs/theory, "User-level recipes".
 
     >>> program = UserLevelAgd(Known(records=100), rounds=50).plan(Task.of(2000, (0.0,), 1.0, 1e-6))
     >>> program.event.epsilon(1e-6) <= 1.0, program.stages[0].smoothing > 0
@@ -299,7 +300,7 @@ class UserLevelAgd(_OnePhase):
     """
 
     def stage(self, task: Task, n_users: int) -> Stage:
-        """Plan the one stage of a phase that has only some of the users."""
+        """Plan the only stage of a phase that has some of the users."""
         known, rounds = self.known, self._rounds(task, n_users)
         mean = _soft_core(known, task, n_users, rounds)
         envelope, noise = self._envelope(rounds), mean.noise_sd * math.sqrt(task.dimension)
@@ -308,11 +309,11 @@ class UserLevelAgd(_OnePhase):
         return Stage(mean, solver, envelope if envelope < known.smoothness else None)
 
     def excess(self, task: Task, n_users: int) -> float:
-        """Bound the expected excess on the records, and add what sampling errs by, from public numbers.
+        """Bound the expected excess plus the sampling error, from public numbers.
 
         Args:
             task: the promise and the size of the problem.
-            n_users: how many users are asked.
+            n_users: the number of users.
         """
         known, rounds = self.known, self._rounds(task, n_users)
         envelope = self._envelope(rounds)
@@ -323,7 +324,7 @@ class UserLevelAgd(_OnePhase):
         return AcSa(curvature, rounds, noise, known.distance).excess() + changed + sampled
 
     def _envelope(self, rounds: int) -> float:
-        """Return the curvature of the envelope that changes the loss by what the start leaves."""
+        """Return the envelope's curvature that balances its error with the start's."""
         known = self.known
         return known.lipschitz * math.sqrt(rounds * (rounds + 1)) / (2 * known.distance)
 
@@ -339,21 +340,21 @@ class UserLevelAgd(_OnePhase):
 
 @dataclass(frozen=True)
 class UserLevelSgdStronglyConvex:
-    """User-level descent in growing phases, each nearer to the solution (Asi & Liu, Algorithm 3).
+    """User-level descent in growing phases (Asi & Liu, Algorithm 3).
 
     Args:
-        known: what is publicly known; the strength must be above 0.
-        rounds: T of each phase; None for the number of its steps.
-        count: the number of phases; None for the number up to ⌈log log(mn)⌉ with the least bound, as
-            far as users suffice.
-        steps: the steps of a phase, ``"accelerated"`` as in :class:`UserLevelAgd`, or ``"plain"`` as in
-            :class:`UserLevelSgd`, which the paper has.
+        known: the public facts; the strength must be above 0.
+        rounds: T of each phase; None for the default of its steps.
+        count: the number of phases; None for the number up to ⌈log log(mn)⌉ with the smallest
+            bound, limited by the number of users.
+        steps: the steps of a phase, ``"accelerated"`` as in :class:`UserLevelAgd`, or ``"plain"``
+            as in :class:`UserLevelSgd`, which the paper has.
 
     Raises:
-        ParameterError: if ``known`` is none, its strength is 0, or there are no such steps.
+        ParameterError: if ``known`` is invalid, its strength is 0, or ``steps`` is unknown.
 
-    Phase i of k has n/2^(k+1−i) users and begins where the last one ended, within √(2·excess/μ) of the
-    solution. Source: Theorem 4.11.
+    Phase i of k has n/2^(k+1−i) users and starts where the last one ended, within √(2·excess/μ) of
+    the solution. Source: Theorem 4.11.
 
     >>> known = Known(strength=0.5, records=100)
     >>> program = UserLevelSgdStronglyConvex(known, rounds=50).plan(Task.of(9000, (0.0,), 1.0, 1e-6))
@@ -373,7 +374,7 @@ class UserLevelSgdStronglyConvex:
             raise ParameterError("strength must be above 0 for UserLevelSgdStronglyConvex, not 0.")
 
     def plan(self, task: Task) -> Program:
-        """Plan the phases that were asked for, or the number with the least bound."""
+        """Plan the requested number of phases, or the number with the smallest bound."""
         if self.count is not None:
             return self._of(task, self.count)
         all_records = max(task.n_users * self.known.records, 3)
@@ -382,7 +383,7 @@ class UserLevelSgdStronglyConvex:
         )
 
     def _near(self, distance: float) -> UserLevelSgd | UserLevelAgd:
-        """Return the recipe of a phase that begins within a distance of the solution."""
+        """Return the recipe of a phase that starts within a distance of the solution."""
         steps = UserLevelAgd if self.steps == "accelerated" else UserLevelSgd
         return steps(replace(self.known, distance=distance), self.rounds)
 
@@ -394,7 +395,7 @@ class UserLevelSgdStronglyConvex:
             most,
             self.known,
         )
-        # The ball of a phase would lie around its own start, which the program does not know.
+        # The ball of a phase would be around its own start, which the program does not know.
         wide, stages = ball_of(self.known, task), []
         for phase, distance in zip(phases.phases(), distances, strict=True):
             stage = self._near(distance).stage(task, len(phase.users))
@@ -405,23 +406,22 @@ class UserLevelSgdStronglyConvex:
 
 @dataclass(frozen=True)
 class Concentrated:
-    """Our recipe: gradients clipped to the radius in which users agree, and steps without a length.
+    """Our recipe: gradients clipped to the radius of agreement, without a step size.
 
-    Where the loss is least, users' mean gradients lie around 0, which is a public centre. Clipped
-    there, to the radius in which they lie, they need as little noise as any mean of concentrated
-    vectors does, without a test, an interval or a minimum of users. Far from the solution gradients
-    are shortened, but still point there.
+    At the minimum of the loss, users' mean gradients are around 0, which is a public centre.
+    Clipped around it, to the radius in which they concentrate, they need as little noise as any
+    mean of concentrated vectors, without a test, an interval or a minimum number of users. Far from
+    the solution gradients are clipped, but still point towards it.
 
     Args:
-        known: what is publicly known.
-        rounds: T; None for (H·R/G)·√(nm), but from 50 to 100, since the noise of all rounds together is
-            the same however many there are.
-        share: the clipping bound ÷ the radius at which a user's mean gradient concentrates. A small
-            share shortens nearly all gradients: it brings less noise, and the solution is more like a
-            median of users.
-            With None the bound starts at the radius and then follows the norms of users' gradients.
-        solver: the solver that makes the steps; None for coin betting, which does not know the
-            scale of gradients.
+        known: the public facts.
+        rounds: T; None for (H·R/G)·√(nm), but from 50 to 100, because the noise of all rounds
+            together is the same for any number.
+        share: the clipping bound ÷ the radius in which a user's mean gradient concentrates. A small
+            share clips nearly all gradients: the noise is smaller, and the solution is more like a
+            median of users. With None the bound starts at the radius and then follows the norms of
+            users' gradients.
+        solver: the solver; None for coin betting, which does not depend on the scale of gradients.
 
     Raises:
         ParameterError: if a value is out of range.
@@ -450,7 +450,7 @@ class Concentrated:
         known, rounds = self.known, self.rounds or self._rounds(task)
         radius = known.radius or known.lipschitz / math.sqrt(known.records)
         if self.share is None:
-            # The counts of norms are further coordinates of the mean.
+            # The counts of norms are additional coordinates of the mean.
             wider = replace(task, start=(*task.start, *[0.0] * COUNTS))
             mean: Mean = AdaptiveClip(self._mean(wider, rounds, 1.0), radius)
         else:
@@ -459,31 +459,31 @@ class Concentrated:
         return alone(Stage(mean, solver), task, known)
 
     def _rounds(self, task: Task) -> int:
-        """Return a number of rounds that helps; the noise of all together does not depend on it."""
+        """Return a useful number of rounds; their total noise does not depend on it."""
         known = self.known
         ideal = known.smoothness * known.distance / known.lipschitz
         ideal *= math.sqrt(task.n_users * known.records)
         return int(min(max(ideal, _LEAST_ROUNDS), _MOST_ROUNDS))
 
     def _mean(self, task: Task, rounds: int, clip: float) -> Mean:
-        """Calibrate the mean that adds users up."""
+        """Calibrate the mean of users."""
         return ClippedMean.calibrate(**task.calibration(), rounds=rounds, clip=clip, unit=User())
 
 
 def _as_many_as_fit(plan: Callable[[int], Program], most: int) -> Program:
-    """Return the plan for as many phases as users suffice for, up to a number of them."""
+    """Return the plan with the most phases that the users allow, up to a maximum."""
     for count in range(most, 1, -1):
         try:
             return plan(count)
         except ParameterError:
-            # A phase has too few users, so we try one phase fewer.
+            # A phase has too few users, so try one phase fewer.
             continue
     return plan(1)
 
 
 def _core_noise(known: Known, task: Task, n_users: int) -> float:
-    """Return about the rms error of one soft-core mean that has all of the promise."""
-    # A soft core moves by 4τ/n and more where a clipped mean moves by τ/n.
+    """Return the approximate rms error of one soft-core mean with the whole promise."""
+    # The sensitivity of a soft core is at least 4τ/n, of a clipped mean τ/n.
     return 4 * known.radius_for(n_users, 1) * task.noise(n_users)
 
 
@@ -494,13 +494,13 @@ def _soft_core(known: Known, task: Task, n_users: int, rounds: int) -> SoftCore:
 
 
 def _localising_rounds(known: Known, strength: float, smooth: float, noise: float) -> int:
-    """Return 4·H/μ·ln((G/ν)²) rounds, after which little but the noise ν is left (Corollary 2)."""
+    """Return 4·H/μ·ln((G/ν)²) rounds, which leave mostly the noise ν (Corollary 2)."""
     left = max((known.lipschitz / max(noise, 1e-300)) ** 2, math.e)
     return rounds_between(4 * smooth / strength * math.log(left))
 
 
 def _winsorized(known: Known, task: Task, n_users: int, rounds: int, fewer: bool) -> Winsorized:
-    """Calibrate the winsorized mean for some rounds, or for fewer where users do not suffice."""
+    """Calibrate the winsorized mean for some rounds, or fewer for too few users."""
     while True:
         try:
             return Winsorized.calibrate(

@@ -1,4 +1,4 @@
-"""Accelerated steps with fresh users in each round, so that more rounds mean smaller batches."""
+"""Accelerated steps with fresh users in each round."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from dpgrain.means import Mean
 from dpgrain.optimize.localisation import Localisation, Restarts
 from dpgrain.papers import AcSa
 
-# Batches, and phases, at most, unless more are asked for.
+# Default maximum numbers of batches and of phases.
 MOST_BATCHES, _MOST_PHASES = 10_000, 8
-# Numbers of rounds that are compared, about: all small ones, then some a percent or two apart.
+# Approximate number of rounds to compare: all small ones, then some a percent or two apart.
 _COMPARED_ROUNDS = 500
-# Rounds of coin betting with fresh users: with a few more mostly noise is left.
+# Rounds of coin betting with fresh users; with a few more, noise dominates.
 FEW_ROUNDS = 10
 
 
 @dataclass(frozen=True)
 class _Choice:
-    """The rounds that make a bound least, the curvature of what is minimised, and the bound."""
+    """The best number of rounds, the curvature of the minimised loss, and the bound."""
 
     rounds: int
     smoothness: float
@@ -40,15 +40,11 @@ class _Choice:
 
 @dataclass(frozen=True)
 class FreshSteps:
-    """Accelerated steps on batches of fresh users, with any way to add users up.
+    """Accelerated steps on batches of fresh users, with any mean of users.
 
-    Args:
-        known: what is publicly known.
-        task: the promise and the size of the problem.
-        noise: about the rms error of the noisy sum of a batch, the same for batches of any size.
-        make: a function that makes the mean from a number of users and a number of rounds.
-        smoothed: whether the Moreau envelope is minimised.
-        rounds: T of each phase, if asked for.
+    ``noise`` is the approximate rms error of the noisy sum of a batch of any size, ``make`` returns
+    the mean for a number of users and a number of rounds, and ``smoothed`` selects the Moreau
+    envelope.
     """
 
     known: Known
@@ -64,7 +60,7 @@ class FreshSteps:
         return alone(self._stage(users, distance), self.task, self.known)
 
     def restarts(self, count: int | None) -> Program:
-        """Plan phases, each of which begins where the one before ended."""
+        """Plan phases that each start where the previous one ended."""
         phases, distances = phased(
             lambda count: Restarts(self.task.n_users, count),
             lambda users, distance: self._choose(users, distance).excess,
@@ -79,7 +75,7 @@ class FreshSteps:
         return Program(stages, phases, self.known)
 
     def _choose(self, users: int, distance: float) -> _Choice:
-        """Choose the number of rounds with the least bound."""
+        """Choose the number of rounds with the smallest bound."""
         if self.rounds is not None:
             return self._at(self.rounds, users, distance)
         most = min(users, MOST_BATCHES)
@@ -100,7 +96,7 @@ class FreshSteps:
         return _Choice(rounds, smoothness, excess)
 
     def _error(self, batch: int, noise: float) -> float:
-        """Return the rms error of the gradient of a batch, from noise and from who is in it."""
+        """Return the rms error of a batch's gradient, from noise and from sampling."""
         known = self.known
         return math.hypot(known.lipschitz / math.sqrt(batch * known.records), noise)
 
@@ -109,7 +105,8 @@ class FreshSteps:
         mean = self.make(users, choice.rounds)
         noise = mean.noise_sd * math.sqrt(self.task.dimension)
         error = self._error(users // choice.rounds, noise)
-        # The ball lies around the first start, because the program does not know that of a later phase.
+        # The ball is around the first start, because the program does not know the start of a later
+        # phase.
         domain = ball_of(known, self.task)
         solver = AcSa(choice.smoothness, choice.rounds, error, distance, domain)
         return Stage(mean, solver, choice.smoothness if self.smoothed else None)
@@ -122,17 +119,11 @@ def phased(
     most: int,
     known: Known,
 ) -> tuple[Localisation, list[float]]:
-    """Return the phases, and the distance that each has to go.
+    """Return the phases, and the distance that each has to cover.
 
-    The phases are those asked for, or those with the least bound after the last one.
-
-    Args:
-        plan: a function that divides the users into a number of phases.
-        excess: a function that bounds the excess of the loss after a phase, from the number of its
-            users and its distance.
-        count: the number of phases; None to choose it.
-        most: the largest number of phases that there can be.
-        known: what is publicly known, with a strength.
+    If ``count`` is None, the number of phases up to ``most`` with the smallest final bound is
+    chosen. ``plan`` divides the users into phases, and ``excess`` bounds the excess of the loss
+    after a phase, from its number of users and its distance.
     """
 
     def followed(count: int) -> tuple[float, Localisation, list[float]]:
@@ -154,6 +145,6 @@ def phased(
 
 
 def check_count(count: int | None) -> None:
-    """Refuse what is not a whole number of phases of at least 1, or None."""
+    """Raise unless ``count`` is a positive integer or None."""
     if count is not None:
         _validate.integer(minimum=1, count=count)

@@ -1,4 +1,4 @@
-"""Recipes for a stream of users with a state that may be looked at once."""
+"""Recipes for a stream of users with a state that may be seen once."""
 
 from __future__ import annotations
 
@@ -22,22 +22,23 @@ from dpgrain.papers.recipes.fresh import FEW_ROUNDS, FreshSteps, check_count
 
 @dataclass(frozen=True)
 class PanPrivateAgd:
-    """Accelerated steps on a stream of users, whose state may be seen (Cheu et al., Algorithm 6).
+    """Accelerated steps on a stream with a visible state (Cheu et al., Algorithm 6).
 
     Args:
-        known: what is publicly known. Its smoothness and strength choose among the four cases of
-            Theorem C.3: a loss with kinks is smoothed as in :class:`ShuffleAgdSmoothed`, and for a
-            strongly convex one steps begin again as in :class:`ShuffleRestarts`.
-        count: the number of phases, for strongly convex losses; None for the number that makes the
-            bound after the last one least.
-        rounds: T of each phase; None for the number that makes its bound least.
+        known: the public facts. Its smoothness and strength select one of the four cases of Theorem
+            C.3: a loss with kinks is smoothed as in :class:`ShuffleAgdSmoothed`, and for a strongly
+            convex loss steps are restarted as in :class:`ShuffleRestarts`.
+        count: the number of phases, for strongly convex losses; None for the number with the
+            smallest bound after the last one.
+        rounds: T of each phase; None for the number with the smallest bound.
 
     Raises:
-        ParameterError: if a value is out of range, or there are several phases and the strength is 0.
+        ParameterError: if a value is out of range, or there are several phases and the strength is
+            0.
 
-    Users come in the order of the roster, each once. Source: Theorem C.3; the steps go against the
-    gradient, with 2β for β, and the gradients of the Moreau envelope are not doubled, as in
-    :class:`ShuffleAgd` and :class:`ShuffleAgdSmoothed`.
+    Users arrive in the order of the known population, once each. Source: Theorem C.3; the steps go
+    against the gradient, with 2β for β, and the gradients of the Moreau envelope are not doubled,
+    as in :class:`ShuffleAgd` and :class:`ShuffleAgdSmoothed`.
 
     >>> program = PanPrivateAgd().plan(Task.of(2000, (0.0, 0.0), 2.0, 1e-6))
     >>> program.trust, program.event.epsilon(1e-6) <= 2.0
@@ -53,13 +54,13 @@ class PanPrivateAgd:
         check_count(self.count)
         if self.known.strength == 0 and self.count not in (None, 1):
             raise ParameterError(
-                f"strength must be above 0 for {self.count} phases, not 0: leave count out."
+                f"strength must be above 0 for {self.count} phases, not 0; omit count."
             )
         if self.rounds is not None:
             _validate.integer(minimum=1, rounds=self.rounds)
 
     def plan(self, task: Task) -> Program:
-        """Plan one phase, or several for strongly convex losses; every user comes once."""
+        """Plan one phase, or several if strongly convex; every user participates once."""
         known = self.known
 
         def make(users: int, rounds: int) -> Mean:
@@ -78,12 +79,12 @@ class PanPrivateConcentrated(Concentrated):
     """Our recipe on a stream of users: :class:`Concentrated` with pan-private means.
 
     Args:
-        known: what is publicly known.
-        rounds: T; None for 10, because each has users of its own, and the noise of all of them together
-            grows with their number.
-        share: the clipping bound ÷ the radius at which a user's mean gradient concentrates. With None
-            the bound starts at the radius and then follows the norms of users' gradients.
-        solver: the solver that makes the steps; None for coin betting.
+        known: the public facts.
+        rounds: T; None for 10, because each has its own users, and the noise of all of them
+            together grows with their number.
+        share: the clipping bound ÷ the radius in which a user's mean gradient concentrates. With
+            None the bound starts at the radius and then follows the norms of users' gradients.
+        solver: the solver; None for coin betting.
 
     It is the default recipe of ``trust="pan"``, with ``share=None``. Source: docs/theory, "Shuffled
     gradients".

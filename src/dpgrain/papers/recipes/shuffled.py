@@ -1,9 +1,9 @@
 """Recipes of the shuffle paper: users send noisy messages through a shuffler.
 
-Where each round asks fresh users, it has all of the promise to itself, but the batches are smaller the
-more rounds there are: acceleration needs only a few. Where all users are asked in every round, the
-noise is nearly that of a trusted curator. What theorems leave as O(…) is replaced by the bounds of the
-solvers, with the noise that exact accounting asks for; rounds are chosen to make them least.
+With fresh users, each round has the whole promise, but more rounds mean smaller batches:
+acceleration needs only a few. With all users in every round, the noise is nearly as small as with a
+trusted curator. The O(…) of theorems is replaced by the bounds of the solvers, with the noise from
+exact accounting; numbers of rounds minimise these bounds.
 """
 
 from __future__ import annotations
@@ -39,19 +39,18 @@ from dpgrain.papers.recipes.fresh import FEW_ROUNDS, MOST_BATCHES, FreshSteps, c
 
 @dataclass(frozen=True)
 class ShuffleSgd:
-    """Gradient steps on batches of fresh users through a shuffler (Cheu et al., Algorithm 3).
+    """Gradient steps on shuffled batches of fresh users (Cheu et al., Algorithm 3).
 
     Args:
-        known: what is publicly known; kinks are welcome.
-        rounds: T; None for batches so large that the noise of a batch's mean is as long as one user's
-            gradient may be, but at most 10,000 of them.
-        honest_fraction: the share of each batch's users who follow the protocol, at least.
-        protocol: the noise that users add: ``"binomial"`` coins, or ``"poisson"`` ones, which are
-            fewer.
+        known: the public facts; the loss may have kinks.
+        rounds: T; None for batches large enough that the noise of a batch's mean is at most the
+            largest norm of one user's gradient, but at most 10,000 of them.
+        honest_fraction: the minimum share of each batch's users who follow the protocol.
+        protocol: the noise that users add: ``"binomial"``, or ``"poisson"`` with fewer bits.
 
-    Steps go against the gradient (the paper prints + η). They have the length R/(L_G·√T), where
-    L_G² = G² + dν² and ν is the noise of a batch; the iterates are averaged. Source: Theorem 4.1,
-    whose b is √d·log(d/δ)/ε.
+    Steps go against the gradient (the paper prints + η). They have size R/(L_G·√T), where L_G² = G²
+    + dν² and ν is the noise of a batch; the iterates are averaged. Source: Theorem 4.1, with b =
+    √d·log(d/δ)/ε.
 
     >>> program = ShuffleSgd(rounds=4).plan(Task.of(1000, (0.0, 0.0), 2.0, 1e-6))
     >>> program.trust, program.stages[0].mean.batch, program.event.epsilon(1e-6) <= 2.0
@@ -68,7 +67,7 @@ class ShuffleSgd:
         _check(self.rounds, self.honest_fraction, self.protocol)
 
     def plan(self, task: Task) -> Program:
-        """Plan one phase, in which every user is asked once."""
+        """Plan one phase with every user in one round."""
         known, rounds = self.known, self.rounds
         if rounds is None:
             batch = math.ceil(task.noise(1) / math.sqrt(self.honest_fraction))
@@ -81,17 +80,17 @@ class ShuffleSgd:
 
 @dataclass(frozen=True)
 class ShuffleAgd:
-    """Accelerated steps on batches of fresh users through a shuffler (Cheu et al., Algorithm 4).
+    """Accelerated steps on shuffled batches of fresh users (Cheu et al., Algorithm 4).
 
     Args:
-        known: what is publicly known; its smoothness must be finite.
-        rounds: T; None for the number that makes the solver's bound least.
-        honest_fraction: the share of each batch's users who follow the protocol, at least.
+        known: the public facts; its smoothness must be finite.
+        rounds: T; None for the number with the smallest bound of the solver.
+        honest_fraction: the minimum share of each batch's users who follow the protocol.
         protocol: the noise that users add, ``"binomial"`` or ``"poisson"``.
 
     The solver is :class:`~dpgrain.papers.AcSa`. Its steps are shorter than the printed ones: L_t
-    has 2β for β. A batch of b users with m records errs by σ² = G²/(mb) + dν². Source: Theorem 4.3,
-    whose batches are the same powers of n, d and ε where noise outweighs sampling.
+    has 2β for β. A batch of b users with m records has the error σ² = G²/(mb) + dν². Source:
+    Theorem 4.3, with batches of the same powers of n, d and ε if noise dominates sampling.
 
     >>> program = ShuffleAgd().plan(Task.of(2000, (0.0, 0.0), 2.0, 1e-6))
     >>> program.trust, program.rounds < 200, program.event.epsilon(1e-6) <= 2.0
@@ -109,24 +108,24 @@ class ShuffleAgd:
         _check(self.rounds, self.honest_fraction, self.protocol)
 
     def plan(self, task: Task) -> Program:
-        """Plan one phase, in which every user is asked once."""
+        """Plan one phase with every user in one round."""
         return _fresh(self, task, smoothed=False).alone()
 
 
 @dataclass(frozen=True)
 class ShuffleAgdSmoothed:
-    """:class:`ShuffleAgd` on the Moreau envelope of a loss with kinks (Cheu et al., Theorem 4.7).
+    """:class:`ShuffleAgd` on the Moreau envelope of a loss (Cheu et al., Theorem 4.7).
 
     Args:
-        known: what is publicly known; kinks are welcome.
-        rounds: T; None for the number that makes the bound least.
-        honest_fraction: the share of each batch's users who follow the protocol, at least.
+        known: the public facts; the loss may have kinks.
+        rounds: T; None for the number with the smallest bound.
+        honest_fraction: the minimum share of each batch's users who follow the protocol.
         protocol: the noise that users add, ``"binomial"`` or ``"poisson"``.
 
     The envelope has the curvature β = G√(T(T + 1))/(2R). It changes the loss by at most G²/(2β),
-    which is then as large as the error left after T steps without noise. Its gradients are no
-    longer than those of the loss, G: they are not doubled, because minimisers are looked for
-    everywhere. The loss must have a proximal step.
+    which then equals the error left after T steps without noise. Its gradients are bounded by G
+    like the loss's: they are not doubled, because minimisers are not constrained to the domain. The
+    loss must have a proximal step.
 
     >>> program = ShuffleAgdSmoothed().plan(Task.of(2000, (0.0, 0.0), 2.0, 1e-6))
     >>> program.stages[0].smoothing > 0, program.event.epsilon(1e-6) <= 2.0
@@ -143,28 +142,28 @@ class ShuffleAgdSmoothed:
         _check(self.rounds, self.honest_fraction, self.protocol)
 
     def plan(self, task: Task) -> Program:
-        """Plan one phase, in which every user is asked once."""
+        """Plan one phase with every user in one round."""
         return _fresh(self, task, smoothed=True).alone()
 
 
 @dataclass(frozen=True)
 class ShuffleRestarts:
-    """Accelerated steps, begun again where they ended, for strongly convex losses (Theorem 4.8).
+    """Accelerated steps with restarts, if strongly convex (Cheu et al., Theorem 4.8).
 
     Args:
-        known: what is publicly known; the strength must be above 0. With a finite smoothness phases are
+        known: the public facts; the strength must be above 0. With a finite smoothness phases are
             those of :class:`ShuffleAgd`, otherwise those of :class:`ShuffleAgdSmoothed`.
-        count: the number of phases, each with an equal share of the users; None for the number that
-            makes the bound after the last one least, which is about log log n.
-        rounds: T of each phase; None for the number that makes its bound least.
-        honest_fraction: the share of each batch's users who follow the protocol, at least.
+        count: the number of phases, each with an equal share of the users; None for the number with
+            the smallest bound after the last one, about log log n.
+        rounds: T of each phase; None for the number with the smallest bound.
+        honest_fraction: the minimum share of each batch's users who follow the protocol.
         protocol: the noise that users add, ``"binomial"`` or ``"poisson"``.
 
     Raises:
         ParameterError: if a value is out of range, or the strength is 0.
 
-    A phase begins within √(2·excess/λ) of the solution, by the bound on the one before it. Source: Cheu
-    et al., Theorem 4.8.
+    A phase starts within √(2·excess/λ) of the solution, by the bound of the previous phase. Source:
+    Cheu et al., Theorem 4.8.
 
     >>> program = ShuffleRestarts(count=2).plan(Task.of(2000, (0.0, 0.0), 2.0, 1e-6))
     >>> len(program.stages), program.event.epsilon(1e-6) <= 2.0
@@ -185,30 +184,31 @@ class ShuffleRestarts:
         _check(self.rounds, self.honest_fraction, self.protocol)
 
     def plan(self, task: Task) -> Program:
-        """Plan the phases that were asked for, or the number with the least bound."""
+        """Plan the requested number of phases, or the number with the smallest bound."""
         smoothed = math.isinf(self.known.smoothness)
         return _fresh(self, task, smoothed=smoothed).restarts(self.count)
 
 
 @dataclass(frozen=True)
 class ShuffleGd:
-    """Gradient steps on everybody's gradients, through a shuffler (Cheu et al., Algorithm 5).
+    """Gradient steps on all users' shuffled gradients (Cheu et al., Algorithm 5).
 
     Args:
-        known: what is publicly known. A loss with kinks is smoothed by its Moreau envelope, of the
+        known: the public facts. A loss with kinks is smoothed by its Moreau envelope, of the
             curvature G√T/R.
-        count: the number of phases, for strongly convex losses, whose groups of users are disjoint and
-            double in size; None for the number that makes the bound after the last one least.
-        rounds: T of each phase; None for min(nm, 1/ν²), but at most 1000, where ν is the noise of one
-            mean of vectors of norm 1 that had all of the promise.
-        honest_fraction: the share of a phase's users who follow the protocol, at least.
+        count: the number of phases, for strongly convex losses; their groups of users are disjoint
+            and double in size. None for the number with the smallest bound after the last one.
+        rounds: T of each phase; None for min(nm, 1/ν²), but at most 1000, where ν is the noise of
+            one mean of vectors of norm 1 with the whole promise.
+        honest_fraction: the minimum share of a phase's users who follow the protocol.
         protocol: the noise that users add, ``"binomial"`` or ``"poisson"``.
 
     Raises:
-        ParameterError: if a value is out of range, or there are several phases and the strength is 0.
+        ParameterError: if a value is out of range, or there are several phases and the strength is
+            0.
 
-    Steps go against the gradient (the paper prints + η). Their length R/√(T·(G² + dν² + 2G²T/(nm)))
-    balances what is left of the start against noise and overfitting; the iterates are averaged. Source:
+    Steps go against the gradient (the paper prints + η). Their size R/√(T·(G² + dν² + 2G²T/(nm)))
+    balances the start's error with noise and overfitting; the iterates are averaged. Source:
     Theorem 4.9 and Lemmas B.4 to B.7.
 
     >>> program = ShuffleGd(rounds=10).plan(Task.of(2000, (0.0, 0.0), 2.0, 1e-6))
@@ -227,12 +227,12 @@ class ShuffleGd:
         check_count(self.count)
         if self.known.strength == 0 and self.count not in (None, 1):
             raise ParameterError(
-                f"strength must be above 0 for {self.count} phases, not 0: leave count out."
+                f"strength must be above 0 for {self.count} phases, not 0; omit count."
             )
         _check(self.rounds, self.honest_fraction, self.protocol)
 
     def plan(self, task: Task) -> Program:
-        """Plan the phases, in each of which its users take part in every round."""
+        """Plan the phases; all users of a phase participate in each of its rounds."""
         known = self.known
         if known.strength == 0:
             return alone(self._stage(task, task.n_users, known.distance), task, known)
@@ -250,7 +250,7 @@ class ShuffleGd:
         return Program(stages, phases, known)
 
     def _noise(self, task: Task, users: int) -> float:
-        """Return the rms error of one mean of vectors of norm 1 that has all of the promise."""
+        """Return the rms error of one mean of vectors of norm 1 with the whole promise."""
         return task.noise(1) / users / math.sqrt(self.honest_fraction)
 
     def _rounds(self, task: Task, users: int) -> int:
@@ -266,7 +266,7 @@ class ShuffleGd:
         return known.lipschitz * math.sqrt(rounds) / distance
 
     def _excess(self, task: Task, users: int, distance: float) -> float:
-        """Return about the bound on the excess of the loss after a phase."""
+        """Return the approximate bound on the excess of the loss after a phase."""
         known, rounds = self.known, self._rounds(task, users)
         noise = self._noise(task, users) * math.sqrt(rounds) * known.lipschitz
         excess = distance * gradient_length(known, users, rounds, noise) / math.sqrt(rounds)
@@ -277,7 +277,7 @@ class ShuffleGd:
         known, rounds = self.known, self._rounds(task, users)
         mean = _shuffled(self, task, users, rounds, "full")
         length = gradient_length(known, users, rounds, mean.noise_sd * math.sqrt(task.dimension))
-        # With steps longer than 2/H two samples that differ in a record may lead far apart.
+        # With steps longer than 2/H, two samples that differ in one record may diverge.
         size = distance / (length * math.sqrt(rounds))
         if not math.isinf(known.smoothness):
             size = min(size, 2 / known.smoothness)
@@ -287,18 +287,19 @@ class ShuffleGd:
 
 @dataclass(frozen=True)
 class ShuffleConcentrated(Concentrated):
-    """Our recipe through a shuffler: :class:`Concentrated` with the sums of noisy messages.
+    """Our recipe through a shuffler: :class:`Concentrated` with noisy messages.
 
     Args:
-        known: what is publicly known.
-        rounds: T; None for (H·R/G)·√(nm), but from 50 to 100, and for 10 where each round has users of
-            its own.
-        share: the clipping bound ÷ the radius at which a user's mean gradient concentrates. With None
-            the bound starts at the radius and then follows the norms of users' gradients.
-        solver: the solver that makes the steps; None for coin betting.
-        interaction: with ``"full"`` all users are in every round; with ``"sequential"`` nobody is in
-            two, so that rounds cost nothing more, but the noise of all of them grows with their number.
-        honest_fraction: the share of a round's users who follow the protocol, at least.
+        known: the public facts.
+        rounds: T; None for (H·R/G)·√(nm), but from 50 to 100, and for 10 if each round has its own
+            users.
+        share: the clipping bound ÷ the radius in which a user's mean gradient concentrates. With
+            None the bound starts at the radius and then follows the norms of users' gradients.
+        solver: the solver; None for coin betting.
+        interaction: with ``"full"`` all users are in every round; with ``"sequential"`` each is in
+            at most one, so that rounds cost nothing more, but the noise of all of them grows with
+            their number.
+        honest_fraction: the minimum share of a round's users who follow the protocol.
         protocol: the noise that users add, ``"binomial"`` or ``"poisson"``.
 
     Raises:
@@ -338,7 +339,7 @@ def _shuffled(
     interaction: Interaction = "sequential",
     clip: float | None = None,
 ) -> Shuffled:
-    """Calibrate the mean of a recipe that goes through a shuffler."""
+    """Calibrate the mean of a recipe that uses a shuffler."""
     return Shuffled.calibrate(
         **task.calibration(users),
         rounds=rounds,
@@ -351,7 +352,7 @@ def _shuffled(
 
 
 def _fresh(recipe: Any, task: Task, *, smoothed: bool) -> FreshSteps:
-    """Return accelerated steps whose gradients go through a shuffler."""
+    """Return accelerated steps with shuffled gradients."""
     noise = task.noise(1) * recipe.known.lipschitz / math.sqrt(recipe.honest_fraction)
 
     def make(users: int, rounds: int) -> Mean:
@@ -365,6 +366,7 @@ def _check(rounds: int | None, honest_fraction: float, protocol: str) -> None:
         _validate.integer(minimum=1, rounds=rounds)
     if _validate.probability(honest_fraction=honest_fraction) == 0:
         raise ParameterError(
-            "honest_fraction must be above 0, not 0: somebody must add the noise that hides others."
+            "honest_fraction must be above 0, not 0, because honest users must add the noise "
+            "that protects others."
         )
     _validate.one_of(("binomial", "poisson"), protocol=protocol)

@@ -1,1 +1,1 @@
-"""A mean of vectors, rotated and cut to a private range, coordinate by coordinate."""
+"""Winsorized mean of vectors, clipped to a private range per coordinate."""

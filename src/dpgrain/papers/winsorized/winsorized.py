@@ -1,4 +1,4 @@
-"""The winsorized mean: vectors rotated, every coordinate clipped to a private interval, plus noise."""
+"""The winsorized mean: rotation, clipping to private intervals, and noise."""
 
 from __future__ import annotations
 
@@ -34,48 +34,49 @@ from dpgrain.papers.winsorized.ranges import PrivateRange, range_event
 from dpgrain.papers.winsorized.rotation import Rotation, padded
 from dpgrain.units import RELATIONS, Level, Relation
 
-# Largest share of the users that may lie on one side of an interval's middle, and far from it.
+# Max share of the users far from an interval's midpoint on one side.
 _TAIL_SHARE = 1 / 16
-# The width of a bin is this share of the concentration radius of a coordinate.
+# Width of a bin, relative to the concentration radius of a coordinate.
 _BIN_PER_RADIUS = 1 / 8
 # Steps in the half width: clipped values are whole steps, so that floating point adds them exactly.
 _STEPS_PER_HALF_WIDTH = 2.0**20
-# Values that are clipped at a time, which take 8 MB.
+# Values clipped per batch; they take 8 MB.
 _BATCH_ENTRIES = 1 << 20
 
 
 @dataclass(frozen=True)
 class Winsorized(Central):
-    """The mean of one vector per user for vectors close together, with noise for how close.
+    """The mean of one vector per user, with less noise for concentrated vectors.
 
-    In each round vectors are clipped to l2 norm ``bound``, rotated at random, and each coordinate is
-    clipped to an interval that is chosen privately among the data; the sum gets Gaussian noise.
+    In each round vectors are clipped to l2 norm ``bound`` and rotated at random. Each coordinate is
+    clipped to an interval chosen privately from the data, and the sum gets Gaussian noise.
 
     Args:
-        radius: τ: all vectors of a round are supposed to lie within this l2 distance of one point.
-            Only accuracy rests on it.
-        bound: the l2 bound B that vectors are clipped to.
+        radius: τ: the assumed l2 distance of all vectors of a round from one point. Only accuracy
+            depends on it.
+        bound: the l2 clipping bound B of vectors.
         dimension: d, the length of vectors.
-        noise_multiplier: noise sd of the sum ÷ the l2 norm of what one user adds, half_width·√D.
+        noise_multiplier: noise sd of the sum ÷ the largest l2 norm of one user's contribution,
+            half_width·√D.
         range_epsilon: ε of the choice of one interval if a user is removed.
-        n_users: n, the public size of the roster.
-        rounds: T, how many means are published.
-        failure: β: with vectors that lie within τ of a point, and all users there, no vector is clipped
-            in any round but for this probability, if ``range_epsilon`` is at least
+        n_users: n, the public size of the known population.
+        rounds: T, the number of published means.
+        failure: β: if the vectors of all users are within τ of a point, the probability that a
+            vector is clipped in any round is at most this, if ``range_epsilon`` is at least
             :attr:`range_epsilon_needed`.
 
     Raises:
         ParameterError: if a value is out of range.
 
-    A user without a block is absent: such a user enters no choice, and counts as the middle of the
-    intervals; the mean is the middle + Σ(clipped − middle)/n. Whoever has a block is there, whatever
-    the vector says: zeros count as zeros, and so does a vector that is not finite. Where fewer than
-    about :attr:`least_users` are there, middles are found by chance, anywhere within the bound.
+    A user without a block is absent: such a user enters no choice, and counts as the midpoint of
+    the intervals; the mean is the midpoint + Σ(clipped − midpoint)/n. A user with a block is
+    present for any vector: zeros count as zeros, and so does a non-finite vector. With fewer than
+    about :attr:`least_users` present users, midpoints are random, anywhere within the bound.
 
     Formal guarantee: :attr:`event`, for every choice of signs of the rotation, so that they may be
-    published. What is clipped is a whole number of steps, so that the sum, too, is exact. Source:
-    Levy et al. 2021, Algorithms 1, 2 and 6, with one Gaussian for all coordinates, D (padded) instead
-    of d, and wider intervals: 4τ' clips concentrated data; docs/theory, "The winsorized mean".
+    published. Clipped values are whole steps, so the sum is also exact. Source: Levy et al. 2021,
+    Algorithms 1, 2 and 6, with one Gaussian for all coordinates, D (padded) instead of d, and wider
+    intervals: 4τ' clips concentrated data; docs/theory, "The winsorized mean".
 
     >>> from dpgrain.means import Vectors
     >>> from dpgrain.noise import SystemSource
@@ -105,7 +106,7 @@ class Winsorized(Central):
         _validate.noise(noise_multiplier=self.noise_multiplier)
         _validate.positive(range_epsilon=self.range_epsilon)
         _validate.fraction(failure=self.failure)
-        # Making the range checks the number of bins.
+        # The range validates the number of bins.
         _ = self.ranges
 
     @staticmethod
@@ -122,24 +123,24 @@ class Winsorized(Central):
         failure: float = 0.01,
         beside: Event | None = None,
     ) -> Winsorized:
-        """Calibrate the winsorized mean with the least noise that keeps a promise over all rounds.
+        """Calibrate the winsorized mean with the least noise for all rounds.
 
         Args:
             epsilon: the promised ε.
             delta: the promised δ.
-            n_users: the public size of the roster.
-            rounds: how many means are published.
-            radius: τ, the l2 distance to one point within which vectors of a round should lie.
-            bound: the l2 bound that vectors are clipped to.
+            n_users: the public size of the known population.
+            rounds: the number of published means.
+            radius: τ, the assumed l2 distance of vectors of a round from one point.
+            bound: the l2 clipping bound of vectors.
             dimension: the length of vectors.
             relation: the neighbouring relation.
             failure: the largest probability that a vector so near is clipped in any round; the
-                choices get the least part of the promise that it allows.
-            beside: the event of what else is published under the same promise; nothing by default.
+                choices get the smallest part of the promise that it allows.
+            beside: the event of other releases under the same promise; nothing by default.
 
         Raises:
-            ParameterError: if a value is out of range, or there are too few users to find the intervals
-                under the promise; it says how many suffice.
+            ParameterError: if a value is out of range, or there are too few users to find the
+                intervals under the promise; the message states a sufficient number.
 
         >>> mean = Winsorized.calibrate(
         ...     epsilon=1.0, delta=1e-6, n_users=10_000, rounds=10, radius=0.1, bound=10.0, dimension=50
@@ -155,7 +156,7 @@ class Winsorized(Central):
             return Winsorized(radius, bound, dimension, noise, rate, users, rounds, failure)
 
         def choices(users: int, times: float = 1.0) -> float:
-            """Return the ε of the choices and of what is beside them."""
+            """Return the ε of the choices and of the other releases."""
             own = made(1.0, users)
             event: Event = range_event(math.sqrt(times) * own.range_epsilon, own.choices)
             return event.beside(beside).epsilon(delta, relation=relation)
@@ -165,9 +166,9 @@ class Winsorized(Central):
         ):
             enough = _enough(lambda users: choices(users, 2.0) <= epsilon, n_users)
             raise ParameterError(
-                f"n_users = {n_users} are too few to find the intervals of {padded(dimension)} "
-                f"coordinates in {rounds} rounds, with failure = {failure!r} and epsilon = "
-                f"{epsilon!r}: {enough:,} suffice; or allow fewer rounds or a larger epsilon.",
+                f"n_users = {n_users} is too small to choose the intervals of {padded(dimension)} "
+                f"coordinates in {rounds} rounds with failure = {failure!r} and epsilon = "
+                f"{epsilon!r}; use {enough:,} users, fewer rounds or a larger epsilon.",
                 name="n_users",
             )
 
@@ -187,22 +188,22 @@ class Winsorized(Central):
 
     @property
     def level(self) -> Level:
-        """The level of a block, which is the data of a user."""
+        """The unit of a block: a user."""
         return "user"
 
     @property
     def size(self) -> int:
-        """D, the power of two to which vectors are padded."""
+        """D, the padded length of vectors, a power of two."""
         return padded(self.dimension)
 
     @property
     def choices(self) -> int:
-        """The number of intervals chosen in all rounds: D·T."""
+        """Number of intervals chosen in all rounds: D·T."""
         return self.size * self.rounds
 
     @property
     def coordinate_radius(self) -> float:
-        """τ', within which of the common point all users lie in all coordinates of all rounds.
+        """τ', the users' distance from the common point in all coordinates and rounds.
 
         min(τ, τ√(2 ln(4nDT/β)/D)); it fails with probability at most β/2.
         """
@@ -210,9 +211,9 @@ class Winsorized(Central):
 
     @property
     def half_width(self) -> float:
-        """Half of the width of an interval: τ' for the users, and the rest for its middle."""
-        # All but a sixteenth of the users lie within this, in all coordinates of all rounds, but for
-        # probability β/4.
+        """Half width of an interval: τ' for the users, and the rest for its midpoint."""
+        # All but a sixteenth of the users are within this, in all coordinates of all rounds, with
+        # probability 1 − β/4.
         most = self._within(4 * self.choices / (_TAIL_SHARE * self.failure))
         width = self.coordinate_radius + min(most, self.coordinate_radius) + self.ranges.width / 2
         step = _step(width)
@@ -227,30 +228,30 @@ class Winsorized(Central):
 
     @property
     def range_epsilon_needed(self) -> float:
-        """The least ``range_epsilon`` with which all choices succeed, but for probability β/4."""
+        """Smallest ``range_epsilon`` for all choices to succeed with probability 1 − β/4."""
         return math.log(4 * self.choices * self.ranges.bins / self.failure) / (
             (0.5 - _TAIL_SHARE) * self.n_users
         )
 
     @property
     def least_users(self) -> int:
-        """About the number of users with a vector below which middles are found by chance."""
+        """Approximate number of users with a vector below which midpoints are random."""
         ranges = self.ranges
         return math.ceil(math.log(ranges.bins) / ((0.5 - _TAIL_SHARE) * ranges.rate))
 
     @property
     def noise_sd(self) -> float:
-        """The standard deviation of the noise of each coordinate of a mean."""
+        """Standard deviation of the noise of each coordinate of a mean."""
         return self.noise_multiplier * self.half_width * math.sqrt(self.size) / self.n_users
 
     @property
     def reach(self) -> float:
-        """The clipping bound of vectors."""
+        """Clipping bound of vectors."""
         return self.bound
 
     @property
     def facts(self) -> tuple[str, ...]:
-        """The public facts that the guarantee rests on, and what accuracy rests on."""
+        """Public facts behind the guarantee, and assumptions behind the accuracy."""
         return (
             f"a roster of {self.n_users:,} users",
             f"vectors of {self.dimension:,} numbers, clipped to norm {self.bound:g}, padded to "
@@ -263,7 +264,7 @@ class Winsorized(Central):
 
     @property
     def by_chance(self) -> str:
-        """The number of users for the intervals, in words."""
+        """Warning about the number of users for the intervals."""
         return (
             f"intervals that lie anywhere where fewer than about {self.least_users:,} users have a "
             "vector"
@@ -274,26 +275,21 @@ class Winsorized(Central):
         source: Source,
         owners: NDArray[Any] | None = None,  # noqa: ARG002
     ) -> WinsorizedRounds:
-        """Begin a run.
+        """Start a run.
 
         Args:
-            source: where signs, choices and noise come from.
-            owners: not needed: each block is a user's.
+            source: the source of signs, choices and noise.
+            owners: unused, because each block belongs to one user.
         """
         return WinsorizedRounds(self, source)
 
     def _within(self, trials: float) -> float:
-        """Return what a coordinate of a rotated vector of norm τ exceeds with chance 1/trials."""
+        """Return the bound of a rotated coordinate, exceeded with probability 1/trials."""
         return self.radius * min(1.0, math.sqrt(2 * math.log(2 * trials) / self.size))
 
 
 class WinsorizedRounds(CountedRounds):
-    """One run of a :class:`Winsorized` mean.
-
-    Args:
-        mean: its public numbers.
-        source: where signs, choices and noise come from.
-    """
+    """One run of a :class:`Winsorized` mean."""
 
     def __init__(self, mean: Winsorized, source: Source) -> None:
         super().__init__(mean)
@@ -301,17 +297,17 @@ class WinsorizedRounds(CountedRounds):
 
     @property
     def radius(self) -> float:
-        """The distance to a common point within which vectors are not clipped."""
+        """The distance from a common point where vectors are not clipped."""
         return self.mean.radius
 
     def _round(self, contributions: Contributions) -> FloatArray:
         mean = self.mean
         if contributions.dimension != mean.dimension:
             raise ParameterError(
-                f"dimension = {mean.dimension} was stated, but vectors have "
-                f"{contributions.dimension} numbers."
+                f"dimension must be the length of the vectors, {contributions.dimension}, not "
+                f"{mean.dimension}."
             )
-        # Signs are new in every round, as vectors may depend on what was published with the old ones.
+        # Signs are new in every round, because vectors may depend on outputs with the old ones.
         rotation = Rotation.draw(mean.dimension, self.source)
         columns = rotation.of(_shortened(contributions, mean.bound))
         middles = mean.ranges.middles(columns, self.source)
@@ -323,29 +319,15 @@ class WinsorizedRounds(CountedRounds):
 
 @dataclass(frozen=True)
 class WinsorizedScalar:
-    """The mean of one number per user for numbers close together, without any δ.
+    """The mean of one number per user, for numbers close together, with δ = 0.
 
-    Args:
-        radius: τ: numbers are supposed to lie this near to one point. Only accuracy rests on it.
-        bound: numbers are clipped to [−bound, bound].
-        n_users: n, the public size of the roster.
-        epsilon: the promised ε: half for the choice of the interval, half for Laplace noise.
-        relation: the neighbouring relation.
+    Numbers are clipped to [−bound, bound], and are assumed within ``radius`` τ of one point; only
+    accuracy depends on this. Half of ε is for the choice of the interval, half for Laplace noise.
 
-    Raises:
-        ParameterError: if a value is out of range.
-
-    Formal guarantee: ``epsilon``-DP for one user under the relation, with exact integer noise. Users
-    who are absent enter no choice and count as the interval's middle; a number that is not finite
-    counts as 0.
-    Source: Levy et al. 2021, Algorithm 1, with wider intervals; docs/theory, "The winsorized mean".
-
-    >>> mean = WinsorizedScalar(0.01, 1.0, n_users=1000, epsilon=1.0)
-    >>> from dpgrain.noise import SystemSource
-    >>> round(mean.estimate(np.full(1000, 0.5), SystemSource()), 1)
-    0.5
-    >>> mean.event.epsilon()
-    1.0
+    Formal guarantee: ``epsilon``-DP for one user under the relation, with exact integer noise.
+    Absent users enter no choice and count as the interval's midpoint; a non-finite number is
+    treated as 0. Source: Levy et al. 2021, Algorithm 1, with wider intervals; docs/theory, "The
+    winsorized mean".
     """
 
     radius: float
@@ -361,8 +343,7 @@ class WinsorizedScalar:
         _validate.integer(minimum=1, n_users=self.n_users)
         if not 2.0**-16 <= _validate.positive(epsilon=self.epsilon) <= 2.0**10:
             raise ParameterError(
-                f"epsilon must lie between 2^-16 and 2^10, not {self.epsilon!r}: beyond that nothing "
-                "is left, or nothing is private.",
+                f"epsilon must be between 2^-16 and 2^10, not {self.epsilon!r}.",
                 name="epsilon",
             )
         _validate.one_of(RELATIONS, relation=self.relation)
@@ -402,19 +383,11 @@ class WinsorizedScalar:
 
     @property
     def noise_sd(self) -> float:
-        """The standard deviation of the noise of the mean."""
+        """Standard deviation of the noise of the mean."""
         return math.sqrt(2.0) * self.noise.noise_multiplier * self.half_width / self.n_users
 
     def estimate(self, values: ArrayLike, source: Source) -> float:
-        """Return the noisy mean.
-
-        Args:
-            values: (k,) a number for each user who has one; what is not finite counts as 0.
-            source: random bits.
-
-        Raises:
-            ParameterError: if values are not a list of numbers.
-        """
+        """Return the noisy mean of (k,) numbers, one per present user."""
         array = np.asarray(values)
         if array.ndim != 1 or array.dtype.kind not in "fiub":
             raise ParameterError(
@@ -435,7 +408,7 @@ def _cost(event: Event, delta: float, relation: Relation) -> float:
 
 
 def _enough(kept: Callable[[int], bool], few: int) -> int:
-    """Find about the least number of users that is enough, which is more than ``few``."""
+    """Return approximately the smallest sufficient number of users, above ``few``."""
     low, high = few, 2 * few
     while not kept(high):
         low, high = high, 2 * high
@@ -451,13 +424,13 @@ def _step(width: float) -> float:
 
 
 def _shortened(contributions: Contributions, bound: float) -> FloatArray:
-    """Return (blocks, d) the vectors of all who are there, clipped to a norm, each by itself."""
+    """Return (blocks, d) the clipped vectors of all present users."""
     parts = [clipped(part, bound) for part in tiles(contributions)]
     return np.concatenate([np.zeros((0, contributions.dimension)), *parts])
 
 
 def _clipped_sums(columns: FloatArray, middles: FloatArray, half: float) -> FloatArray:
-    """Add clipped distances from the middles, (coordinates,): exact sums of whole steps."""
+    """Add clipped distances from the midpoints, (coordinates,), as exact whole steps."""
     step = _step(half)
     total = np.empty(len(columns))
     most = max(1, _BATCH_ENTRIES // max(columns.shape[1], 1))
@@ -471,7 +444,7 @@ def _clipped_sums(columns: FloatArray, middles: FloatArray, half: float) -> Floa
 
 
 def _for_users(problem: Problem) -> Candidate:
-    """The winsorized mean for a mean of users."""
+    """Return the winsorized mean as a candidate for a mean of users."""
     finder, calibration = problem.finder()
     # Intervals of the smallest radius are the hardest to find.
     radius = problem.radius or problem.bound * SMALLEST

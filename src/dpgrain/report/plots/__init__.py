@@ -1,7 +1,6 @@
-"""The plots of releases, fits, shuffled sums and ledgers, one file a kind.
+"""The plots of releases, fits, shuffled sums and ledgers.
 
-Each draws on the axes it is given. Only where none are given is pyplot used, so that a notebook shows
-the figure; the pages themselves never touch it.
+Each draws on the axes of its caller. Without axes it uses pyplot, so that a notebook shows the figure.
 """
 
 from __future__ import annotations
@@ -12,9 +11,8 @@ from dpgrain.report.plots.coefficients import plot_coefficients
 from dpgrain.report.plots.curve import plot_curve, plot_epsilons, save_epsilons
 from dpgrain.report.plots.estimates import plot_estimates
 from dpgrain.report.plots.honest import plot_honest
-from dpgrain.report.plots.measures import plot_measure
 from dpgrain.report.plots.tradeoff import plot_tradeoff, save_audits
-from dpgrain.report.plots.training import plot_training
+from dpgrain.report.plots.training import plot_measure, plot_training
 from dpgrain.report.plots.units import plot_units, save_units
 from dpgrain.report.plots.windows import plot_timeline, plot_used
 from dpgrain.report.promises import contributions

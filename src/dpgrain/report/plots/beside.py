@@ -17,7 +17,6 @@ from dpgrain.report.axes import (
     label_letters,
     label_rows,
     legend_above,
-    plain,
     say,
 )
 from dpgrain.report.plots.estimates import quantity
@@ -28,27 +27,26 @@ from dpgrain.statistics.release import Histogram, Release
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# Distance of the two estimates of a group above and below the middle of its row.
+# Distance of the two estimates of a group from the middle of its row.
 _ASIDE = 0.16
 
 
 def plot_beside(release: Release, other: Release, ax: Axes | None = None, *, top: int = 30) -> Axes:
-    """Draw the estimates of two releases, one group on each row, with their 95% intervals.
+    """Draw the estimates of two releases, one group per row, with their 95% intervals.
 
     Args:
-        release: the release whose groups are drawn.
-        other: a release of the same statistic by the same keys; its other groups are left out.
+        release: the release with the groups.
+        other: a release of the same statistic by the same keys; other groups are ignored.
         ax: axes to draw on; new ones by default.
-        top: how many groups: those with the largest estimates of the first release.
+        top: the number of groups: those with the largest estimates of the first release.
 
     Raises:
-        ParameterError: if the statistics or the keys differ, or have more than one number a group.
+        ParameterError: if statistics or keys differ, or a group has more than one number.
     """
     _check_alike(release, other)
     top = _validate.integer(minimum=1, top=top)
     places = shown(release, top)
     ax = axes_for(ax, 7.0, 1.7 + 0.36 * max(len(places), 2))
-    plain(ax)
     if not len(release):
         return say(ax, "nothing was published")
     result = _places_in(other, release, places)
@@ -65,15 +63,15 @@ def plot_beside(release: Release, other: Release, ax: Axes | None = None, *, top
     low, high = (np.concatenate(sides) for sides in zip(*ends, strict=True))
     keys = key_texts(release, places, letters=200)
     labels = [label(release.statistic.keys(key), label_letters(ax)) or "all" for key in keys]
-    capped = other if other.asked.cut else release
+    clipped = other if other.asked.cut else release
     zero = isinstance(release, Histogram)
-    label_rows(ax, labels, f"estimate ({quantity(capped, ax)})", low, high, zero=zero)
-    legend_above(ax, ax.get_legend_handles_labels()[0])
+    label_rows(ax, labels, f"estimate ({quantity(clipped, ax)})", low, high, zero=zero)
+    legend_above(ax)
     return ax
 
 
 def _check_alike(release: Release, other: Release) -> None:
-    """Raise unless both are of one number a group, of the same statistic by the same keys."""
+    """Raise unless both are the same statistic by the same keys, with one number per group."""
     if not isinstance(other, Release):
         raise ParameterError(
             f"beside must be a release, such as one for another unit, not {type(other).__name__}."
@@ -83,13 +81,13 @@ def _check_alike(release: Release, other: Release) -> None:
     )
     if mine != theirs:
         raise ParameterError(
-            f"beside must be a release of the same statistic by the same keys: this is {_said(mine)}, "
-            f"the other {_said(theirs)}."
+            f"beside must be a release of the same statistic and keys, {_said(mine)}, not "
+            f"{_said(theirs)}."
         )
     if release.statistic.pointwise or release.statistic.of_bins:
         raise ParameterError(
-            f"beside must be left out for {release.statistic.name}, which has several numbers a group; "
-            "draw each release on axes of its own."
+            f"beside must be omitted for {release.statistic.name}, which has several numbers per "
+            "group; plot each release on separate axes."
         )
 
 
@@ -100,7 +98,7 @@ def _said(asked: tuple[str, str | None, tuple[str, ...]]) -> str:
 
 
 def _keys(release: Release) -> list[tuple[Hashable, ...]]:
-    """Return the keys of each group; one without keys has an empty one."""
+    """Return the keys of each group."""
     columns = [column.to_pylist() for column in release.groups.columns]
     return list(zip(*columns, strict=True)) if columns else [()] * len(release)
 
@@ -108,14 +106,14 @@ def _keys(release: Release) -> list[tuple[Hashable, ...]]:
 def _places_in(
     other: Release, release: Release, places: np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 ) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
-    """Return where the other release has these groups; −1 where it has none."""
+    """Return the positions of these groups in the other release; −1 for missing ones."""
     known = {key: place for place, key in enumerate(_keys(other))}
     mine = _keys(release)
     return np.array([known.get(mine[place], -1) for place in places], dtype=np.int64)
 
 
 def _names(release: Release, other: Release) -> tuple[str, str]:
-    """Return words that distinguish two releases: their promises, or else which is which."""
+    """Return two names: the guarantees, or \"this\" and \"beside\" if they are equal."""
     names = [
         f"{one.guarantee.level}, ε = {rounded_up(one.guarantee.epsilon(), 3)}"
         for one in (release, other)

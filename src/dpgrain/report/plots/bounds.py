@@ -15,10 +15,8 @@ from dpgrain.report.axes import (
     few_digits,
     fitting,
     grid,
-    plain,
     say,
 )
-from dpgrain.report.words import measured
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -29,24 +27,16 @@ _MANY_BOUNDS = 24
 
 
 def plot_bounds(release: Histogram, ax: Axes | None = None) -> Axes:
-    """Draw the number of items for each clipping bound.
-
-    Args:
-        release: a published histogram.
-        ax: axes to draw on; new ones by default.
-
-    Many different bounds are counted in bins of equal ratio.
-    """
+    """Draw the number of items for each clipping bound, in bins of equal ratio."""
     ax = axes_for(ax, 7.0, 2.8)
-    plain(ax)
-    ax.set_xlabel(f"clipping bound ({fitting(measured(release), ax)})")
+    ax.set_xlabel(f"clipping bound ({fitting(release.asked.measured, ax)})")
     ax.set_ylabel("items" if release.statistic.of_items else "groups")
     bounds = np.asarray(release.clip, dtype=np.float64)
     if bounds.size == 0:
         return say(ax, f"no {'items' if release.statistic.of_items else 'groups'} were published")
     low, high = float(bounds.min()), float(bounds.max())
     ax.set_xscale("log")
-    # Where all bounds are equal, there is one bar, a step wide.
+    # If all bounds are equal, this draws one bar.
     edges = np.geomspace(low / 1.05, high * 1.05, _MANY_BOUNDS + 1)
     counts, _ = np.histogram(bounds, edges)
     ax.bar(edges[:-1], counts, width=np.diff(edges), align="edge", color=BLUE, edgecolor="none")

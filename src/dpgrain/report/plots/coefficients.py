@@ -1,4 +1,4 @@
-"""The coefficients of a model, one on each row."""
+"""The coefficients of a model, one per row."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from dpgrain.report.axes import (
     label_letters,
     label_rows,
     legend_above,
-    plain,
     say,
 )
 from dpgrain.report.words import label, text
@@ -32,15 +31,8 @@ _PLOTTED_ROWS = 30
 def plot_coefficients(
     rows: Sequence[Coefficient], ax: Axes | None = None, *, intervals: bool
 ) -> Axes:
-    """Draw one row for each coefficient, the first above.
-
-    Args:
-        rows: the coefficients; see :func:`largest`.
-        ax: axes to draw on; new ones by default.
-        intervals: whether they have 95% intervals.
-    """
+    """Draw one row per coefficient, the first on top, with 95% intervals if they have them."""
     ax = axes_for(ax, 7.0, 1.2 + 0.28 * max(len(rows), 2))
-    plain(ax)
     if not rows:
         return say(ax, "there are no features")
     value = np.array([row.value for row in rows])
@@ -51,8 +43,8 @@ def plot_coefficients(
             np.array([getattr(row, end) for row in rows]) for end in ("corrected", "low", "high")
         )
         interval_bars(ax, places, centre, low, high, label="95% interval")
-        ax.plot(value, places, "D", color=ORANGE, markersize=4.5, label="used to predict")
-        legend_above(ax, ax.get_legend_handles_labels()[0])
+        ax.plot(value, places, "D", color=ORANGE, markersize=4.5, label="used for predictions")
+        legend_above(ax)
     else:
         ax.plot(value, places, "o", color=BLUE, markersize=6)
     names = [label((text(row.name, 120),), label_letters(ax)) for row in rows]
@@ -62,7 +54,7 @@ def plot_coefficients(
 
 
 def largest(found: Coefficients) -> list[Coefficient]:
-    """Return the coefficients to draw: the largest ones where they are many; no intercepts."""
+    """Return at most 30 coefficients, those of largest size, without intercepts."""
     rows = [row for row in found.rows if not row.intercept and math.isfinite(row.value)]
     if len(rows) > _PLOTTED_ROWS:
         rows = sorted(rows, key=lambda row: -abs(row.value))[:_PLOTTED_ROWS]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -23,9 +24,11 @@ from dpgrain.report.axes import (
     legend_above,
     log_ticks,
     plain,
+    save,
     say,
 )
 from dpgrain.report.promises import most_units
+from dpgrain.report.words import CHANGES, UNITS
 from dpgrain.units import RELATIONS, Level, Relation
 
 if TYPE_CHECKING:
@@ -48,16 +51,13 @@ def plot_curve(
     """Draw the granularity curve: ε for 1, 2, 5, … units of one person, under both relations.
 
     Args:
-        guarantee: the promise of a release.
+        guarantee: the guarantee of a release.
         ax: axes to draw on; new ones by default.
-        max_units: the last number of units; fewer where no person can hold that number.
-        holdings: how much users hold; drawn beside the curve, on an axis of its own to the right.
+        max_units: the largest number of units, at most what one person can contribute.
+        holdings: a contribution distribution, drawn on a second axis to the right.
 
     Raises:
-        ParameterError: if ``max_units`` is not a whole number of at least 1.
-
-    For ``User`` the units are whole users. A number of units for which nothing is promised is left
-    out, and the legend says from where.
+        ParameterError: if ``max_units`` is not a positive integer.
     """
     last = _validate.integer(minimum=1, max_units=max_units)
     units = _unit_counts(guarantee, last)
@@ -83,32 +83,30 @@ def plot_epsilons(
     own: Relation = "zero_out",
     user: tuple[int, Mapping[Relation, float]] | None = None,
 ) -> Axes:
-    """Draw known ε for 1, 2, 5, … units of one person, under both relations.
+    """Draw the ε of increasing numbers of units, under both relations.
 
     Args:
         units: the numbers of units, increasing.
-        epsilons: relation → the ε of each of them.
+        epsilons: relation → the ε of each number of units.
         level: the unit.
-        delta: the δ at which they hold.
+        delta: the δ of all ε.
         ax: axes to draw on; new ones by default.
-        own: the relation whose values are written beside its points.
-        user: the most elements of a user, and relation → the ε of a whole one; drawn as a level.
+        own: the relation whose values are written at its points.
+        user: the maximum number of elements of a user, and relation → the ε of a whole user.
     """
     ax = axes_for(ax, 7.0, 4.2)
     units = list(units)
     curves = {relation: np.array(epsilons[relation], dtype=np.float64) for relation in RELATIONS}
-    # The first number of units that has no promise is shown, not the ones after it.
+    # The curve ends at the first number of units without a guarantee.
     endless = np.isinf(np.minimum(curves["zero_out"], curves["replace"]))
     units = units[: int(endless.argmax()) + 1] if endless.any() else units
     curves = {relation: curve[: len(units)] for relation, curve in curves.items()}
-    plain(ax)
-    what = {"record": "records of one person", "element": "elements of one person", "user": "users"}
-    ax.set_xlabel(f"number of {what[level]}")
+    ax.set_xlabel(f"number of {UNITS[level]}")
     ax.set_ylabel(f"ε at δ = {powers(delta)}")
     finite = np.concatenate(list(curves.values()))
     finite = finite[np.isfinite(finite)]
     if finite.size == 0:
-        return say(ax, "no promise at this δ")
+        return say(ax, "no guarantee at this δ")
     ax.set_xscale("log")
     if finite.min() > 0:
         ax.set_yscale("log")
@@ -135,32 +133,28 @@ def save_epsilons(
     *,
     user: tuple[int, Mapping[Relation, float]] | None = None,
 ) -> None:
-    """Draw known ε into a file, from the arguments of :func:`plot_epsilons`."""
-    # The figure is made without pyplot, which is for notebooks and may want a display.
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(7.0, 4.4), layout="constrained")
-    plot_epsilons(units, epsilons, level, delta, figure.subplots(), user=user)
-    figure.savefig(path, dpi=160, facecolor="white")
+    """Write the plot of :func:`plot_epsilons` to a file."""
+    draw = partial(plot_epsilons, units, epsilons, level, delta, user=user)
+    save(path, draw, 7.0, 4.4)
 
 
 def _unit_counts(guarantee: Guarantee, last: int) -> list[int]:
-    """Return 1, 2, 5, 10, … up to the last, or up to what one person can hold."""
+    """Return 1, 2, 5, 10, … up to the last number or what one person can contribute."""
     last = most_units(guarantee, last)
     steps = (s * 10**power for power in range(len(str(last))) for s in STEPS)
-    # A step just before the last one would run into it.
+    # A label just before the last one would overlap it.
     return [*(k for k in steps if k < 0.75 * last), last]
 
 
 def _draw_curve(
     ax: Axes, units: list[int], curve: np.ndarray[Any, Any], relation: Relation, *, same: bool
 ) -> None:
-    label = "removed" if relation == "zero_out" else "exchanged"
+    label = CHANGES[relation]
     if same:
-        label = "removed or exchanged"
+        label = " or ".join(CHANGES.values())
     endless = [k for k, epsilon in zip(units, curve, strict=True) if math.isinf(epsilon)]
     if endless:
-        label += f"; no promise from {endless[0]:,} on"
+        label += f"; no guarantee from {endless[0]:,}"
     first = relation == "zero_out"
     ax.plot(
         units,
@@ -175,7 +169,7 @@ def _draw_curve(
 
 
 def _last_drawn(units: Sequence[int], curves: Mapping[Relation, Sequence[float]]) -> int:
-    """Return the last number of units on the axes: the first one without a promise, if there is one."""
+    """Return the last number of units on the axes."""
     for place, k in enumerate(units):
         if math.isinf(min(curve[place] for curve in curves.values())):
             return k
@@ -183,19 +177,18 @@ def _last_drawn(units: Sequence[int], curves: Mapping[Relation, Sequence[float]]
 
 
 def _draw_user(ax: Axes, most: int, epsilons: Mapping[Relation, float]) -> list[float]:
-    """Draw a whole user's ε as a level line for each relation; return the lines that are drawn."""
+    """Draw the ε of a whole user as one horizontal line per relation, and return the finite ε."""
     levels = []
     for relation, color in zip(RELATIONS, (BLUE, ORANGE), strict=True):
         epsilon = float(epsilons[relation])
         if math.isinf(epsilon):
             continue
-        changed = "removed" if relation == "zero_out" else "exchanged"
         ax.axhline(
             epsilon,
             color=color,
             linewidth=1.1,
             linestyle=":",
-            label=f"a whole user of at most {most:,}, {changed}",
+            label=f"a whole user of at most {most:,}, {CHANGES[relation]}",
         )
         levels.append(epsilon)
     return levels
@@ -204,7 +197,7 @@ def _draw_user(ax: Axes, most: int, epsilons: Mapping[Relation, float]) -> list[
 def _draw_shares(
     ax: Axes, holdings: Holdings, level: Literal["record", "element"], last: int
 ) -> list[Line2D]:
-    """Draw the shares of users by their number of units, on an axis to the right; return the line."""
+    """Draw the shares of users by number of units on a second axis, and return the line."""
     held: Literal["elements", "records"] = "elements" if level == "element" else "records"
     kinds, edges = (column.to_pylist() for column in holdings.groups.columns)
     some = [
@@ -220,7 +213,7 @@ def _draw_shares(
     right.yaxis.set_major_formatter(in_percent())
     right.tick_params(axis="y", length=0)
     right.set_ylabel("share of users (noisy)")
-    # The promise is drawn above the shares.
+    # The guarantee is drawn above the shares.
     ax.set_zorder(right.get_zorder() + 1)
     ax.patch.set_visible(False)
     return right.plot(
@@ -231,12 +224,12 @@ def _draw_shares(
         color=GREY,
         linewidth=1.4,
         markersize=5,
-        label="users with at most so many",
+        label="users with at most this number",
     )
 
 
 def _write_values(ax: Axes, units: list[int], curve: np.ndarray[Any, Any], *, above: bool) -> None:
-    """Write the values of the promised relation at their points, on the side with room."""
+    """Write the values of the own relation at their points."""
     for k, epsilon in zip(units, curve, strict=True):
         if math.isfinite(epsilon):
             ax.annotate(
@@ -249,7 +242,7 @@ def _write_values(ax: Axes, units: list[int], curve: np.ndarray[Any, Any], *, ab
                 color=INK,
                 fontsize="small",
             )
-    # The values need room, on the right also where the last ones are infinite.
+    # Space for the values; the last ones may be infinite.
     ax.margins(y=0.14)
     ax.set_xlim(units[0] / 1.6, units[-1] * 1.6)
 

@@ -1,4 +1,4 @@
-"""A distribution: the share at or above each number, step by step, with its band."""
+"""A distribution: the share at or above each threshold, as steps with a band."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from matplotlib.ticker import MaxNLocator
 from matplotlib.transforms import ScaledTranslation
 
 from dpgrain.report.axes import (
-    BLUE,
-    GREY,
-    ORANGE,
+    COLOURS,
+    errors,
     fitting,
     grid,
     in_full,
@@ -30,35 +29,26 @@ if TYPE_CHECKING:
 
     from dpgrain._types import FloatArray
 
-# Colours of groups, one each; more would not be distinguished.
-_COLOURS = (BLUE, ORANGE, "#009e73", "#cc79a7", GREY)
-MOST_GROUPS = len(_COLOURS)
-# Opacity of bands; those of several groups have a third of it, so that lines are seen through them.
+# Opacity of a band; with several groups a third of it keeps all lines visible.
 _SHADE = 0.18
-# Points between bars of groups at one threshold.
+# Points between the error bars of groups at the same threshold.
 _ASIDE_POINTS = 4.0
-# A wider range of thresholds above 0 has a logarithmic axis.
+# From this ratio of positive thresholds on, the axis is logarithmic.
 _WIDE = 20.0
 
 
 def in_steps(release: Release) -> bool:
-    """Return whether there are steps to draw: a share of one threshold is a number like any other."""
+    """Return whether a release is a distribution with more than one threshold."""
     return release.statistic.stepped and len(release.groups.columns[-1].unique()) != 1
 
 
 def draw_distribution(release: Release, ax: Axes, what: str) -> Axes:
-    """Draw the shares of a distribution over their thresholds, of the first groups.
+    """Draw the shares of the first five groups over the thresholds of a column.
 
-    Args:
-        release: a distribution.
-        ax: axes to draw on.
-        what: the name of the numbers.
-
-    Between two thresholds the share is no larger than at the first and no smaller than at the second,
-    so that the band holds everywhere.
+    Shares fall with the threshold, so the band also holds between two thresholds.
     """
     least = np.array(release.groups.columns[-1].unique().to_pylist(), dtype=np.float64)
-    groups = min(len(release) // least.size, MOST_GROUPS)
+    groups = min(len(release) // least.size, len(COLOURS))
     lines = []
     for place in range(groups):
         part = slice(place * least.size, (place + 1) * least.size)
@@ -72,7 +62,7 @@ def draw_distribution(release: Release, ax: Axes, what: str) -> Axes:
                 ends,
                 aside=_ASIDE_POINTS * (place - (groups - 1) / 2),
                 shade=_SHADE if groups == 1 else _SHADE / 3,
-                color=_COLOURS[place],
+                color=COLOURS[place],
                 label=name,
             )
         )
@@ -102,32 +92,21 @@ def _draw_group(
     shade: float,
     **line: Any,
 ) -> Line2D:
-    """Draw one group, and return its line.
-
-    Args:
-        ax: axes to draw on.
-        least: the thresholds.
-        share: the shares.
-        ends: the ends of the band.
-        aside: how many points its bars stand aside, so that those of several groups are distinguished.
-        shade: how opaque the band is.
-        **line: the colour and the name of the line.
-    """
+    """Draw one group with its bars shifted by some points, and return its line."""
     low, high = ends
-    # Over the step from one threshold to the next the band reaches from the lower end there to the
-    # upper end here.
+    # Between two thresholds the band extends from the next lower end to the previous upper end.
     edges = np.repeat(least, 2)[1:-1]
     below, above = np.repeat(low[1:], 2), np.repeat(high[:-1], 2)
     ax.fill_between(edges, below, above, color=line["color"], alpha=shade, linewidth=0)
     (drawn,) = ax.step(least, share, where="pre", linewidth=1.6, **line)
     figure = ax.get_figure(root=True)
-    assert figure is not None  # noqa: S101 - axes that are drawn on have a figure
+    assert figure is not None  # noqa: S101 - axes have a figure
     moved = ScaledTranslation(aside / 72, 0, figure.dpi_scale_trans)
     ax.errorbar(
         least,
         share,
         transform=ax.transData + moved,
-        yerr=np.maximum([share - low, high - share], 0.0),
+        yerr=errors(share, low, high),
         fmt="o",
         color=line["color"],
         markersize=4,
@@ -138,6 +117,6 @@ def _draw_group(
 
 
 def _name(release: Release, row: int, ax: Axes) -> str:
-    """Return the name of the group of a row."""
+    """Return the label of the group of a row."""
     (keys,) = key_texts(release, np.array([row]), letters=200)
     return label(release.statistic.keys(keys), label_letters(ax))

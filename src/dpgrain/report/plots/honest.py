@@ -1,4 +1,4 @@
-"""ε over the share of honest devices."""
+"""ε as a function of the share of honest devices."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from dpgrain.report.axes import (
     grid,
     legend_above,
     log_ticks,
-    plain,
     say,
     width_of,
 )
@@ -33,22 +32,19 @@ _SHARES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 
 
 def plot_honest(curve: Sequence[Honest], delta: float, ax: Axes | None = None) -> Axes:
-    """Draw known ε over the share of honest devices, with the promised one marked.
+    """Draw ε by the share of honest devices; shares without a guarantee are shaded.
 
     Args:
-        curve: the lines, from the largest share to the smallest.
-        delta: the δ at which they hold.
+        curve: the ε of each share, the largest share first.
+        delta: the δ of all ε.
         ax: axes to draw on; new ones by default.
-
-    Where nothing is promised the axes are shaded.
     """
     ax = axes_for(ax, 7.0, 4.2)
-    plain(ax)
-    ax.set_xlabel("honest devices, share of a batch")
+    ax.set_xlabel("share of honest devices")
     ax.set_ylabel(f"ε at δ = {powers(delta)}")
     finite = [line for line in curve if math.isfinite(line.epsilon)]
     if not finite:
-        return say(ax, "no promise at this δ")
+        return say(ax, "no guarantee at this δ")
     ax.set_xscale("log")
     ax.set_yscale("log")
     ax.plot(
@@ -58,12 +54,12 @@ def plot_honest(curve: Sequence[Honest], delta: float, ax: Axes | None = None) -
         color=BLUE,
         linewidth=1.8,
         markersize=5.5,
-        label="if so many follow the protocol",
+        label="ε if only this share is honest",
     )
     endless = [line.fraction for line in curve if math.isinf(line.epsilon)]
     low, high = max(endless, default=curve[-1].fraction) / 1.25, 1.25
     if endless:
-        ax.axvspan(low, max(endless), color=GREY, alpha=0.25, linewidth=0, label="no promise")
+        ax.axvspan(low, max(endless), color=GREY, alpha=0.25, linewidth=0, label="no guarantee")
     for line in finite:
         if line.promised:
             _mark(ax, line)
@@ -71,12 +67,12 @@ def plot_honest(curve: Sequence[Honest], delta: float, ax: Axes | None = None) -
     ax.set_xlim(low, high)
     _axis_ticks(ax, low, finite)
     grid(ax)
-    legend_above(ax, ax.get_legend_handles_labels()[0])
+    legend_above(ax)
     return ax
 
 
 def _mark(ax: Axes, line: Honest) -> None:
-    """Mark the promise by a point, and by lines from it to both axes."""
+    """Mark the guarantee by a point and lines to both axes."""
     style: dict[str, Any] = {"color": ORANGE, "linewidth": 1.1, "linestyle": ":"}
     ax.axvline(line.fraction, **style)
     ax.axhline(line.epsilon, **style)
@@ -86,12 +82,12 @@ def _mark(ax: Axes, line: Honest) -> None:
         "D",
         color=ORANGE,
         markersize=8,
-        label=f"promised: ε = {rounded_up(line.epsilon, 3)} with {line.share}",
+        label=f"guaranteed: ε = {rounded_up(line.epsilon, 3)} with {line.share}",
     )
 
 
 def _values(ax: Axes, lines: Sequence[Honest]) -> None:
-    """Write each ε beside its point, the promised one first, where there is room."""
+    """Write ε at the points with enough distance, the guaranteed one first."""
     apart = math.log(1.7 if width_of(ax) < NARROW else 1.3)
     written: list[float] = []
     for line in sorted(lines, key=lambda line: not line.promised):

@@ -1,4 +1,4 @@
-"""The trade-off between false alarms and misses of a test of two neighbours, beside the claim."""
+"""The measured trade-off between false alarms and misses, compared with the claim."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dpgrain import _validate
-from dpgrain._files import whole_file
 from dpgrain._types import FloatArray
 from dpgrain.errors import ParameterError
-from dpgrain.report.axes import BLUE, GREY, ORANGE, axes_for, grid, legend_above, plain, say
+from dpgrain.report.axes import BLUE, GREY, ORANGE, axes_for, grid, legend_above, save, say
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,30 +21,30 @@ if TYPE_CHECKING:
 
 
 def plot_tradeoff(audit: Audit, ax: Axes | None = None, *, units: int | None = None) -> Axes:
-    """Draw the share of misses over that of false alarms, of the best test that an audit made.
+    """Draw the misses of an audit's best test by its false alarms, and the claimed lower bound.
 
     Args:
         audit: the audit.
         ax: axes to draw on; new ones by default.
-        units: for how many units; by default the smallest number that was audited.
+        units: the number of units; by default the smallest audited number.
 
     Raises:
         ParameterError: if the audit is of real rows, or not of this number of units.
 
-    A promise keeps every test above the claimed curve; a point well below it refutes the promise. The
-    points are shares of all draws, without bounds.
+    A point well below the claimed curve refutes the guarantee. Points have no confidence bounds.
     """
     if audit.curator:
         raise ParameterError(
-            "audit is of real rows, and its draws must not be shown.", name="audit"
+            "audit must be of synthetic rows, because draws from real rows must not be shown.",
+            name="audit",
         )
     drawn = [line for line in audit.lines if line.curve and units in (None, line.units)]
     if units is not None and not drawn:
         raise ParameterError(
-            f"units must be a number with a free bound, not {_validate.said(units)}.", name="units"
+            f"units must be a number of units with a free bound, not {_validate.said(units)}.",
+            name="units",
         )
     ax = axes_for(ax, 5.0, 4.6)
-    plain(ax)
     ax.set_xlabel("false alarms")
     ax.set_ylabel("misses")
     if not drawn:
@@ -60,18 +59,14 @@ def plot_tradeoff(audit: Audit, ax: Axes | None = None, *, units: int | None = N
                 label=f"claim, {line.relation}")  # fmt: skip
         x, y = np.array(line.curve).T
         ax.plot(x, y, color=color, linewidth=1.9, label=f"draws, {line.relation}")
-    ax.plot([0, 1], [1, 0], ":", color=GREY, linewidth=1.2, label="nothing to learn")
+    ax.plot([0, 1], [1, 0], ":", color=GREY, linewidth=1.2, label="no information")
     grid(ax)
     legend_above(ax, list(ax.lines), columns=2)
     return ax
 
 
 def claim_of(alarms: FloatArray, claimed: tuple[tuple[float, float], ...]) -> FloatArray:
-    """Return the fewest misses that a claim allows.
-
-    Args:
-        alarms: shares of false alarms.
-        claimed: (δ, ε) of the claim.
+    """Return the minimum share of misses that (δ, ε) pairs allow at these shares of false alarms.
 
     >>> claim_of(np.array([0.0, 0.5]), ((0.1, 0.0),)).round(2).tolist()
     [0.9, 0.4]
@@ -86,18 +81,10 @@ def claim_of(alarms: FloatArray, claimed: tuple[tuple[float, float], ...]) -> Fl
 
 
 def save_audits(audits: Mapping[str, Audit], path: Path) -> None:
-    """Draw audits side by side into a file.
+    """Draw audits side by side, each under its name, and write them to a file."""
 
-    Args:
-        audits: the audits by name.
-        path: where to write.
-    """
-    # The figure is made without pyplot, which is for notebooks and may want a display.
-    from matplotlib.figure import Figure
+    def draw(*panels: Axes) -> None:
+        for ax, (name, each) in zip(panels, audits.items(), strict=False):
+            plot_tradeoff(each, ax).set_title(name)
 
-    figure = Figure(figsize=(5.0 * max(len(audits), 1), 5.0), layout="constrained")
-    panels = figure.subplots(1, max(len(audits), 1), squeeze=False)[0]
-    for ax, (name, each) in zip(panels, audits.items(), strict=False):
-        plot_tradeoff(each, ax).set_title(name)
-    with whole_file(path) as part:
-        figure.savefig(part, format=path.suffix[1:].lower(), dpi=160, facecolor="white")
+    save(path, draw, 5.0 * max(len(audits), 1), 5.0, max(len(audits), 1))

@@ -1,13 +1,24 @@
-"""The training of a model or a network, round by round."""
+"""The training of a model or a network: norms of gradients, and measures."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from matplotlib.ticker import NullLocator
 
-from dpgrain.report.axes import BLUE, ORANGE, axes_for, few_digits, grid, legend_above, plain, say
+from dpgrain.report.axes import (
+    BLUE,
+    INK,
+    ORANGE,
+    axes_for,
+    few_digits,
+    fitting,
+    grid,
+    legend_above,
+    say,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -16,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Rounds(Protocol):
-    """Published norms and noise of the gradients of each round."""
+    """Published norms of gradients, and their noise."""
 
     @property
     def norms(self) -> FloatArray:
@@ -24,45 +35,68 @@ class Rounds(Protocol):
 
     @property
     def noise_norm(self) -> float:
-        """The rough norm of a gradient of noise alone."""
+        """The approximate norm of pure noise."""
+
+
+class Evaluated(Protocol):
+    """Measurements during training."""
+
+    @property
+    def evaluated(self) -> tuple[int, ...]:
+        """The number of steps before each evaluation."""
+
+    @property
+    def measures(self) -> Mapping[str, tuple[float, ...]]:
+        """The values of each measure, by name."""
 
 
 def plot_training(history: Rounds, ax: Axes | None = None) -> Axes:
-    """Draw the norm of the noisy gradient, round by round, against what noise alone would be.
-
-    Args:
-        history: the rounds of a fit, or the steps of a network.
-        ax: axes to draw on; new ones by default.
-    """
+    """Draw the norm of the noisy gradient per round, compared with the norm of pure noise."""
     ax = axes_for(ax, 7.0, 4.2)
-    plain(ax)
     norms = history.norms
-    rounds = np.arange(1, len(norms) + 1)
+    rounds = np.arange(1.0, len(norms) + 1)
     there = np.isfinite(norms) & (norms > 0)
     ax.set_xlabel("round")
     ax.set_ylabel("norm of the gradient")
     if not there.any():
         return say(ax, "no gradient was finite")
     many = len(norms) > 60
-    ax.plot(
-        rounds[there],
-        norms[there],
-        "-" if many else "-o",
-        color=BLUE,
-        linewidth=1.2 if many else 1.6,
-        markersize=3.5,
-        label="noisy gradient",
-    )
+    style, width = ("-", 1.2) if many else ("-o", 1.6)
+    _draw(ax, rounds[there], norms[there], style, width, "noisy gradient")
     ax.axhline(
-        history.noise_norm, color=ORANGE, linestyle="--", linewidth=1.6, label="noise alone, about"
+        history.noise_norm, color=ORANGE, linestyle="--", linewidth=1.6, label="noise only, about"
     )
     ends = np.append(norms[there], history.noise_norm)
     if ends.min() > 0 and ends.max() / ends.min() > 20:
         ax.set_yscale("log")
         ax.yaxis.set_minor_locator(NullLocator())
+        ax.yaxis.set_major_formatter(few_digits(4))
     else:
         ax.set_ylim(0, None)
+    legend_above(ax)
+    return ax
+
+
+def plot_measure(history: Evaluated, name: str, ax: Axes | None = None) -> Axes:
+    """Draw a measure by steps, with its last value as a number."""
+    ax = axes_for(ax, 7.0, 3.6)
+    steps = np.array(history.evaluated, dtype=np.float64)
+    values = np.array(history.measures[name], dtype=np.float64)
+    ax.set_xlabel("step")
+    ax.set_ylabel(fitting(name, ax))
+    there = np.isfinite(values)
+    if not there.any():
+        return say(ax, "no value was finite")
+    _draw(ax, steps[there], values[there], "-o", 1.6, "")
+    last = float(steps[there][-1]), float(values[there][-1])
+    ax.annotate(f"{last[1]:.4g}", last, (6, 0), textcoords="offset points", va="center", color=INK)
+    # The last value needs space to the right of its point.
+    ax.margins(x=0.1 if len(values) > 1 else 0.5, y=0.12)
+    ax.set_xlim(left=min(0.0, float(steps[0])))
+    return ax
+
+
+def _draw(ax: Axes, x: FloatArray, y: FloatArray, style: str, width: float, label: str) -> None:
+    ax.plot(x, y, style, color=BLUE, linewidth=width, markersize=3.5, label=label or None)
     ax.yaxis.set_major_formatter(few_digits(4))
     grid(ax)
-    legend_above(ax, list(ax.lines))
-    return ax

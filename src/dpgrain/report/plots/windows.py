@@ -1,12 +1,10 @@
-"""A ledger over time: the releases about each window, and how full each window is."""
+"""A ledger over time: the releases of each window, and the used share of a promise."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
-
-import matplotlib.dates
+from typing import TYPE_CHECKING
 
 from dpgrain.regions import Axis
 from dpgrain.report.axes import (
@@ -15,34 +13,26 @@ from dpgrain.report.axes import (
     INK,
     NARROW,
     axes_for,
+    date_ticks,
     few_digits,
     fitting,
     grid,
     in_percent,
-    plain,
     say,
     width_of,
 )
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.axis import Axis as Drawn
 
 _EPOCH, _DAY = datetime(1970, 1, 1), timedelta(days=1)
-# Its functions have no types.
-_dates: Any = matplotlib.dates
-# Share of the axes below which the width of a window could not be seen.
+# Minimum width of a window, as a share of the axes.
 _NARROWEST_SHARE = 0.004
 
 
 @dataclass(frozen=True)
 class Window:
-    """A stretch of the axis of windows.
-
-    Args:
-        low: the first value; None if it has no beginning.
-        high: the value after the last; None if it has no end.
-    """
+    """A window from ``low`` to just before ``high``; None where it has no end."""
 
     low: int | None = None
     high: int | None = None
@@ -50,13 +40,13 @@ class Window:
 
 @dataclass(frozen=True)
 class Timeline:
-    """The releases of a ledger by the windows that they read, and the used part of a promise there.
+    """The releases of a ledger by window, and the used share of a promise in each window.
 
     Args:
-        column: the column on which windows lie; empty where no release was asked of a window.
-        axis: how the column counts: whole numbers, or microseconds since 1970.
-        read: the moment of each release, and the window that it read.
-        used: windows one after the other, each with the share of a promise that is used there.
+        column: the column of the windows; empty if no release has one.
+        axis: the unit of the column: integers, or microseconds since 1970.
+        read: the timestamp of each release, and its window.
+        used: adjacent windows, each with the used share of a promise.
     """
 
     column: str
@@ -66,7 +56,7 @@ class Timeline:
 
     @property
     def ends(self) -> tuple[int, int]:
-        """The first and the last value at which a window begins or ends; (0, 1) without any."""
+        """The smallest and the largest end of a window; (0, 1) without any."""
         windows = [window for _, window in self.read] + [window for window, _ in self.used]
         known = {end for each in windows for end in (each.low, each.high) if end is not None}
         if not known:
@@ -75,14 +65,8 @@ class Timeline:
 
 
 def plot_used(timeline: Timeline, ax: Axes | None = None) -> Axes:
-    """Draw the used share of a promise in each window.
-
-    Args:
-        timeline: the windows.
-        ax: axes to draw on; new ones by default.
-    """
+    """Draw the used share of a promise in each window."""
     ax = axes_for(ax, 7.0, 3.2)
-    plain(ax)
     if not timeline.used:
         return say(ax, "nothing was charged yet")
     for window, share in timeline.used:
@@ -90,7 +74,7 @@ def plot_used(timeline: Timeline, ax: Axes | None = None) -> Axes:
         ax.bar([low], [share], width=[high - low], align="edge", color=BLUE, linewidth=0)
     ax.axhline(1.0, color=INK, linewidth=1.1, linestyle=":")
     ax.set_ylim(0, 1.06)
-    ax.set_ylabel("used of the promise")
+    ax.set_ylabel("used share of the promise")
     ax.yaxis.set_major_formatter(in_percent())
     _along(ax, timeline)
     grid(ax, "y")
@@ -98,14 +82,8 @@ def plot_used(timeline: Timeline, ax: Axes | None = None) -> Axes:
 
 
 def plot_timeline(timeline: Timeline, ax: Axes | None = None) -> Axes:
-    """Draw the time of each release, above the window that it read.
-
-    Args:
-        timeline: the releases.
-        ax: axes to draw on; new ones by default.
-    """
+    """Draw the time of each release above its window."""
     ax = axes_for(ax, 7.0, 4.2)
-    plain(ax)
     if not timeline.read:
         return say(ax, "nothing was released yet")
     low, high = (_place(timeline.axis, end) for end in timeline.ends)
@@ -119,11 +97,11 @@ def plot_timeline(timeline: Timeline, ax: Axes | None = None) -> Axes:
             solid_capstyle="butt",
         )  # fmt: skip
     ax.set_ylabel("released at (UTC)")
-    _tick_dates(ax.yaxis, 6)
-    moments = [(at - _EPOCH) / _DAY for at, _ in timeline.read]
-    # Releases of one moment stand in the middle of its day, not of some years.
-    margin = 0.06 * (max(moments) - min(moments)) or 0.5
-    ax.set_ylim(min(moments) - margin, max(moments) + margin)
+    date_ticks(ax.yaxis, 6)
+    times = [(at - _EPOCH) / _DAY for at, _ in timeline.read]
+    # Simultaneous releases are drawn in the middle of their day.
+    margin = 0.06 * (max(times) - min(times)) or 0.5
+    ax.set_ylim(min(times) - margin, max(times) + margin)
     _along(ax, timeline)
     grid(ax)
     return ax
@@ -137,20 +115,14 @@ def _along(ax: Axes, timeline: Timeline) -> None:
         ax.xaxis.set_major_formatter(few_digits())
         ax.locator_params(axis="x", nbins=4 if width_of(ax) < NARROW else 8, integer=True)
     else:
-        _tick_dates(ax.xaxis, 4 if width_of(ax) < NARROW else 8)
+        date_ticks(ax.xaxis, 4 if width_of(ax) < NARROW else 8)
     ax.set_xlabel(fitting(timeline.column, ax) if timeline.column else "all records")
     if not timeline.column:
         ax.set_xticks([])
 
 
-def _tick_dates(axis: Drawn, most: int) -> None:
-    locator = _dates.AutoDateLocator(minticks=2, maxticks=most)
-    axis.set_major_locator(locator)
-    axis.set_major_formatter(_dates.ConciseDateFormatter(locator))
-
-
 def _drawn(timeline: Timeline, window: Window) -> tuple[float, float]:
-    """Return the two ends of a window on the axes; one that has no end goes to the edge."""
+    """Return both ends of a window; an open end is at the edge of the axes."""
     low, high = timeline.ends
     return (
         _place(timeline.axis, low if window.low is None else window.low),

@@ -1,7 +1,6 @@
 "use strict";
-// A page is whole without this script, which makes it easier to read: tables that sort and find,
-// sliders over the curve, and an item's interval where one points. It computes no promise: it shows
-// cells of tables that are on the page.
+// The page is complete without this script, which adds sorting, searching, sliders over the curve and
+// intervals on hover. It computes no guarantee: it shows cells of tables on the page.
 
 const make = (tag, values = {}, ...children) => {
   const made = Object.assign(document.createElement(tag), values);
@@ -9,7 +8,7 @@ const make = (tag, values = {}, ...children) => {
   return made;
 };
 
-// Numbers are printed with thousands apart and a true minus; what is blank or words comes last.
+// Numbers have thousands separators and a true minus; blanks and words come last.
 const numberOf = (text) => {
   const plain = text.trim().replaceAll(",", "").replace("−", "-").replace(/[%M]$/, "");
   if (plain.startsWith("∞")) return Infinity;
@@ -61,7 +60,7 @@ const makeFindable = (table) => {
   table.closest(".box").before(make("p", { className: "find" }, field, " ", told));
 };
 
-// Between two lines of the table the next one is told, which is never a better promise.
+// Between two rows of the table the next row applies, which is never a stronger guarantee.
 const makeAsked = (ask) => {
   const table = ask.parentElement.querySelector("table.curve");
   const rows = [...table.tBodies[0].rows];
@@ -75,12 +74,12 @@ const makeAsked = (ask) => {
     ask.querySelector(".units-told").textContent = count;
     ask.querySelector(".delta-told").textContent = delta.replace("δ = ", "");
     const what = count === 1 ? ask.dataset.one : `${count} ${ask.dataset.what}`;
-    const next = Number(row.dataset.units) === count ? "" : ` (what holds for ${row.dataset.units})`;
+    const next = Number(row.dataset.units) === count ? "" : ` (the value for ${row.dataset.units})`;
     const answer = cell.dataset.factor === undefined
-      ? [`To ${what}, `, make("strong", {}, "nothing is promised"), ` at ${delta}${next}.`]
-      : [`To ${what}: `, make("strong", {}, `ε = ${cell.textContent.trim()}`), ` at ${delta}${next}. ` +
-         `A guess from even odds is right in at most ${cell.dataset.right} of cases: no outcome is more than ` +
-         `${cell.dataset.factor} times as likely either way, plus δ.`];
+      ? [`For ${what}, `, make("strong", {}, "nothing is guaranteed"), ` at ${delta}${next}.`]
+      : [`For ${what}: `, make("strong", {}, `ε = ${cell.textContent.trim()}`), ` at ${delta}${next}. ` +
+         `Starting from even odds, an attacker guesses correctly at most ${cell.dataset.right} of the time: ` +
+         `no outcome is more than ${cell.dataset.factor} times as likely in either case, plus δ.`];
     ask.querySelector(".answer").replaceChildren(...answer);
   };
   for (const slider of [units, deltas]) slider.addEventListener("input", tell);
@@ -88,11 +87,11 @@ const makeAsked = (ask) => {
   tell();
 };
 
-// A row of a picture has a title, which is said under the picture as well, where fingers have no hover.
+// Rows of a picture have titles; they also appear below it, because touch screens have no hover.
 const makeTold = (figure) => {
   const rows = [...figure.querySelectorAll("g.told")];
   if (!rows.length) return;
-  const told = make("output", { className: "pointed" }, "Point at a row to read its numbers.");
+  const told = make("output", { className: "pointed" }, "Point at a row to see its numbers.");
   (figure.querySelector("figcaption") ?? figure.lastElementChild).before(told);
   for (const row of rows) {
     const say = () => { told.textContent = row.querySelector("title").textContent; };
@@ -107,7 +106,7 @@ for (const table of document.querySelectorAll("table.estimates")) {
 document.querySelectorAll(".ask").forEach(makeAsked);
 document.querySelectorAll("figure").forEach(makeTold);
 
-// On paper nothing can be unfolded.
+// Open everything for printing.
 const folded = () => document.querySelectorAll("details:not([open])");
 let opened = [];
 addEventListener("beforeprint", () => { opened = [...folded()]; for (const one of opened) one.open = true; });

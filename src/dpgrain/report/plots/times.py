@@ -1,0 +1,185 @@
+"""Estimates over dates, months or timestamps, with one line per value of the other keys."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from dpgrain._types import FloatArray, IntArray
+from dpgrain.report.axes import (
+    COLOURS,
+    NARROW,
+    ORANGE,
+    date_ticks,
+    errors,
+    fitting,
+    grid,
+    legend_above,
+    value_axis,
+    width_of,
+    within_sight,
+)
+from dpgrain.statistics.release import Histogram, Release
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+# Form of a month, a date or a timestamp; the centuries avoid the ends of matplotlib's calendar.
+_TIME = re.compile(r"[12][0-9]{3}-[0-9]{2}(-[0-9]{2}([T ][0-9]{2}.*)?)?")
+_EPOCH = datetime(1970, 1, 1)
+# A distance of more than this many usual steps is a gap.
+_GAP = 1.5
+# With more points than this the markers are small.
+_MANY_POINTS = 40
+
+
+@dataclass(frozen=True)
+class Lines:
+    """The rows of a release as lines over time.
+
+    Args:
+        key: the name of the time key.
+        lines: the rows of each drawn line, in the order of time; the largest line first.
+        total: the number of lines of the release.
+        times: (V,) days since 1970 of each row.
+        places: (V,) positions on a calendar with equal months if all times begin a month.
+        step: the usual distance of positions; larger ones are gaps.
+    """
+
+    key: str
+    lines: tuple[IntArray, ...]
+    total: int
+    times: FloatArray
+    places: FloatArray
+    step: float
+
+    @property
+    def gaps(self) -> bool:
+        """True if a line has a gap."""
+        return any(_gaps(self, line).size for line in self.lines)
+
+
+def time_of(key: object) -> datetime | None:
+    """Return the time of a key, in UTC without a zone; None if it is not a date, month or timestamp.
+
+    >>> time_of("2025-03"), time_of("2025-03-01T10:30+01:00"), time_of("2025"), time_of("2025-13")
+    (datetime.datetime(2025, 3, 1, 0, 0), datetime.datetime(2025, 3, 1, 9, 30), None, None)
+    """
+    text = key.isoformat() if isinstance(key, date) else key
+    if not isinstance(text, str) or not _TIME.fullmatch(text):
+        return None
+    try:
+        time = datetime.fromisoformat(f"{text}-01" if len(text) == len("2025-03") else text)
+    except ValueError:
+        return None
+    return time if time.tzinfo is None else time.astimezone(UTC).replace(tzinfo=None)
+
+
+def lines_over_time(release: Release) -> Lines | None:
+    """Return the lines of a release with a time key; None for other releases."""
+    return _lines(release) if len(release) > 1 and not _in_rows(release) else None
+
+
+def _in_rows(release: Release) -> bool:
+    """Return whether rows are drawn in another way whatever their keys are."""
+    ranked, names = release.statistic.ranked, release.groups.names
+    several = len(release.groups.columns[-1].unique()) if names else 1
+    return (
+        release.statistic.of_bins
+        or (release.statistic.stepped and several > 1)
+        or (ranked and (len(names) > 2 or several > len(COLOURS)))
+    )
+
+
+def _lines(release: Release) -> Lines | None:
+    column = next((i for i, keys in enumerate(release.groups.columns) if _has_times(keys)), None)
+    if column is None:
+        return None
+    columns = [column.to_pylist() for column in release.groups.columns]
+    known: dict[Any, datetime | None] = {key: time_of(key) for key in set(columns[column])}
+    rows = [known[key] for key in columns[column]]
+    times = np.array([(time - _EPOCH) / timedelta(days=1) for time in rows if time is not None])
+    months = all(time == datetime(time.year, time.month, 1) for time in known.values() if time)
+    places = np.array([12.0 * t.year + t.month for t in rows if t]) if months else times
+    others = columns[:column] + columns[column + 1 :]
+    found: dict[tuple[Any, ...], list[int]] = {}
+    for row in np.argsort(times, kind="stable"):
+        found.setdefault(tuple(keys[row] for keys in others), []).append(int(row))
+    # Unpublished dates add nothing to a sum; a mean ignores them.
+    size = np.sum if isinstance(release, Histogram) else np.mean
+    sizes = {keys: size(np.nan_to_num(release.estimate[rows])) for keys, rows in found.items()}
+    largest = sorted(found, key=lambda keys: -float(sizes[keys]))[: len(COLOURS)]
+    steps = np.diff(np.unique(places))
+    return Lines(
+        release.groups.names[column],
+        tuple(np.array(found[keys], dtype=np.int64) for keys in largest),
+        len(found),
+        times,
+        places,
+        float(steps.min()) if steps.size else 1.0,
+    )
+
+
+def _has_times(keys: pa.Array) -> bool:
+    """Return whether these are at least two different times, and nothing else."""
+    if time_of(keys[0].as_py()) is None:
+        return False
+    different = keys.unique().to_pylist()
+    return len(different) > 1 and all(time_of(key) is not None for key in different)
+
+
+def draw_over_time(release: Release, lines: Lines, names: list[str], what: str, ax: Axes) -> Axes:
+    """Draw each line with its intervals; a line is interrupted at missing dates."""
+    rows = np.concatenate(lines.lines)
+    parts = (release.estimate, release.low, release.high)
+    low, high = within_sight(*(part[rows] for part in parts))
+    few = len(lines.lines[0]) <= _MANY_POINTS
+    one = len(lines.lines) == 1
+    ends = [len(line) for line in lines.lines]
+    for line, name, colour, end in zip(lines.lines, names, COLOURS, np.cumsum(ends), strict=False):
+        estimate, part = release.estimate[line], slice(end - len(line), end)
+        ax.errorbar(
+            lines.times[line],
+            estimate,
+            yerr=errors(estimate, low[part], high[part]),
+            fmt="o",
+            color=colour,
+            markersize=4 if few else 2.5,
+            elinewidth=1.4 if few else 0.9,
+            capsize=0,
+        )
+        times, values = _with_gaps(lines, line, estimate)
+        ax.plot(times, values, color=colour, linewidth=1.3, label=name or "estimate")
+    if (
+        one
+        and few
+        and (least := release.more.get("at_least")) is not None
+        and np.isfinite(least).any()
+    ):
+        name = "total at least (95%)"
+        ax.plot(lines.times[rows], least[rows], "^", color=ORANGE, markersize=3.5, label=name)
+    narrow = width_of(ax) < NARROW
+    date_ticks(ax.xaxis, 4 if narrow else 8)
+    start = value_axis(ax, "y", low, high, zero=isinstance(release, Histogram))
+    ax.set_xlabel(f"{fitting(lines.key, ax)}{start}")
+    ax.set_ylabel(f"{what}\nwith 95% interval")
+    grid(ax)
+    if not one or len(ax.get_legend_handles_labels()[0]) > 1:
+        legend_above(ax, columns=2 if narrow else 3)
+    return ax
+
+
+def _gaps(lines: Lines, line: IntArray) -> IntArray:
+    """Return the positions in a line after each gap."""
+    return np.flatnonzero(np.diff(lines.places[line]) > _GAP * lines.step) + 1
+
+
+def _with_gaps(lines: Lines, line: IntArray, values: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return times and values with a NaN in each gap."""
+    gaps, times = _gaps(lines, line), lines.times[line]
+    return np.insert(times, gaps, times[gaps - 1]), np.insert(values, gaps, np.nan)
