@@ -202,7 +202,7 @@ class Asked(Mapping[str, str]):
 
     @property
     def counts(self) -> str:
-        """The words for what each record counts."""
+        """The contribution of a record."""
         if self.value is None:
             return _EACH[self.each]
         if self.bounds is None:
@@ -233,7 +233,7 @@ class Asked(Mapping[str, str]):
 
     @property
     def estimand(self) -> str:
-        """The words for what the estimates are of, and for how much of it one unit may be."""
+        """A description of the estimates, with the clipping of one unit's contribution."""
         per = f" per {self.items_in_words}" if self.by and not self.statistic.of_bins else ""
         what = self.statistic.estimate_of(self.value).replace("records", self.rows)
         if what.split()[0] in _COUNTED:
@@ -288,7 +288,7 @@ class Asked(Mapping[str, str]):
 
     @property
     def _capped(self) -> str:
-        """The words for the bound on what a unit adds, after a comma; empty where it takes nothing."""
+        """The clipping of one unit's contribution, after a comma; empty if nothing is clipped."""
         if not self.capped:
             return ""
         if self.told:
@@ -306,7 +306,7 @@ class Asked(Mapping[str, str]):
 
     @property
     def _block(self) -> str:
-        """The words for what is clipped as one."""
+        """The contribution that is clipped as a whole."""
         if self.elements:
             return "each user's contribution to a cell"
         return _PARTS.get(self.unit, "each unit's contribution")
@@ -320,7 +320,7 @@ class Asked(Mapping[str, str]):
 
     @property
     def left_out(self) -> str:
-        """The effect of clipping on all groups together, in words; empty if nothing is known."""
+        """The effect of clipping on all groups together; empty if it is unknown."""
         if self.above is None and self._unmeasured:
             return "the effect of clipping was not measured, because clip= was set"
         if self.above is None:
@@ -342,9 +342,9 @@ class Asked(Mapping[str, str]):
 
     @property
     def outside(self) -> str:
-        """The effect of a privately chosen range, in words; empty if nothing is known."""
+        """The effect of a privately chosen range; empty if it is unknown."""
         if self.statistic.of_parts:
-            # A range that was found says where edges lie, beyond which no number is cut off.
+            # A privately chosen range only places edges; it clamps no values.
             return ""
         if self.found is None or self.beyond is None:
             return dict(self.told).get("outside of the range", "")
@@ -358,7 +358,7 @@ class Asked(Mapping[str, str]):
 
     @property
     def cut_off(self) -> str:
-        """The effect of explicit bounds, in words; empty if there are none.
+        """The effect of explicit bounds; empty if there are none.
 
         >>> from dpgrain.statistics.statistic import MEAN
         >>> Asked(MEAN, value="score", bounds=(0.0, 100.0)).cut_off
@@ -375,7 +375,7 @@ class Asked(Mapping[str, str]):
 
     @property
     def ranked(self) -> str:
-        """The effect of ranking by noisy counts, in words; empty if nothing is ranked."""
+        """The effect of ranking by noisy counts; empty if nothing is ranked."""
         if not self.statistic.holders:
             return ""
         # Counts that were selected by other noise are as good as any.

@@ -52,7 +52,7 @@ class Line:
     more: tuple[str, ...] = ()
 
     def numbers(self, release: Release) -> list[str]:
-        """Return the numbers of the row, without columns in which nothing is known."""
+        """Return the numbers of the row, without empty columns."""
         named = zip(release.more, self.more, strict=True)
         known = known_more(release)
         own = [self.estimate, self.std_error, self.low, self.high]
@@ -65,7 +65,7 @@ def lines_of(release: Release, places: IntArray, *, letters: int) -> list[Line]:
     Args:
         release: a published release of any kind.
         places: the places of the rows.
-        letters: the number of letters to which each key is cut.
+        letters: the maximum number of letters of each key.
     """
     columns = (release.estimate, release.std_error, release.low, release.high)
     values = np.stack([column[places] for column in columns], axis=1)
@@ -104,7 +104,7 @@ def shown(release: Release, count: int) -> IntArray:
 
 
 def in_order(release: Release) -> bool:
-    """Return True where rows are shown in the order of what they are of, such as days."""
+    """Return True if rows have an order of their own, such as days."""
     return release.statistic.in_order or _of_dates(release)
 
 
@@ -117,7 +117,7 @@ def _of_dates(release: Release) -> bool:
 
 
 def key_headings(release: Release) -> tuple[str, ...]:
-    """Return the headings of the keys: bins of how much users hold are shown as what they span."""
+    """Return the headings of the keys: bins of users' amounts are shown as intervals."""
     return ("held", "how many") if release.statistic.of_bins else release.key_names
 
 
@@ -138,7 +138,7 @@ def key_text(key: Any) -> str:
 
 
 def bins_in_words(release: Release, most: Sequence[int | None]) -> list[str]:
-    """Write bins of numbers in words, each known by its largest number or by None."""
+    """Write bins as intervals; each is given by its largest number, or None for the last."""
     edges = sorted({edge for edge in release.groups.columns[1].to_pylist() if edge is not None})
     names: dict[int | None, str] = {}
     before = 0
@@ -160,7 +160,7 @@ def number_headings(release: Release) -> tuple[str, ...]:
 
 
 def counts_capped(release: Release) -> bool:
-    """Return whether counts beside estimates are of what clipping leaves."""
+    """Return whether the counts next to estimates are clipped."""
     return release.asked.capped and release.asked.over != "everyone"
 
 
@@ -191,12 +191,12 @@ def notes(release: Release) -> list[str]:
 
 
 def explanation(release: Release) -> Paragraphs:
-    """Return what every column states, what was clipped, the noise and the guarantee, as text."""
+    """Describe every column, the clipping, the noise and the guarantee."""
     return described(title(release), meanings(release))
 
 
 def meanings(release: Release) -> dict[str, str]:
-    """Return sentences on the columns of a release and on its numbers, by what they are about."""
+    """Return a sentence on each column, and on clipping, noise and other facts, by name."""
     asked, statistic = release.asked, release.statistic
     facts = {
         "clipping": _clipping(release),
