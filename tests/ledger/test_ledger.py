@@ -981,7 +981,7 @@ def test_pure_promises_hold_pure_releases(place: str) -> None:
     half = dg.Guarantee("user", "", "zero_out", 0.0, PureDP(0.499))
     with made:
         made.charge(half)
-        with pytest.raises(dg.ParameterError, match=r"ε = 0\.\d+ at δ = 0 for that unit would fit"):
+        with pytest.raises(dg.ParameterError, match=r"ε = 0\.\d+ at δ = 0 for this unit would fit"):
             made.charge(dg.Guarantee("user", "", "zero_out", 0.0, PureDP(0.6)))
         made.charge(half)
     assert made.left(1) < 0.003

@@ -130,10 +130,10 @@ def _fitting(promise: LastingPromise, spent: Units) -> str:
     if (epsilon := math.floor(1000 * gaussian) / 1000) > 0:
         return (
             f"a Gaussian release of up to ε = {epsilon:g} at δ = {left_of(room.leak)} for this unit "
-            "would still fit"
+            "would fit"
         )
     if (epsilon := math.floor(1000 * room.pure) / 1000) > 0:
-        return f"noise of ε = {epsilon:g} at δ = 0 for this unit would still fit"
+        return f"noise of ε = {epsilon:g} at δ = 0 for this unit would fit"
     return "nothing fits any more: renew the promise, which adds to its caps"
 
 
